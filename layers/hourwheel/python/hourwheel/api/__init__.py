@@ -1,0 +1,1 @@
+"""The HTTP API: requests, answers, problem documents, one function per Lambda."""

@@ -1,0 +1,1 @@
+"""Produce, pull, settle, retry, dead letters, groups."""
