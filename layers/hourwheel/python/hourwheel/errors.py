@@ -1,19 +1,19 @@
 """Every error the library raises, and what its caller should do about it.
 
-    HourwheelError
-    ├── Rejected            the request is wrong: fix it, then send it again      4xx
-    │   ├── NotFound        what it names does not exist                          404
-    │   ├── Conflict        it contradicts what is stored                         409
-    │   └── TooLarge        it is over a limit                                    413
-    ├── Unavailable         nothing is wrong with the request: send it again      503
-    │   ├── Throttled       the store refused it unseen: certainly no effect
-    │   └── OutcomeUnknown  the answer was lost: it may have had its effect
-    ├── Broken              only a person can mend it: stop                       500
-    │   ├── Corrupt         stored bytes are not what was written
-    │   ├── StorageFull     no room is left on the volume                         507
-    │   └── DataVersion     the data was written by a newer version
-    ├── Sealed              the log takes no more rows (protocol)
-    └── Filled              a reserved row was filled by a reader (protocol)
+HourwheelError
+├── Rejected            the request is wrong: fix it, then send it again      4xx
+│   ├── NotFound        what it names does not exist                          404
+│   ├── Conflict        it contradicts what is stored                         409
+│   └── TooLarge        it is over a limit                                    413
+├── Unavailable         nothing is wrong with the request: send it again      503
+│   ├── Throttled       the store refused it unseen: certainly no effect
+│   └── OutcomeUnknown  the answer was lost: it may have had its effect
+├── Broken              only a person can mend it: stop                       500
+│   ├── Corrupt         stored bytes are not what was written
+│   ├── StorageFull     no room is left on the volume                         507
+│   └── DataVersion     the data was written by a newer version
+├── Sealed              the log takes no more rows (protocol)
+└── Filled              a reserved row was filled by a reader (protocol)
 """
 
 

@@ -115,13 +115,19 @@ class Store(Protocol):
     ) -> list[tuple[str, Record]]:
         """Up to ``limit`` items of the partition, in order of ``sort``: from ``start`` (included)
         upwards, or with ``reverse`` from the last one downwards (``start`` is then the lower
-        bound, included). Fewer than ``limit`` come only when there are no more. ``consistent=False`` may miss recent writes.
+        bound, included). Fewer than ``limit`` come only when there are no more.
+        ``consistent=False`` may miss recent writes.
         """
         ...
 
     def trim(self, table: Table, partition: str, *, below: str) -> None:
         """Allows the removal of the partition's items with ``sort < below``. They may be gone
         at once or, where the engine removes expired items by itself, at their ``expires_ms``."""
+        ...
+
+    def collect(self, table: Table, now_ms: int) -> None:
+        """Removes items of the table whose ``expires_ms`` has passed, where the engine does not do so by
+        itself; bounded work, so some may stay for the next time."""
         ...
 
 
@@ -147,7 +153,7 @@ def atomically(store: Store, work: Callable[[Store], T]) -> T:
 
 
 class Blobs(Protocol):
-    """Write-once objects (segments). Keys are ``/``-separated paths of ``[A-Za-z0-9._-]`` parts, no part of dots alone."""
+    """Write-once objects (segments). Keys are ``/``-separated parts of ``[A-Za-z0-9._-]``, no part of dots alone."""
 
     def put(self, key: str, data: bytes) -> None:
         """Stores the object durably, whole or not at all. Same key and bytes again: no effect."""
@@ -196,9 +202,14 @@ class Arrivals(Protocol):
         """There is something new for one group of the subject, or for all of them."""
         ...
 
-    def wait(self, subject: str, group: str, seconds: float) -> bool:
-        """Returns when something may have arrived, at the latest after ``seconds``. False: it will not
-        wait (shutting down, or too many waiters): answer now. Each return is only a hint."""
+    def mark(self, subject: str) -> int:
+        """A number that changes with each announcement for the subject."""
+        ...
+
+    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
+        """Returns when something may have arrived since ``mark`` was taken, at the latest after ``seconds``;
+        ``tries`` counts the waits of one pull, from 0. False: it will not wait (shutting down, or
+        too many waiters): answer now. Each return is only a hint."""
         ...
 
 

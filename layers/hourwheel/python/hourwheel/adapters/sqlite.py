@@ -1,0 +1,330 @@
+"""The Store on SQLite: write-ahead log, one writer at a time, group commit.
+
+    counters                     (name, rows, numbers, sealed)
+    meta, consume, pull, keys    (partition, sort, value, token, expires_ms), keyed by partition and sort
+
+Callers queue up; who finds nobody writing leads: it runs all that is queued in one transaction and
+syncs once for all. Other processes may use the same file at the same time.
+"""
+
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from hourwheel.adapters.limits import check_value
+from hourwheel.errors import Broken, Corrupt, DataVersion, Sealed, StorageFull, Throttled
+from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
+
+T = TypeVar("T")
+
+FORMAT = 1
+"""Version of the file. A newer one is refused untouched."""
+
+_APPLICATION_ID = 0x486F7572  # "Hour"
+_BUSY_MS = 10_000
+_READERS = 8
+_COLLECT = 10_000
+
+_SCHEMA = [
+    "CREATE TABLE counters (name TEXT PRIMARY KEY, rows INTEGER NOT NULL, numbers INTEGER NOT NULL,"
+    " sealed INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID",
+    *(
+        f"CREATE TABLE {table} (partition TEXT NOT NULL, sort TEXT NOT NULL, value BLOB NOT NULL,"
+        " token BLOB NOT NULL, expires_ms INTEGER, PRIMARY KEY (partition, sort)) WITHOUT ROWID"
+        for table in Table
+    ),
+    "CREATE INDEX keys_expires ON keys (expires_ms)",
+    f"PRAGMA application_id = {_APPLICATION_ID}",
+    f"PRAGMA user_version = {FORMAT}",
+]
+
+
+def translated(error: sqlite3.Error) -> Exception:
+    """The library's error for SQLite's."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Throttled("the database is locked by another process")
+    if code == sqlite3.SQLITE_FULL:
+        return StorageFull("no room is left for the database")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return Corrupt(f"the database file is damaged or not a database: {error}")
+    return Broken(f"the database failed: {error}")
+
+
+@dataclass
+class _Ticket:
+    """A piece of work in the queue. ``signal`` is held until it is done, or its owner is to lead."""
+
+    work: Callable[[Store], Any]
+    signal: threading.Lock = field(default_factory=threading.Lock)
+    done: bool = False
+    result: Any = None
+    error: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self.signal.acquire()
+
+
+class SqliteStore:
+    """Thread-safe, and safe to use from several processes. ``synchronous="NORMAL"`` syncs at checkpoints only:
+    a crash of the process loses nothing, a loss of power may lose the last writes."""
+
+    def __init__(self, path: Path, *, synchronous: Literal["FULL", "NORMAL"] = "FULL") -> None:
+        self._path = path
+        self._mutex = threading.Lock()
+        self._waiting: list[_Ticket] = []
+        self._leading = False
+        self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
+        try:
+            self._writer = self._connect()
+            self._prepare(synchronous)
+            for _ in range(_READERS):
+                self._readers.put(self._connect())
+        except sqlite3.Error as error:
+            raise translated(error) from error
+        self._session = _Session(self._writer)
+
+    def close(self) -> None:
+        """Closes the file; nobody may be using the store."""
+        for _ in range(_READERS):
+            self._readers.get().close()
+        self._writer.close()
+
+    def transact(self, work: Callable[[Store], T]) -> T:
+        ticket = _Ticket(work)
+        with self._mutex:
+            self._waiting.append(ticket)
+            lead = not self._leading
+            self._leading = True
+        if not lead:
+            ticket.signal.acquire()
+        if not ticket.done:
+            self._lead()
+        if ticket.error is not None:
+            raise ticket.error
+        result: T = ticket.result
+        return result
+
+    def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
+        return self.transact(lambda store: store.add(counter, rows=rows, numbers=numbers))
+
+    def seal(self, counter: str) -> Counter:
+        return self.transact(lambda store: store.seal(counter))
+
+    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+        check_value(record)
+        return self.transact(lambda store: store.put(key, record, expect=expect))
+
+    def delete(self, key: Key, *, expect: bytes) -> Refused | None:
+        return self.transact(lambda store: store.delete(key, expect=expect))
+
+    def trim(self, table: Table, partition: str, *, below: str) -> None:
+        self.transact(lambda store: store.trim(table, partition, below=below))
+
+    def collect(self, table: Table, now_ms: int) -> None:
+        self.transact(lambda store: store.collect(table, now_ms))
+
+    def counter(self, counter: str) -> Counter:
+        with self._reading() as session:
+            return session.counter(counter)
+
+    def get(self, key: Key, *, consistent: bool = True) -> Record | None:
+        with self._reading() as session:
+            return session.get(key, consistent=consistent)
+
+    def scan(
+        self,
+        table: Table,
+        partition: str,
+        *,
+        start: str = "",
+        limit: int,
+        reverse: bool = False,
+        consistent: bool = True,
+    ) -> list[tuple[str, Record]]:
+        with self._reading() as session:
+            return session.scan(table, partition, start=start, limit=limit, reverse=reverse, consistent=consistent)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        return connection
+
+    def _prepare(self, synchronous: str) -> None:
+        (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+        (application,) = self._writer.execute("PRAGMA application_id").fetchone()
+        if version > FORMAT and application == _APPLICATION_ID:
+            raise DataVersion(expected=FORMAT, found=version)
+        if application not in (0, _APPLICATION_ID) or (application == 0 and self._tables()):
+            raise Corrupt(f"{self._path} is a database of another program")
+        self._writer.execute("PRAGMA journal_mode = WAL")
+        self._writer.execute(f"PRAGMA synchronous = {synchronous}")
+        self._writer.execute("PRAGMA fullfsync = ON")  # where fsync alone does not reach the platter (macOS)
+        self._writer.execute("BEGIN IMMEDIATE")
+        if not self._tables():
+            for statement in _SCHEMA:
+                self._writer.execute(statement)
+        self._writer.execute("COMMIT")
+
+    def _tables(self) -> int:
+        (count,) = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return int(count)
+
+    @contextmanager
+    def _reading(self) -> "Iterator[_Session]":
+        connection = self._readers.get()
+        try:
+            yield _Session(connection)
+        except sqlite3.Error as error:
+            raise translated(error) from error
+        finally:
+            self._readers.put(connection)
+
+    def _lead(self) -> None:
+        """Runs what is queued, then hands the lead to the first who came meanwhile."""
+        with self._mutex:
+            group, self._waiting = self._waiting, []
+        try:
+            self._commit(group)
+        finally:
+            with self._mutex:
+                following = self._waiting[0] if self._waiting else None
+                self._leading = following is not None
+            for ticket in group:
+                ticket.done = True
+                ticket.signal.release()
+            if following is not None:
+                following.signal.release()
+
+    def _commit(self, group: list[_Ticket]) -> None:
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            for ticket in group:
+                self._run(ticket, alone=len(group) == 1)
+                if not self._writer.in_transaction:
+                    break
+            if self._writer.in_transaction:
+                self._writer.execute("COMMIT")
+            elif len(group) > 1:
+                raise Throttled("the transaction was given up by the database; nothing of it was stored")
+        except BaseException as error:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            failure = translated(error) if isinstance(error, sqlite3.Error) else error
+            for ticket in group:
+                ticket.result, ticket.error = None, ticket.error or failure
+            if not isinstance(error, Exception):
+                raise
+
+    def _run(self, ticket: _Ticket, *, alone: bool) -> None:
+        """One piece of work; if it raises, its writes alone are undone."""
+        writer = self._writer
+        if not alone:
+            writer.execute("SAVEPOINT work")
+        try:
+            ticket.result = ticket.work(self._session)
+        except Exception as error:
+            ticket.error = translated(error) if isinstance(error, sqlite3.Error) else error
+            # A full disk may have ended the whole transaction already.
+            if writer.in_transaction:
+                writer.execute("ROLLBACK" if alone else "ROLLBACK TO work")
+        if not alone and writer.in_transaction:
+            writer.execute("RELEASE work")
+
+
+@dataclass(frozen=True)
+class _Session:
+    """The calls on one connection: inside a transaction, or reading."""
+
+    connection: sqlite3.Connection
+
+    def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
+        row = self.connection.execute(
+            "INSERT INTO counters (name, rows, numbers) VALUES (?1, ?2, ?3)"
+            " ON CONFLICT (name) DO UPDATE SET rows = rows + ?2, numbers = numbers + ?3 WHERE NOT sealed"
+            " RETURNING rows, numbers",
+            (counter, rows, numbers),
+        ).fetchone()
+        if row is None:
+            raise Sealed(counter)
+        return Counter(row[0], row[1])
+
+    def seal(self, counter: str) -> Counter:
+        row = self.connection.execute(
+            "INSERT INTO counters (name, rows, numbers, sealed) VALUES (?, 0, 0, 1)"
+            " ON CONFLICT (name) DO UPDATE SET sealed = 1 RETURNING rows, numbers",
+            (counter,),
+        ).fetchone()
+        return Counter(row[0], row[1], sealed=True)
+
+    def counter(self, counter: str) -> Counter:
+        row = self.connection.execute(
+            "SELECT rows, numbers, sealed FROM counters WHERE name = ?", (counter,)
+        ).fetchone()
+        return Counter(0, 0) if row is None else Counter(row[0], row[1], bool(row[2]))
+
+    def get(self, key: Key, *, consistent: bool = True) -> Record | None:
+        row = self.connection.execute(
+            f"SELECT value, token, expires_ms FROM {key.table} WHERE partition = ? AND sort = ?",  # noqa: S608
+            (key.partition, key.sort),
+        ).fetchone()
+        return None if row is None else Record(*row)
+
+    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+        check_value(record)
+        values = (record.value, record.token, record.expires_ms, key.partition, key.sort)
+        if expect is None:
+            done = self.connection.execute(
+                f"INSERT INTO {key.table} (value, token, expires_ms, partition, sort) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
+                " ON CONFLICT DO NOTHING",
+                values,
+            )
+        else:
+            done = self.connection.execute(
+                f"UPDATE {key.table} SET value = ?, token = ?, expires_ms = ?"  # noqa: S608
+                " WHERE partition = ? AND sort = ? AND token = ?",
+                (*values, expect),
+            )
+        return None if done.rowcount == 1 else Refused(self.get(key))
+
+    def delete(self, key: Key, *, expect: bytes) -> Refused | None:
+        done = self.connection.execute(
+            f"DELETE FROM {key.table} WHERE partition = ? AND sort = ? AND token = ?",  # noqa: S608
+            (key.partition, key.sort, expect),
+        )
+        return None if done.rowcount == 1 else Refused(self.get(key))
+
+    def scan(
+        self,
+        table: Table,
+        partition: str,
+        *,
+        start: str = "",
+        limit: int,
+        reverse: bool = False,
+        consistent: bool = True,
+    ) -> list[tuple[str, Record]]:
+        rows = self.connection.execute(
+            f"SELECT sort, value, token, expires_ms FROM {table} WHERE partition = ? AND sort >= ?"  # noqa: S608
+            f" ORDER BY sort {'DESC' if reverse else 'ASC'} LIMIT ?",
+            (partition, start, limit),
+        ).fetchall()
+        return [(row[0], Record(row[1], row[2], row[3])) for row in rows]
+
+    def trim(self, table: Table, partition: str, *, below: str) -> None:
+        self.connection.execute(
+            f"DELETE FROM {table} WHERE partition = ? AND sort < ?",  # noqa: S608
+            (partition, below),
+        )
+
+    def collect(self, table: Table, now_ms: int) -> None:
+        self.connection.execute(
+            f"DELETE FROM {table} WHERE (partition, sort) IN"  # noqa: S608
+            f" (SELECT partition, sort FROM {table} WHERE expires_ms <= ? LIMIT ?)",
+            (now_ms, _COLLECT),
+        )

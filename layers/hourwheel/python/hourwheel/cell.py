@@ -1,0 +1,225 @@
+"""A cell: one deployment of the storage, and everything that can be asked of it.
+
+This is the library's front door. The HTTP functions parse, call one method here, and answer.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.errors import Conflict, Unavailable
+from hourwheel.meta.directory import Directory, group_slot, subject_slot, unknown_group, unknown_subject
+from hourwheel.model import (
+    AddressedMessage,
+    DeadPage,
+    Group,
+    Lag,
+    Message,
+    NewMessage,
+    Placed,
+    PullRequest,
+    PullResult,
+    Settled,
+    Settlement,
+    Subject,
+)
+from hourwheel.ports import Table
+from hourwheel.queueing import progress
+from hourwheel.queueing.dead import DeadId, DeadLetters
+from hourwheel.queueing.leases import Leases
+from hourwheel.queueing.produce import IdempotencyKey, produce, produce_many
+from hourwheel.queueing.pull import Puller, pull_logs
+from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.receipts import cell_secret
+from hourwheel.queueing.sweep import Sweeper, SweepReport
+
+_ALL = "\U0010ffff"
+
+
+@dataclass
+class Cell:
+    """Thread-safe. Raises ``Rejected`` for what the caller must change, ``Unavailable`` for what to send again."""
+
+    context: Context
+    leases: Leases = field(default_factory=Leases)
+
+    @cached_property
+    def directory(self) -> Directory:
+        return Directory(self.context)
+
+    @cached_property
+    def sweeper(self) -> Sweeper:
+        return Sweeper(self.context, self.directory, self.leases)
+
+    @cached_property
+    def _secret(self) -> bytes:
+        return cell_secret(self.context)
+
+    def produce(
+        self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
+    ) -> list[Placed]:
+        """Stores a batch; where each message is. The subject is made if there is none."""
+        return produce(self.context, self.directory, subject, messages, idempotency)
+
+    def produce_many(
+        self, messages: Sequence[AddressedMessage], idempotency: IdempotencyKey | None = None
+    ) -> list[Placed]:
+        """The same for a batch that spans subjects."""
+        return produce_many(self.context, self.directory, messages, idempotency)
+
+    def pull(self, subject: str, group: str, request: PullRequest) -> PullResult:
+        """Messages for a consumer of the group. Subject and group are made if there are none."""
+        return self._puller(subject, group).pull(request)
+
+    def settle(self, subject: str, group: str, settlements: list[Settlement]) -> list[Settled]:
+        """Acknowledges, retries, gives up or extends; raises ``NotFound`` for an unknown group."""
+        self._group(subject, group)
+        return self._puller(subject, group).settle(settlements)
+
+    def put_subject(self, name: str, *, queues: int | None = None, retention_seconds: int | None = None) -> Subject:
+        """Makes or changes a subject; None keeps a setting. Raises ``Conflict`` for fewer queues."""
+
+        def change(subject: Subject) -> Subject:
+            if queues is not None and queues < subject.queues:
+                raise Conflict(
+                    "setting-fixed",
+                    f"subject {name!r} has {subject.queues} queues and cannot have fewer",
+                    field="queues",
+                )
+            return msgspec.structs.replace(
+                subject,
+                queues=subject.queues if queues is None else queues,
+                retention_seconds=subject.retention_seconds if retention_seconds is None else retention_seconds,
+            )
+
+        return self.directory.change_subject(name, change)
+
+    def subject(self, name: str) -> Subject:
+        self.directory.forget(name)
+        return self.directory.subject(name)
+
+    def subjects(self, after: str, limit: int) -> tuple[list[Subject], str | None]:
+        return self.directory.subjects(after, limit)
+
+    def delete_subject(self, name: str) -> None:
+        """Removes the subject, its groups and messages. What is sent meanwhile goes to a new one of that name."""
+        subject = self.subject(name)
+        slot = subject_slot(self.context, name)
+        held = slot.load()
+        if held is None or held.value.deleted:
+            raise unknown_subject(name)
+        if not slot.swap(held.token, msgspec.structs.replace(held.value, deleted=True)).stored:
+            raise Unavailable("the subject was changed meanwhile: send the request again")
+        self.directory.forget(name)
+        for group in self.directory.groups(subject):
+            self._erase_group(subject, group)
+        for queue in range(subject.queues):
+            # Sealed: whoever still sends to it finds out, and looks the subject up again.
+            self.context.log(subject.log(queue)).seal()
+            self.context.store.trim(Table.CONSUME, subject.log(queue), below=_ALL)
+
+    def put_group(
+        self,
+        subject: str,
+        name: str,
+        *,
+        start: Literal["earliest", "latest"] | None = None,
+        max_attempts: int | None = None,
+    ) -> Group:
+        """Makes or changes a group; None keeps a setting. Raises ``Conflict`` for another ``start``."""
+
+        def change(group: Group) -> Group:
+            if start is not None and group.start != start:
+                raise Conflict(
+                    "setting-fixed", f"group {name!r} began at {group.start!r}: use seek to move it", field="start"
+                )
+            return msgspec.structs.replace(
+                group, max_attempts=group.max_attempts if max_attempts is None else max_attempts
+            )
+
+        owner = self.directory.subject(subject, create=True)
+        return self.directory.change_group(owner, name, change, start=start or "earliest")
+
+    def group(self, subject: str, name: str) -> Group:
+        self.directory.forget(subject)
+        return self._group(subject, name)[1]
+
+    def groups(self, subject: str) -> list[Group]:
+        return self.directory.groups(self.subject(subject))
+
+    def delete_group(self, subject: str, name: str) -> None:
+        """Removes the group, its progress, retries and dead letters."""
+        self.directory.forget(subject)
+        owner, group = self._group(subject, name)
+        slot = group_slot(self.context, subject, name)
+        held = slot.load()
+        if held is None or held.value.deleted:
+            raise unknown_group(subject, name)
+        if not slot.swap(held.token, msgspec.structs.replace(held.value, deleted=True)).stored:
+            raise Unavailable("the group was changed meanwhile: send the request again")
+        self.directory.forget(subject)
+        self._erase_group(owner, group)
+
+    def seek(self, subject: str, group: str, *, to: Literal["start", "end"]) -> dict[int, int]:
+        """Moves the group on every queue; the offset it is at, by queue."""
+        return self._seek(subject, group, progress.seek_start if to == "start" else progress.seek_end)
+
+    def seek_time(self, subject: str, group: str, at_ms: int) -> dict[int, int]:
+        return self._seek(subject, group, lambda log: progress.seek_time(log, at_ms))
+
+    def seek_offset(self, subject: str, group: str, queue: int, offset: int) -> dict[int, int]:
+        return self._seek(subject, group, lambda log: progress.seek_offset(log, offset), queue)
+
+    def lag(self, subject: str, group: str) -> Lag:
+        owner, member = self._group(subject, group)
+        logs = pull_logs(self.context, owner, member)
+        return progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member))
+
+    def dead(self, subject: str, group: str, *, after: str | None, limit: int) -> DeadPage:
+        return self._dead(subject, group).page(after=after, limit=limit)
+
+    def dead_letter(self, subject: str, group: str, dead_id: str) -> Message:
+        return self._dead(subject, group).get(dead_id)
+
+    def redrive(self, subject: str, group: str, choose: Callable[[DeadId, int], bool]) -> int:
+        return self._dead(subject, group).redrive(choose)
+
+    def drop_dead(self, subject: str, group: str, choose: Callable[[DeadId, int], bool]) -> int:
+        return self._dead(subject, group).drop(choose)
+
+    def sweep(self) -> SweepReport:
+        return self.sweeper.sweep()
+
+    def _group(self, subject: str, name: str) -> tuple[Subject, Group]:
+        owner = self.directory.subject(subject)
+        return owner, self.directory.group(owner, name)
+
+    def _puller(self, subject: str, group: str) -> Puller:
+        return Puller(self.context, self.directory, self.leases, self._secret, subject, group)
+
+    def _dead(self, subject: str, group: str) -> DeadLetters:
+        return DeadLetters(self.context, *self._group(subject, group))
+
+    def _seek(
+        self, subject: str, group: str, move: Callable[[PullLog], int], queue: int | None = None
+    ) -> dict[int, int]:
+        logs = pull_logs(self.context, *self._group(subject, group))[1:]
+        if queue is not None and queue >= len(logs):
+            raise Conflict(
+                "field-invalid", f"subject {subject!r} has {len(logs)} queues, numbered from 0", field="queue"
+            )
+        moved = {number: move(log) for number, log in enumerate(logs) if queue in (None, number)}
+        self.context.arrivals.announce(subject, group)
+        return moved
+
+    def _erase_group(self, subject: Subject, group: Group) -> None:
+        for log in pull_logs(self.context, subject, group):
+            self.context.store.trim(Table.PULL, log.partition, below=_ALL)
+        for name in (group.retry_log, group.dead_log):
+            self.context.log(name).seal()
+            self.context.store.trim(Table.CONSUME, name, below=_ALL)
+        self.context.store.trim(Table.PULL, f"dead@{group.dead_log}", below=_ALL)

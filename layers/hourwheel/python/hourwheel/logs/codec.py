@@ -1,0 +1,108 @@
+"""Batches of messages as bytes.
+
+A block, little-endian:
+
+    offset  size  what
+    0       4     "HWB1"
+    4       1     compression: 0 none, 1 zstd
+    5       1     zero
+    6       2     schema id (1: msgpack list of message maps)
+    8       4     messages
+    12      4     payload bytes before compression
+    16      4     payload bytes as stored
+    20      4     CRC-32 of bytes 0 to 19 and the stored payload
+    24      …     payload
+
+A block read back is treated as hostile: its sizes are checked before memory is taken.
+"""
+
+import struct
+import sys
+import zlib
+from collections.abc import Sequence
+
+import msgspec
+
+from hourwheel.errors import Corrupt
+from hourwheel.model import Message, NewMessage
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MAX_RAW_BYTES = 8 << 20
+"""A batch at its limits, with the field names and places that storing adds, stays below this."""
+
+_HEADER = struct.Struct("<4sBBHIIII")
+_MAGIC = b"HWB1"
+_SCHEMA = 1
+_LEVEL = 1
+_SMALL = 512
+"""Below this zstd saves less than its own cost in time."""
+
+HEADER_BYTES = _HEADER.size
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Message])
+
+
+class Block(msgspec.Struct, frozen=True):
+    """An encoded batch: its message count, its payload size before compression, its bytes."""
+
+    count: int
+    raw_bytes: int
+    data: bytes
+
+
+def encode(messages: Sequence[NewMessage]) -> Block:
+    raw = _encoder.encode(messages)
+    if len(raw) > MAX_RAW_BYTES:
+        raise ValueError(f"batch of {len(raw)} bytes is over {MAX_RAW_BYTES}")
+    stored, compression = raw, 0
+    if len(raw) >= _SMALL:
+        packed = zstd.compress(raw, _LEVEL)
+        if len(packed) < len(raw):
+            stored, compression = packed, 1
+    head = _HEADER.pack(_MAGIC, compression, 0, _SCHEMA, len(messages), len(raw), len(stored), 0)[:20]
+    checksum = zlib.crc32(stored, zlib.crc32(head))
+    return Block(count=len(messages), raw_bytes=len(raw), data=head + struct.pack("<I", checksum) + stored)
+
+
+def decode(data: bytes) -> list[Message]:
+    """The messages of a block; raises ``Corrupt`` with what is wrong."""
+    if len(data) < HEADER_BYTES:
+        raise Corrupt(f"block of {len(data)} bytes is shorter than its header")
+    magic, compression, _, schema, count, raw_size, stored_size, checksum = _HEADER.unpack_from(data)
+    stored = memoryview(data)[HEADER_BYTES:]
+    if magic != _MAGIC or compression not in (0, 1):
+        raise Corrupt("not a block")
+    if schema != _SCHEMA:
+        raise Corrupt(f"block has schema {schema}, this version reads {_SCHEMA}")
+    if len(stored) != stored_size or raw_size > MAX_RAW_BYTES:
+        raise Corrupt(f"block claims {stored_size} bytes, {raw_size} unpacked; it has {len(stored)}")
+    if zlib.crc32(stored, zlib.crc32(data[:20])) != checksum:
+        raise Corrupt("block fails its checksum")
+    raw = _unpack(stored, raw_size) if compression else stored
+    try:
+        messages = _decoder.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"block holds no list of messages: {error}") from error
+    if len(messages) != count or len(raw) != raw_size:
+        raise Corrupt(f"block claims {count} messages in {raw_size} bytes, holds {len(messages)} in {len(raw)}")
+    return messages
+
+
+def _unpack(stored: memoryview, size: int) -> bytes:
+    unpacker = zstd.ZstdDecompressor()
+    try:
+        raw = unpacker.decompress(stored, max_length=size)
+        if unpacker.eof or not size:
+            return raw
+        # The frame's end marker may still be to come; a byte more of data is one too many.
+        excess = unpacker.decompress(b"", max_length=1)
+    except zstd.ZstdError as error:
+        raise Corrupt(f"block does not unpack: {error}") from error
+    if excess or not unpacker.eof:
+        raise Corrupt(f"block unpacks to more than the {size} bytes it claims")
+    return raw

@@ -1,0 +1,100 @@
+"""Hand-over: messages move from a source record into target logs exactly once.
+
+    1  reserve a row in the target
+    2  write the reservation into the source's own record, conditionally
+    3  put the target row
+    4  mark the source done
+
+This module is 3 and 4, which whoever finds 2 repeats. A reserved row that was filled meanwhile is
+reserved anew and swapped in the record, so that all who carry the record out agree on the row.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol, Self, TypeVar
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.errors import Filled
+from hourwheel.logs.item import Held, Slot
+from hourwheel.logs.log import Reservation
+from hourwheel.logs.rows import Row
+
+
+class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """A reservation in a target log, as its source remembers it.
+
+    ``picks`` are the [row, index] positions of the messages in the source log, ``kind`` says what
+    becomes of them. Time and expiry are fixed here: whoever puts the row puts the same one.
+    """
+
+    kind: str
+    log: str
+    row: int
+    number: int
+    token: bytes
+    at_ms: int
+    expires_ms: int
+    picks: tuple[tuple[int, int], ...]
+
+
+class Source(Protocol):
+    """A record that remembers its transfers."""
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]: ...
+
+    @property
+    def garbage_ms(self) -> int | None:
+        """From when on the record may be removed."""
+        ...
+
+    def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
+        """The record once only these transfers are still to be carried out."""
+        ...
+
+
+S = TypeVar("S", bound=Source)
+
+
+def reserve(context: Context, *, kind: str, log: str, picks: tuple[tuple[int, int], ...], expires_ms: int) -> Transfer:
+    """Step 1, for the messages at ``picks``. One write."""
+    place = context.log(log).reserve(len(picks))
+    return Transfer(
+        kind=kind,
+        log=log,
+        row=place.row,
+        number=place.number,
+        token=context.ids.token(),
+        at_ms=context.clock.now_ms(),
+        expires_ms=expires_ms,
+        picks=picks,
+    )
+
+
+def release(context: Context, transfers: Iterable[Transfer]) -> None:
+    """Fills reservations that no record names, so that no reader has to wait for them."""
+    for transfer in transfers:
+        spare = Row(number=-1, count=0, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms)
+        context.log(transfer.log).abandon(Reservation(transfer.row, transfer.number), spare)
+
+
+def place(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]) -> Transfer | None:
+    """Step 3. None when the row stands; else the transfer with a new reservation, to be recorded."""
+    log = context.log(transfer.log)
+    try:
+        log.put(Reservation(transfer.row, transfer.number), row(transfer), transfer.token)
+    except Filled:
+        again = log.reserve(len(transfer.picks))
+        return msgspec.structs.replace(transfer, row=again.row, number=again.number)
+    return None
+
+
+def carry_out(context: Context, slot: Slot[S], held: Held[S], row: Callable[[Transfer], Row]) -> Held[S] | None:
+    """Steps 3 and 4 until the record names no transfer; the record then (None: it is gone)."""
+    current: Held[S] | None = held
+    while current is not None and current.value.transfers:
+        again = [place(context, transfer, row) for transfer in current.value.transfers]
+        value = current.value.left_with(tuple(transfer for transfer in again if transfer is not None))
+        current = slot.swap(current.token, value, expires_ms=value.garbage_ms).held
+    return current

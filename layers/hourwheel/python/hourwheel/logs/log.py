@@ -1,0 +1,152 @@
+"""The log: a counter and write-once rows.
+
+After CORFU (Balakrishnan et al., NSDI 2012): a sequencer gives out row numbers, cells are written
+once, and readers fill the holes that dead writers leave. Safety rests on the write-once
+cells alone; the counter only keeps writers out of each other's way.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from hourwheel.errors import Filled
+from hourwheel.logs.rows import Row, from_record, row_key, sort_of, to_record
+from hourwheel.ports import Clock, Counter, Ids, Key, Record, Store, Table
+
+GRACE_MS = 1_000
+"""How long a row may be missing before a reader fills it. Decides when, never who wins."""
+
+GARBAGE_MS = 86_400_000
+"""Rows outlive their retention by a day: the sweeper has long moved the trim mark past them."""
+
+_trim_encoder = msgspec.msgpack.Encoder()
+_trim_decoder = msgspec.msgpack.Decoder(int)
+
+
+class Reservation(NamedTuple):
+    """A row given out, and the sequence of its first message."""
+
+    row: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Log:
+    """One log over a store. Cheap to make; holds no state."""
+
+    store: Store
+    clock: Clock
+    ids: Ids
+    name: str
+
+    def append(self, row: Row) -> Reservation:
+        """Stores a batch in a row of its own (``row.number`` is set here). Two writes unless a
+        reader was faster. Raises ``Sealed``."""
+        token = self.ids.token()
+        while True:
+            reservation = self.reserve(row.count)
+            try:
+                self.put(reservation, row, token)
+            except Filled:
+                continue
+            return reservation
+
+    def reserve(self, count: int) -> Reservation:
+        """Takes the next row and ``count`` sequences. Raises ``Sealed``. A reservation that is never
+        put becomes a hole and is filled."""
+        after = self.store.add(self.name, rows=1, numbers=count)
+        return Reservation(after.rows - 1, after.numbers - count)
+
+    def put(self, reservation: Reservation, row: Row, token: bytes) -> None:
+        """Stores the batch at its reservation. Repeating it with the same token is harmless; raises
+        ``Filled`` when anything else stands there."""
+        whole = msgspec.structs.replace(row, number=reservation.number)
+        record = to_record(whole, token, GARBAGE_MS)
+        refused = self.store.put(row_key(self.name, reservation.row), record, expect=None)
+        if refused is None:
+            return
+        # Our own earlier try won, its answer was lost.
+        if refused.current is not None and refused.current.token == token:
+            return
+        raise Filled
+
+    def abandon(self, reservation: Reservation, row: Row) -> None:
+        """Fills a reservation that will not be used, so that no reader has to wait for it."""
+        self._fill(reservation.row, row)
+
+    def holds(self, row: int, token: bytes) -> bool:
+        """Whether the batch with this token stands in the row."""
+        record = self.store.get(row_key(self.name, row))
+        return record is not None and record.token == token
+
+    def read(self, start: int, limit: int, *, consistent: bool = False) -> list[tuple[int, Row]]:
+        """About ``limit`` rows from ``start`` on, fillers included, in order and without a gap: it ends
+        before a row whose fate is open. Where ``start`` is trimmed, it begins at the trim mark."""
+        found = self._scan(start, limit, consistent=consistent)
+        if not found:
+            return []
+        if found[0][0] > start:
+            start = max(start, min(self.trimmed(), found[0][0]))
+        rows: list[tuple[int, Row]] = []
+        following = start
+        for number, row in found:
+            if number > following:
+                if not consistent:
+                    # A row missing from an eventual read may be there: only a strong read finds holes.
+                    return self.read(start, limit, consistent=True)
+                if not self._overdue(row):
+                    break
+                rows += [(hole, self._fill(hole, row)) for hole in range(following, number)]
+            rows.append((number, row))
+            following = number + 1
+        return rows
+
+    def get(self, row: int) -> Row | None:
+        record = self.store.get(row_key(self.name, row))
+        return None if record is None else from_record(record)
+
+    def first(self) -> tuple[int, Row] | None:
+        """The lowest row that is not trimmed and holds a batch or a filler."""
+        found = self._scan(self.trimmed(), 1, consistent=True)
+        return found[0] if found else None
+
+    def totals(self) -> Counter:
+        """Rows and sequences given out so far, and whether the log is sealed."""
+        return self.store.counter(self.name)
+
+    def seal(self) -> Counter:
+        """No row is given out after it. What was given out lands or is filled."""
+        return self.store.seal(self.name)
+
+    def trimmed(self) -> int:
+        """All rows below have expired; readers need not look there."""
+        record = self.store.get(self._trim_key)
+        return 0 if record is None else _trim_decoder.decode(record.value)
+
+    def trim(self, below: int) -> None:
+        """Moves the trim mark up, then lets the rows below it go."""
+        held = self.store.get(self._trim_key)
+        if held is None or _trim_decoder.decode(held.value) < below:
+            mark = Record(_trim_encoder.encode(below), self.ids.token())
+            # Refused: another sweeper moved it. The rows go next time.
+            if self.store.put(self._trim_key, mark, expect=None if held is None else held.token) is not None:
+                return
+        self.store.trim(Table.CONSUME, self.name, below=sort_of(below))
+
+    @property
+    def _trim_key(self) -> Key:
+        return Key(Table.META, "trim", self.name)
+
+    def _scan(self, start: int, limit: int, *, consistent: bool) -> list[tuple[int, Row]]:
+        items = self.store.scan(Table.CONSUME, self.name, start=sort_of(start), limit=limit, consistent=consistent)
+        return [(int(sort), from_record(record)) for sort, record in items]
+
+    def _overdue(self, follower: Row) -> bool:
+        return self.clock.now_ms() - follower.at_ms >= GRACE_MS
+
+    def _fill(self, hole: int, follower: Row) -> Row:
+        """What stands in the row once its fate is sealed: a filler, or the batch that came after all."""
+        filler = Row(number=-1, count=0, at_ms=follower.at_ms, expires_ms=follower.expires_ms)
+        refused = self.store.put(row_key(self.name, hole), to_record(filler, self.ids.token(), GARBAGE_MS), expect=None)
+        return filler if refused is None or refused.current is None else from_record(refused.current)

@@ -1,0 +1,72 @@
+"""Segments: batches too large for a row, in one object per produce call.
+
+    key      segments/{hour in which the last of its rows expires, ms}/{unique}
+    bytes    block … block, footer: msgpack array of [offset, length], its length (u32 LE), "HWS1"
+
+A segment is written before the rows that name it. One that no row names is garbage; so is one whose hour is over.
+"""
+
+import struct
+from collections.abc import Sequence
+
+import msgspec
+
+from hourwheel.logs.codec import Block, decode
+from hourwheel.logs.rows import Row, SegmentRef
+from hourwheel.model import Message
+from hourwheel.ports import Blobs
+
+_HOUR_MS = 3_600_000
+_MAGIC = b"HWS1"
+
+
+def write_segment(blobs: Blobs, name: str, blocks: Sequence[Block], expires_ms: int) -> list[SegmentRef]:
+    """Stores the blocks as one object; where each of them is."""
+    key = f"segments/{-(-expires_ms // _HOUR_MS) * _HOUR_MS:015d}/{name}"
+    refs, offset = [], 0
+    for block in blocks:
+        refs.append(SegmentRef(key, offset, len(block.data)))
+        offset += len(block.data)
+    footer = msgspec.msgpack.encode([(ref.offset, ref.length) for ref in refs])
+    parts = [block.data for block in blocks]
+    blobs.put(key, b"".join([*parts, footer, struct.pack("<I", len(footer)), _MAGIC]))
+    return refs
+
+
+def rows_of(
+    blocks: Sequence[Block], *, blobs: Blobs, name: str, at_ms: int, expires_ms: int, inline_bytes: int
+) -> list[Row]:
+    """A row for each block: inline where it fits, the others in one segment. ``number`` is still open."""
+    large = [block for block in blocks if len(block.data) > inline_bytes]
+    refs = iter(write_segment(blobs, name, large, expires_ms) if large else ())
+
+    def row(block: Block) -> Row:
+        fits = len(block.data) <= inline_bytes
+        return Row(
+            number=-1,
+            count=block.count,
+            at_ms=at_ms,
+            expires_ms=expires_ms,
+            raw_bytes=block.raw_bytes,
+            block=block.data if fits else b"",
+            segment=None if fits else next(refs),
+        )
+
+    return [row(block) for block in blocks]
+
+
+def messages_of(row: Row, blobs: Blobs) -> list[Message]:
+    """The messages of a row, from wherever they are. Raises ``Corrupt``."""
+    if row.filler:
+        return []
+    if row.segment is None:
+        return decode(row.block)
+    return decode(blobs.get(row.segment.key, offset=row.segment.offset, length=row.segment.length))
+
+
+def drop_expired_segments(blobs: Blobs, now_ms: int) -> int:
+    """Removes the segments whose hour ended an hour ago or earlier; how many."""
+    expired = [key for key in blobs.list("segments/") if int(key.split("/")[1]) <= now_ms - _HOUR_MS]
+    for key in expired:
+        blobs.delete(key)
+    return len(expired)

@@ -1,0 +1,228 @@
+"""The words of the product as types: what clients send, what is stored, what comes back.
+
+Structs that carry messages are msgspec structs: they are read from JSON, stored as msgpack and
+answered as JSON without being turned into something else on the way.
+"""
+
+import re
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from hourwheel.errors import Rejected
+
+MESSAGE_BYTES = 1 << 20
+BATCH_BYTES = 4 << 20
+BATCH_MESSAGES = 1_000
+REQUEST_BYTES = 6_000_000
+MAX_QUEUES = 64
+MIN_RETENTION_SECONDS = 60
+MAX_RETENTION_SECONDS = 30 * 86_400
+DEFAULT_RETENTION_SECONDS = 3 * 86_400
+DEFAULT_MAX_ATTEMPTS = 16
+DEFAULT_LEASE_SECONDS = 30
+MAX_LEASE_SECONDS = 12 * 3_600
+MAX_WAIT_SECONDS = 20
+DEAD_RETENTION_MS = 30 * 86_400_000
+IDEMPOTENCY_MS = 10 * 60_000
+
+NAME_PATTERN = r"[A-Za-z0-9._-]{1,100}"
+_NAME = re.compile(NAME_PATTERN)
+
+Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=f"^{NAME_PATTERN}$")]
+Text = Annotated[str, Meta(min_length=1, max_length=100)]
+Index = Annotated[int, Meta(ge=0, lt=BATCH_MESSAGES)]
+Indexes = Annotated[list[Index], Meta(max_length=BATCH_MESSAGES)]
+Headers = Annotated[dict[Text, Annotated[str, Meta(max_length=4_096)]], Meta(max_length=32)]
+
+
+def check_name(value: str, field: str) -> str:
+    """The value, if it is a name; else ``Rejected``."""
+    if not _NAME.fullmatch(value) or value in {".", ".."}:
+        raise Rejected(
+            "name-invalid",
+            f"{field} must match {NAME_PATTERN} and not be '.' or '..', got {value[:120]!r}",
+            field=field,
+        )
+    return value
+
+
+class NewMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A message as a producer sends it: exactly one of ``body`` and ``body_base64``."""
+
+    body: str | None = None
+    body_base64: bytes | None = None
+    key: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    tags: Annotated[list[Text], Meta(max_length=10)] | None = None
+    headers: Headers | None = None
+    id: Text | None = None
+
+
+class AddressedMessage(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A message of a batch that spans subjects."""
+
+    subject: Name
+
+
+class Message(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_fields=False):
+    """A message as it is stored and delivered.
+
+    ``queue`` and ``offset`` say where it was first accepted, ``attempt`` counts from 1. In a consume
+    log the three are left out: the row implies them. Copies in retry and dead logs hold them.
+    """
+
+    queue: int | None = None
+    offset: int | None = None
+    attempt: int = 0
+    produced_at: str | None = None
+    died_at: str | None = None
+    reason: str | None = None
+    dead_id: str | None = None
+
+
+class ProduceRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    messages: Annotated[list[NewMessage], Meta(min_length=1)]
+    idempotency_key: Text | None = None
+
+
+class ProduceManyRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    messages: Annotated[list[AddressedMessage], Meta(min_length=1)]
+    idempotency_key: Text | None = None
+
+
+class Placed(Struct):
+    """Where an accepted message is: ``offset`` is its sequence in the queue."""
+
+    id: str
+    queue: int
+    offset: int
+
+
+class ProduceResult(Struct):
+    results: list[Placed]
+
+
+class Settlement(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What to do with the messages of one pull, by their index in it. Without ``ack``, all that is not
+    named in ``retry`` or ``dead`` is acknowledged. ``extend_seconds`` stands alone."""
+
+    receipt: Annotated[str, Meta(min_length=1, max_length=16_384)]
+    ack: Indexes | None = None
+    retry: Indexes | None = None
+    dead: Indexes | None = None
+    extend_seconds: Annotated[int, Meta(ge=1, le=MAX_LEASE_SECONDS)] | None = None
+
+
+SettleStatus = Literal["settled", "open", "extended", "stale"]
+
+
+class Settled(Struct, omit_defaults=True):
+    status: SettleStatus
+    lease_until: str | None = None
+
+
+class SettleRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    settle: Annotated[list[Settlement], Meta(min_length=1, max_length=1_000)]
+
+
+class SettleResult(Struct):
+    results: list[Settled]
+
+
+class PullRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    consumer: Name
+    max_messages: Annotated[int, Meta(ge=1, le=BATCH_MESSAGES)] = 100
+    wait_seconds: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 0
+    lease_seconds: Annotated[int, Meta(ge=1, le=MAX_LEASE_SECONDS)] = DEFAULT_LEASE_SECONDS
+    settle: Annotated[list[Settlement], Meta(max_length=1_000)] | None = None
+
+
+class Pulled(Struct):
+    receipt: str
+    queue: int | Literal["retry"]
+    lease_until: str
+    messages: list[Message]
+
+
+class PullResult(Struct, omit_defaults=True):
+    pulls: list[Pulled]
+    settled: list[Settled] | None = None
+
+
+class Subject(Struct, frozen=True, kw_only=True):
+    """A subject's record. Each deletion raises ``generation``: the logs of a subject that is made
+    again are new ones."""
+
+    name: str
+    generation: int
+    queues: int
+    retention_seconds: int
+    created_ms: int
+    deleted: bool = False
+
+    @property
+    def retention_ms(self) -> int:
+        return self.retention_seconds * 1_000
+
+    def log(self, queue: int) -> str:
+        return f"{self.name}~{self.generation}/{queue}"
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """A group's record, good for one generation of its subject. ``origins[q]`` is the row at which
+    queue ``q`` begins for a group that started at the latest message (0 where there is none)."""
+
+    subject: str
+    subject_generation: int
+    name: str
+    generation: int
+    start: Literal["earliest", "latest"]
+    max_attempts: int
+    created_ms: int
+    origins: tuple[int, ...] = ()
+    deleted: bool = False
+
+    @property
+    def member(self) -> str:
+        return f"{self.name}~{self.generation}"
+
+    @property
+    def retry_log(self) -> str:
+        return f"{self.subject}~{self.subject_generation}/retry/{self.member}"
+
+    @property
+    def dead_log(self) -> str:
+        return f"{self.subject}~{self.subject_generation}/dead/{self.member}"
+
+
+class QueueLag(Struct):
+    queue: int
+    waiting: int
+    in_flight: int
+    offset: int
+    end: int
+
+
+class Lag(Struct):
+    waiting: int
+    in_flight: int
+    retrying: int
+    dead: int
+    oldest_at: str | None
+    queues: list[QueueLag]
+
+
+class DeadPage(Struct):
+    messages: list[Message]
+    next: str | None
+
+
+def message_bytes(message: NewMessage) -> int:
+    """UTF-8 bytes of body, key, tags and headers: what the limits count."""
+    size = len(message.body_base64 or b"") + len((message.body or "").encode())
+    size += len((message.key or "").encode()) + sum(len(tag.encode()) for tag in message.tags or ())
+    return size + sum(len(name.encode()) + len(text.encode()) for name, text in (message.headers or {}).items())
+
+
+json_encoder = msgspec.json.Encoder()

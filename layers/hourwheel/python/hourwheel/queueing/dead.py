@@ -1,0 +1,217 @@
+"""Dead letters: list, read, send again, drop.
+
+table      pull
+partition  dead@{dead log}
+sort       {row:016d}
+value      DeadState, msgpack array: what became of the messages of that row of the dead log
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.errors import NotFound, Rejected
+from hourwheel.logs.handover import Transfer, carry_out, release, reserve
+from hourwheel.logs.item import Held, Slot
+from hourwheel.logs.log import GARBAGE_MS, Log
+from hourwheel.logs.rows import Row, sort_of
+from hourwheel.logs.segments import messages_of
+from hourwheel.model import DeadPage, Group, Message, Subject
+from hourwheel.ports import Key, Table
+from hourwheel.queueing.moving import REDRIVE, target_row
+
+_PAGE = 64
+
+
+class DeadState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """``done``: the indexes that were sent again or dropped."""
+
+    expires_ms: int
+    done: frozenset[int] = frozenset()
+    transfers: tuple[Transfer, ...] = ()
+
+    @property
+    def garbage_ms(self) -> int | None:
+        # Its row goes first: a row without its state would be listed again.
+        return self.expires_ms + 2 * GARBAGE_MS
+
+    def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
+        return msgspec.structs.replace(self, transfers=transfers)
+
+
+@dataclass(frozen=True, order=True)
+class DeadId:
+    row: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.row}-{self.index}"
+
+    @classmethod
+    def parse(cls, text: str, field: str) -> "DeadId":
+        row, dash, index = text.partition("-")
+        if not (dash and row.isascii() and index.isascii() and row.isdigit() and index.isdigit() and len(text) <= 24):
+            raise Rejected("field-invalid", f"{field} must be a dead_id such as 12-0, got {text[:40]!r}", field=field)
+        return cls(int(row), int(index))
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """The dead letters of one group. Times are Unix milliseconds of death."""
+
+    context: Context
+    subject: Subject
+    group: Group
+
+    @property
+    def log(self) -> Log:
+        return self.context.log(self.group.dead_log)
+
+    def page(self, *, after: str | None, limit: int) -> DeadPage:
+        """Up to ``limit`` dead letters behind the cursor ``after``, the oldest first."""
+        start = DeadId.parse(after, "after") if after else None
+        page: list[Message] = []
+        for number, row, held in self._rows(start.row if start else 0):
+            for index, message in self._alive(number, row, held):
+                if start is None or DeadId(number, index) > start:
+                    if len(page) == limit:
+                        return DeadPage(page, page[-1].dead_id)
+                    page.append(message)
+        return DeadPage(page, None)
+
+    def get(self, dead_id: str) -> Message:
+        """One dead letter; raises ``NotFound`` when it is not there (any more)."""
+        wanted = DeadId.parse(dead_id, "dead_id")
+        row = self.log.get(wanted.row)
+        if row is not None and row.expires_ms > self.context.clock.now_ms():
+            for index, message in self._alive(wanted.row, row, self._slot(wanted.row).load()):
+                if index == wanted.index:
+                    return message
+        raise NotFound(
+            "dead-letter-unknown", f"there is no dead letter {dead_id!r}: it was redriven, dropped, or expired"
+        )
+
+    def count(self) -> int:
+        return sum(row.count - len(held.value.done if held else ()) for _, row, held in self._rows(0))
+
+    def redrive(self, choose: Callable[[DeadId, int], bool]) -> int:
+        """Sends the chosen messages to the group again, as new; how many. ``choose`` sees id and time of death."""
+        total = 0
+        for number, row, _ in self._rows(0, end=self.log.totals().rows):
+            redrive = partial(DeadLetters._redrive_row, number=number, row=row, choose=choose)
+            total += self.context.atomically(lambda context, redrive=redrive: redrive(self._on(context)))  # type: ignore[misc]
+        if total:
+            self.context.arrivals.announce(self.subject.name, self.group.name)
+        return total
+
+    def drop(self, choose: Callable[[DeadId, int], bool]) -> int:
+        """Drops the chosen messages for ever; how many."""
+        return sum(self._drop_row(number, row, choose) for number, row, _ in self._rows(0))
+
+    def sweep(self) -> None:
+        """Carries out transfers that were left behind, and trims rows that are wholly done or expired."""
+        below: int | None = None
+        open_seen = False
+        for number, row, held in self._rows(0, expired=True):
+            if held is not None and held.value.transfers:
+                held = self._finish(number, held)
+            done = held is not None and len(held.value.done) == row.count and not held.value.transfers
+            expired = row.expires_ms <= self.context.clock.now_ms()
+            open_seen = open_seen or not (row.filler or done or expired)
+            below = below if open_seen else number + 1
+        if below is not None:
+            self.log.trim(below)
+            self.context.store.trim(Table.PULL, self._partition, below=sort_of(below))
+
+    def _on(self, context: Context) -> "DeadLetters":
+        return DeadLetters(context, self.subject, self.group)
+
+    @property
+    def _partition(self) -> str:
+        return f"dead@{self.group.dead_log}"
+
+    def _slot(self, row: int) -> Slot[DeadState]:
+        return Slot(self.context.store, self.context.ids, Key(Table.PULL, self._partition, sort_of(row)), DeadState)
+
+    def _rows(
+        self, start: int, *, end: int | None = None, expired: bool = False
+    ) -> Iterator[tuple[int, Row, Held[DeadState] | None]]:
+        """The rows from ``start`` up to ``end`` that hold messages, each with its state; also fillers and
+        ``expired`` rows if asked."""
+        start = max(start, self.log.trimmed())
+        while True:
+            rows = self.log.read(start, _PAGE, consistent=True)
+            if not rows:
+                return
+            states = dict(
+                self.context.store.scan(Table.PULL, self._partition, start=sort_of(rows[0][0]), limit=len(rows))
+            )
+            for number, row in rows:
+                if end is not None and number >= end:
+                    return
+                live = not row.filler and row.expires_ms > self.context.clock.now_ms()
+                if live or expired:
+                    yield number, row, self._slot(number).opened(states.get(sort_of(number)))
+            start = rows[-1][0] + 1
+
+    def _alive(self, number: int, row: Row, held: Held[DeadState] | None) -> list[tuple[int, Message]]:
+        done = held.value.done if held else frozenset()
+        if len(done) == row.count:
+            return []
+        messages = messages_of(row, self.context.blobs)
+        for index, message in enumerate(messages):
+            message.dead_id = str(DeadId(number, index))
+        return [(index, message) for index, message in enumerate(messages) if index not in done]
+
+    def _chosen(self, number: int, row: Row, done: frozenset[int], choose: Callable[[DeadId, int], bool]) -> list[int]:
+        ids = [DeadId(number, index) for index in range(row.count) if index not in done]
+        return [dead_id.index for dead_id in ids if choose(dead_id, row.at_ms)]
+
+    def _redrive_row(self, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
+        slot = self._slot(number)
+        held = slot.load()
+        while True:
+            if held is not None:
+                held = self._finish(number, held)
+            state = held.value if held else DeadState(expires_ms=row.expires_ms)
+            indexes = self._chosen(number, row, state.done, choose)
+            if not indexes:
+                return 0
+            transfer = reserve(
+                self.context,
+                kind=REDRIVE,
+                log=self.group.retry_log,
+                picks=tuple((number, index) for index in indexes),
+                expires_ms=self.context.clock.now_ms() + self.subject.retention_ms,
+            )
+            value = msgspec.structs.replace(state, done=state.done | frozenset(indexes), transfers=(transfer,))
+            outcome = slot.swap(held.token if held else None, value, expires_ms=value.garbage_ms)
+            if outcome.stored and outcome.held is not None:
+                self._finish(number, outcome.held)
+                return len(indexes)
+            release(self.context, (transfer,))
+            held = outcome.held
+
+    def _drop_row(self, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
+        slot = self._slot(number)
+        held = slot.load()
+        while True:
+            state = held.value if held else DeadState(expires_ms=row.expires_ms)
+            indexes = self._chosen(number, row, state.done, choose)
+            if not indexes:
+                return 0
+            value = msgspec.structs.replace(state, done=state.done | frozenset(indexes))
+            outcome = slot.swap(held.token if held else None, value, expires_ms=value.garbage_ms)
+            if outcome.stored:
+                return len(indexes)
+            held = outcome.held
+
+    def _finish(self, number: int, held: Held[DeadState]) -> Held[DeadState]:
+        if not held.value.transfers:
+            return held
+        done = carry_out(self.context, self._slot(number), held, target_row(self.context, self.log, None))
+        return done or held

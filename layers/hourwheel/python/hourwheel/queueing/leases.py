@@ -1,0 +1,158 @@
+"""Leases that end, and the checkpoint behind them.
+
+A watch remembers which pull rows it has seen open; all below ``scanned`` are closed or remembered. That is
+a hint: whoever acts on it reads the row again and changes it by compare-and-set.
+"""
+
+import threading
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hourwheel.logs.rows import sort_of
+from hourwheel.model import Subject
+from hourwheel.ports import Table
+from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.records import CLOSED, Checkpoint, Tail
+from hourwheel.queueing.settle import Settler
+
+_PAGE = 200
+_GLANCE_MS = 1_000
+_CHECKPOINT_ROWS = 1_000
+_CHECKPOINT_MS = 60_000
+_TRIM_MS = 3_600_000
+
+
+class _Open(NamedTuple):
+    until_ms: int
+    unsettled: int
+    start: Tail
+
+
+@dataclass
+class _Watch:
+    """What is known of one pull log. ``scanned`` is the first row not looked at."""
+
+    scanned: Tail | None = None
+    open: dict[int, _Open] = field(default_factory=dict)
+    looked_ms: int = 0
+    trimmed_ms: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass
+class Leases:
+    """Ends leases and moves checkpoints. Thread-safe."""
+
+    _watches: dict[str, _Watch] = field(default_factory=dict)
+
+    def glance(self, log: PullLog, subject: Subject) -> int:
+        """Ends the leases that are over, at most once a second for each log and process; how many."""
+        watch = self._watch(log)
+        now_ms = log.context.clock.now_ms()
+        if 0 <= now_ms - watch.looked_ms < _GLANCE_MS:
+            return 0
+        return self.expire(log, subject, pages=1)
+
+    def expire(self, log: PullLog, subject: Subject, *, pages: int | None = None) -> int:
+        """Ends the leases that are over; how many. Looks at up to ``pages`` pages of new rows."""
+        watch = self._watch(log)
+        if not watch.lock.acquire(blocking=False):
+            return 0
+        try:
+            self._look(log, watch, pages)
+            return self._expire(log, Settler(log, subject), watch)
+        finally:
+            watch.lock.release()
+
+    def in_flight(self, log: PullLog) -> int:
+        """Messages that are leased now."""
+        watch = self._watch(log)
+        with watch.lock:
+            self._look(log, watch, None)
+            for row in list(watch.open):
+                self._refresh(log, watch, row)
+            return sum(entry.unsettled for entry in watch.open.values())
+
+    def checkpoint(self, log: PullLog) -> None:
+        """Saves the lowest row that is not settled, then lets rows below it go once they are old enough."""
+        watch = self._watch(log)
+        with watch.lock:
+            self._look(log, watch, None)
+            for row in list(watch.open):
+                self._refresh(log, watch, row)
+            lowest = min(watch.open, default=None)
+            start = watch.scanned if lowest is None else watch.open[lowest].start
+        if start is not None:
+            self._save(log, start)
+        self._trim(log, watch)
+
+    def _watch(self, log: PullLog) -> _Watch:
+        return self._watches.setdefault(log.partition, _Watch())
+
+    def _look(self, log: PullLog, watch: _Watch, pages: int | None) -> None:
+        """Takes note of the rows that came since the last look."""
+        watch.looked_ms = log.context.clock.now_ms()
+        if watch.scanned is None:
+            watch.scanned = log.beginning()
+        page = 0
+        while pages is None or page < pages:
+            rows = log.rows(watch.scanned.row, _PAGE)
+            for row, held in rows:
+                value = held.value
+                if value.state != CLOSED:
+                    watch.open[row] = _Open(
+                        value.lease_until_ms, len(value.unsettled()), watch.scanned._replace(row=row)
+                    )
+                watch.scanned = Tail(row + 1, value.end, value.end_number)
+            if len(rows) < _PAGE:
+                return
+            page += 1
+
+    def _refresh(self, log: PullLog, watch: _Watch, row: int) -> None:
+        held = log.slot(row).load()
+        entry = watch.open[row]
+        if held is None or held.value.state == CLOSED:
+            del watch.open[row]
+        else:
+            watch.open[row] = _Open(held.value.lease_until_ms, len(held.value.unsettled()), entry.start)
+
+    def _expire(self, log: PullLog, settler: Settler, watch: _Watch) -> int:
+        ended = 0
+        now_ms = log.context.clock.now_ms()
+        for row in [row for row, entry in watch.open.items() if entry.until_ms <= now_ms]:
+            held = log.slot(row).load()
+            if held is not None and held.value.state != CLOSED:
+                ended += settler.take_over(row, held)
+            self._refresh(log, watch, row)
+        return ended
+
+    def _save(self, log: PullLog, start: Tail) -> None:
+        slot = log.checkpoint_slot
+        held = slot.load()
+        now_ms = log.context.clock.now_ms()
+        if held is not None:
+            moved = start.row - held.value.row
+            if moved <= 0 or (moved < _CHECKPOINT_ROWS and now_ms - held.value.saved_ms < _CHECKPOINT_MS):
+                return
+        elif start.row == 0:
+            return
+        # Refused: another sweeper saved one; the next sweep compares again.
+        slot.swap(None if held is None else held.token, Checkpoint(start.row, start.position, start.number, now_ms))
+
+    def _trim(self, log: PullLog, watch: _Watch) -> None:
+        """Lets go of rows below the checkpoint that were closed long ago, about once an hour."""
+        held = log.checkpoint_slot.load()
+        now_ms = log.context.clock.now_ms()
+        if held is None or 0 <= now_ms - watch.trimmed_ms < _TRIM_MS:
+            return
+        watch.trimmed_ms = now_ms
+        # Rows are closed nearly in order: halving finds the boundary to within a lease.
+        low, high = 0, held.value.row
+        while low < high:
+            middle = (low + high) // 2
+            row = log.slot(middle).load()
+            if row is None or (row.value.garbage_ms or now_ms + 1) <= now_ms:
+                low = middle + 1
+            else:
+                high = middle
+        log.context.store.trim(Table.PULL, log.partition, below=sort_of(low))

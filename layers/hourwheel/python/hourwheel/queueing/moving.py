@@ -1,0 +1,72 @@
+"""The messages that a pull row or a dead row hands over, as they stand in the target."""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.errors import Corrupt
+from hourwheel.logs.codec import encode
+from hourwheel.logs.handover import Transfer
+from hourwheel.logs.log import Log
+from hourwheel.logs.rows import Row
+from hourwheel.logs.segments import messages_of, rows_of
+from hourwheel.model import Message
+from hourwheel.times import rfc3339
+
+RETRY, ATTEMPTS, REJECTED, REDRIVE = "retry", "attempts", "rejected", "redrive"
+"""What a transfer does: try again; dead after the last attempt; dead by its consumer's word; again after death."""
+
+
+def fetch(context: Context, source: Log, queue: int | None, picks: Iterable[tuple[int, int]]) -> list[Message]:
+    """The messages at these [row, index] positions, complete with queue, offset and attempt.
+
+    Raises ``Corrupt`` when one is not there."""
+    rows: dict[int, list[Message]] = {}
+    found = []
+    for number, index in picks:
+        if number not in rows:
+            row = source.get(number)
+            if row is None:
+                raise Corrupt(f"row {number} of {source.name} is gone")
+            rows[number] = complete(row, messages_of(row, context.blobs), queue)
+        found.append(rows[number][index])
+    return found
+
+
+def complete(row: Row, messages: list[Message], queue: int | None) -> list[Message]:
+    """Fills in what the row of a queue implies. Copies in retry and dead logs have it already."""
+    if queue is not None:
+        produced_at = rfc3339(row.at_ms)
+        for index, message in enumerate(messages):
+            message.queue = queue
+            message.offset = row.number + index
+            message.attempt = 1
+            message.produced_at = produced_at
+    return messages
+
+
+def target_row(context: Context, source: Log, queue: int | None) -> Callable[[Transfer], Row]:
+    """Makes the row that a transfer puts: the same for whoever makes it."""
+
+    def make(transfer: Transfer) -> Row:
+        messages = [_changed(message, transfer) for message in fetch(context, source, queue, transfer.picks)]
+        (row,) = rows_of(
+            [encode(messages)],
+            blobs=context.blobs,
+            name=context.ids.unique(transfer.at_ms),
+            at_ms=transfer.at_ms,
+            expires_ms=transfer.expires_ms,
+            inline_bytes=context.settings.inline_bytes,
+        )
+        return row
+
+    return make
+
+
+def _changed(message: Message, transfer: Transfer) -> Message:
+    if transfer.kind == RETRY:
+        return msgspec.structs.replace(message, attempt=message.attempt + 1)
+    if transfer.kind == REDRIVE:
+        return msgspec.structs.replace(message, attempt=1, died_at=None, reason=None)
+    return msgspec.structs.replace(message, died_at=rfc3339(transfer.at_ms), reason=transfer.kind)

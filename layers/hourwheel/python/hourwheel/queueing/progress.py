@@ -1,0 +1,114 @@
+"""Where a group stands, and how to move it: lag and seek."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from hourwheel.errors import Rejected
+from hourwheel.logs.log import Log
+from hourwheel.logs.rows import Row
+from hourwheel.model import Lag, QueueLag
+from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.leases import Leases
+from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.records import Position
+from hourwheel.times import rfc3339
+
+
+@dataclass(frozen=True)
+class _Standing:
+    waiting: int
+    oldest_ms: int | None
+    offset: int
+    end: int
+
+
+def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
+    """How far a group is behind. ``logs``: its retry log's, then its queues'."""
+    standings = [_standing(log) for log in logs]
+    flights = [leases.in_flight(log) for log in logs]
+    queues = [
+        QueueLag(log.queue, standing.waiting, flight, standing.offset, standing.end)
+        for log, standing, flight in zip(logs, standings, flights, strict=True)
+        if log.queue is not None
+    ]
+    oldest = min((standing.oldest_ms for standing in standings if standing.oldest_ms is not None), default=None)
+    return Lag(
+        waiting=sum(queue.waiting for queue in queues),
+        in_flight=sum(flights),
+        retrying=standings[0].waiting,
+        dead=dead.count(),
+        oldest_at=None if oldest is None else rfc3339(oldest),
+        queues=queues,
+    )
+
+
+def _standing(log: PullLog) -> _Standing:
+    tail = log.tail()
+    now_ms = log.context.clock.now_ms()
+    end = log.source.totals().numbers
+    for number, row in log.unread(tail.position, now_ms, page=1):
+        if not row.filler and row.expires_ms > now_ms:
+            offset = row.number + (tail.position.index if number == tail.position.row else 0)
+            return _Standing(end - offset, row.at_ms, offset, end)
+    return _Standing(0, None, end, end)
+
+
+def seek_start(log: PullLog) -> int:
+    """Goes back to the earliest message that is retained; its offset."""
+    first = log.source.first()
+    if first is None:
+        return _seek(log, Position(log.source.trimmed()), log.source.totals().numbers)
+    return _seek(log, Position(first[0]), max(first[1].number, 0))
+
+
+def seek_end(log: PullLog) -> int:
+    """Skips all that was accepted so far; the offset of the next message."""
+    totals = log.source.totals()
+    return _seek(log, Position(totals.rows), totals.numbers)
+
+
+def seek_time(log: PullLog, at_ms: int) -> int:
+    """Goes to the first message accepted at that time or later; its offset."""
+    number, row = _search(log.source, lambda row: row.at_ms >= at_ms)
+    return _seek(log, Position(number), row.number) if row else seek_end(log)
+
+
+def seek_offset(log: PullLog, offset: int) -> int:
+    """Goes to that offset, or to the next one that exists."""
+    totals = log.source.totals()
+    if offset > totals.numbers:
+        raise Rejected("field-invalid", f"offset {offset} is beyond the queue's end {totals.numbers}", field="offset")
+    number, row = _search(log.source, lambda row: row.number + row.count > offset)
+    if row is None:
+        return seek_end(log)
+    return _seek(log, Position(number, max(0, offset - row.number)), max(offset, row.number))
+
+
+def _seek(log: PullLog, position: Position, offset: int) -> int:
+    log.seek(position, offset)
+    return offset
+
+
+def _search(log: Log, reached: Callable[[Row], bool]) -> tuple[int, Row | None]:
+    """The first row with messages for which ``reached`` holds, given that it holds for all behind it."""
+    low, high = log.trimmed(), log.totals().rows
+    while low < high:
+        middle = (low + high) // 2
+        found = next(_batches(log, middle, high), None)
+        if found is None or reached(found[1]):
+            high = middle
+        else:
+            low = found[0] + 1
+    return next(_batches(log, low, log.totals().rows), (low, None))
+
+
+def _batches(log: Log, start: int, end: int) -> Iterator[tuple[int, Row]]:
+    """The rows with messages from ``start`` up to ``end``."""
+    while start < end:
+        rows = log.read(start, 4, consistent=True)
+        if not rows:
+            return
+        for number, row in rows:
+            if number < end and not row.filler:
+                yield number, row
+        start = rows[-1][0] + 1

@@ -1,0 +1,194 @@
+"""The pull log: one per (group, source log). Claiming a range of the source is one conditional put.
+
+The loser of a race gets the winner's row in the refusal, so it knows the next start. There is no
+cursor item and nothing to rebalance: any number of consumers, on any queue, from the first second.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from hourwheel.context import Context
+from hourwheel.logs.item import Held, Slot
+from hourwheel.logs.log import Log
+from hourwheel.logs.rows import Row, sort_of
+from hourwheel.model import Group
+from hourwheel.ports import Key, Record, Table
+from hourwheel.queueing.records import CLOSED, SOUGHT, Checkpoint, Position, PullRow, Tail
+
+PULL_BYTES = 4 << 20
+"""A pull ends before it would hold more payload than this (Lambda answers with 6 MB at most)."""
+
+_FIRST_PAGE = 4
+_PAGE = 64
+_RACES = 100
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A range that was claimed: its pull row, and the rows of the source log that it covers."""
+
+    row: int
+    held: Held[PullRow]
+    rows: tuple[tuple[int, Row], ...]
+
+
+@dataclass
+class _Range:
+    """What a claim covers, row by row."""
+
+    first: Position
+    end: Position
+    end_number: int
+    counts: list[int] = field(default_factory=list)
+    rows: list[tuple[int, Row]] = field(default_factory=list)
+    total: int = 0
+    size: int = 0
+
+    def add(self, number: int, row: Row, skip: int, count: int, usable: int) -> None:
+        self.counts.append(count)
+        self.rows.append((number, row))
+        self.total += count
+        self.size += row.raw_bytes
+        self.end = Position(number, skip + count) if count < usable else Position(number + 1)
+        if not row.filler:
+            self.end_number = row.number + (skip + count if count < usable else row.count)
+
+
+@dataclass(frozen=True)
+class PullLog:
+    """A group's progress on one source log. Cheap to make; holds no state."""
+
+    context: Context
+    group: Group
+    source: Log
+    queue: int | None
+    """None for the group's retry log."""
+
+    def on(self, context: Context) -> "PullLog":
+        """The same pull log over another store (a transaction's)."""
+        return replace(self, context=context, source=context.log(self.source.name))
+
+    @property
+    def partition(self) -> str:
+        return f"{self.group.member}@{self.source.name}"
+
+    def slot(self, row: int) -> Slot[PullRow]:
+        return Slot(self.context.store, self.context.ids, Key(Table.PULL, self.partition, sort_of(row)), PullRow)
+
+    @property
+    def checkpoint_slot(self) -> Slot[Checkpoint]:
+        return Slot(self.context.store, self.context.ids, Key(Table.META, "checkpoint", self.partition), Checkpoint)
+
+    def tail(self) -> Tail:
+        """Where the next claim goes."""
+        checkpoint = self.checkpoint_slot.load()
+        last = self.context.store.scan(Table.PULL, self.partition, limit=1, reverse=True)
+        if last:
+            row = int(last[0][0])
+            # Expired rows vanish in any order: one that is left below the checkpoint is not the last.
+            if checkpoint is None or row >= checkpoint.value.row:
+                value = self.opened(row, last[0][1])
+                return Tail(row + 1, value.value.end, value.value.end_number)
+        return self.beginning(checkpoint)
+
+    def beginning(self, checkpoint: Held[Checkpoint] | None = None) -> Tail:
+        """The lowest row that may be unsettled: the checkpoint, or where the group began."""
+        checkpoint = checkpoint or self.checkpoint_slot.load()
+        if checkpoint is not None:
+            return Tail(checkpoint.value.row, checkpoint.value.position, checkpoint.value.number)
+        origins = self.group.origins
+        origin = origins[self.queue] if self.queue is not None and self.queue < len(origins) else 0
+        return Tail(0, Position(origin), 0)
+
+    def claim(self, *, consumer: str, max_messages: int, max_bytes: int, lease_ms: int) -> Claim | None:
+        """Claims the next messages, in one write; None, and no write, when there are none."""
+        tail = self.tail()
+        token = self.context.ids.token()
+        for race in range(_RACES):
+            now_ms = self.context.clock.now_ms()
+            taken = self._take(tail, max_messages, max_bytes, now_ms)
+            if taken is None:
+                return None
+            value = PullRow(
+                consumer=consumer,
+                first=taken.first,
+                counts=tuple(taken.counts),
+                end=taken.end,
+                end_number=taken.end_number,
+                claim=token,
+                claimed_ms=now_ms,
+                lease_until_ms=now_ms + lease_ms,
+            )
+            outcome = self.slot(tail.row).swap(None, value, token=token)
+            if outcome.stored and outcome.held is not None:
+                return Claim(tail.row, outcome.held, tuple(taken.rows))
+            self.context.meter.record("ClaimConflicts", 1)
+            if outcome.held is None or race > 1:
+                tail = self.tail()
+            else:
+                tail = Tail(tail.row + 1, outcome.held.value.end, outcome.held.value.end_number)
+        return None
+
+    def seek(self, position: Position, number: int) -> None:
+        """Makes ``position`` the start of the next claim. One write."""
+        while True:
+            tail = self.tail()
+            now_ms = self.context.clock.now_ms()
+            value = PullRow(
+                consumer="",
+                first=position,
+                counts=(),
+                end=position,
+                end_number=number,
+                claim=self.context.ids.token(),
+                claimed_ms=now_ms,
+                lease_until_ms=now_ms,
+                state=CLOSED,
+                outcome=SOUGHT,
+                closed_ms=now_ms,
+            )
+            if self.slot(tail.row).swap(None, value, expires_ms=value.garbage_ms).stored:
+                return
+
+    def rows(self, start: int, limit: int = _PAGE) -> list[tuple[int, Held[PullRow]]]:
+        """Up to ``limit`` pull rows from ``start`` on, in order."""
+        items = self.context.store.scan(Table.PULL, self.partition, start=sort_of(start), limit=limit)
+        return [(int(sort), self.opened(int(sort), record)) for sort, record in items]
+
+    def opened(self, row: int, record: Record) -> Held[PullRow]:
+        held = self.slot(row).opened(record)
+        assert held is not None
+        return held
+
+    def unread(self, start: Position, now_ms: int, page: int = _PAGE) -> Iterator[tuple[int, Row]]:
+        """The settled rows of the source from ``start`` on, page by page."""
+        row = start.row
+        while True:
+            found = self.source.read(row, page)
+            if found and found[0][0] == start.row and found[0][1].expires_ms <= now_ms:
+                # A group that lags behind retention goes on where the sweeper has seen live rows.
+                trimmed = self.source.trimmed()
+                if trimmed > row:
+                    row = trimmed
+                    continue
+            yield from found
+            if len(found) < page:
+                return
+            row, page = found[-1][0] + 1, _PAGE
+
+    def _take(self, tail: Tail, max_messages: int, max_bytes: int, now_ms: int) -> _Range | None:
+        """Decides what a claim covers; None when there is nothing to hand out."""
+        taken: _Range | None = None
+        for number, row in self.unread(tail.position, now_ms, min(_FIRST_PAGE, max_messages)):
+            skip = tail.position.index if number == tail.position.row else 0
+            usable = 0 if row.expires_ms <= now_ms else row.count - skip
+            if taken is None:
+                if usable <= 0:
+                    continue
+                taken = _Range(first=Position(number, skip), end=tail.position, end_number=tail.number)
+            elif usable > 0 and (taken.size + row.raw_bytes > max_bytes or taken.total >= max_messages):
+                break
+            taken.add(number, row, skip, max(0, min(usable, max_messages - taken.total)), usable)
+            if taken.total >= max_messages:
+                break
+        return taken

@@ -1,0 +1,80 @@
+"""Receipts: what a consumer shows to settle a pull. They hold the pull row as it was claimed, so that
+settling needs no read, and a keyed digest, so that nobody can make one up.
+
+    base64url(HMAC-SHA-256 of the rest, first 16 bytes ‖ msgpack array of Receipt)
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.errors import Rejected
+from hourwheel.logs.item import Held, Slot
+from hourwheel.ports import Key, Table
+from hourwheel.queueing.records import PullRow
+
+_MAC_BYTES = 16
+
+
+class Receipt(msgspec.Struct, array_like=True, frozen=True):
+    """The pull row ``row`` of a group's pull log on queue ``queue`` (None: its retry log)."""
+
+    subject: str
+    subject_generation: int
+    group: str
+    group_generation: int
+    queue: int | None
+    row: int
+    token: bytes
+    value: PullRow
+
+    @property
+    def held(self) -> Held[PullRow]:
+        return Held(self.value, self.token)
+
+
+class Secret(msgspec.Struct, array_like=True, frozen=True):
+    key: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Receipt)
+
+
+def cell_secret(context: Context) -> bytes:
+    """The cell's secret, the same for all its functions: drawn by whoever comes first."""
+    slot = Slot(context.store, context.ids, Key(Table.META, "cell", "receipts"), Secret)
+    held = slot.load() or slot.swap(None, Secret(context.ids.token() + context.ids.token())).held
+    assert held is not None
+    return held.value.key
+
+
+def seal_receipt(secret: bytes, receipt: Receipt) -> str:
+    data = _encoder.encode(receipt)
+    return base64.urlsafe_b64encode(_mac(secret, data) + data).rstrip(b"=").decode()
+
+
+def open_receipt(secret: bytes, text: str, *, subject: str, group: str) -> Receipt:
+    """The receipt, if we issued it for this group; else ``Rejected``."""
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        mac, data = data[:_MAC_BYTES], data[_MAC_BYTES:]
+        if hmac.compare_digest(mac, _mac(secret, data)):
+            receipt = _decoder.decode(data)
+            if (receipt.subject, receipt.group) == (subject, group):
+                return receipt
+    except (binascii.Error, UnicodeEncodeError, ValueError, msgspec.MsgspecError):
+        pass
+    raise Rejected(
+        "receipt-invalid",
+        f"a receipt was not issued to group {group!r} of subject {subject!r}: send back receipts as they were pulled",
+        field="receipt",
+    )
+
+
+def _mac(secret: bytes, data: bytes) -> bytes:
+    return hmac.digest(secret, data, hashlib.sha256)[:_MAC_BYTES]

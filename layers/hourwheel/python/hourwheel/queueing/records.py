@@ -1,0 +1,91 @@
+"""Rows of a pull log, and the checkpoint that outlives them.
+
+    table      pull                                  meta
+    partition  {group}~{gen}@{source log}            checkpoint
+    sort       {row:016d}                            {group}~{gen}@{source log}
+    value      PullRow, msgpack array                Checkpoint, msgpack array
+
+Row ``p`` says that a consumer holds the messages from ``first`` up to the position ``end``;
+row ``p + 1`` begins at that end. ``counts[k]`` messages are taken from source row ``first.row + k``,
+0 from a filler or an expired row. The messages of a pull are numbered 0, 1, … in that order.
+``last`` recognises the settlement that was written last, when it comes again.
+"""
+
+from typing import NamedTuple, Self
+
+import msgspec
+
+from hourwheel.logs.handover import Transfer
+
+OPEN, CLOSING, CLOSED = 0, 1, 2
+"""Leased; all is settled but transfers are to be carried out; done."""
+
+SETTLED, EXPIRED, SOUGHT = 1, 2, 3
+"""How a row was closed: by its consumer, by its lease's end, or it is a seek."""
+
+SETTLED_KEPT_MS = 3 * 86_400_000
+"""Settled rows are kept this long: far longer than any writer pauses; the checkpoint passes them each minute."""
+
+
+class Position(msgspec.Struct, array_like=True, frozen=True, order=True):
+    """A message's place in its log: the index within a row's batch."""
+
+    row: int
+    index: int = 0
+
+
+class Tail(NamedTuple):
+    """Where the next claim goes: its row number, where it starts, the sequence there."""
+
+    row: int
+    position: Position
+    number: int
+
+
+class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    consumer: str
+    first: Position
+    counts: tuple[int, ...]
+    end: Position
+    end_number: int
+    claim: bytes
+    claimed_ms: int
+    lease_until_ms: int
+    state: int = OPEN
+    outcome: int = 0
+    closed_ms: int = 0
+    last: bytes = b""
+    settled: frozenset[int] = frozenset()
+    transfers: tuple[Transfer, ...] = ()
+
+    @property
+    def garbage_ms(self) -> int | None:
+        return self.closed_ms + SETTLED_KEPT_MS if self.state == CLOSED else None
+
+    def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
+        state = CLOSED if self.state == CLOSING and not transfers else self.state
+        return msgspec.structs.replace(self, transfers=transfers, state=state)
+
+    @property
+    def size(self) -> int:
+        return sum(self.counts)
+
+    def unsettled(self) -> list[int]:
+        return [index for index in range(self.size) if index not in self.settled]
+
+    def places(self) -> list[Position]:
+        """The position of each message of the pull, by its index."""
+        found = []
+        for step, count in enumerate(self.counts):
+            offset = self.first.index if step == 0 else 0
+            found += [Position(self.first.row + step, offset + index) for index in range(count)]
+        return found
+
+
+class Checkpoint(msgspec.Struct, array_like=True, frozen=True):
+    """The lowest pull row that is not settled, and where it starts."""
+
+    row: int
+    position: Position
+    number: int
+    saved_ms: int

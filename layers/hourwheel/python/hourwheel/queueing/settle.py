@@ -1,0 +1,170 @@
+"""Settling: one conditional update of the pull row, guarded by the token under which it was claimed.
+
+Retries and dead letters are handed over: their reservations are written by that same update.
+"""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.errors import Rejected
+from hourwheel.logs.handover import Transfer, carry_out, release, reserve
+from hourwheel.logs.item import Held, Swap
+from hourwheel.model import DEAD_RETENTION_MS, Settled, Settlement, Subject
+from hourwheel.queueing.moving import ATTEMPTS, REJECTED, RETRY, fetch, target_row
+from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, PullRow
+from hourwheel.times import rfc3339
+
+_STALE = Settled("stale")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of messages of a pull, by index: tried again, dead, and all others of ``named`` acknowledged.
+    ``mark`` recognises the same verdict when it comes again."""
+
+    named: frozenset[int]
+    retried: frozenset[int]
+    dead: frozenset[int]
+    mark: bytes
+
+
+def verdict(settlement: Settlement, size: int) -> Verdict:
+    """What a settlement says about a pull of ``size`` messages; raises ``Rejected`` where it contradicts itself."""
+    lists = {"ack": settlement.ack, "retry": settlement.retry, "dead": settlement.dead}
+    seen: set[int] = set()
+    for name, indexes in lists.items():
+        if indexes is not None and settlement.extend_seconds is not None:
+            raise Rejected("field-invalid", "extend_seconds stands alone: leave out ack, retry and dead", field=name)
+        for index in indexes or ():
+            if index >= size:
+                raise Rejected("field-invalid", f"index {index} is beyond the pull's {size} messages", field=name)
+            if index in seen:
+                raise Rejected("field-invalid", f"index {index} is named twice: settle a message one way", field=name)
+            seen.add(index)
+    return Verdict(
+        named=frozenset(range(size) if settlement.ack is None else seen),
+        retried=frozenset(settlement.retry or ()),
+        dead=frozenset(settlement.dead or ()),
+        mark=blake2b(msgspec.msgpack.encode(tuple(lists.values())), digest_size=8).digest(),
+    )
+
+
+@dataclass(frozen=True)
+class Settler:
+    """Settles pulls of one pull log."""
+
+    log: PullLog
+    subject: Subject
+
+    @property
+    def context(self) -> Context:
+        return self.log.context
+
+    def on(self, context: Context) -> "Settler":
+        return Settler(self.log.on(context), self.subject)
+
+    def settle(self, number: int, seen: Held[PullRow], settlement: Settlement) -> Settled:
+        """Carries out what a consumer says of its pull; ``stale`` when the pull is no longer its own."""
+        claim = seen.value.claim
+        wish = verdict(settlement, seen.value.size)
+        held = seen
+        while True:
+            held = self.finish(number, held)
+            if held.value.claim != claim or held.value.outcome == EXPIRED:
+                return _STALE
+            if settlement.extend_seconds is None and held.value.last == wish.mark:
+                # Our own earlier try, or the consumer's: its answer was lost.
+                return Settled("open" if held.value.state == OPEN else "settled")
+            if held.value.state != OPEN:
+                return _STALE
+            if settlement.extend_seconds is not None:
+                value = self._extended(held.value, settlement.extend_seconds)
+            elif wish.named <= held.value.settled:
+                return Settled("open")
+            else:
+                value = self._settled(held.value, wish, SETTLED)
+            outcome = self._swap(number, held, value)
+            if outcome.held is None:
+                return _STALE
+            held = outcome.held
+            if outcome.stored and settlement.extend_seconds is not None:
+                return Settled("extended", lease_until=rfc3339(value.lease_until_ms))
+
+    def take_over(self, number: int, held: Held[PullRow]) -> bool:
+        """``expire`` in one transaction where the store has them."""
+        return self.context.atomically(lambda context: self.on(context).expire(number, held))
+
+    def expire(self, number: int, held: Held[PullRow]) -> bool:
+        """Takes over a pull whose lease has ended: what is unsettled is tried again. False if it was settled or
+        extended meanwhile."""
+        held = self.finish(number, held)
+        now_ms = self.context.clock.now_ms()
+        if held.value.state != OPEN or held.value.lease_until_ms > now_ms:
+            return False
+        rest = frozenset(held.value.unsettled())
+        value = self._settled(held.value, Verdict(rest, rest, frozenset(), b""), EXPIRED)
+        outcome = self._swap(number, held, value)
+        if not outcome.stored or outcome.held is None:
+            return False
+        self.finish(number, outcome.held)
+        self.context.meter.record("EndedLeases", 1)
+        return True
+
+    def finish(self, number: int, held: Held[PullRow]) -> Held[PullRow]:
+        """Carries out the transfers that the row names."""
+        if not held.value.transfers:
+            return held
+        row = target_row(self.context, self.log.source, self.log.queue)
+        done = carry_out(self.context, self.log.slot(number), held, row)
+        # Closed rows vanish days later at the earliest; one that is gone was closed.
+        return done or Held(msgspec.structs.replace(held.value, state=CLOSED, transfers=()), held.token)
+
+    def _extended(self, row: PullRow, seconds: int) -> PullRow:
+        return msgspec.structs.replace(row, lease_until_ms=self.context.clock.now_ms() + seconds * 1_000)
+
+    def _swap(self, number: int, held: Held[PullRow], value: PullRow) -> Swap[PullRow]:
+        outcome = self.log.slot(number).swap(held.token, value, expires_ms=value.garbage_ms)
+        if not outcome.stored:
+            release(self.context, value.transfers)
+        return outcome
+
+    def _settled(self, row: PullRow, wish: Verdict, outcome: int) -> PullRow:
+        """The row once the wish is written into it, with a reservation for each transfer."""
+        settled = row.settled | wish.named
+        closed = len(settled) == row.size
+        transfers = self._reserve(row, wish) if wish.retried or wish.dead else ()
+        return msgspec.structs.replace(
+            row,
+            settled=frozenset() if closed else settled,
+            transfers=transfers,
+            state=OPEN if not closed else CLOSING if transfers else CLOSED,
+            outcome=outcome if closed else 0,
+            closed_ms=self.context.clock.now_ms() if closed else 0,
+            last=wish.mark,
+        )
+
+    def _reserve(self, row: PullRow, wish: Verdict) -> tuple[Transfer, ...]:
+        places = row.places()
+        picks = [(places[index].row, places[index].index) for index in sorted(wish.retried - row.settled)]
+        again: list[tuple[int, int]] = []
+        spent: list[tuple[int, int]] = []
+        group = self.log.group
+        for pick, message in zip(picks, fetch(self.context, self.log.source, self.log.queue, picks), strict=True):
+            (again if message.attempt < group.max_attempts else spent).append(pick)
+        rejected = [(places[index].row, places[index].index) for index in sorted(wish.dead - row.settled)]
+        now_ms = self.context.clock.now_ms()
+        plans = [
+            # The one place for the delay of a retry: until messages can be delayed it is served at once.
+            (RETRY, group.retry_log, again, now_ms + self.subject.retention_ms),
+            (ATTEMPTS, group.dead_log, spent, now_ms + DEAD_RETENTION_MS),
+            (REJECTED, group.dead_log, rejected, now_ms + DEAD_RETENTION_MS),
+        ]
+        return tuple(
+            reserve(self.context, kind=kind, log=log, picks=tuple(at), expires_ms=expires_ms)
+            for kind, log, at, expires_ms in plans
+            if at
+        )
