@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+import msgspec
 
 from hourwheel.logs.log import Log
 from hourwheel.ports import Arrivals, Blobs, Clock, Ids, Meter, Store, atomically
@@ -12,16 +12,15 @@ from hourwheel.ports import Arrivals, Blobs, Clock, Ids, Meter, Store, atomicall
 T = TypeVar("T")
 
 
-class Settings(BaseModel):
-    """Settings of a cell."""
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a cell. Checked where they come in (``msgspec.convert``).
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    ``inline_bytes``: largest encoded batch that sits in its row. DynamoDB's writes cost more than an S3 PUT
+    from 8 to 13 KB on. ``directory_seconds``: how old a subject's or group's settings may be when they are used.
+    """
 
-    inline_bytes: int = Field(default=12 * 1024, ge=1_024, le=300 * 1024)
-    """Largest encoded batch that sits in its row (DynamoDB: writes cost more than an S3 PUT from 8 to 13 KB on)."""
-
-    directory_seconds: float = Field(default=2.0, ge=0, le=60)
-    """How old a subject's or group's settings may be when they are used."""
+    inline_bytes: Annotated[int, msgspec.Meta(ge=1_024, le=300 * 1_024)] = 12 * 1_024
+    directory_seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,97 @@
+"""What happened, as those who took part wrote it down: one JSON line per handled message, one file per consumer."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+from zlib import crc32
+
+
+@dataclass(frozen=True)
+class Handled:
+    """A consumer handled a message, well or not. ``at`` is in seconds, ``crc`` that of the body it saw."""
+
+    consumer: str
+    id: str
+    attempt: int
+    ok: bool
+    crc: int
+    at: float
+
+
+@dataclass(frozen=True)
+class Account:
+    """A group's account. ``pending``: accepted, neither handled well nor dead; ``wrong``: what must not be."""
+
+    group: str
+    accepted: int
+    delivered: int
+    redelivered: int
+    died: int
+    dead: int
+    pending: int
+    per_second: float
+    wrong: tuple[str, ...]
+
+
+def write(file: TextIO, line: Handled) -> None:
+    """Appends a line; it is with the operating system when this returns, so that a kill does not lose it."""
+    file.write(json.dumps([line.consumer, line.id, line.attempt, line.ok, line.crc, line.at]) + "\n")
+    file.flush()
+
+
+def read(folder: Path, group: str) -> list[Handled]:
+    """All lines of a group's consumers. The line that a kill cut short is left out."""
+    lines = []
+    for path in sorted(folder.glob(f"{group}-*.jsonl")):
+        for line in path.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):
+                lines.append(Handled(*json.loads(line)))
+    return lines
+
+
+def account(
+    group: str,
+    accepted: dict[str, str],
+    handled: Iterable[Handled],
+    *,
+    died: set[str],
+    dead: set[str],
+    killed: str | None = None,
+    expected_dead: Set[str] = frozenset(),
+) -> Account:
+    """Settles a group's account. ``accepted`` maps ids to bodies; ``died`` and ``dead`` are the ids that
+    were dead letters in between, and at the end; ``killed`` names a consumer that was killed."""
+    by_id: dict[str, list[Handled]] = defaultdict(list)
+    for line in handled:
+        by_id[line.id].append(line)
+    lines = [line for found in by_id.values() for line in found]
+    done = {message for message, found in by_id.items() if any(line.ok for line in found)}
+    pending = accepted.keys() - done - dead
+    wrong = []
+    if pending:
+        wrong.append(f"{len(pending)} lost or unaccounted for")
+    if strangers := by_id.keys() - accepted.keys():
+        wrong.append(f"{len(strangers)} delivered that nobody sent")
+    if altered := [line for line in lines if line.id in accepted and line.crc != crc32(accepted[line.id].encode())]:
+        wrong.append(f"{len(altered)} with another body than was sent")
+    twice = [found for found in by_id.values() if sum(line.ok and line.consumer != killed for line in found) > 1]
+    if twice:
+        wrong.append(f"{len(twice)} handled twice although nobody died")
+    if died != expected_dead:
+        wrong.append(f"{len(died ^ expected_dead)} dead letters too many or too few")
+    times = [line.at for line in lines]
+    span = max(times, default=0.0) - min(times, default=0.0)
+    return Account(
+        group=group,
+        accepted=len(accepted),
+        delivered=len(by_id.keys() & accepted.keys()),
+        redelivered=sum(count - 1 for count in Counter(line.id for line in lines).values()),
+        died=len(died),
+        dead=len(dead),
+        pending=len(pending),
+        per_second=round(len(lines) / span, 1) if span else 0.0,
+        wrong=tuple(wrong),
+    )

@@ -1,0 +1,62 @@
+"""What is shown while it runs, and at the end."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from demo.history import Account
+
+_PLAIN_SECONDS = 2.0
+
+
+class Screen:
+    """Bars where a person looks, a line every two seconds where not."""
+
+    def __init__(self, total: int, groups: list[str]) -> None:
+        self.console = Console()
+        self._bars = Progress(
+            TextColumn("{task.description:>8}"),
+            BarColumn(bar_width=48),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {name: self._bars.add_task(name, total=total) for name in ["sent", *groups]}
+        self._done = dict.fromkeys(self._tasks, 0)
+        self._said = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with self._bars:
+            yield
+
+    def say(self, text: str) -> None:
+        self.console.print(f"[bold]·[/bold] {text}", highlight=False)
+
+    def show(self, **done: int) -> None:
+        self._done.update(done)
+        for name, count in self._done.items():
+            self._bars.update(self._tasks[name], completed=count)
+        if not self.console.is_terminal and time.monotonic() - self._said > _PLAIN_SECONDS:
+            self._said = time.monotonic()
+            self.console.print("  " + "  ".join(f"{name} {count:,}" for name, count in self._done.items()))
+
+    def table(self, accounts: list[Account]) -> None:
+        table = Table(title="Every flight, in every group")
+        for name in ("group", "accepted", "delivered", "re-delivered", "died", "dead now", "pending", "handled/s"):
+            table.add_column(name, justify="left" if name == "group" else "right")
+        for one in accounts:
+            counts = (one.accepted, one.delivered, one.redelivered, one.died, one.dead, one.pending)
+            table.add_row(one.group, *(f"{count:,}" for count in counts), f"{one.per_second:,.0f}")
+        self.console.print(table)
+
+
+def lines_in(folder: Path, group: str) -> int:
+    """Messages that a group's consumers have written down so far."""
+    return sum(path.read_bytes().count(b"\n") for path in folder.glob(f"{group}-*.jsonl"))
