@@ -69,9 +69,14 @@ class Message(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_field
     """A message as it is stored and delivered.
 
     ``queue`` and ``offset`` say where it was first accepted, ``attempt`` counts from 1. In a consume
-    log the three are left out: the row implies them. Copies in retry and dead logs hold them.
+    log the three are left out: the row implies them. Copies in retry and dead logs hold them. The
+    limits of ``NewMessage`` do not bind what is stored already.
     """
 
+    key: str | None = None
+    tags: list[str] | None = None
+    headers: dict[str, str] | None = None
+    id: str | None = None
     queue: int | None = None
     offset: int | None = None
     attempt: int = 0

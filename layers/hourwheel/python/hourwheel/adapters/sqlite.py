@@ -10,6 +10,7 @@ syncs once for all. Other processes may use the same file at the same time.
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +27,8 @@ FORMAT = 1
 """Version of the file. A newer one is refused untouched."""
 
 _APPLICATION_ID = 0x486F7572  # "Hour"
-_BUSY_MS = 10_000
+_BUSY_SECONDS = 10.0
+_ASK_SECONDS = 0.001
 _READERS = 8
 _COLLECT = 10_000
 
@@ -79,10 +81,12 @@ class SqliteStore:
         self._mutex = threading.Lock()
         self._waiting: list[_Ticket] = []
         self._leading = False
+        self._pause = threading.Event()
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
         try:
             self._writer = self._connect()
             self._prepare(synchronous)
+            self._writer.execute("PRAGMA busy_timeout = 0")
             for _ in range(_READERS):
                 self._readers.put(self._connect())
         except sqlite3.Error as error:
@@ -152,7 +156,7 @@ class SqliteStore:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1_000)}")
         return connection
 
     def _prepare(self, synchronous: str) -> None:
@@ -203,7 +207,7 @@ class SqliteStore:
 
     def _commit(self, group: list[_Ticket]) -> None:
         try:
-            self._writer.execute("BEGIN IMMEDIATE")
+            self._begin()
             for ticket in group:
                 self._run(ticket, alone=len(group) == 1)
                 if not self._writer.in_transaction:
@@ -220,6 +224,18 @@ class SqliteStore:
                 ticket.result, ticket.error = None, ticket.error or failure
             if not isinstance(error, Exception):
                 raise
+
+    def _begin(self) -> None:
+        """Takes the write lock. SQLite's own waiting backs off, and starves beside a busy process: ask often."""
+        until = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+            self._pause.wait(_ASK_SECONDS)
 
     def _run(self, ticket: _Ticket, *, alone: bool) -> None:
         """One piece of work; if it raises, its writes alone are undone."""

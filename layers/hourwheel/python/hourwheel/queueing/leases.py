@@ -17,6 +17,7 @@ from hourwheel.queueing.settle import Settler
 
 _PAGE = 200
 _GLANCE_MS = 1_000
+_BUSY_MS = 60_000
 _CHECKPOINT_ROWS = 1_000
 _CHECKPOINT_MS = 60_000
 _TRIM_MS = 3_600_000
@@ -36,6 +37,8 @@ class _Watch:
     open: dict[int, _Open] = field(default_factory=dict)
     looked_ms: int = 0
     trimmed_ms: int = 0
+    pulled: tuple[PullLog, Subject] | None = None
+    pulled_ms: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -49,9 +52,18 @@ class Leases:
         """Ends the leases that are over, at most once a second for each log and process; how many."""
         watch = self._watch(log)
         now_ms = log.context.clock.now_ms()
+        watch.pulled, watch.pulled_ms = (log, subject), now_ms
         if 0 <= now_ms - watch.looked_ms < _GLANCE_MS:
             return 0
         return self.expire(log, subject, pages=1)
+
+    def busy(self, now_ms: int) -> list[tuple[PullLog, Subject]]:
+        """The logs of pulls in this process whose leases may be open: where one was seen, or a pull was a moment ago."""
+        return [
+            watch.pulled
+            for watch in list(self._watches.values())
+            if watch.pulled is not None and (watch.open or now_ms - watch.pulled_ms < _BUSY_MS)
+        ]
 
     def expire(self, log: PullLog, subject: Subject, *, pages: int | None = None) -> int:
         """Ends the leases that are over; how many. Looks at up to ``pages`` pages of new rows."""

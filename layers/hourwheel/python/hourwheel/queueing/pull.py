@@ -10,7 +10,7 @@ from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.moving import complete
 from hourwheel.queueing.pulllog import PULL_BYTES, Claim, PullLog
 from hourwheel.queueing.receipts import Receipt, open_receipt, seal_receipt
-from hourwheel.queueing.settle import Settler
+from hourwheel.queueing.settle import Settler, Verdict, verdict
 from hourwheel.times import rfc3339
 
 
@@ -68,29 +68,30 @@ class Puller:
     def settle(self, settlements: list[Settlement]) -> list[Settled]:
         """Carries out settlements, entry by entry. Raises ``Rejected``, nothing done, when a receipt is not ours."""
         opened = [self._open(settlement) for settlement in settlements]
-        return self.context.atomically(lambda context: self._settle(context, opened))
-
-    def _open(self, settlement: Settlement) -> tuple[Receipt, Settlement]:
-        receipt = open_receipt(self.secret, settlement.receipt, subject=self.subject, group=self.group)
-        return receipt, settlement
-
-    def _settle(self, context: Context, opened: list[tuple[Receipt, Settlement]]) -> list[Settled]:
-        return [self._settle_one(context, receipt, settlement) for receipt, settlement in opened]
-
-    def _settle_one(self, context: Context, receipt: Receipt, settlement: Settlement) -> Settled:
         subject = self.directory.subject(self.subject)
         group = self.directory.group(subject, self.group)
-        if (subject.generation, group.generation) != (receipt.subject_generation, receipt.group_generation):
-            return Settled("stale")
-        source = context.log(group.retry_log if receipt.queue is None else subject.log(receipt.queue))
-        settled = Settler(PullLog(context, group, source, receipt.queue), subject).settle(
-            receipt.row, receipt.held, settlement
-        )
-        if settlement.retry:
-            context.arrivals.announce(self.subject, self.group)
+        settled = self.context.atomically(lambda context: self._settle(context, subject, group, opened))
+        if any(settlement.retry for settlement in settlements):
+            self.context.arrivals.announce(self.subject, self.group)
         return settled
 
-    def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Settlement]]) -> _Attempt:
+    def _open(self, settlement: Settlement) -> tuple[Receipt, Verdict]:
+        receipt = open_receipt(self.secret, settlement.receipt, subject=self.subject, group=self.group)
+        return receipt, verdict(settlement, receipt.value.size)
+
+    def _settle(
+        self, context: Context, subject: Subject, group: Group, opened: list[tuple[Receipt, Verdict]]
+    ) -> list[Settled]:
+        def settle(receipt: Receipt, wish: Verdict) -> Settled:
+            if (subject.generation, group.generation) != (receipt.subject_generation, receipt.group_generation):
+                return Settled("stale")
+            source = context.log(group.retry_log if receipt.queue is None else subject.log(receipt.queue))
+            settler = Settler(PullLog(context, group, source, receipt.queue), subject)
+            return settler.settle(receipt.row, receipt.held, wish)
+
+        return [settle(receipt, wish) for receipt, wish in opened]
+
+    def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Verdict]]) -> _Attempt:
         # Looked up anew for each attempt: during a wait the subject may have got more queues, or become another.
         subject = self.directory.subject(self.subject, create=True)
         group = self.directory.group(subject, self.group, create=True)
@@ -98,7 +99,7 @@ class Puller:
             self.leases.glance(log, subject)
 
         def work(context: Context) -> _Attempt:
-            settled = self._settle(context, opened)
+            settled = self._settle(context, subject, group, opened)
             return _Attempt(subject, group, settled, self._claim(context, request, subject, group))
 
         return self.context.atomically(work)

@@ -24,12 +24,13 @@ _STALE = Settled("stale")
 @dataclass(frozen=True)
 class Verdict:
     """What becomes of messages of a pull, by index: tried again, dead, and all others of ``named`` acknowledged.
-    ``mark`` recognises the same verdict when it comes again."""
+    Or nothing of that, and the lease is extended. ``mark`` recognises the same verdict when it comes again."""
 
     named: frozenset[int]
     retried: frozenset[int]
     dead: frozenset[int]
     mark: bytes
+    extend_seconds: int | None = None
 
 
 def verdict(settlement: Settlement, size: int) -> Verdict:
@@ -50,6 +51,7 @@ def verdict(settlement: Settlement, size: int) -> Verdict:
         retried=frozenset(settlement.retry or ()),
         dead=frozenset(settlement.dead or ()),
         mark=blake2b(msgspec.msgpack.encode(tuple(lists.values())), digest_size=8).digest(),
+        extend_seconds=settlement.extend_seconds,
     )
 
 
@@ -67,22 +69,21 @@ class Settler:
     def on(self, context: Context) -> "Settler":
         return Settler(self.log.on(context), self.subject)
 
-    def settle(self, number: int, seen: Held[PullRow], settlement: Settlement) -> Settled:
+    def settle(self, number: int, seen: Held[PullRow], wish: Verdict) -> Settled:
         """Carries out what a consumer says of its pull; ``stale`` when the pull is no longer its own."""
         claim = seen.value.claim
-        wish = verdict(settlement, seen.value.size)
         held = seen
         while True:
             held = self.finish(number, held)
             if held.value.claim != claim or held.value.outcome == EXPIRED:
                 return _STALE
-            if settlement.extend_seconds is None and held.value.last == wish.mark:
+            if wish.extend_seconds is None and held.value.last == wish.mark:
                 # Our own earlier try, or the consumer's: its answer was lost.
                 return Settled("open" if held.value.state == OPEN else "settled")
             if held.value.state != OPEN:
                 return _STALE
-            if settlement.extend_seconds is not None:
-                value = self._extended(held.value, settlement.extend_seconds)
+            if wish.extend_seconds is not None:
+                value = self._extended(held.value, wish.extend_seconds)
             elif wish.named <= held.value.settled:
                 return Settled("open")
             else:
@@ -91,7 +92,7 @@ class Settler:
             if outcome.held is None:
                 return _STALE
             held = outcome.held
-            if outcome.stored and settlement.extend_seconds is not None:
+            if outcome.stored and wish.extend_seconds is not None:
                 return Settled("extended", lease_until=rfc3339(value.lease_until_ms))
 
     def take_over(self, number: int, held: Held[PullRow]) -> bool:

@@ -1,0 +1,91 @@
+"""The one place where botocore's errors become ours."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ChecksumError,
+    ClientError,
+    FlexibleChecksumError,
+    HTTPClientError,
+    IncompleteReadError,
+)
+from botocore.exceptions import ConnectionError as NoConnectionError
+from botocore.parsers import ResponseParserError
+
+from hourwheel.errors import Broken, HourwheelError, OutcomeUnknown, Throttled
+
+# The service refused the request before it looked at the data.
+THROTTLING_CODES = frozenset(
+    {
+        "BandwidthLimitExceeded",
+        "ConditionalRequestConflict",  # S3: another upload of the key was under way, ours was dropped
+        "LimitExceededException",
+        "PriorRequestNotComplete",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "SlowDown",
+        "Throttling",
+        "ThrottledException",
+        "ThrottlingException",
+        "TooManyRequestsException",
+        "TransactionConflictException",  # a transaction held the item: the single write was turned away
+        "TransactionInProgressException",
+    }
+)
+
+# The service gave up half-way. Any status of 500 and above counts too.
+UNKNOWN_CODES = frozenset(
+    {
+        "InternalError",
+        "InternalFailure",
+        "InternalServerError",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "ServiceUnavailable",
+    }
+)
+
+# The answer did not come, or came damaged. A connection that was never made is counted in: that is certain only
+# sometimes (a proxy may answer for the service), and asking again is right either way.
+LOST_ANSWERS = (
+    ChecksumError,
+    NoConnectionError,
+    FlexibleChecksumError,
+    HTTPClientError,
+    IncompleteReadError,
+    ResponseParserError,
+)
+
+FOREIGN = (BotoCoreError, ClientError, ResponseParserError)
+
+
+def error_code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "Unknown"))
+
+
+def translated(error: Exception) -> HourwheelError:
+    """Ours for a botocore error. What is not known to be passing is ``Broken`` and names the code."""
+    if isinstance(error, LOST_ANSWERS):
+        return OutcomeUnknown(f"{type(error).__name__}: {error}")
+    if not isinstance(error, ClientError):
+        return Broken(f"{type(error).__name__}: {error}")
+    code = error_code(error)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in THROTTLING_CODES or status == 429:  # before the status: S3 sends SlowDown as a 503
+        return Throttled(str(error))
+    if code in UNKNOWN_CODES or status >= 500:
+        return OutcomeUnknown(str(error))
+    return Broken(f"{code}: {error}")
+
+
+@contextmanager
+def translating() -> Iterator[None]:
+    """Raises ours in place of botocore's."""
+    try:
+        yield
+    except FOREIGN as error:
+        raise translated(error) from error

@@ -1,0 +1,248 @@
+"""The store on DynamoDB.
+
+{prefix}-meta, -consume, -pull, -keys                  {prefix}-counters
+pk  S  Key.partition                                   pk       S     name of the counter
+sk  S  Key.sort                                        rows     N     given out
+v   B  Record.value                                    numbers  N     given out
+t   B  Record.token                                    sealed   BOOL  true, or absent
+e   N  Record.expires_ms, or absent
+x   N  the same in whole seconds, rounded up: the TTL attribute
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from zlib import crc32
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ChecksumError, ClientError
+
+from hourwheel.adapters.awserrors import error_code, translating
+from hourwheel.adapters.limits import check_value
+from hourwheel.errors import Corrupt, Sealed
+from hourwheel.ports import Counter, Key, Record, Refused, Table
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import PutItemInputTypeDef, QueryInputTypeDef
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Item = Mapping[str, Any]
+
+CONNECT_SECONDS = 1.0
+READ_SECONDS = 2.0
+COUNTERS = "counters"
+
+
+def client(*, region: str | None = None, endpoint_url: str | None = None, pool_size: int = 32) -> "DynamoDBClient":
+    """A client that asks once. ``region`` and ``endpoint_url`` default to the environment's; ``pool_size`` is the
+    number of threads that may call at the same time without opening connections anew."""
+    config = Config(
+        # The SDK's own retries add twice when the answer to an add is lost, and report a conditional
+        # put that has won as refused. We ask again ourselves, where the token tells.
+        retries={"mode": "standard", "total_max_attempts": 1},
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS,
+        max_pool_connections=pool_size,
+    )
+    opened = boto3.client("dynamodb", region_name=region, endpoint_url=endpoint_url, config=config)
+    opened.meta.events.register("before-parse.dynamodb", _check_whole)
+    return opened
+
+
+def _check_whole(response_dict: Mapping[str, Any], **_: Any) -> None:
+    """botocore reads an answer that was cut off as one with nothing in it: a key would seem empty."""
+    expected = response_dict["headers"].get("x-amz-crc32")
+    actual = crc32(response_dict["body"])
+    if expected is not None and int(expected) != actual:
+        raise ChecksumError(checksum_type="crc32", expected_checksum=expected, actual_checksum=str(actual))
+
+
+def create_tables(client: "DynamoDBClient", prefix: str) -> None:
+    """Makes the tables and waits until they can be used. For tests and local work: deployments declare them."""
+    with translating():
+        for name in (*Table, COUNTERS):
+            sorted_by = [] if name == COUNTERS else ["sk"]
+            client.create_table(
+                TableName=f"{prefix}-{name}",
+                BillingMode="PAY_PER_REQUEST",
+                AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", *sorted_by)],
+                KeySchema=[
+                    {"AttributeName": "pk", "KeyType": "HASH"},
+                    *({"AttributeName": key, "KeyType": "RANGE"} for key in sorted_by),  # type: ignore[list-item]
+                ],
+            )
+        for name in (*Table, COUNTERS):
+            client.get_waiter("table_exists").wait(TableName=f"{prefix}-{name}", WaiterConfig={"Delay": 1})
+        for table in Table:
+            client.update_time_to_live(
+                TableName=f"{prefix}-{table}", TimeToLiveSpecification={"Enabled": True, "AttributeName": "x"}
+            )
+
+
+class DynamoStore:
+    """``Store`` on the five tables that begin with ``prefix``. Every call is one request (a scan: one a page)
+    and is never repeated here. ``consistent=False`` reads cost half."""
+
+    def __init__(self, client: "DynamoDBClient", *, prefix: str) -> None:
+        self._client = client
+        self._tables = {table: f"{prefix}-{table}" for table in Table}
+        self._counters = f"{prefix}-{COUNTERS}"
+
+    def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
+        not_sealed = "attribute_not_exists(#sealed)"  # the end of a sealed log is fixed: no number after it
+        answer = _ask_conditionally(
+            self._client.update_item,
+            TableName=self._counters,
+            Key={"pk": {"S": counter}},
+            UpdateExpression="ADD #rows :rows, #numbers :numbers",
+            ConditionExpression=not_sealed,
+            ExpressionAttributeNames={"#rows": "rows", "#numbers": "numbers", "#sealed": "sealed"},
+            ExpressionAttributeValues={":rows": {"N": str(rows)}, ":numbers": {"N": str(numbers)}},
+            ReturnValues="ALL_NEW",
+        )
+        if isinstance(answer, Refused):
+            raise Sealed(counter)
+        return _counter(answer["Attributes"])
+
+    def seal(self, counter: str) -> Counter:
+        answer = _ask(
+            self._client.update_item,
+            TableName=self._counters,
+            Key={"pk": {"S": counter}},
+            UpdateExpression="SET #sealed = :true",  # no condition: sealing twice is sealing
+            ExpressionAttributeNames={"#sealed": "sealed"},
+            ExpressionAttributeValues={":true": {"BOOL": True}},
+            ReturnValues="ALL_NEW",
+        )
+        return _counter(answer["Attributes"])
+
+    def counter(self, counter: str) -> Counter:
+        answer = _ask(self._client.get_item, TableName=self._counters, Key={"pk": {"S": counter}}, ConsistentRead=True)
+        return _counter(answer.get("Item", {}))
+
+    def get(self, key: Key, *, consistent: bool = True) -> Record | None:
+        answer = _ask(
+            self._client.get_item,
+            TableName=self._tables[key.table],
+            Key={"pk": {"S": key.partition}, "sk": {"S": key.sort}},
+            ConsistentRead=consistent,
+        )
+        item = answer.get("Item")
+        return _record(item) if item else None
+
+    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+        check_value(record)
+        # A row is written once: whoever comes second must not replace it.
+        still_empty = "attribute_not_exists(pk)"
+        # The write that the caller has read is still the last one: no other writer's is lost.
+        still_the_write_seen = "t = :expect"
+        write: PutItemInputTypeDef = {
+            "TableName": self._tables[key.table],
+            "Item": _item(key, record),
+            "ConditionExpression": still_empty,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        if expect is not None:
+            write["ConditionExpression"] = still_the_write_seen
+            write["ExpressionAttributeValues"] = {":expect": {"B": expect}}
+        answer = _ask_conditionally(self._client.put_item, **write)
+        return answer if isinstance(answer, Refused) else None
+
+    def delete(self, key: Key, *, expect: bytes) -> Refused | None:
+        still_the_write_seen = "t = :expect"  # a newer write is not the caller's to remove
+        answer = _ask_conditionally(
+            self._client.delete_item,
+            TableName=self._tables[key.table],
+            Key={"pk": {"S": key.partition}, "sk": {"S": key.sort}},
+            ConditionExpression=still_the_write_seen,
+            ExpressionAttributeValues={":expect": {"B": expect}},
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+        return answer if isinstance(answer, Refused) else None
+
+    def scan(
+        self,
+        table: Table,
+        partition: str,
+        *,
+        start: str = "",
+        limit: int,
+        reverse: bool = False,
+        consistent: bool = True,
+    ) -> list[tuple[str, Record]]:
+        query: QueryInputTypeDef = {
+            "TableName": self._tables[table],
+            "KeyConditionExpression": "pk = :partition",
+            "ExpressionAttributeValues": {":partition": {"S": partition}},
+            "ScanIndexForward": not reverse,
+            "ConsistentRead": consistent,
+        }
+        if start:  # DynamoDB takes no empty key, not even as a bound
+            query["KeyConditionExpression"] = "pk = :partition AND sk >= :start"
+            query["ExpressionAttributeValues"] = {":partition": {"S": partition}, ":start": {"S": start}}
+        found: list[tuple[str, Record]] = []
+        while len(found) < limit:  # a page ends at 1 MB, whatever the limit
+            query["Limit"] = limit - len(found)
+            answer = _ask(self._client.query, **query)
+            found.extend((item["sk"]["S"], _record(item)) for item in answer["Items"])
+            if "LastEvaluatedKey" not in answer:
+                break
+            query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+        return found
+
+    def trim(self, table: Table, partition: str, *, below: str) -> None:
+        """Does nothing: TTL removes the items at no cost."""
+
+    def collect(self, table: Table, now_ms: int) -> None:
+        """Does nothing, as above."""
+
+
+def _ask(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """One request; raises ours in place of botocore's errors."""
+    with translating():
+        return call(*args, **kwargs)
+
+
+def _ask_conditionally(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | Refused:
+    """One request with a condition; where it did not hold, with the item that came along."""
+    with translating():
+        try:
+            return call(*args, **kwargs)
+        except ClientError as error:
+            if error_code(error) != "ConditionalCheckFailedException":
+                raise
+            item: Any = error.response.get("Item")
+            return Refused(_record(item) if item else None)
+
+
+def _item(key: Key, record: Record) -> dict[str, Any]:
+    item: dict[str, Any] = {
+        "pk": {"S": key.partition},
+        "sk": {"S": key.sort},
+        "v": {"B": record.value},
+        "t": {"B": record.token},
+    }
+    if record.expires_ms is not None:
+        item["e"] = {"N": str(record.expires_ms)}
+        item["x"] = {"N": str(-(-record.expires_ms // 1000))}  # up: never before its time
+    return item
+
+
+def _record(item: Item) -> Record:
+    try:
+        expires = item.get("e")
+        return Record(
+            value=item["v"]["B"], token=item["t"]["B"], expires_ms=int(expires["N"]) if expires is not None else None
+        )
+    except (KeyError, ValueError) as error:
+        raise Corrupt(f"item {item.get('pk')} {item.get('sk')} is not a record: {error!r}") from error
+
+
+def _counter(item: Item) -> Counter:
+    return Counter(
+        rows=int(item.get("rows", {"N": "0"})["N"]),
+        numbers=int(item.get("numbers", {"N": "0"})["N"]),
+        sealed="sealed" in item,
+    )

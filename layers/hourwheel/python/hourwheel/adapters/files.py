@@ -1,0 +1,131 @@
+"""Segments as files of a folder.
+
+{root}/{all parts of the key but the last}/{last part}=
+{root}/…/~{random}                                         being written
+"""
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hourwheel.adapters.limits import check_blob_key, check_range, is_blob_key
+from hourwheel.errors import Broken, Corrupt, NotFound, StorageFull
+
+# Neither is a character of keys: the file of key "a" is not the folder of key "a/b",
+# and what is still being written is not an object.
+_OBJECT = "="
+_UNFINISHED = "~"
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class FileBlobs:
+    """``Blobs`` below ``root``, one file each. Safe between threads and processes.
+
+    The file system must tell upper from lower case if the keys do. A crash may leave a file that begins with
+    ``~``: it is no object, and may be removed. Folders stay when their last object is deleted.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = Path(root)
+        self._durable_folders: set[Path] = set()
+
+    def put(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        with _translating(key):
+            self._make_folder(path.parent)
+            if not path.exists():
+                _write_once(path, data)
+            # Also where another writer was first: it may not have come to this line yet.
+            _sync_folder(path.parent)
+
+    def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        path = self._path(key)
+        check_range(offset, length)
+        try:
+            with _translating(key), path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                end = offset + length if length is not None else max(offset, size)
+                if end > size:
+                    raise Corrupt(f"object {key} ends at {size}, before {end}")
+                file.seek(offset)
+                return file.read(end - offset)
+        except FileNotFoundError as error:
+            raise NotFound("blob-not-found", f"there is no object {key}") from error
+
+    def list(self, prefix: str) -> list[str]:
+        folder = prefix.rpartition("/")[0]
+        if folder and not is_blob_key(folder):
+            return []
+        with _translating(prefix):
+            return sorted(key for key in self._keys_below(folder) if key.startswith(prefix))
+
+    def delete(self, key: str) -> None:
+        path = self._path(key)
+        with _translating(key), suppress(FileNotFoundError):
+            path.unlink()
+
+    def _path(self, key: str) -> Path:
+        check_blob_key(key)  # which leaves no way out of the root
+        return self._root / (key + _OBJECT)
+
+    def _keys_below(self, folder: str) -> Iterator[str]:
+        for parent, _, names in os.walk(self._root / folder, onerror=_raise_unless_gone):
+            for name in names:
+                if name.endswith(_OBJECT):
+                    yield Path(parent, name).relative_to(self._root).as_posix().removesuffix(_OBJECT)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Makes the folder and those above it up to the root, and makes their names durable: once in the life of
+        this object, also for those that are there, because another process may have made them a moment ago."""
+        if folder in self._durable_folders:
+            return
+        if folder != self._root:
+            self._make_folder(folder.parent)
+        folder.mkdir(parents=True, exist_ok=True)
+        _sync_folder(folder.parent)
+        self._durable_folders.add(folder)
+
+
+def _write_once(path: Path, data: bytes) -> None:
+    """The whole file under its name at once; whoever comes second changes nothing."""
+    descriptor, unfinished = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(unfinished, path)
+    finally:
+        os.unlink(unfinished)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes the names in the folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+@contextmanager
+def _translating(key: str) -> Iterator[None]:
+    """Raises ours in place of the system's errors, save for a missing file in ``get``."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise StorageFull(f"no room for object {key}: {error.strerror}") from error
+        raise Broken(f"object {key}: {error}") from error

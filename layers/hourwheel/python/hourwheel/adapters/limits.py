@@ -1,0 +1,28 @@
+"""What the ports promise to refuse before anything is sent or stored."""
+
+import re
+
+from hourwheel.ports import MAX_VALUE_BYTES, Record
+
+# A path of parts; "." and ".." would walk out of a folder, so parts of dots alone are no names.
+_PART = r"(?!\.+(?:/|\Z))[A-Za-z0-9._-]+"
+_BLOB_KEY = re.compile(rf"{_PART}(?:/{_PART})*")
+
+
+def check_value(record: Record) -> None:
+    if len(record.value) > MAX_VALUE_BYTES:
+        raise ValueError(f"a value of {len(record.value)} bytes is over the limit of {MAX_VALUE_BYTES}")
+
+
+def is_blob_key(key: str) -> bool:
+    return _BLOB_KEY.fullmatch(key) is not None
+
+
+def check_blob_key(key: str) -> None:
+    if not is_blob_key(key):
+        raise ValueError(f"not a blob key: {key!r}")
+
+
+def check_range(offset: int, length: int | None) -> None:
+    if offset < 0 or (length is not None and length < 0):
+        raise ValueError(f"not a range: offset {offset}, length {length}")

@@ -1,0 +1,80 @@
+"""Asks a store again until it answers, within a budget of time."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from hourwheel.errors import Unavailable
+from hourwheel.ports import Clock, Counter, Ids, Key, Record, Refused, Store, Table
+
+T = TypeVar("T")
+
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.5
+
+
+class RetryingStore:
+    """A ``Store`` that re-asks on ``Throttled`` and ``OutcomeUnknown``, and raises the last of them when the next
+    try would begin after ``budget_seconds``.
+
+    A write whose first answer was lost may then come back ``Refused`` by its own effect: the caller
+    recognises its token. An ``add`` whose answer was lost is added again: its numbers are burnt.
+    Not for a ``Transactional`` store: it would hide ``transact``, and a local engine has no answer to lose.
+    """
+
+    def __init__(self, store: Store, clock: Clock, ids: Ids, *, budget_seconds: float = 5.0) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._budget_seconds = budget_seconds
+
+    def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
+        return self._ask(lambda: self._store.add(counter, rows=rows, numbers=numbers))
+
+    def seal(self, counter: str) -> Counter:
+        return self._ask(lambda: self._store.seal(counter))
+
+    def counter(self, counter: str) -> Counter:
+        return self._ask(lambda: self._store.counter(counter))
+
+    def get(self, key: Key, *, consistent: bool = True) -> Record | None:
+        return self._ask(lambda: self._store.get(key, consistent=consistent))
+
+    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+        return self._ask(lambda: self._store.put(key, record, expect=expect))
+
+    def delete(self, key: Key, *, expect: bytes) -> Refused | None:
+        return self._ask(lambda: self._store.delete(key, expect=expect))
+
+    def scan(
+        self,
+        table: Table,
+        partition: str,
+        *,
+        start: str = "",
+        limit: int,
+        reverse: bool = False,
+        consistent: bool = True,
+    ) -> list[tuple[str, Record]]:
+        return self._ask(
+            lambda: self._store.scan(table, partition, start=start, limit=limit, reverse=reverse, consistent=consistent)
+        )
+
+    def trim(self, table: Table, partition: str, *, below: str) -> None:
+        self._ask(lambda: self._store.trim(table, partition, below=below))
+
+    def collect(self, table: Table, now_ms: int) -> None:
+        self._ask(lambda: self._store.collect(table, now_ms))
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        deadline_ms = self._clock.now_ms() + self._budget_seconds * 1000
+        longest = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return call()
+            except Unavailable:
+                # Full jitter over (0, longest]: never zero, so the clock of the budget always moves.
+                pause = longest * (1.0 - self._ids.jitter())
+                if self._clock.now_ms() + pause * 1000 > deadline_ms:
+                    raise
+            self._clock.sleep(pause)
+            longest = min(longest * 2, _LONGEST_PAUSE_SECONDS)

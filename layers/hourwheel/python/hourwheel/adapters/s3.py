@@ -1,0 +1,119 @@
+"""Segments on S3."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from hourwheel.adapters.awserrors import error_code, translating
+from hourwheel.adapters.limits import check_blob_key, check_range
+from hourwheel.errors import Corrupt, NotFound
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+CONNECT_SECONDS = 1.0
+READ_SECONDS = 5.0
+ATTEMPTS = 3
+
+# A missing object: GET names the code, HEAD has no body to name it in.
+_MISSING = frozenset({"NoSuchKey", "404"})
+
+
+def client(*, region: str | None = None, endpoint_url: str | None = None, pool_size: int = 32) -> "S3Client":
+    """A client that asks up to three times. Unlike on DynamoDB the SDK may repeat: every call of ``S3Blobs`` has
+    the same effect and the same answer when it is asked twice."""
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS,
+        max_pool_connections=pool_size,
+    )
+    return boto3.client("s3", region_name=region, endpoint_url=endpoint_url, config=config)
+
+
+class S3Blobs:
+    """``Blobs`` below ``prefix`` (put before every key as it is) of a bucket.
+
+    The role needs ``s3:ListBucket``: without it S3 answers 403 for an object that is not there.
+    May raise ``Throttled`` and ``OutcomeUnknown``: every call can be asked again.
+    """
+
+    def __init__(self, client: "S3Client", bucket: str, prefix: str = "") -> None:
+        self._client = client
+        self._bucket = bucket
+        self._prefix = prefix
+
+    def put(self, key: str, data: bytes) -> None:
+        check_blob_key(key)
+        with translating():
+            try:
+                self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=data, IfNoneMatch="*")
+            except ClientError as error:
+                # It is there already: an earlier try of ours, whose answer was lost, has won.
+                if error_code(error) != "PreconditionFailed":
+                    raise
+
+    def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        check_blob_key(key)
+        check_range(offset, length)
+        if length == 0:
+            return self._nothing(key, offset)  # HTTP has no empty range
+        data = self._fetch(key, offset, length)
+        if data is None:
+            return self._nothing(key, offset, length)
+        if length is not None and len(data) < length:
+            raise Corrupt(f"object {key} ends at {offset + len(data)}, before {offset + length}")
+        return data
+
+    def list(self, prefix: str) -> list[str]:
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=self._prefix + prefix
+        )
+        with translating():
+            keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
+        return sorted(key.removeprefix(self._prefix) for key in keys)
+
+    def delete(self, key: str) -> None:
+        check_blob_key(key)
+        with translating():
+            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
+
+    def _fetch(self, key: str, offset: int, length: int | None) -> bytes | None:
+        """The range, cut where the object ends; None if it does not reach to the range."""
+        with _reading(key):
+            if offset == 0 and length is None:  # without a range: an empty object has none
+                return self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)["Body"].read()
+            end = "" if length is None else offset + length - 1
+            try:
+                answer = self._client.get_object(
+                    Bucket=self._bucket, Key=self._prefix + key, Range=f"bytes={offset}-{end}"
+                )
+            except ClientError as error:
+                if error_code(error) != "InvalidRange":
+                    raise
+                return None
+            return answer["Body"].read()
+
+    def _nothing(self, key: str, offset: int, length: int | None = None) -> bytes:
+        """The answer to a range without a byte: empty at most, and only if the object reaches to it."""
+        with _reading(key):
+            size = self._client.head_object(Bucket=self._bucket, Key=self._prefix + key)["ContentLength"]
+        end = offset + (length or 0)
+        if end > size:
+            raise Corrupt(f"object {key} ends at {size}, before {end}")
+        return b""
+
+
+@contextmanager
+def _reading(key: str) -> Iterator[None]:
+    with translating():
+        try:
+            yield
+        except ClientError as error:
+            if error_code(error) not in _MISSING:
+                raise
+            raise NotFound("blob-not-found", f"there is no object {key}") from error

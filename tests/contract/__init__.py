@@ -1,0 +1,1 @@
+"""What the ports promise, stated on every adapter."""

@@ -1,0 +1,16 @@
+"""Runs ministack until standard input ends: it cannot outlive the tests that started it, however they end."""
+
+import os
+import sys
+import threading
+
+from ministack.app import main
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+threading.Thread(target=_end_with_parent, daemon=True).start()
+main()

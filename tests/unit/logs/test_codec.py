@@ -1,0 +1,95 @@
+"""Blocks: what goes in comes out; what was not written here is refused."""
+
+import random
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hourwheel.errors import Corrupt
+from hourwheel.logs.codec import HEADER_BYTES, MAX_RAW_BYTES, decode, encode, zstd
+from hourwheel.model import Message, NewMessage
+
+texts = st.text(max_size=40)
+messages = st.lists(
+    st.builds(
+        Message,
+        body=st.none() | texts,
+        body_base64=st.none() | st.binary(max_size=40),
+        key=st.none() | texts,
+        tags=st.none() | st.lists(texts, max_size=3),
+        headers=st.none() | st.dictionaries(texts, texts, max_size=3),
+        id=texts,
+        attempt=st.integers(0, 20),
+    ),
+    max_size=20,
+)
+
+
+def block(raw: bytes, *, claimed: int | None = None, compression: int = 1, count: int = 1, schema: int = 1) -> bytes:
+    """A block with a right checksum around any payload."""
+    stored = zstd.compress(raw) if compression else raw
+    size = len(raw) if claimed is None else claimed
+    head = struct.pack("<4sBBHIII", b"HWB1", compression, 0, schema, count, size, len(stored))
+    return head + struct.pack("<I", zlib.crc32(stored, zlib.crc32(head))) + stored
+
+
+@given(messages)
+def test_a_batch_comes_back_as_it_went_in(batch: list[Message]) -> None:
+    assert decode(encode(batch).data) == batch
+
+
+def test_a_large_batch_is_compressed_and_a_small_one_is_not() -> None:
+    large, small = encode([NewMessage(body="x" * 10_000)]), encode([NewMessage(body="x")])
+    assert len(large.data) < 500
+    assert large.raw_bytes > 10_000
+    assert len(small.data) == HEADER_BYTES + small.raw_bytes
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_block_are_called_corrupt(data: bytes) -> None:
+    with pytest.raises(Corrupt):
+        decode(data)
+
+
+def test_every_single_changed_byte_is_noticed() -> None:
+    data = encode([NewMessage(body="hello " * 200)]).data
+    dice = random.Random(7)
+    for position in range(len(data)):
+        changed = bytearray(data)
+        changed[position] ^= 1 << dice.randrange(8)
+        with pytest.raises(Corrupt):
+            decode(bytes(changed))
+
+
+@pytest.mark.parametrize("length", [0, 1, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 5])
+def test_a_truncated_block_is_corrupt(length: int) -> None:
+    with pytest.raises(Corrupt):
+        decode(encode([NewMessage(body="hello " * 200)]).data[:length])
+
+
+def test_a_block_that_unpacks_to_more_than_it_claims_is_refused_before_it_is_unpacked() -> None:
+    with pytest.raises(Corrupt, match="more than the 10 bytes"):
+        decode(block(b"\x90" + b"\x00" * (64 << 20), claimed=10))
+
+
+def test_a_block_that_claims_too_much_is_refused() -> None:
+    with pytest.raises(Corrupt, match="claims"):
+        decode(block(b"\x90", claimed=MAX_RAW_BYTES + 1))
+
+
+def test_a_block_that_unpacks_to_less_than_it_claims_is_refused() -> None:
+    with pytest.raises(Corrupt):
+        decode(block(b"\x90", claimed=5_000, count=0))
+
+
+def test_a_block_of_a_newer_schema_is_refused_by_name() -> None:
+    with pytest.raises(Corrupt, match="schema 2"):
+        decode(block(b"\x90", schema=2))
+
+
+def test_a_wrong_count_is_refused() -> None:
+    with pytest.raises(Corrupt, match="claims 3 messages"):
+        decode(block(b"\x90", count=3))

@@ -1,0 +1,14 @@
+"""Each behaviour holds call by call, and in the transactions of a store that has them."""
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.context import Settings
+from tests.support import Bench, CallByCall
+
+
+@pytest.fixture(params=["call by call", "transactions"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    store = MemoryStore()
+    settings = Settings(directory_seconds=0)
+    return Bench(CallByCall(store) if request.param == "call by call" else store, settings=settings)

@@ -1,0 +1,172 @@
+"""Subjects and groups, seek, lag, retention, checkpoints."""
+
+import pytest
+
+from hourwheel.errors import Conflict, NotFound, Rejected
+from hourwheel.ports import Key, Table
+from hourwheel.queueing.records import SETTLED_KEPT_MS
+from tests.support import NOON_MS, Bench
+
+
+def test_a_new_group_starts_at_the_earliest_message_or_at_the_latest(bench: Bench) -> None:
+    bench.send("a")
+    bench.cell.put_group("orders", "late", start="latest")
+    bench.send("b")
+    assert bench.bodies(group="early") == ["a", "b"]
+    assert bench.bodies(group="late") == ["b"]
+
+
+def test_settings_that_are_left_out_keep_their_value(bench: Bench) -> None:
+    bench.cell.put_subject("orders", queues=4, retention_seconds=60)
+    assert bench.cell.put_subject("orders").queues == 4
+    assert bench.cell.put_subject("orders", queues=5).retention_seconds == 60
+    bench.cell.put_group("orders", "g", max_attempts=2)
+    assert bench.cell.put_group("orders", "g").max_attempts == 2
+
+
+def test_queues_cannot_shrink_and_a_start_cannot_change(bench: Bench) -> None:
+    bench.cell.put_subject("orders", queues=4)
+    with pytest.raises(Conflict, match="4 queues"):
+        bench.cell.put_subject("orders", queues=3)
+    bench.cell.put_group("orders", "g", start="latest")
+    with pytest.raises(Conflict, match="use seek"):
+        bench.cell.put_group("orders", "g", start="earliest")
+
+
+def test_subjects_are_listed_page_by_page_by_name(bench: Bench) -> None:
+    for name in ("c", "a", "d", "b"):
+        bench.cell.put_subject(name)
+    bench.cell.delete_subject("b")
+    page, following = bench.cell.subjects("", 2)
+    assert [one.name for one in page] == ["a", "c"]
+    assert following == "c"
+    assert [one.name for one in bench.cell.subjects("c", 2)[0]] == ["d"]
+
+
+def test_a_deleted_subject_comes_back_empty(bench: Bench) -> None:
+    bench.send("old")
+    bench.take()
+    bench.cell.delete_subject("orders")
+    with pytest.raises(NotFound):
+        bench.cell.subject("orders")
+    bench.send("new")
+    assert bench.bodies() == ["new"]
+    assert bench.cell.lag("orders", "billing").queues[0].end == 1
+
+
+def test_seek_goes_to_start_end_time_and_offset(bench: Bench) -> None:
+    for number in range(5):
+        bench.send(f"{number}a", f"{number}b")
+        bench.clock.pass_time(10)
+    seeks = {
+        "start": lambda: bench.cell.seek("orders", "billing", to="start"),
+        "end": lambda: bench.cell.seek("orders", "billing", to="end"),
+        "offset 3": lambda: bench.cell.seek_offset("orders", "billing", 0, 3),
+        "offset 10": lambda: bench.cell.seek_offset("orders", "billing", 0, 10),
+        "20 s": lambda: bench.cell.seek_time("orders", "billing", NOON_MS + 20_000),
+        "15 s": lambda: bench.cell.seek_time("orders", "billing", NOON_MS + 15_000),
+        "long ago": lambda: bench.cell.seek_time("orders", "billing", 0),
+        "later": lambda: bench.cell.seek_time("orders", "billing", NOON_MS + 90_000),
+    }
+    bench.take()
+    found = {name: (seek(), bench.bodies(1)) for name, seek in seeks.items()}
+    assert found == {
+        "start": ({0: 0}, ["0a"]),
+        "end": ({0: 10}, []),
+        "offset 3": ({0: 3}, ["1b"]),
+        "offset 10": ({0: 10}, []),
+        "20 s": ({0: 4}, ["2a"]),
+        "15 s": ({0: 4}, ["2a"]),
+        "long ago": ({0: 0}, ["0a"]),
+        "later": ({0: 10}, []),
+    }
+
+
+def test_a_seek_beyond_the_end_or_to_an_unknown_queue_is_refused(bench: Bench) -> None:
+    bench.send("a")
+    bench.pull()
+    with pytest.raises(Rejected, match="beyond"):
+        bench.cell.seek_offset("orders", "billing", 0, 2)
+    with pytest.raises(Rejected, match="1 queues"):
+        bench.cell.seek_offset("orders", "billing", 1, 0)
+
+
+def test_lag_counts_what_waits_flies_retries_and_is_dead(bench: Bench) -> None:
+    bench.send("a", "b", "c", "d", "e")
+    (pull,) = bench.pull(3)
+    lag = bench.cell.lag("orders", "billing")
+    assert (lag.waiting, lag.in_flight, lag.retrying, lag.dead) == (2, 3, 0, 0)
+    assert lag.oldest_at == "2025-11-20T12:00:00.000Z"
+    bench.settle(pull, ack=[0], retry=[1], dead=[2])
+    lag = bench.another_process().lag("orders", "billing")
+    assert (lag.waiting, lag.in_flight, lag.retrying, lag.dead) == (2, 0, 1, 1)
+    (queue,) = lag.queues
+    assert (queue.offset, queue.end, queue.waiting) == (3, 5, 2)
+    for one in bench.pull():
+        bench.settle(one)
+    lag = bench.cell.lag("orders", "billing")
+    assert (lag.waiting, lag.in_flight, lag.retrying, lag.dead, lag.oldest_at) == (0, 0, 0, 1, None)
+
+
+def test_messages_past_their_retention_are_not_delivered_and_then_removed(bench: Bench) -> None:
+    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.send("old")
+    bench.clock.pass_time(59)
+    bench.send("new")
+    bench.clock.pass_time(2)
+    assert bench.bodies() == ["new"]
+    bench.cell.sweep()
+    assert len(bench.store.scan(Table.CONSUME, "orders~1/0", limit=9)) == 1
+    assert bench.bodies(group="another") == ["new"]
+
+
+def test_a_shorter_retention_removes_nothing_that_was_promised_longer(bench: Bench) -> None:
+    bench.send("long")
+    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.send("short")
+    bench.clock.pass_time(61)
+    bench.cell.sweep()
+    assert bench.bodies() == ["long"]
+
+
+def test_a_group_goes_on_from_its_checkpoint_when_its_rows_are_gone(bench: Bench) -> None:
+    for body in "abc":
+        bench.send(body)
+        for pull in bench.pull():
+            bench.settle(pull)
+    bench.cell.sweep()
+    partition = "billing~1@orders~1/0"
+    rows = bench.store.scan(Table.PULL, partition, limit=9)
+    assert len(rows) == 3
+    assert all(record.expires_ms == NOON_MS + SETTLED_KEPT_MS for _, record in rows)
+    # The engine removes expired rows late and in any order: the last ones first, say.
+    for sort, record in reversed(rows[1:]):
+        bench.store.delete(Key(Table.PULL, partition, sort), expect=record.token)
+    bench.send("d")
+    assert bench.bodies() == ["d"]
+
+
+def test_old_settled_rows_are_trimmed_behind_the_checkpoint(bench: Bench) -> None:
+    for body in "abc":
+        bench.send(body)
+        for pull in bench.pull():
+            bench.settle(pull)
+    bench.cell.sweep()
+    bench.clock.pass_time(SETTLED_KEPT_MS / 1_000 + 3_601)
+    bench.send("d")
+    (pull,) = bench.pull()
+    bench.cell.sweep()
+    assert len(bench.store.scan(Table.PULL, "billing~1@orders~1/0", limit=9)) == 1
+    assert bench.settle(pull) == "settled"
+
+
+def test_an_open_pull_holds_the_checkpoint_back(bench: Bench) -> None:
+    bench.send("a", "b")
+    (first,) = bench.pull(1, lease=43_200)
+    (second,) = bench.pull(1)
+    bench.settle(second)
+    bench.cell.sweep()
+    assert bench.store.scan(Table.META, "checkpoint", limit=9) == []
+    bench.settle(first)
+    bench.cell.sweep()
+    assert len(bench.store.scan(Table.META, "checkpoint", limit=9)) == 1

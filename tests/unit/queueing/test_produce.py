@@ -1,0 +1,131 @@
+"""Produce: order, queues, segments, idempotency."""
+
+import random
+
+import pytest
+
+from hourwheel.errors import Conflict
+from hourwheel.model import IDEMPOTENCY_MS, AddressedMessage, NewMessage
+from hourwheel.queueing.produce import IdempotencyKey
+from tests.support import Bench
+
+KEY = IdempotencyKey("once", b"digest")
+
+
+def test_messages_come_out_in_the_order_in_which_they_went_in(bench: Bench) -> None:
+    bench.send("a", "b")
+    bench.send("c")
+    assert bench.bodies() == ["a", "b", "c"]
+
+
+def test_offsets_count_messages_and_ids_are_unique_or_the_senders(bench: Bench) -> None:
+    placed = bench.send("a", "b") + bench.send("c")
+    assert [one.offset for one in placed] == [0, 1, 2]
+    assert len({one.id for one in placed}) == 3
+    (mine,) = bench.cell.produce("orders", [NewMessage(body="d", id="order-7")])
+    assert mine.id == "order-7"
+
+
+def test_text_and_bytes_come_back_as_they_were_sent(bench: Bench) -> None:
+    bench.cell.produce("orders", [NewMessage(body="ü€\x00"), NewMessage(body_base64=b"\x00\xff")])
+    assert [(one.body, one.body_base64) for one in bench.take()] == [("ü€\x00", None), (None, b"\x00\xff")]
+
+
+def test_all_of_a_message_comes_back(bench: Bench) -> None:
+    bench.cell.produce("orders", [NewMessage(body="a", key="k", tags=["eu"], headers={"trace": "1"}, id="i")])
+    (one,) = bench.take()
+    assert (one.id, one.key, one.tags, one.headers, one.queue, one.offset, one.attempt) == (
+        "i",
+        "k",
+        ["eu"],
+        {"trace": "1"},
+        0,
+        0,
+        1,
+    )
+    assert one.produced_at == "2025-11-20T12:00:00.000Z"
+
+
+def test_messages_of_a_key_share_a_queue_and_keep_their_order(bench: Bench) -> None:
+    bench.cell.put_subject("orders", queues=8)
+    for number in range(20):
+        bench.cell.produce("orders", [NewMessage(body=f"{key}{number}", key=key) for key in "abc"])
+    found = bench.take()
+    for key in "abc":
+        assert [one.body for one in found if one.key == key] == [f"{key}{number}" for number in range(20)]
+        assert len({one.queue for one in found if one.key == key}) == 1
+
+
+def test_a_large_batch_goes_to_one_segment_and_comes_back(bench: Bench) -> None:
+    bench.cell.put_subject("orders", queues=2)
+    noise = random.Random(1)
+    bodies = [noise.randbytes(20_000).hex() for _ in range(4)]
+    bench.cell.produce("orders", [NewMessage(body=body, key=str(index)) for index, body in enumerate(bodies)])
+    assert len(bench.blobs.list("segments/")) == 1
+    assert sorted(body or "" for body in bench.bodies()) == sorted(bodies)
+
+
+def test_a_batch_across_subjects_answers_in_its_own_order(bench: Bench) -> None:
+    batch = [AddressedMessage(body=body, subject=subject) for body, subject in [("1", "a"), ("2", "b"), ("3", "a")]]
+    placed = bench.cell.produce_many(batch)
+    assert [one.offset for one in placed] == [0, 0, 1]
+    assert bench.bodies(subject="a") == ["1", "3"]
+    assert bench.bodies(subject="b") == ["2"]
+
+
+def test_the_same_key_again_gets_the_first_answer_and_stores_nothing(bench: Bench) -> None:
+    first = bench.cell.produce("orders", [NewMessage(body="a"), NewMessage(body="b")], KEY)
+    again = bench.another_process().produce("orders", [NewMessage(body="a"), NewMessage(body="b")], KEY)
+    bench.send("c")
+    assert again == first
+    assert bench.bodies() == ["a", "b", "c"]
+
+
+def test_the_same_key_holds_across_subjects_and_queues(bench: Bench) -> None:
+    bench.cell.put_subject("a", queues=4)
+
+    def send() -> list[object]:
+        batch = [AddressedMessage(body=str(n), subject="ab"[n % 2], key=str(n)) for n in range(10)]
+        return list(bench.cell.produce_many(batch, KEY))
+
+    first = send()
+    bench.cell.put_subject("a", queues=8)
+    assert send() == first
+    assert sorted(bench.bodies(subject="a")) == ["0", "2", "4", "6", "8"]
+
+
+def test_the_same_key_with_other_content_is_refused(bench: Bench) -> None:
+    bench.cell.produce("orders", [NewMessage(body="a")], KEY)
+    with pytest.raises(Conflict, match="other content"):
+        bench.cell.produce("orders", [NewMessage(body="b")], IdempotencyKey("once", b"another"))
+    assert bench.bodies() == ["a"]
+
+
+def test_a_key_is_remembered_for_ten_minutes_and_then_free(bench: Bench) -> None:
+    bench.cell.produce("orders", [NewMessage(body="a")], KEY)
+    bench.clock.pass_time(IDEMPOTENCY_MS / 1_000 - 1)
+    bench.cell.produce("orders", [NewMessage(body="a")], KEY)
+    bench.clock.pass_time(2)
+    bench.cell.produce("orders", [NewMessage(body="b")], IdempotencyKey("once", b"another"))
+    assert bench.bodies() == ["a", "b"]
+
+
+def test_a_key_belongs_to_its_subject(bench: Bench) -> None:
+    for subject in ("a", "b"):
+        bench.cell.produce(subject, [NewMessage(body=subject)], KEY)
+    assert bench.bodies(subject="b") == ["b"]
+
+
+def test_a_repeat_leaves_no_hole_that_readers_wait_for(bench: Bench) -> None:
+    for _ in range(2):
+        bench.cell.produce("orders", [NewMessage(body="a")], KEY)
+    bench.send("b")
+    assert bench.bodies() == ["a", "b"]
+
+
+def test_a_subject_deleted_while_its_settings_are_cached_is_made_again(bench: Bench) -> None:
+    stale = Bench(bench.store, bench.blobs, bench.clock)
+    stale.send("old")
+    bench.cell.delete_subject("orders")
+    stale.send("new")
+    assert bench.bodies() == ["new"]
