@@ -24,6 +24,7 @@ GROUPS = {"boards": 4, "billing": 2, "audit": 1}
 BATCH = 250
 KILL_AFTER = 2_000
 LEASE_SECONDS = {"boards": 30, "billing": 5, "audit": 30}
+WORK_SECONDS = {"boards": 0.0, "billing": 0.0004, "audit": 0.0}
 PATIENCE_SECONDS = 75.0
 
 
@@ -36,7 +37,7 @@ class Stage:
     processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def serve(self) -> None:
-        arguments = ["-m", "hourwheel.cli.main", "serve", "--data", str(self.folder / "data"), "--port", "0"]
+        arguments = ["-m", "hourwheel", "serve", "--data", str(self.folder / "data"), "--port", "0"]
         server = self._start("server", arguments, stdout=subprocess.PIPE)
         assert server.stdout is not None
         line = server.stdout.readline()
@@ -48,6 +49,7 @@ class Stage:
     def consume(self, group: str, consumer: str, *, strict: bool = False) -> None:
         arguments = ["-m", "demo.worker", "--url", self.url, "--group", group, "--consumer", consumer]
         arguments += ["--folder", str(self.folder), "--lease", str(LEASE_SECONDS[group])]
+        arguments += ["--work", str(WORK_SECONDS[group])]
         self._start(consumer, arguments + ["--strict"] * strict)
 
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
@@ -98,7 +100,7 @@ def dead_ids(api: Api, group: str) -> set[str]:
     found: set[str] = set()
     after = None
     while True:
-        page = api.list_dead("flights", group, limit=500, after=after)
+        page = api.list_dead("flights", group, after=after)
         found |= {message.id for message in page.messages}
         if page.next is None:
             return found
@@ -126,6 +128,10 @@ def perform(stage: Stage, screen: Screen, flights: list[Flight]) -> list[history
         shown()
         return lines_in(stage.folder, "billing-2") >= KILL_AFTER
 
+    until(
+        lambda: all((stage.folder / f"{name}.jsonl").exists() for name in stage.processes if name != "server"),
+        "consumers",
+    )
     accepted, seconds = send(stage, flights, lambda count: screen.show(sent=count))
     screen.say(f"sent {len(accepted):,} flights in {seconds:.1f} s ({len(accepted) / seconds:,.0f}/s)")
     until(half_way, "billing-2 in the middle of its work")

@@ -57,6 +57,6 @@ class Screen:
         self.console.print(table)
 
 
-def lines_in(folder: Path, group: str) -> int:
-    """Messages that a group's consumers have written down so far."""
-    return sum(path.read_bytes().count(b"\n") for path in folder.glob(f"{group}-*.jsonl"))
+def lines_in(folder: Path, who: str) -> int:
+    """Messages that a group's consumers, or one of them, have written down so far."""
+    return sum(path.read_bytes().count(b"\n") for path in folder.glob(f"{who}*.jsonl"))

@@ -22,6 +22,7 @@ def main() -> None:
     parser.add_argument("--consumer", required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--lease", type=int, default=30)
+    parser.add_argument("--work", type=float, default=0, help="seconds that handling a message takes")
     parser.add_argument("--strict", action="store_true", help="fail on flights without a tail number")
     options = parser.parse_args()
     logging.getLogger("hourwheel").setLevel(logging.CRITICAL)  # failing is part of the story here
@@ -36,6 +37,7 @@ def main() -> None:
             fails = options.strict and not tail_number(body)
             crc = crc32(body.encode())
             write(file, Handled(options.consumer, message.id, message.attempt, not fails, crc, time.time()))
+            time.sleep(options.work)
             if fails:
                 raise NoTailNumber
 

@@ -1,0 +1,132 @@
+"""``make bench``: medians and ratios of one run; client, server and floor share the machine. The last line is JSON."""
+
+import argparse
+import json
+import os
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import floor, measures
+from bench.measures import median, quantile
+from bench.serving import server
+
+CALLERS = {1: 16, 10: 8, 100: 4, 1_000: 2}
+GOALS = {1: 0.40, 10: None, 100: 0.40, 1_000: 0.40}
+
+
+def throughput(url: str, batch: int, rounds: int, seconds: float) -> dict[str, float]:
+    """Medians of interleaved rounds; ratios are medians of each round's own ratio."""
+    bodies, callers = measures.bodies(batch), CALLERS[batch]
+    floors, sent, taken = [], [], []
+    for number in range(rounds):
+        subject = f"through-{batch}-{number}"
+        floors.append(floor.per_second(bodies, seconds / 2))
+        sent.append(measures.produced(url, subject, bodies, callers, seconds))
+        taken.append(measures.pulled(url, subject, batch, callers, seconds / 2))
+    consumed = measures.consumed(url, f"through-{batch}-0", max(batch, 100), seconds / 2)
+    return {
+        "callers": callers,
+        "floor_per_s": round(median(floors)),
+        "produced_per_s": round(median(sent)),
+        "pulled_settled_per_s": round(median(taken)),
+        "consumer_per_s": round(consumed),
+        "produced_of_floor": round(median([a / b for a, b in zip(sent, floors, strict=True)]), 3),
+        "pulled_of_produced": round(median([a / b for a, b in zip(taken, sent, strict=True)]), 3),
+    }
+
+
+def latencies(url: str, samples: int) -> dict[str, float]:
+    found = measures.latency(url, samples, 0.005)
+    return {"p50_ms": round(median(found), 2), "p99_ms": round(quantile(found, 0.99), 2)}
+
+
+def backlog(url: str, largest: int, pulls: int) -> dict[str, float]:
+    """Pull p50 by backlog; rounds take turns so that all see the same machine."""
+    sizes = [size for size in (1_000, 100_000, 1_000_000) if size <= largest]
+    for size in sizes:
+        measures.fill(url, f"backlog-{size}", size)
+    times: dict[int, list[float]] = {size: [] for size in sizes}
+    for _ in range(4):
+        for size in sizes:
+            times[size] += measures.pull_times(url, f"backlog-{size}", min(pulls, 24))
+    answer = {f"p50_ms_at_{size}": round(median(times[size]), 3) for size in sizes}
+    return {**answer, "largest_of_smallest": round(median(times[sizes[-1]]) / median(times[sizes[0]]), 3)}
+
+
+def fan_out(url: str, rounds: int) -> dict[str, float]:
+    """Produce p50 with 1 and with 70 groups, in turns."""
+    batch = measures.bodies(10)
+    for groups in (1, 70):
+        measures.with_groups(url, f"groups-{groups}", groups)
+    times: dict[int, list[float]] = {1: [], 70: []}
+    for _ in range(rounds):
+        for groups in (1, 70):
+            times[groups] += measures.produce_times(url, f"groups-{groups}", batch, 100)
+    few, many = median(times[1]), median(times[70])
+    return {"p50_ms_1_group": round(few, 3), "p50_ms_70_groups": round(many, 3), "ratio": round(many / few, 3)}
+
+
+def waiting(url: str, consumers: int, sends: int) -> dict[str, float]:
+    """Produce beside many consumers in a long poll, and without them."""
+    batch = measures.bodies(1)
+    alone = measures.produce_times(url, "beside", batch, sends)
+    waiters = measures.Waiters(url, consumers)
+    try:
+        beside = measures.produce_times(url, "beside", batch, sends)
+    finally:
+        waiters.close()
+    return {
+        "waiting_consumers": consumers if waiters.ready else 0,
+        "p50_ms_alone": round(median(alone), 3),
+        "p50_ms_beside": round(median(beside), 3),
+        "p99_ms_alone": round(quantile(alone, 0.99), 3),
+        "p99_ms_beside": round(quantile(beside, 0.99), 3),
+        "p50_ratio": round(median(beside) / median(alone), 3),
+    }
+
+
+def table(title: str, rows: dict[str, dict[str, float]]) -> Table:
+    found = Table(title=title)
+    found.add_column("")
+    for name in next(iter(rows.values())):
+        found.add_column(name.replace("_", " "), justify="right")
+    for name, figures in rows.items():
+        found.add_row(name, *(f"{value:,}" for value in figures.values()))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="short rounds and a small backlog: does it run at all?")
+    quick = parser.parse_args().quick
+    rounds, seconds = (1, 0.5) if quick else (3, 3.0)
+    console = Console()
+    with server() as url:
+        through = {f"batch {batch}": throughput(url, batch, rounds, seconds) for batch in CALLERS}
+        console.print(table("200-byte messages per second, over HTTP, beside SQLite alone", through))
+        late = latencies(url, 100 if quick else 1_000)
+        console.print(table("send to receipt, a consumer waiting", {"": late}))
+        deep = backlog(url, 100_000 if quick else 1_000_000, 10 if quick else 24)
+        console.print(table("pull of 10 by backlog", {"": deep}))
+        wide = fan_out(url, 1 if quick else 5)
+        console.print(table("produce of 10 by groups", {"": wide}))
+        beside = waiting(url, 100 if quick else 1_000, 100 if quick else 500)
+        console.print(table("produce of 1 beside consumers in a long poll", {"": beside}))
+    figures = {
+        "date": measures.today(),
+        "python": sys.version.split()[0],
+        "cores": os.cpu_count(),
+        "throughput": through,
+        "send_to_receipt": late,
+        "pull_by_backlog": deep,
+        "produce_by_groups": wide,
+        "beside_waiting_consumers": beside,
+    }
+    print(json.dumps(figures))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""The measurements over HTTP, through the client. Each returns plain figures."""
+
+import base64
+import json
+import random
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from hourwheel.client import Api, Consumer, Delivery, Producer, Settlement
+
+BODY_BYTES = 200
+CONSUMER = "bench"
+
+
+def bodies(count: int) -> list[str]:
+    """JSON of 200 bytes each, no two alike, half of it noise that does not compress."""
+    noise = random.Random(count)
+
+    def body(number: int) -> str:
+        text = json.dumps({"order": number, "customer": f"c-{number % 977}", "paid": number % 2 == 0, "note": ""})
+        filler = base64.b64encode(noise.randbytes(BODY_BYTES)).decode()
+        return text[:-2] + filler[: BODY_BYTES - len(text)] + text[-2:]
+
+    return [body(number) for number in range(count)]
+
+
+def quantile(values: list[float], part: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
+
+
+def together(callers: int, seconds: float, step: Callable[[int], int]) -> float:
+    """Units per second of several threads that repeat ``step`` (which returns its units) for that long."""
+    counts = [0] * callers
+    until = time.perf_counter() + seconds
+
+    def repeat(caller: int) -> None:
+        while time.perf_counter() < until:
+            counts[caller] += step(caller)
+
+    threads = [threading.Thread(target=repeat, args=(caller,)) for caller in range(callers)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (time.perf_counter() - began)
+
+
+def produced(url: str, subject: str, batch: list[str], callers: int, seconds: float) -> float:
+    """Messages/s accepted: each caller sends the batch and waits until it is durable."""
+    with Producer(url, subject=subject) as producer:
+        return together(callers, seconds, lambda _: len(producer.send_batch(batch)))
+
+
+def pulled(url: str, subject: str, batch: int, callers: int, seconds: float) -> float:
+    """Messages/s pulled and settled: each pull settles the one before."""
+    api = Api(url)
+    held: list[list[Settlement]] = [[] for _ in range(callers)]
+
+    def step(caller: int) -> int:
+        answer = api.pull(
+            subject,
+            "bench",
+            consumer=f"bench-{caller}",
+            max_messages=batch,
+            settle=held[caller] or None,
+        )
+        held[caller] = [Settlement(receipt=pull.receipt) for pull in answer.pulls]
+        return sum(len(pull.messages) for pull in answer.pulls)
+
+    rate = together(callers, seconds, step)
+    api.close()
+    return rate
+
+
+def consumed(url: str, subject: str, batch: int, seconds: float) -> float:
+    """Messages/s through ``Consumer`` with a handler that does nothing."""
+    consumer = Consumer(url, subject, "consumers", max_messages=batch, wait_seconds=1)
+    count = 0
+
+    @consumer.handler
+    def handle(message: Delivery) -> None:
+        nonlocal count
+        count += 1
+
+    runner = threading.Thread(target=consumer.run)
+    began = time.perf_counter()
+    runner.start()
+    time.sleep(seconds)
+    rate = count / (time.perf_counter() - began)
+    consumer.stop()
+    runner.join()
+    return rate
+
+
+def latency(url: str, samples: int, pause_seconds: float) -> list[float]:
+    """Milliseconds from ``send`` to the handler of a consumer that waits, one message at a time."""
+    consumer = Consumer(url, "latency", "bench", wait_seconds=20)
+    arrived = threading.Semaphore(0)
+    found: list[float] = []
+
+    @consumer.handler
+    def handle(message: Delivery) -> None:
+        found.append((time.perf_counter() - float(message.body)) * 1_000)
+        arrived.release()
+
+    runner = threading.Thread(target=consumer.run)
+    runner.start()
+    with Producer(url, subject="latency", linger_seconds=0) as producer:
+        for _ in range(samples):
+            producer.send(str(time.perf_counter()))
+            arrived.acquire(timeout=10)
+            time.sleep(pause_seconds)
+    consumer.stop()
+    runner.join()
+    return found[samples // 10 :]
+
+
+def fill(url: str, subject: str, messages: int) -> None:
+    batch = bodies(1_000)
+    with Producer(url, subject=subject) as producer:
+        for _ in range(messages // 1_000):
+            producer.send_batch(batch)
+
+
+def pull_times(url: str, subject: str, pulls: int) -> list[float]:
+    """Milliseconds of pulls of ten messages each, by a group that is new to the subject."""
+    found = []
+    with Api(url) as api:
+        settle: list[Settlement] = []
+        for _ in range(pulls):
+            began = time.perf_counter()
+            answer = api.pull(subject, "bench", consumer="bench", max_messages=10, settle=settle or None)
+            found.append((time.perf_counter() - began) * 1_000)
+            settle = [Settlement(receipt=pull.receipt) for pull in answer.pulls]
+    return found
+
+
+def produce_times(url: str, subject: str, batch: list[str], sends: int) -> list[float]:
+    """Milliseconds of sends of one batch, one at a time."""
+    found = []
+    with Producer(url, subject=subject) as producer:
+        for _ in range(sends):
+            began = time.perf_counter()
+            producer.send_batch(batch)
+            found.append((time.perf_counter() - began) * 1_000)
+    return found
+
+
+def with_groups(url: str, subject: str, groups: int) -> None:
+    """Gives the subject so many groups, each of which has pulled."""
+    with Api(url) as api, Producer(url, subject=subject) as producer:
+        producer.send_batch(["first"])
+        for number in range(groups):
+            api.pull(subject, f"group-{number}", consumer=CONSUMER)
+
+
+class Waiters:
+    """Consumers in a long poll, in a process of their own."""
+
+    def __init__(self, url: str, count: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.waiters", url, str(count)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self.ready = self._process.stdout.readline().strip() == "waiting"
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+
+
+def median(values: list[float]) -> float:
+    return statistics.median(values)
+
+
+def today() -> str:
+    return datetime.now(UTC).date().isoformat()

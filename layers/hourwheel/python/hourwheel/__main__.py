@@ -1,0 +1,5 @@
+"""``python -m hourwheel`` is ``hourwheel``."""
+
+from hourwheel.cli.main import run
+
+run()

@@ -1,0 +1,81 @@
+"""The commands put together, the options they share, and errors turned into one line."""
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from hourwheel import __version__
+from hourwheel.cli import consume, dead, groups, lag, produce, serve, subjects
+from hourwheel.cli.settings import Settings
+from hourwheel.client import DEFAULT_URL
+from hourwheel.errors import HourwheelError
+
+_FLAGS = {"--json"}
+_WITH_VALUE = {"--url", "--token"}
+
+
+class _Root(TyperGroup):
+    """Takes the shared options anywhere on the line, and reports errors in one line."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, hoist(args))
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HourwheelError as error:
+            typer.echo(f"hourwheel: {error}", err=True)
+            raise typer.Exit(1) from error
+
+
+def hoist(args: list[str]) -> list[str]:
+    """The shared options first, the rest behind, each in its order; nothing behind ``--`` is touched."""
+    shared: list[str] = []
+    rest: list[str] = []
+    index = 0
+    while index < len(args) and args[index] != "--":
+        arg = args[index]
+        width = 2 if arg in _WITH_VALUE else 1
+        is_shared = arg in _FLAGS or arg.split("=", 1)[0] in _WITH_VALUE
+        (shared if is_shared else rest).extend(args[index : index + width])
+        index += width
+    return [*shared, *rest, *args[index:]]
+
+
+app = typer.Typer(
+    cls=_Root,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    epilog="--url, --token and --json may stand behind the command too.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hourwheel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def hourwheel(
+    ctx: typer.Context,
+    url: Annotated[str, typer.Option(envvar="HOURWHEEL_URL", help="The server.")] = DEFAULT_URL,
+    token: Annotated[str | None, typer.Option(envvar="HOURWHEEL_TOKEN", help="Its token.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON value, or one on each line, for programs.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """A durable message queue."""
+    ctx.obj = Settings(url=url, token=token or None, json=json)
+
+
+app.command()(serve.serve)
+app.command()(produce.produce)
+app.command()(consume.consume)
+app.add_typer(subjects.app, name="subject")
+app.add_typer(groups.app, name="group")
+app.add_typer(dead.app, name="dead")
+app.command()(lag.lag)

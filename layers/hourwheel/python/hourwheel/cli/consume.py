@@ -1,0 +1,105 @@
+"""``hourwheel consume``"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+
+from hourwheel.adapters.system import SystemIds
+from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
+from hourwheel.client import Api, Pull, Received, Settlement
+
+_MOST = 100  # a pull: more would only be leased to somebody who reads
+_WAIT_SECONDS = 20
+
+
+def consume(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    group: GroupArgument,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many messages.")] = None,
+    follow: Annotated[bool, typer.Option("--follow/--once", help="Wait for more, or stop when none is left.")] = True,
+) -> None:
+    """Print messages, one on a line, and acknowledge what was printed."""
+    write = _write_json if settings_of(ctx).json else _write_body
+    with connect(ctx) as api:
+        try:
+            _run(_Session(api, subject, group, f"cli-{SystemIds().token().hex()[:12]}"), write, most, follow)
+        except BrokenPipeError:
+            # The reader has gone, which is its right; what Python flushes at exit must go nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Session:
+    """Pulls of one consumer; each takes along the settlements of the one before."""
+
+    def __init__(self, api: Api, subject: str, group: str, consumer: str) -> None:
+        self._api = api
+        self._subject = subject
+        self._group = group
+        self._consumer = consumer
+        self._settlements: list[Settlement] = []
+
+    def pull(self, most: int, wait_seconds: float) -> list[Pull]:
+        pulled = self._api.pull(
+            self._subject,
+            self._group,
+            self._consumer,
+            max_messages=most,
+            wait_seconds=wait_seconds,
+            settle=self._settlements,
+        )
+        self._settlements = []
+        return pulled.pulls
+
+    def print(self, pulls: Sequence[Pull], write: Callable[[Received], None]) -> None:
+        """What was printed will be acknowledged; what was not, should the printing stop half-way, retried."""
+        printed = dict.fromkeys((pull.receipt for pull in pulls), 0)
+        try:
+            for pull in pulls:
+                for message in pull.messages:
+                    write(message)
+                    printed[pull.receipt] += 1
+        finally:
+            self._settlements = [_settlement(pull, printed[pull.receipt]) for pull in pulls]
+
+    def finish(self) -> None:
+        if self._settlements:
+            self._api.settle(self._subject, self._group, self._settlements)
+
+
+def _run(session: _Session, write: Callable[[Received], None], most: int | None, follow: bool) -> None:
+    left = most
+    try:
+        while left is None or left > 0:
+            pulls = session.pull(_MOST if left is None else min(left, _MOST), _WAIT_SECONDS if follow else 0)
+            if not pulls and not follow:
+                return
+            session.print(pulls, write)
+            if left is not None:
+                left -= sum(len(pull.messages) for pull in pulls)
+    finally:
+        session.finish()
+
+
+def _settlement(pull: Pull, printed: int) -> Settlement:
+    rest = list(range(printed, len(pull.messages)))
+    return Settlement(receipt=pull.receipt, retry=rest or None)
+
+
+def _write_body(message: Received) -> None:
+    body = message.body
+    _write(body.encode() if isinstance(body, str) else body)
+
+
+def _write_json(message: Received) -> None:
+    _write(msgspec.json.encode(message))
+
+
+def _write(data: bytes) -> None:
+    """Flushed each time: an acknowledged message has left this process."""
+    sys.stdout.buffer.write(data + b"\n")
+    sys.stdout.buffer.flush()

@@ -1,0 +1,114 @@
+"""``hourwheel dead …``"""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from hourwheel.cli.output import write_fields, write_json, write_line, write_table
+from hourwheel.cli.settings import (
+    GroupArgument,
+    SubjectArgument,
+    YesOption,
+    confirm,
+    connect,
+    moment,
+    settings_of,
+)
+from hourwheel.client import Api, DeadLetter, DeadSelection
+
+app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them again, or drop them.")
+
+IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="DEAD_ID", help="These.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All of the group.")]
+FromOption = Annotated[str | None, typer.Option("--from", help="Those that died then or later.")]
+ToOption = Annotated[str | None, typer.Option("--to", help="Those that died before.")]
+
+
+@app.command("list")
+def list_(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    group: GroupArgument,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+) -> None:
+    """List the dead letters of a group."""
+    with connect(ctx) as api:
+        letters = list(_first(api, subject, group, limit))
+    if settings_of(ctx).json:
+        for letter in letters:
+            write_json(letter)
+    else:
+        rows = [(each.dead_id, each.died_at, each.reason, each.attempt, each.id, each.body) for each in letters]
+        write_table(["dead id", "died at", "reason", "attempt", "id", "body"], rows)
+
+
+@app.command()
+def show(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument, dead_id: str) -> None:
+    """Show one dead letter."""
+    with connect(ctx) as api:
+        letter = api.get_dead(subject, group, dead_id)
+    (write_json if settings_of(ctx).json else write_fields)(letter)
+
+
+@app.command()
+def redrive(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    group: GroupArgument,
+    ids: IdsArgument = None,
+    every: AllOption = False,
+    since: FromOption = None,
+    until: ToOption = None,
+) -> None:
+    """Send dead letters again, to this group alone, as first attempts."""
+    which = _selection(ids, every, since, until)
+    with connect(ctx) as api:
+        count = api.redrive(subject, group, which)
+    _count(ctx, "redriven", count)
+
+
+@app.command()
+def drop(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    group: GroupArgument,
+    ids: IdsArgument = None,
+    every: AllOption = False,
+    since: FromOption = None,
+    until: ToOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Delete dead letters."""
+    which = _selection(ids, every, since, until)
+    confirm(f"Delete these dead letters of {group} for good?", yes=yes)
+    with connect(ctx) as api:
+        count = api.drop(subject, group, which)
+    _count(ctx, "dropped", count)
+
+
+def _selection(ids: list[str] | None, every: bool, since: str | None, until: str | None) -> DeadSelection:
+    in_time = since is not None or until is not None
+    if bool(ids) + every + in_time != 1:
+        raise typer.BadParameter("say which: dead ids, --all, or --from and --to")
+    if ids:
+        return DeadSelection.named(ids)
+    return DeadSelection.everything() if every else DeadSelection.between(moment(since), moment(until))
+
+
+def _first(api: Api, subject: str, group: str, limit: int) -> Iterator[DeadLetter]:
+    after: str | None = None
+    while limit > 0:
+        page = api.list_dead(subject, group, limit=min(limit, 100), after=after)
+        yield from page.messages
+        limit -= len(page.messages)
+        after = page.next
+        if after is None:
+            return
+
+
+def _count(ctx: typer.Context, verb: str, count: int) -> None:
+    if settings_of(ctx).json:
+        write_json({verb: count})
+    else:
+        write_line(f"{verb} {count}")

@@ -1,0 +1,105 @@
+"""``hourwheel group …``"""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import typer
+
+from hourwheel.cli.output import write_fields, write_json, write_line, write_table
+from hourwheel.cli.settings import (
+    GroupArgument,
+    SubjectArgument,
+    YesOption,
+    confirm,
+    connect,
+    moment,
+    settings_of,
+)
+from hourwheel.client import Position
+from hourwheel.client.records import Group
+
+app = typer.Typer(no_args_is_help=True, help="Make, show, change, move and delete groups.")
+
+
+@app.command()
+def create(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    group: GroupArgument,
+    start: Annotated[
+        Literal["earliest", "latest"] | None, typer.Option(help="Where a new group begins (default: earliest).")
+    ] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="After so many a message is dead.")] = None,
+) -> None:
+    """Make a group, or change one."""
+    with connect(ctx) as api:
+        _show(ctx, api.put_group(subject, group, start=start, max_attempts=max_attempts))
+
+
+@app.command()
+def show(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> None:
+    """Show a group."""
+    with connect(ctx) as api:
+        _show(ctx, api.get_group(subject, group))
+
+
+@app.command("list")
+def list_(ctx: typer.Context, subject: SubjectArgument) -> None:
+    """List the groups of a subject."""
+    with connect(ctx) as api:
+        groups = api.list_groups(subject)
+    if settings_of(ctx).json:
+        for group in groups:
+            write_json(group)
+    else:
+        write_table(
+            ["group", "start", "max attempts"], [(each.group, each.start, each.max_attempts) for each in groups]
+        )
+
+
+@app.command()
+def delete(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument, yes: YesOption = False) -> None:
+    """Delete a group with its dead letters. The messages of the subject stay."""
+    confirm(f"Delete the group {group} of {subject} with its dead letters?", yes=yes)
+    with connect(ctx) as api:
+        api.delete_group(subject, group)
+    if not settings_of(ctx).json:
+        write_line(f"deleted {group} of {subject}")
+
+
+@app.command()
+def seek(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    group: GroupArgument,
+    to: Annotated[
+        Literal["start", "end"] | None, typer.Option(help="The first message kept, or what comes next.")
+    ] = None,
+    time: Annotated[str | None, typer.Option(help="Messages sent from then on, such as 2026-11-20T09:00:00Z.")] = None,
+    queue: Annotated[int | None, typer.Option(help="With --offset: this queue alone.")] = None,
+    offset: Annotated[int | None, typer.Option(help="With --queue: this message next.")] = None,
+) -> None:
+    """Move what the group gets next. What is leased, in retry or dead stays as it is."""
+    target = _target(to, moment(time), queue, offset)
+    with connect(ctx) as api:
+        positions = api.seek(subject, group, target)
+    if settings_of(ctx).json:
+        write_json(positions)
+    else:
+        write_table(["queue", "offset"], [(position.queue, position.offset) for position in positions])
+
+
+def _target(
+    to: Literal["start", "end"] | None, time: datetime | None, queue: int | None, offset: int | None
+) -> Literal["start", "end"] | datetime | Position:
+    if (queue is None) != (offset is None):
+        raise typer.BadParameter("--queue and --offset go together")
+    place = None if queue is None or offset is None else Position(queue, offset)
+    given = [target for target in (to, time, place) if target is not None]
+    if len(given) != 1:
+        raise typer.BadParameter("give one of --to, --time, and --queue with --offset")
+    return given[0]
+
+
+def _show(ctx: typer.Context, group: Group) -> None:
+    (write_json if settings_of(ctx).json else write_fields)(group)

@@ -1,0 +1,61 @@
+"""``hourwheel lag``"""
+
+import threading
+from typing import Annotated, Any
+
+import typer
+
+from hourwheel.cli.output import table_of, write_json, write_line, write_table
+from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
+from hourwheel.client import Api
+from hourwheel.client.records import Lag
+
+
+def lag(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    group: GroupArgument,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until interrupted.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+) -> None:
+    """Show how far a group is behind."""
+    with connect(ctx) as api:
+        if watch:
+            _watch(ctx, api, subject, group, interval)
+        else:
+            _show(ctx, api.lag(subject, group))
+
+
+def _show(ctx: typer.Context, lag: Lag) -> None:
+    if settings_of(ctx).json:
+        write_json(lag)
+        return
+    write_table(_COLUMNS, _rows(lag))
+    write_line(_summary(lag))
+
+
+def _watch(ctx: typer.Context, api: Api, subject: str, group: str, interval: float) -> None:
+    pause = threading.Event()  # never set: only Ctrl-C ends this
+    if settings_of(ctx).json:
+        while not pause.wait(interval):
+            write_json(api.lag(subject, group))
+    from rich.console import Group
+    from rich.live import Live
+
+    with Live(auto_refresh=False) as live:
+        while True:
+            seen = api.lag(subject, group)
+            live.update(Group(table_of(_COLUMNS, _rows(seen)), _summary(seen)), refresh=True)
+            pause.wait(interval)
+
+
+_COLUMNS = ["queue", "waiting", "in flight", "offset", "end"]
+
+
+def _rows(lag: Lag) -> list[tuple[Any, ...]]:
+    return [(each.queue, each.waiting, each.in_flight, each.offset, each.end) for each in lag.queues]
+
+
+def _summary(lag: Lag) -> str:
+    oldest = "" if lag.oldest_at is None else f", the oldest of {lag.oldest_at:%Y-%m-%d %H:%M:%S}Z"
+    return f"{lag.waiting} waiting, {lag.in_flight} in flight, {lag.retrying} retrying, {lag.dead} dead{oldest}"

@@ -1,0 +1,14 @@
+"""The entry point. It answers ``--version`` before anything slow is imported."""
+
+import sys
+
+from hourwheel import __version__
+
+
+def run() -> None:
+    if sys.argv[1:] == ["--version"]:
+        sys.stdout.write(f"hourwheel {__version__}\n")
+        return
+    from hourwheel.cli.app import app
+
+    app(prog_name="hourwheel")

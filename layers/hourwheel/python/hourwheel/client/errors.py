@@ -1,0 +1,140 @@
+"""Every error a client raises, and what its caller should do about it.
+
+    ClientError
+    ├── AnswerError          the server said no, or did not say anything
+    │   ├── BadRequest       the request is wrong: fix it                                400, 405
+    │   ├── Unauthorized     the token is missing or wrong                               401, 403
+    │   ├── NotFound         what it names does not exist                                404
+    │   ├── Conflict         it contradicts what is stored                               409
+    │   ├── TooLarge         it is over a limit: split it                                413
+    │   ├── ServerUnavailable  nothing is wrong with it: send it again                   429, 502, 503, 504, no answer
+    │   └── ServerFault      only the server's operator can mend it                      500, 507
+    ├── DeliveryTimeout      not accepted in the time given; it may be stored or not
+    └── Closed               the producer or the connection was closed meanwhile
+
+``Reject`` is none of these: a handler raises it.
+"""
+
+import msgspec
+
+from hourwheel.errors import HourwheelError
+
+_PREFIX = "urn:hourwheel:"
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """An RFC 9457 problem document. ``field`` is the JSON path of the culprit, ``instance`` the
+    correlation id to look for in the server's log."""
+
+    type: str = "about:blank"
+    title: str = ""
+    status: int = 0
+    detail: str = ""
+    field: str | None = None
+    instance: str | None = None
+
+    @property
+    def slug(self) -> str:
+        """The stable word that names the kind of mistake, such as ``field-invalid``."""
+        return self.type.removeprefix(_PREFIX)
+
+
+class ClientError(HourwheelError):
+    """Root of the client's errors."""
+
+
+class AnswerError(ClientError):
+    """The server's answer was an error. ``problem`` says which; ``status`` is 0 when there was no answer."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail or problem.title or f"the server answered {problem.status}")
+        self.problem = problem
+
+    @property
+    def status(self) -> int:
+        return self.problem.status
+
+    @property
+    def slug(self) -> str:
+        return self.problem.slug
+
+
+class BadRequest(AnswerError):
+    pass
+
+
+class Unauthorized(AnswerError):
+    pass
+
+
+class NotFound(AnswerError):
+    pass
+
+
+class Conflict(AnswerError):
+    pass
+
+
+class TooLarge(AnswerError):
+    pass
+
+
+class ServerUnavailable(AnswerError):
+    """``sent`` is False when the request certainly did not reach the server; else it may have had its
+    effect. ``retry_after_seconds`` is what the server asked for."""
+
+    def __init__(self, problem: Problem, *, sent: bool = True, retry_after_seconds: float = 0.0) -> None:
+        super().__init__(problem)
+        self.sent = sent
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ServerFault(AnswerError):
+    pass
+
+
+class DeliveryTimeout(ClientError):
+    """The last failure is the ``__cause__``. A message that was sent at least once may be stored."""
+
+
+class Closed(ClientError):
+    pass
+
+
+class Reject(Exception):
+    """Raised by a handler: this message can never be handled, put it into the dead letters."""
+
+
+_BY_STATUS: dict[int, type[AnswerError]] = {
+    401: Unauthorized,
+    403: Unauthorized,
+    404: NotFound,
+    409: Conflict,
+    413: TooLarge,
+}
+_UNAVAILABLE = {429, 502, 503, 504}
+
+_problem_decoder = msgspec.json.Decoder(Problem)
+
+
+def from_answer(status: int, body: bytes, *, retry_after: str | None) -> AnswerError:
+    """The error of an answer. A gateway's own errors are no problem documents: their text becomes the detail."""
+    try:
+        problem = msgspec.structs.replace(_problem_decoder.decode(body), status=status)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        problem = Problem(status=status, detail=f"the server answered {status}: {body[:200].decode(errors='replace')}")
+    if status in _UNAVAILABLE:
+        return ServerUnavailable(problem, retry_after_seconds=_seconds(retry_after))
+    if status >= 500:
+        return ServerFault(problem)
+    return _BY_STATUS.get(status, BadRequest)(problem)
+
+
+def no_answer(detail: str, *, sent: bool) -> ServerUnavailable:
+    """The error of a request that got no whole answer."""
+    return ServerUnavailable(Problem(type=_PREFIX + "no-answer", title="no answer", detail=detail), sent=sent)
+
+
+def _seconds(retry_after: str | None) -> float:
+    """``Retry-After`` in seconds; its other form, a date, is not used by the server."""
+    return float(retry_after) if retry_after and retry_after.isdecimal() else 0.0

@@ -1,0 +1,94 @@
+"""Requests and typed answers: the base URL, the token, problem documents, and what is tried again."""
+
+import threading
+import time
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from hourwheel import __version__
+from hourwheel.client.backoff import pause_seconds
+from hourwheel.client.connections import Connections
+from hourwheel.client.errors import Closed, Problem, ServerFault, ServerUnavailable, from_answer
+from hourwheel.ports import Ids
+
+T = TypeVar("T")
+
+_encoder = msgspec.json.Encoder()
+
+
+def path(*parts: str) -> str:
+    """``/v1/…`` with each part quoted."""
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+class Http:
+    """Thread-safe."""
+
+    def __init__(self, url: str, *, token: str | None, timeout_seconds: float, retry_seconds: float, ids: Ids) -> None:
+        self._connections = Connections(url, timeout_seconds=timeout_seconds)
+        self._headers = {"accept": "application/json", "user-agent": f"hourwheel/{__version__}"}
+        if token is not None:
+            self._headers["authorization"] = f"Bearer {token}"
+        self._retry_seconds = retry_seconds
+        self._ids = ids
+        self._closing = threading.Event()
+
+    def call(
+        self,
+        method: str,
+        target: str,
+        answer: msgspec.json.Decoder[T],
+        *,
+        body: Any = None,
+        safe: bool = True,
+        wait_seconds: float = 0.0,
+        retry_seconds: float | None = None,
+    ) -> T:
+        """The typed answer, or an ``AnswerError``.
+
+        A call without an answer (or with 429, 502, 503, 504) is tried again with back-off for ``retry_seconds``
+        (default: the client's; 0: not at all) if repeating it is ``safe``, or if it certainly did not reach the server.
+        """
+        data, headers = None, self._headers
+        if body is not None:
+            data, headers = _encoder.encode(body), {**headers, "content-type": "application/json"}
+        target = self._connections.prefix + target
+        give_up_at = time.monotonic() + (self._retry_seconds if retry_seconds is None else retry_seconds)
+        attempt = 0
+        while True:
+            try:
+                return self._once(method, target, data, headers, answer, wait_seconds)
+            except ServerUnavailable as error:
+                pause = pause_seconds(attempt, self._ids, at_least_seconds=error.retry_after_seconds)
+                if (error.sent and not safe) or time.monotonic() + pause >= give_up_at:
+                    raise
+                if self._closing.wait(pause):
+                    raise Closed("the connection was closed") from error
+            attempt += 1
+
+    def close(self) -> None:
+        """Ends the calls under way, those that wait for another attempt too, with ``Closed``."""
+        self._closing.set()
+        self._connections.close()
+
+    def _once(
+        self,
+        method: str,
+        target: str,
+        data: bytes | None,
+        headers: dict[str, str],
+        answer: msgspec.json.Decoder[T],
+        wait_seconds: float,
+    ) -> T:
+        reply = self._connections.exchange(method, target, data, headers, extra_seconds=wait_seconds)
+        if not 200 <= reply.status < 300:
+            raise from_answer(reply.status, reply.body, retry_after=reply.retry_after)
+        try:
+            return answer.decode(reply.body or b"null")
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            detail = (
+                f"the answer is not what this client understands ({error}): is there a Hourwheel server at this URL?"
+            )
+            raise ServerFault(Problem(status=reply.status, detail=detail)) from error

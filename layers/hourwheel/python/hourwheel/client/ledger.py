@@ -1,0 +1,216 @@
+"""What a consumer holds: its leases, what became of their messages, and what the server must be told when.
+No threads, no clock: the feed calls this under its lock and passes the time in.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import Enum
+
+from hourwheel.client.records import Pull, Received
+from hourwheel.model import Settled, Settlement
+
+MOST_RECEIPTS = 1_000  # of one request
+
+
+class Outcome(Enum):
+    ACK = "ack"
+    RETRY = "retry"
+    DEAD = "dead"
+
+
+class Delivery:
+    """A message in a consumer's hands. The first of ``ack``, ``retry`` and ``dead`` decides, later ones do nothing."""
+
+    __slots__ = ("_decide", "_index", "_lease", "_record")
+
+    def __init__(
+        self, record: Received, lease: "Lease", index: int, decide: Callable[["Delivery", Outcome], None]
+    ) -> None:
+        self._record = record
+        self._lease = lease
+        self._index = index
+        self._decide = decide
+
+    @property
+    def id(self) -> str:
+        return self._record.id
+
+    @property
+    def body(self) -> str | bytes:
+        """As it was sent: text or bytes."""
+        return self._record.body
+
+    @property
+    def key(self) -> str | None:
+        return self._record.key
+
+    @property
+    def tags(self) -> list[str]:
+        return self._record.tags
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self._record.headers
+
+    @property
+    def queue(self) -> int:
+        return self._record.queue
+
+    @property
+    def offset(self) -> int:
+        return self._record.offset
+
+    @property
+    def attempt(self) -> int:
+        """1 the first time."""
+        return self._record.attempt
+
+    @property
+    def produced_at(self) -> datetime:
+        return self._record.produced_at
+
+    @property
+    def lost(self) -> bool:
+        """The lease ended and the message went to somebody else: what is done with it here no longer counts.
+        A handler that runs for long may look, and stop."""
+        return self._lease.lost
+
+    def ack(self) -> None:
+        self._decide(self, Outcome.ACK)
+
+    def retry(self) -> None:
+        """Serve it again later, with a higher attempt."""
+        self._decide(self, Outcome.RETRY)
+
+    def dead(self) -> None:
+        """Put it into the group's dead letters."""
+        self._decide(self, Outcome.DEAD)
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.id} queue={self.queue} offset={self.offset} attempt={self.attempt}>"
+
+
+class Lease:
+    """One pull. ``unsent`` is decided but not told; ``asked`` is told and not answered yet."""
+
+    def __init__(self, receipt: str, messages: int, renew_at: float) -> None:
+        self.receipt = receipt
+        self.unsettled = messages
+        self.undecided = set(range(messages))
+        self.unsent: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
+        self.unsent_since: float | None = None
+        self.asked: Settlement | None = None
+        self.answering = False
+        self.partly_settled = False
+        self.renew_at = renew_at
+        self.lost = False
+
+    @property
+    def tellable(self) -> bool:
+        return not self.answering and (self.asked is not None or self.unsent_since is not None)
+
+    def tell(self) -> Settlement:
+        """What to ask for now. A settlement without an answer is repeated as it was: only so is it safe."""
+        if self.asked is None:
+            # Without ``ack``, all that is not named would be acknowledged.
+            named = self.undecided or self.partly_settled
+            self.asked = Settlement(
+                receipt=self.receipt,
+                ack=sorted(self.unsent[Outcome.ACK]) if named else None,
+                retry=sorted(self.unsent[Outcome.RETRY]) or None,
+                dead=sorted(self.unsent[Outcome.DEAD]) or None,
+            )
+            self.unsent = {outcome: [] for outcome in Outcome}
+            self.unsent_since = None
+        self.answering = True
+        return self.asked
+
+
+class Ledger:
+    """All leases of a consumer."""
+
+    def __init__(self, *, lease_seconds: int, linger_seconds: float) -> None:
+        self._lease_seconds = lease_seconds
+        self._linger_seconds = linger_seconds
+        self._leases: dict[str, Lease] = {}
+        self.lost_messages = 0
+
+    def open(self, pull: Pull, now: float, decide: Callable[[Delivery, Outcome], None]) -> list[Delivery]:
+        lease = Lease(pull.receipt, len(pull.messages), now + self._lease_seconds / 2)
+        self._leases[pull.receipt] = lease
+        return [Delivery(record, lease, index, decide) for index, record in enumerate(pull.messages)]
+
+    def decide(self, delivery: Delivery, outcome: Outcome, now: float) -> bool:
+        """True when that changes what is due next, so somebody must look."""
+        lease, index = delivery._lease, delivery._index
+        if lease.lost or index not in lease.undecided:
+            return False
+        lease.undecided.discard(index)
+        lease.unsent[outcome].append(index)
+        first = lease.unsent_since is None
+        if first:
+            lease.unsent_since = now
+        return first
+
+    def complete(self) -> list[Settlement]:
+        """Settlements of pulls that are through: they go with the next pull."""
+        through = (lease for lease in self._leases.values() if not lease.undecided and lease.tellable)
+        return [lease.tell() for lease in itertools.islice(through, MOST_RECEIPTS)]
+
+    def due(self, now: float, *, ending: bool = False) -> list[Settlement]:
+        """What must be told now: results that have lingered (``ending``: all), else leases to extend."""
+        leases = self._leases.values()
+        late = [lease for lease in leases if lease.tellable and (ending or self._tell_at(lease) <= now)]
+        if late:
+            return [lease.tell() for lease in late[:MOST_RECEIPTS]]
+        ageing = [lease for lease in leases if lease.undecided and not lease.answering and lease.renew_at <= now]
+        return [
+            Settlement(receipt=lease.receipt, extend_seconds=self._lease_seconds) for lease in ageing[:MOST_RECEIPTS]
+        ]
+
+    def next_due(self) -> float | None:
+        """When ``due`` may next have something."""
+        leases = [lease for lease in self._leases.values() if not lease.answering]
+        times = [self._tell_at(lease) for lease in leases if lease.tellable]
+        times += [lease.renew_at for lease in leases if lease.undecided]
+        return min(times, default=None)
+
+    def answered(self, settlements: Sequence[Settlement], results: Sequence[Settled], now: float) -> None:
+        for settlement, result in zip(settlements, results, strict=True):
+            lease = self._leases.get(settlement.receipt)
+            if lease is None:
+                continue
+            if result.status == "extended":
+                lease.renew_at = now + self._lease_seconds / 2
+                continue
+            if result.status == "stale":
+                lease.lost = True
+                self.lost_messages += lease.unsettled
+            if result.status == "open":
+                lease.unsettled -= sum(map(len, (settlement.ack or (), settlement.retry or (), settlement.dead or ())))
+                lease.asked, lease.answering, lease.partly_settled = None, False, True
+            else:
+                del self._leases[settlement.receipt]
+
+    def unanswered(self, settlements: Sequence[Settlement]) -> None:
+        """No answer came: the same will be asked again."""
+        for settlement in settlements:
+            lease = self._leases.get(settlement.receipt)
+            if lease is not None:
+                lease.answering = False
+
+    @property
+    def in_hand(self) -> bool:
+        """Some message is not decided."""
+        return any(lease.undecided for lease in self._leases.values())
+
+    @property
+    def untold(self) -> int:
+        """Leases with results that the server has not confirmed."""
+        return sum(lease.answering or lease.tellable for lease in self._leases.values())
+
+    def _tell_at(self, lease: Lease) -> float:
+        if lease.asked is not None or lease.unsent_since is None:
+            return 0.0  # asked before, without an answer: at once
+        return lease.unsent_since + self._linger_seconds

@@ -1,0 +1,247 @@
+"""Sends messages: one by one, gathered into batches behind the scenes, or a batch at a time."""
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self
+
+from hourwheel.adapters.system import SystemIds
+from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
+from hourwheel.client.delivery import deliver, place
+from hourwheel.client.errors import Closed, DeliveryTimeout
+from hourwheel.client.lanes import Flight, Lanes, Pending
+from hourwheel.client.records import Message
+from hourwheel.model import Placed
+from hourwheel.ports import Ids
+
+_MOST_SENDERS = 8  # subjects whose batches are under way at one time
+_AT_EXIT_SECONDS = 10.0
+
+
+class Producer:
+    """Thread-safe. Messages of one producer for one subject keep their order: one batch of a subject is under way at
+    a time, and it is tried again, under the same idempotency key, until it is accepted or refused.
+
+        with Producer("http://127.0.0.1:7420", subject="orders") as producer:
+            future = producer.send("paid", key="customer-42")
+            print(future.result().offset)
+
+    A message that is not accepted within ``delivery_timeout_seconds`` of ``send`` fails with ``DeliveryTimeout``,
+    together with those in one batch with it; what follows is sent nevertheless. Memory is bounded by
+    ``max_pending_messages`` and ``max_pending_bytes``: at the bound ``send`` waits. What is left at the end of the
+    program is sent then, for at most 10 s. After a fork the child has an empty producer; the parent's messages stay the
+    parent's.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        token: str | None = None,
+        subject: str | None = None,
+        batch_messages: int = 500,
+        batch_bytes: int = 1 << 20,
+        linger_seconds: float = 0.005,
+        delivery_timeout_seconds: float = 120.0,
+        max_pending_messages: int = 5_000,
+        max_pending_bytes: int = 64 << 20,
+        ids: Ids | None = None,
+    ) -> None:
+        self._url = url
+        self._token = token
+        self._subject = subject
+        self._batch_messages = batch_messages
+        self._batch_bytes = batch_bytes
+        self._linger_seconds = linger_seconds
+        self._timeout_seconds = delivery_timeout_seconds
+        self._max_pending_messages = max_pending_messages
+        self._max_pending_bytes = max_pending_bytes
+        self._ids = ids or SystemIds()
+        self._begin()
+        _producers.add(self)
+
+    def _begin(self) -> None:
+        timeout_seconds = min(DEFAULT_TIMEOUT_SECONDS, self._timeout_seconds)
+        self._api = Api(self._url, token=self._token, timeout_seconds=timeout_seconds, ids=self._ids)
+        self._lanes = Lanes(
+            batch_messages=self._batch_messages, batch_bytes=self._batch_bytes, linger_seconds=self._linger_seconds
+        )
+        lock = threading.Lock()
+        self._due = threading.Condition(lock)  # senders wait here
+        self._landing = threading.Condition(lock)  # ``send`` at the bound, and ``flush``
+        self._senders: list[threading.Thread] = []
+        self._idle_senders = 0
+        self._closed = False
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(
+        self,
+        body: str | bytes,
+        *,
+        subject: str | None = None,
+        key: str | None = None,
+        tags: list[str] | None = None,
+        headers: dict[str, str] | None = None,
+        message_id: str | None = None,
+        on_done: Callable[[Future[Placed]], None] | None = None,
+    ) -> Future[Placed]:
+        """Returns at once with a future of where the message was placed.
+
+        ``on_done`` is called with it, on a thread of the producer, which it must not hold up. A message that the server
+        refuses fails its own future only. Waits while the producer is at its bound; raises ``DeliveryTimeout``
+        when that takes too long, ``Closed`` after ``close``.
+        """
+        message = Message(body, key, tags, headers, message_id)
+        future: Future[Placed] = Future()
+        if on_done is not None:
+            future.add_done_callback(on_done)
+        pending = Pending(message, _size_bytes(message), future, time.monotonic())
+        with self._due:
+            self._wait_for_room(pending)
+            if self._lanes.add(self._subject_of(subject), pending):
+                self._wake_sender()
+        return future
+
+    def send_batch(self, messages: Iterable[Message | str | bytes], *, subject: str | None = None) -> list[Placed]:
+        """Sends one batch straight through and waits: all of it is durable then, or an error says why none is.
+
+        Its order relative to messages of ``send`` that are not done yet is open.
+        """
+        batch = [message if isinstance(message, Message) else Message(message) for message in messages]
+        if self._closed:
+            raise Closed("the producer was closed")
+        return place(self._api, self._ids, self._subject_of(subject), batch, timeout_seconds=self._timeout_seconds)
+
+    def flush(self, timeout_seconds: float | None = None) -> bool:
+        """Waits until every message sent before is accepted or has failed; False when the time ran out."""
+        self._refuse_sender()
+        with self._due:
+            through = self._lanes.hurry()
+            for _ in through:
+                self._wake_sender()
+            return self._landing.wait_for(
+                lambda: all(lane.landed >= count for lane, count in through.items()), timeout_seconds
+            )
+
+    def close(self, timeout_seconds: float | None = None) -> None:
+        """Refuses new messages, sends what is there, and fails what could not be sent in time (default: the delivery
+        time-out) with ``Closed``. Again: no effect."""
+        self._refuse_sender()
+        with self._due:
+            self._closed = True
+            self._landing.notify_all()
+        self.flush(self._timeout_seconds if timeout_seconds is None else timeout_seconds)
+        with self._due:
+            self._ended = True
+            left = list(self._lanes.abandon())
+            self._due.notify_all()
+        self._api.close()
+        for pending in left:
+            if pending.future.set_running_or_notify_cancel():
+                pending.future.set_exception(Closed("the producer was closed before the message was sent"))
+        for sender in self._senders:
+            sender.join()
+        _producers.discard(self)
+
+    def _subject_of(self, subject: str | None) -> str:
+        chosen = subject or self._subject
+        if chosen is None:
+            raise ValueError("name a subject, here or when the producer is made")
+        return chosen
+
+    def _refuse_sender(self) -> None:
+        if threading.current_thread() in self._senders:
+            raise RuntimeError("flush and close cannot be called from on_done: they would wait for themselves")
+
+    def _wait_for_room(self, pending: Pending) -> None:
+        """A sender's own thread (in ``on_done``) does not wait: nobody else would make room."""
+        if not self._room_for(pending) and threading.current_thread() not in self._senders:
+            left_seconds = pending.sent_at + self._timeout_seconds - time.monotonic()
+            if not self._landing.wait_for(lambda: self._room_for(pending), left_seconds):
+                raise DeliveryTimeout("no room for the message: the server is too slow, or has been away")
+        if self._closed:
+            raise Closed("the producer was closed")
+
+    def _room_for(self, pending: Pending) -> bool:
+        """One message always fits. When closed, waiting has no point either."""
+        lanes = self._lanes
+        fits = lanes.size_bytes + pending.size_bytes <= self._max_pending_bytes or not lanes.messages
+        return self._closed or (fits and lanes.messages < self._max_pending_messages)
+
+    def _wake_sender(self) -> None:
+        """Starts another one if all are at work; not while closing, when no thread may be started any more."""
+        if self._idle_senders == 0 and len(self._senders) < _MOST_SENDERS and not self._closed:
+            sender = threading.Thread(target=self._run_sender, name="hourwheel-sender", daemon=True)
+            self._senders.append(sender)
+            sender.start()
+        self._due.notify()
+
+    def _run_sender(self) -> None:
+        while (flight := self._next_flight()) is not None:
+            deliver(self._api, self._ids, flight.lane.subject, flight.batch, timeout_seconds=self._timeout_seconds)
+            with self._due:
+                self._lanes.landed(flight)
+                self._landing.notify_all()
+
+    def _next_flight(self) -> Flight | None:
+        with self._due:
+            while True:
+                now = time.monotonic()
+                flight = self._lanes.take(now)
+                due_at = self._lanes.next_due()
+                if flight is not None and (due_at is not None or self._lanes.ready):
+                    self._wake_sender()  # somebody else must look after the other subjects meanwhile
+                if flight is not None or self._ended:
+                    return flight
+                self._idle_senders += 1
+                self._due.wait(None if due_at is None else max(0.0, due_at - now))
+                self._idle_senders -= 1
+
+
+def _size_bytes(message: Message) -> int:
+    """What the limits count. Raises for what could not be encoded, here where the culprit is known."""
+    size = _utf8(message.body) if isinstance(message.body, str) else len(message.body)
+    if message.id is not None:
+        _utf8(message.id)
+    if message.key is not None:
+        size += _utf8(message.key)
+    if message.tags is not None:
+        size += sum(map(_utf8, message.tags))
+    if message.headers is not None:
+        size += sum(_utf8(name) + _utf8(text) for name, text in message.headers.items())
+    return size
+
+
+def _utf8(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+_producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for producer in list(_producers):
+        producer.close(_AT_EXIT_SECONDS)
+
+
+def _begin_anew() -> None:
+    for producer in list(_producers):
+        producer._begin()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -1,0 +1,171 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+from hourwheel import __version__
+from hourwheel.cli.app import hoist
+from tests.unit.cli.conftest import Shell
+from tests.unit.client.fake import TOKEN
+
+
+def bury(shell: Shell, *bodies: str) -> list[str]:
+    """Puts messages into the dead letters; their ids."""
+    shell.ok("produce", "orders", *bodies)
+    with shell.server.broker.changed:
+        broker = shell.server.broker
+        [pull] = broker.pull("orders", "billing", {})["pulls"]
+        broker.settle("orders", "billing", {"settle": [{"receipt": pull["receipt"], "dead": list(range(len(bodies)))}]})
+        return [letter["dead_id"] for letter in broker.group("orders", "billing").dead]
+
+
+def test_subjects(shell: Shell) -> None:
+    assert "queues             2" in shell.ok("subject", "create", "orders", "--queues", "2")
+    assert shell.json("subject", "create", "orders", "--retention", "60")[0]["retention_seconds"] == 60
+    assert shell.json("subject", "show", "orders")[0]["queues"] == 2
+    shell.ok("subject", "create", "returns")
+    assert [subject["subject"] for subject in shell.json("subject", "list")] == ["orders", "returns"]
+    assert "returns" in shell.ok("subject", "list")
+    assert shell.ok("subject", "delete", "returns", "--yes") == "deleted returns\n"
+    assert shell.json("subject", "delete", "orders", "-y") == []
+    assert shell.json("subject", "list") == []
+
+
+def test_groups(shell: Shell) -> None:
+    shell.ok("produce", "orders", "a", "b")
+    shell.ok("group", "create", "orders", "billing", "--start", "latest", "--max-attempts", "3")
+    assert shell.json("group", "show", "orders", "billing")[0]["max_attempts"] == 3
+    assert [group["group"] for group in shell.json("group", "list", "orders")] == ["billing"]
+    assert "billing" in shell.ok("group", "list", "orders")
+    assert shell.json("group", "seek", "orders", "billing", "--to", "end") == [[{"queue": 0, "offset": 2}]]
+    assert shell.json("group", "seek", "orders", "billing", "--queue", "0", "--offset", "1") == [
+        [{"queue": 0, "offset": 1}]
+    ]
+    assert "0" in shell.ok("group", "seek", "orders", "billing", "--time", "2026-11-20T09:00:00")
+    assert shell.server.calls("seek")[-1].body == {"time": "2026-11-20T09:00:00.000Z"}
+    assert shell.ok("group", "delete", "orders", "billing", "--yes") == "deleted billing of orders\n"
+
+
+@pytest.mark.parametrize("args", [[], ["--to", "start", "--time", "2026-11-20"], ["--queue", "0"], ["--time", "noon"]])
+def test_seek_needs_one_target(shell: Shell, args: list[str]) -> None:
+    assert shell("group", "seek", "orders", "billing", *args).exit_code == 2
+
+
+def test_dead_letters(shell: Shell) -> None:
+    first, second, third = bury(shell, "a", "b", "c")
+    assert [letter["body"] for letter in shell.json("dead", "list", "orders", "billing")] == ["a", "b", "c"]
+    assert len(shell.json("dead", "list", "orders", "billing", "--limit", "2")) == 2
+    assert "rejected" in shell.ok("dead", "list", "orders", "billing")
+    assert shell.json("dead", "show", "orders", "billing", second)[0]["body"] == "b"
+    assert "reason" in shell.ok("dead", "show", "orders", "billing", second)
+    assert shell.ok("dead", "redrive", "orders", "billing", first) == "redriven 1\n"
+    assert shell.json("dead", "drop", "orders", "billing", "--from", "2026-11-20", "--yes") == [{"dropped": 2}]
+    assert shell.server.calls("drop")[0].body == {"from": "2026-11-20T00:00:00.000Z"}
+    assert shell.ok("dead", "redrive", "orders", "billing", "--all") == "redriven 0\n"
+    assert third
+
+
+@pytest.mark.parametrize("args", [[], ["1-0", "--all"], ["--all", "--to", "2026-11-20"]])
+def test_dead_letters_are_chosen_in_one_way(shell: Shell, args: list[str]) -> None:
+    assert shell("dead", "drop", "orders", "billing", *args, "--yes").exit_code == 2
+
+
+def test_lag(shell: Shell) -> None:
+    shell.ok("produce", "orders", "a", "b")
+    shell.ok("group", "create", "orders", "billing")
+    assert shell.json("lag", "orders", "billing")[0]["waiting"] == 2
+    assert "2 waiting, 0 in flight, 0 retrying, 0 dead" in shell.ok("lag", "orders", "billing")
+
+
+def test_lag_is_watched_until_something_goes_wrong(shell: Shell) -> None:
+    shell.ok("group", "create", "orders", "billing")
+    shell.server.fail("lag", before=lambda: None)
+    shell.server.fail("lag", status=500)
+    result = shell("lag", "orders", "billing", "--watch", "--interval", "0.1")
+    assert result.exit_code == 1
+    assert "0 waiting" in result.stdout
+    result = shell("lag", "orders", "gone", "--watch", "--json", "--interval", "0.1")
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["subject", "delete", "orders"], ["group", "delete", "orders", "g"], ["dead", "drop", "orders", "g", "--all"]],
+)
+def test_what_cannot_be_undone_needs_yes_where_nobody_can_answer(shell: Shell, args: list[str]) -> None:
+    result = shell(*args)
+    assert result.exit_code == 2
+    assert "--yes" in result.stderr
+    assert not shell.server.requests
+
+
+def test_refusals_are_one_line_and_exit_status_1(shell: Shell) -> None:
+    result = shell("subject", "show", "orders")
+    assert (result.exit_code, result.stderr) == (1, "hourwheel: there is no subject 'orders'\n")
+
+
+def test_an_unreachable_server_is_one_line_and_exit_status_1(shell: Shell) -> None:
+    result = shell("subject", "list", "--url", "http://127.0.0.1:1")
+    assert result.exit_code == 1
+    assert result.stderr == "hourwheel: the server at 127.0.0.1:1 cannot be reached: Connection refused\n"
+
+
+def test_wrong_usage_is_exit_status_2(shell: Shell) -> None:
+    assert shell("subject", "show").exit_code == 2
+    assert shell("nonsense").exit_code == 2
+    assert shell("subject", "list", "--url", "localhost").exit_code == 2
+
+
+def test_the_token_comes_from_the_line_or_the_environment(shell: Shell) -> None:
+    shell.server.token = TOKEN
+    assert shell("subject", "list").exit_code == 1
+    assert shell("subject", "list", "--token", TOKEN).exit_code == 0
+    assert shell("subject", "list", f"--token={TOKEN}").exit_code == 0
+    assert shell("subject", "list", HOURWHEEL_TOKEN=TOKEN).exit_code == 0
+
+
+def test_shared_options_may_stand_anywhere() -> None:
+    assert hoist(["lag", "a", "--json", "b", "--url", "u"]) == ["--json", "--url", "u", "lag", "a", "b"]
+    assert hoist(["produce", "s", "--", "--json"]) == ["produce", "s", "--", "--json"]
+    assert hoist(["--token=t", "lag", "--token"]) == ["--token=t", "--token", "lag"]
+
+
+def test_serve_hands_its_options_over(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class ServeOptions(NamedTuple):
+        data: Path
+        host: str
+        port: int
+        token: str | None
+        synchronous: str
+
+    served: list[ServeOptions] = []
+    options, server = ModuleType("options"), ModuleType("server")
+    options.ServeOptions = ServeOptions  # type: ignore[attr-defined]
+    server.serve = lambda given: served.append(given) or 7  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "hourwheel.embedded.options", options)
+    monkeypatch.setitem(sys.modules, "hourwheel.embedded.server", server)
+
+    result = shell("serve", "--data", str(tmp_path), "--port", "0", "--synchronous", "NORMAL", "--token", TOKEN)
+    assert result.exit_code == 7
+    assert served == [ServeOptions(tmp_path, "127.0.0.1", 0, TOKEN, "NORMAL")]
+    assert shell("serve", "--data", str(tmp_path), "--synchronous", "OFF").exit_code == 2
+
+
+def test_version_is_told_before_anything_slow_is_imported(shell: Shell) -> None:
+    program = "import sys, hourwheel.cli.main as m; sys.argv[1:] = ['--version']; m.run(); print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=10)
+    version, modules = done.stdout.splitlines()
+    assert version == f"hourwheel {__version__}"
+    assert not {"typer", "rich", "msgspec"} & set(json.loads(modules.replace("'", '"')))
+    assert shell.ok("--version") == version + "\n"
+
+
+def test_the_client_imports_nothing_heavy() -> None:
+    program = "import sys, hourwheel.client; print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=10)
+    heavy = {"typer", "rich", "pydantic", "boto3", "uvicorn", "asyncio", "aws_lambda_powertools"}
+    assert not heavy & set(json.loads(done.stdout.replace("'", '"')))

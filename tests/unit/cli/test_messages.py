@@ -1,0 +1,101 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Shell
+
+
+def test_bodies_on_the_line_are_sent_and_placed(shell: Shell) -> None:
+    printed = shell.ok("produce", "orders", "a", "ä b", "--key", "k", "--tag", "eu", "--tag", "x", "--header", "t=1=2")
+    assert [line.split()[1:] for line in printed.splitlines()] == [
+        ["queue", "0", "offset", "0"],
+        ["queue", "0", "offset", "1"],
+    ]
+    first, second = shell.server.broker.subject("orders").queues[0]
+    assert (first["key"], first["tags"], first["headers"]) == ("k", ["eu", "x"], {"t": "1=2"})
+    assert second["body"] == "ä b"
+
+
+def test_lines_of_stdin_are_messages(shell: Shell) -> None:
+    assert shell.ok("produce", "orders", stdin="a\r\n\nlast") == "3 messages\n"
+    assert shell.server.bodies("orders") == ["a", "", "last"]
+
+
+def test_a_line_that_is_no_text_is_sent_as_bytes(shell: Shell) -> None:
+    shell.ok("produce", "orders", stdin=b"\xff\xfe\n")
+    assert shell.server.broker.subject("orders").queues[0][0]["body_base64"] == "//4="
+
+
+def test_lines_of_a_file_are_messages(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("one\n")
+    assert shell.ok("produce", "orders", "--file", str(tmp_path / "in.txt")) == "1 message\n"
+
+
+def test_whole_message_objects(shell: Shell) -> None:
+    placed = shell.json("produce", "orders", "--jsonl", stdin='{"body": "a", "id": "o-7"}\n{"body_base64": "AAE="}\n')
+    assert [place["offset"] for place in placed] == [0, 1]
+    assert placed[0] == {"id": "o-7", "queue": 0, "offset": 0}
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "says"),
+    [
+        (["--jsonl"], '{"body": "a", "kee": 1}', "message 1"),
+        (["--jsonl"], '{"key": "k"}', "one of body and body_base64"),
+        (["--jsonl", "--key", "k"], "", "objects"),
+        (["--header", "novalue"], "a", "NAME=VALUE"),
+        (["a", "--file", __file__], "", "not both"),
+    ],
+)
+def test_what_was_typed_wrong_is_told(shell: Shell, args: list[str], stdin: str, says: str) -> None:
+    result = shell("produce", "orders", *args, stdin=stdin)
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
+def test_a_refused_message_is_one_line_and_exit_status_1(shell: Shell) -> None:
+    result = shell("produce", "orders", "a", "--key", "bad")
+    assert result.exit_code == 1
+    assert result.stderr == "hourwheel: the key is bad\n"
+
+
+def test_consume_prints_and_acknowledges(shell: Shell) -> None:
+    shell.ok("produce", "orders", "a", "b", "c")
+    assert shell.ok("consume", "orders", "billing", "--max", "2") == "a\nb\n"
+    assert shell.ok("consume", "orders", "billing", "--once") == "c\n"
+    assert shell.ok("consume", "orders", "billing", "--once") == ""
+    assert shell.server.broker.group("orders", "billing").acked == ["a", "b", "c"]
+
+
+def test_consume_as_json(shell: Shell) -> None:
+    shell.ok("produce", "orders", "a", "--key", "k")
+    [message] = shell.json("consume", "orders", "billing", "--once")
+    assert (message["body"], message["key"], message["attempt"]) == ("a", "k", 1)
+    assert "body_base64" not in message
+
+
+def test_bytes_are_printed_as_they_are(shell: Shell) -> None:
+    shell.ok("produce", "orders", stdin=b"\xff\n")
+    result = shell("consume", "orders", "billing", "--once")
+    assert result.stdout_bytes == b"\xff\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such pipes there")
+def test_a_reader_that_leaves_gets_no_traceback_and_loses_nothing(shell: Shell) -> None:
+    shell.ok("produce", "orders", *("x" * 50_000 + str(number) for number in range(8)))
+    program = "from hourwheel.cli.main import run; run()"
+    command = [sys.executable, "-c", program, "consume", "orders", "billing", "--once"]
+    environment = {**os.environ, "HOURWHEEL_URL": shell.server.url}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(10) == 0
+    group = shell.server.broker.group("orders", "billing")
+    assert len(group.acked) + len(group.retries) == 8
+    assert group.retries

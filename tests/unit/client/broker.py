@@ -1,0 +1,342 @@
+"""The rules of docs/api.md in memory, as small as they can be and still hold: the state behind the fake server."""
+
+import itertools
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+Json = dict[str, Any]
+NOW = "2026-11-20T09:00:00.000Z"
+
+
+class Refusal(Exception):
+    """Becomes a problem document."""
+
+    def __init__(self, status: int, slug: str, detail: str = "", *, where: str | None = None) -> None:
+        super().__init__(detail)
+        self.problem = {"type": f"urn:hourwheel:{slug}", "title": slug, "status": status, "detail": detail or slug}
+        self.problem["instance"] = "correlation-1"
+        if where is not None:
+            self.problem["field"] = where
+
+
+@dataclass
+class Lease:
+    messages: list[Json]
+    until: float
+    left: set[int] = field(init=False)
+    last: Json | None = None
+    taken_over: bool = False
+
+    def __post_init__(self) -> None:
+        self.left = set(range(len(self.messages)))
+
+
+@dataclass
+class FakeGroup:
+    start: str
+    max_attempts: int
+    positions: list[int]
+    retries: list[Json] = field(default_factory=list)
+    dead: list[Json] = field(default_factory=list)
+    acked: list[str] = field(default_factory=list)
+    leases: dict[str, Lease] = field(default_factory=dict)
+
+
+@dataclass
+class FakeSubject:
+    retention_seconds: int = 259_200
+    queues: list[list[Json]] = field(default_factory=lambda: [[]])
+    groups: dict[str, FakeGroup] = field(default_factory=dict)
+    keys: dict[str, tuple[list[Json], Json]] = field(default_factory=dict)
+
+    @property
+    def bodies(self) -> list[str]:
+        return [message["body"] for queue in self.queues for message in queue]
+
+
+class Broker:
+    """Every method runs under ``changed``, and wakes those who wait on it."""
+
+    max_batch_bytes = 4 << 20
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.subjects: dict[str, FakeSubject] = {}
+        self.waiting_pulls = 0
+        self.empty_pulls = 0
+        self._numbers = itertools.count(1)
+
+    def subject(self, name: str) -> FakeSubject:
+        return self.subjects.setdefault(name, FakeSubject())
+
+    def group(self, subject: str, name: str) -> FakeGroup:
+        owner = self.subject(subject)
+        return owner.groups.setdefault(name, FakeGroup("earliest", 16, [0] * len(owner.queues)))
+
+    def known_subject(self, name: str) -> FakeSubject:
+        if name not in self.subjects:
+            raise Refusal(404, "subject-unknown", f"there is no subject {name!r}")
+        return self.subjects[name]
+
+    def known_group(self, subject: str, name: str) -> FakeGroup:
+        groups = self.known_subject(subject).groups
+        if name not in groups:
+            raise Refusal(404, "group-unknown", f"there is no group {name!r}")
+        return groups[name]
+
+    # Produce
+
+    def produce(self, subject: str, request: Json) -> Json:
+        messages, key = request["messages"], request.get("idempotency_key")
+        self._check(messages)
+        owner = self.subject(subject)
+        if key in owner.keys:
+            before, answer = owner.keys[key]
+            if before != messages:
+                raise Refusal(409, "idempotency-key-reused")
+            return answer
+        answer = {"results": [self._store(owner, message) for message in messages]}
+        if key is not None:
+            owner.keys[key] = (messages, answer)
+        self.changed.notify_all()
+        return answer
+
+    def produce_many(self, request: Json) -> Json:
+        results: list[Json] = []
+        for message in request["messages"]:
+            results += self.produce(message.pop("subject"), {"messages": [message]})["results"]
+        return {"results": results}
+
+    def _check(self, messages: list[Json]) -> None:
+        for index, message in enumerate(messages):
+            if message.get("key") == "bad":
+                raise Refusal(400, "field-invalid", "the key is bad", where=f"messages[{index}].key")
+            if message.get("body") == "unplaced":
+                raise Refusal(400, "field-invalid", "some message is bad")
+            if ("body" in message) == ("body_base64" in message):
+                raise Refusal(400, "field-invalid", "exactly one of body and body_base64", where=f"messages[{index}]")
+            if set(message) - {"body", "body_base64", "key", "tags", "headers", "id"}:
+                raise Refusal(400, "field-invalid", "unknown field", where=f"messages[{index}]")
+        if sum(len(message.get("body", "")) for message in messages) > self.max_batch_bytes:
+            raise Refusal(413, "batch-too-large")
+
+    def _store(self, owner: FakeSubject, message: Json) -> Json:
+        number = sum(map(ord, message.get("key", ""))) % len(owner.queues)
+        queue = owner.queues[number]
+        stored = {"id": f"m-{next(self._numbers)}", **message, "queue": number, "offset": len(queue)}
+        queue.append({**stored, "produced_at": NOW, "attempt": 1})
+        return {name: stored[name] for name in ("id", "queue", "offset")}
+
+    # Pull and settle
+
+    def pull(self, subject: str, name: str, request: Json) -> Json:
+        group = self.group(subject, name)
+        settled = [self._settle(group, entry) for entry in self._known(group, request.get("settle", []))]
+        until = time.monotonic() + request.get("wait_seconds", 0)
+        self.waiting_pulls += 1
+        self.changed.notify_all()
+        pulls = self._lease(subject, group, request)
+        while not pulls and (left := until - time.monotonic()) > 0:
+            self.changed.wait(left)
+            pulls = self._lease(subject, group, request)
+        self.waiting_pulls -= 1
+        self.empty_pulls += not pulls
+        self.changed.notify_all()
+        return {"pulls": pulls, **({"settled": settled} if "settle" in request else {})}
+
+    def _lease(self, subject: str, group: FakeGroup, request: Json) -> list[Json]:
+        self._take_over_ended(group)
+        most, pulls = request.get("max_messages", 100), []
+        retries, group.retries = group.retries[:most], group.retries[most:]
+        batches: list[tuple[Any, list[Json]]] = [("retry", retries)]
+        for number, queue in enumerate(self.subject(subject).queues):
+            start = group.positions[number]
+            batch = queue[start : start + most - sum(len(taken) for _, taken in batches)]
+            group.positions[number] += len(batch)
+            batches.append((number, batch))
+        for number, batch in batches:
+            if batch:
+                receipt = f"r-{next(self._numbers)}"
+                group.leases[receipt] = Lease(batch, time.monotonic() + request.get("lease_seconds", 30))
+                pulls.append({"receipt": receipt, "queue": number, "lease_until": NOW, "messages": batch})
+        return pulls
+
+    def _take_over_ended(self, group: FakeGroup) -> None:
+        for lease in group.leases.values():
+            if lease.left and not lease.taken_over and lease.until <= time.monotonic():
+                lease.taken_over = True
+                for index in sorted(lease.left):
+                    self._retry(group, lease.messages[index])
+
+    def end_leases(self, subject: str, name: str) -> None:
+        """As if they had run out."""
+        with self.changed:
+            group = self.group(subject, name)
+            for lease in group.leases.values():
+                lease.until = 0.0
+            self._take_over_ended(group)
+            self.changed.notify_all()
+
+    def _retry(self, group: FakeGroup, message: Json) -> None:
+        if message["attempt"] >= group.max_attempts:
+            self._bury(group, message, "attempts")
+        else:
+            group.retries.append({**message, "attempt": message["attempt"] + 1})
+
+    def _bury(self, group: FakeGroup, message: Json, reason: str) -> None:
+        group.dead.append({**message, "dead_id": f"{next(self._numbers)}-0", "died_at": NOW, "reason": reason})
+
+    def settle(self, subject: str, name: str, request: Json) -> Json:
+        group = self.known_group(subject, name)
+        results = [self._settle(group, entry) for entry in self._known(group, request["settle"])]
+        if all(result["status"] == "stale" for result in results):
+            raise Refusal(409, "receipt-stale")
+        self.changed.notify_all()
+        return {"results": results}
+
+    def _known(self, group: FakeGroup, entries: list[Json]) -> list[Json]:
+        for entry in entries:
+            if entry["receipt"] not in group.leases:
+                raise Refusal(400, "receipt-invalid", where="settle")
+        return entries
+
+    def _settle(self, group: FakeGroup, entry: Json) -> Json:
+        lease = group.leases[entry["receipt"]]
+        if entry == lease.last and not lease.taken_over:
+            return {"status": "open" if lease.left else "settled"}
+        if lease.taken_over or not lease.left:
+            return {"status": "stale"}
+        if "extend_seconds" in entry:
+            lease.until = time.monotonic() + entry["extend_seconds"]
+            return {"status": "extended", "lease_until": NOW}
+        retry, dead = set(entry.get("retry", ())), set(entry.get("dead", ()))
+        acked = set(entry["ack"]) if "ack" in entry else lease.left - retry - dead
+        if not acked | retry | dead <= lease.left:
+            return {"status": "stale"}
+        for index in sorted(retry):
+            self._retry(group, lease.messages[index])
+        for index in sorted(dead):
+            self._bury(group, lease.messages[index], "rejected")
+        group.acked += [lease.messages[index].get("body", "") for index in sorted(acked)]
+        lease.left -= acked | retry | dead
+        lease.last = entry
+        return {"status": "open" if lease.left else "settled"}
+
+    # Subjects and groups
+
+    def put_subject(self, name: str, request: Json) -> Json:
+        owner = self.subject(name)
+        wanted = request.get("queues", len(owner.queues))
+        if wanted < len(owner.queues):
+            raise Refusal(409, "setting-fixed", "queues can only grow", where="queues")
+        owner.queues += [[] for _ in range(wanted - len(owner.queues))]
+        owner.retention_seconds = request.get("retention_seconds", owner.retention_seconds)
+        for group in owner.groups.values():
+            group.positions += [0] * (len(owner.queues) - len(group.positions))
+        return self.show_subject(name)
+
+    def show_subject(self, name: str) -> Json:
+        owner = self.known_subject(name)
+        return {
+            "subject": name,
+            "queues": len(owner.queues),
+            "retention_seconds": owner.retention_seconds,
+            "created_at": NOW,
+            "groups": sorted(owner.groups),
+        }
+
+    def list_subjects(self, limit: int, after: str) -> Json:
+        if limit > 100:
+            raise Refusal(400, "field-invalid", "limit is at most 100", where="limit")
+        names = [name for name in sorted(self.subjects) if name > after]
+        page = [self.show_subject(name) for name in names[:limit]]
+        return {"subjects": page, "next": names[limit - 1] if len(names) > limit else None}
+
+    def delete_subject(self, name: str) -> None:
+        self.known_subject(name)
+        del self.subjects[name]
+
+    def list_groups(self, subject: str) -> Json:
+        return {"groups": [self.show_group(subject, name) for name in self.known_subject(subject).groups]}
+
+    def delete_group(self, subject: str, name: str) -> None:
+        self.known_group(subject, name)
+        del self.subjects[subject].groups[name]
+
+    def put_group(self, subject: str, name: str, request: Json) -> Json:
+        group = self.group(subject, name)
+        group.start = request.get("start", group.start)
+        group.max_attempts = request.get("max_attempts", group.max_attempts)
+        return self.show_group(subject, name)
+
+    def show_group(self, subject: str, name: str) -> Json:
+        group = self.known_group(subject, name)
+        known = {"start": group.start, "max_attempts": group.max_attempts, "created_at": NOW}
+        return {"subject": subject, "group": name, **known}
+
+    def seek(self, subject: str, name: str, request: Json) -> Json:
+        group, owner = self.known_group(subject, name), self.known_subject(subject)
+        for number, queue in enumerate(owner.queues):
+            if "offset" in request:
+                if number == request["queue"]:
+                    group.positions[number] = request["offset"]
+            elif request.get("to") == "end":
+                group.positions[number] = len(queue)
+            else:
+                if "time" in request:
+                    datetime.fromisoformat(request["time"]).astimezone(UTC)
+                group.positions[number] = 0
+        return {"positions": [{"queue": number, "offset": offset} for number, offset in enumerate(group.positions)]}
+
+    def lag(self, subject: str, name: str) -> Json:
+        group, owner = self.known_group(subject, name), self.known_subject(subject)
+        queues = [
+            {"queue": number, "waiting": len(queue) - at, "in_flight": 0, "offset": at, "end": len(queue)}
+            for number, (queue, at) in enumerate(zip(owner.queues, group.positions, strict=True))
+        ]
+        return {
+            "waiting": sum(queue["waiting"] for queue in queues),
+            "in_flight": sum(len(lease.left) for lease in group.leases.values() if not lease.taken_over),
+            "retrying": len(group.retries),
+            "dead": len(group.dead),
+            "oldest_at": None,
+            "queues": queues,
+        }
+
+    # Dead letters
+
+    def list_dead(self, subject: str, name: str, limit: int, after: str) -> Json:
+        dead = self.known_group(subject, name).dead
+        start = next((index + 1 for index, letter in enumerate(dead) if letter["dead_id"] == after), 0)
+        page = dead[start : start + limit]
+        return {"messages": page, "next": page[-1]["dead_id"] if len(dead) > start + limit else None}
+
+    def show_dead(self, subject: str, name: str, dead_id: str) -> Json:
+        for letter in self.known_group(subject, name).dead:
+            if letter["dead_id"] == dead_id:
+                return letter
+        raise Refusal(404, "dead-letter-unknown")
+
+    def exhume(self, subject: str, name: str, request: Json) -> list[Json]:
+        group = self.known_group(subject, name)
+        every = "all" in request or "from" in request or "to" in request
+        chosen = [letter for letter in group.dead if every or letter["dead_id"] in request["ids"]]
+        group.dead = [letter for letter in group.dead if letter not in chosen]
+        return chosen
+
+    def drop(self, subject: str, name: str, request: Json) -> Json:
+        return {"dropped": len(self.exhume(subject, name, request))}
+
+    def redrive(self, subject: str, name: str, request: Json) -> Json:
+        chosen = self.exhume(subject, name, request)
+        of_death = {"dead_id", "died_at", "reason"}
+        again = [{key: letter[key] for key in letter if key not in of_death} for letter in chosen]
+        self.group(subject, name).retries += [{**message, "attempt": 1} for message in again]
+        self.changed.notify_all()
+        return {"redriven": len(chosen)}
+
+    def health(self) -> Json:
+        return {"status": "ok", "version": "0.0.0"}

@@ -1,0 +1,19 @@
+from collections.abc import Iterator
+
+import pytest
+
+from hourwheel.client import Api
+from tests.unit.client.fake import FakeServer
+from tests.unit.client.ids import StillIds
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer().running() as fake:
+        yield fake
+
+
+@pytest.fixture
+def api(server: FakeServer) -> Iterator[Api]:
+    with Api(server.url, ids=StillIds()) as api:
+        yield api

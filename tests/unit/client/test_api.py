@@ -1,0 +1,258 @@
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from hourwheel.client import (
+    AddressedMessage,
+    Api,
+    BadRequest,
+    Closed,
+    Conflict,
+    DeadSelection,
+    Message,
+    NotFound,
+    Placed,
+    Position,
+    ServerFault,
+    ServerUnavailable,
+    Settlement,
+    TooLarge,
+    Unauthorized,
+)
+from tests.unit.client.fake import TOKEN, FakeServer
+from tests.unit.client.ids import StillIds
+
+
+def test_produced_messages_come_back_as_they_were_sent(api: Api) -> None:
+    text = Message("päid", key="k", tags=["eu"], headers={"a": "b"}, id="o-7")
+    placed = api.produce("orders", [text, Message(b"\0\xff")])
+    assert placed[0] == Placed("o-7", 0, 0)
+    assert placed[1].offset == 1
+
+    [pull] = api.pull("orders", "billing", "host-1").pulls
+    first, second = pull.messages
+    assert (first.body, first.key, first.tags, first.headers, first.id) == ("päid", "k", ["eu"], {"a": "b"}, "o-7")
+    assert (second.body, second.key, second.tags, second.attempt) == (b"\0\xff", None, [], 1)
+    assert first.produced_at == datetime(2026, 11, 20, 9, tzinfo=UTC)
+
+
+def test_a_batch_may_span_subjects(api: Api, server: FakeServer) -> None:
+    api.produce_many([AddressedMessage("a", subject="one"), AddressedMessage("b", subject="two")])
+    assert (server.bodies("one"), server.bodies("two")) == (["a"], ["b"])
+
+
+def test_settlements_are_answered_one_by_one(api: Api) -> None:
+    api.produce("orders", [Message("a"), Message("b")])
+    [pull] = api.pull("orders", "billing", "host-1").pulls
+
+    def status(**what: object) -> str:
+        return api.settle("orders", "billing", [Settlement(receipt=pull.receipt, **what)])[0].status  # type: ignore[arg-type]
+
+    assert status(extend_seconds=60) == "extended"
+    assert status(ack=[0]) == "open"
+    assert status(ack=[1]) == "settled"
+    assert status(dead=[1]) == "stale"
+
+
+def test_a_pull_carries_settlements_along(api: Api, server: FakeServer) -> None:
+    api.produce("orders", [Message("a")])
+    [pull] = api.pull("orders", "billing", "host-1").pulls
+    pulled = api.pull("orders", "billing", "host-1", settle=[Settlement(receipt=pull.receipt)])
+    assert [settled.status for settled in pulled.settled] == ["settled"]
+    assert server.broker.group("orders", "billing").acked == ["a"]
+
+
+def test_subjects_and_groups_are_made_shown_listed_moved_and_deleted(api: Api) -> None:
+    assert api.put_subject("orders", queues=2).queues == 2
+    assert api.put_subject("orders", retention_seconds=60).queues == 2
+    assert api.get_subject("orders").retention_seconds == 60
+    api.put_subject("returns")
+    page = api.list_subjects(limit=1)
+    assert [subject.subject for subject in page.subjects] == ["orders"]
+    assert [subject.subject for subject in api.list_subjects(after=page.next).subjects] == ["returns"]
+
+    assert api.put_group("orders", "billing", max_attempts=3).max_attempts == 3
+    assert api.get_group("orders", "billing").start == "earliest"
+    assert [group.group for group in api.list_groups("orders")] == ["billing"]
+    api.produce("orders", [Message("a")])
+    assert api.lag("orders", "billing").waiting == 1
+    assert api.seek("orders", "billing", "end")[0] == Position(0, 1)
+    assert api.seek("orders", "billing", datetime(2026, 1, 1, tzinfo=UTC))[0] == Position(0, 0)
+    assert api.seek("orders", "billing", Position(0, 1))[0] == Position(0, 1)
+
+    api.delete_group("orders", "billing")
+    with pytest.raises(NotFound):
+        api.get_group("orders", "billing")
+    api.delete_subject("orders")
+    with pytest.raises(NotFound):
+        api.get_subject("orders")
+    assert api.health().status == "ok"
+
+
+def test_dead_letters_are_listed_shown_redriven_and_dropped(api: Api) -> None:
+    api.produce("orders", [Message("a"), Message("b"), Message("c")])
+    [pull] = api.pull("orders", "billing", "host-1").pulls
+    api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=[0, 1, 2])])
+
+    page = api.list_dead("orders", "billing", limit=2)
+    rest = api.list_dead("orders", "billing", after=page.next)
+    assert [letter.body for letter in [*page.messages, *rest.messages]] == ["a", "b", "c"]
+    first = page.messages[0]
+    assert api.get_dead("orders", "billing", first.dead_id) == first
+    assert first.reason == "rejected"
+
+    assert api.redrive("orders", "billing", DeadSelection.named([first.dead_id])) == 1
+    assert api.drop("orders", "billing", DeadSelection.between(datetime(2026, 1, 1, tzinfo=UTC), None)) == 2
+    assert api.drop("orders", "billing", DeadSelection.everything()) == 0
+
+
+def test_times_are_sent_in_utc_with_milliseconds(api: Api, server: FakeServer) -> None:
+    api.put_group("orders", "billing")
+    api.seek("orders", "billing", datetime.fromisoformat("2026-11-20T10:00:00.5+01:00"))
+    assert server.calls("seek")[0].body == {"time": "2026-11-20T09:00:00.500Z"}
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, BadRequest),
+        (401, Unauthorized),
+        (404, NotFound),
+        (405, BadRequest),
+        (409, Conflict),
+        (413, TooLarge),
+        (429, ServerUnavailable),
+        (500, ServerFault),
+        (502, ServerUnavailable),
+        (503, ServerUnavailable),
+        (504, ServerUnavailable),
+        (507, ServerFault),
+    ],
+)
+def test_each_refusal_is_an_error_of_its_own(server: FakeServer, status: int, error: type[Exception]) -> None:
+    server.fail("health", status=status)
+    with Api(server.url, retry_seconds=0, ids=StillIds()) as api, pytest.raises(error, match="as told") as caught:
+        api.health()
+    assert caught.value.status == status  # type: ignore[attr-defined]
+
+
+def test_an_error_carries_the_facts_of_the_problem(api: Api) -> None:
+    with pytest.raises(BadRequest) as caught:
+        api.produce("orders", [Message("a"), Message("b", key="bad")])
+    error = caught.value
+    assert (error.status, error.slug, error.problem.field) == (400, "field-invalid", "messages[1].key")
+    assert error.problem.instance == "correlation-1"
+    assert str(error) == "the key is bad"
+
+
+def test_a_gateways_own_error_keeps_its_text(api: Api, server: FakeServer) -> None:
+    server.fail("health", status=403, raw=b'{"message":"Forbidden"}')
+    with pytest.raises(Unauthorized, match="403"):
+        api.health()
+    server.fail("health", status=400, raw=b"<html>no</html>")
+    with pytest.raises(BadRequest, match="<html>no</html>"):
+        api.health()
+
+
+def test_an_answer_that_is_not_ours_is_a_fault(api: Api, server: FakeServer) -> None:
+    server.fail("health", raw=b"<html>welcome</html>")
+    with pytest.raises(ServerFault, match="is there a Hourwheel server"):
+        api.health()
+
+
+def test_the_token_is_sent() -> None:
+    with FakeServer(token=TOKEN).running() as server:
+        with Api(server.url) as stranger, pytest.raises(Unauthorized) as caught:
+            stranger.health()
+        assert caught.value.slug == "token-missing"
+        with Api(server.url, token=TOKEN) as api:
+            assert api.health().status == "ok"
+
+
+def test_names_are_quoted(api: Api, server: FakeServer) -> None:
+    with pytest.raises(NotFound):
+        api.get_subject("a/b c")
+    assert server.requests[0].target == "/v1/subjects/a%2Fb%20c"
+
+
+def test_a_base_path_is_kept(server: FakeServer) -> None:
+    with Api(server.url + "/prod/") as api, pytest.raises(NotFound) as caught:
+        api.health()
+    assert server.requests[0].target == "/prod/v1/health"
+    assert caught.value.slug == "route-unknown"
+
+
+@pytest.mark.parametrize("url", ["localhost:7420", "ftp://host", "http://"])
+def test_a_url_without_scheme_or_host_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="http://"):
+        Api(url)
+
+
+@pytest.mark.parametrize("how", [{"cut": True}, {"lose": True}, {"status": 503}, {"status": 429}])
+def test_what_is_safe_to_repeat_is_repeated(api: Api, server: FakeServer, how: dict[str, object]) -> None:
+    server.fail("produce", times=2, **how)
+    api.produce("orders", [Message("a")], idempotency_key="key-1")
+    assert server.bodies("orders") == ["a"]
+    assert [request.body["idempotency_key"] for request in server.calls("produce")] == ["key-1"] * 3
+
+
+def test_produce_without_a_key_is_not_repeated(api: Api, server: FakeServer) -> None:
+    server.fail("produce", lose=True)
+    with pytest.raises(ServerUnavailable) as caught:
+        api.produce("orders", [Message("a")])
+    assert caught.value.sent
+    assert len(server.calls("produce")) == 1
+
+
+def test_redrive_is_not_repeated(api: Api, server: FakeServer) -> None:
+    api.put_group("orders", "billing")
+    server.fail("redrive", status=503)
+    with pytest.raises(ServerUnavailable):
+        api.redrive("orders", "billing", DeadSelection.everything())
+
+
+def test_the_server_says_when_to_come_back(server: FakeServer) -> None:
+    server.fail("health", status=503, retry_after="3600")
+    with Api(server.url, retry_seconds=10, ids=StillIds()) as api, pytest.raises(ServerUnavailable) as caught:
+        api.health()
+    assert caught.value.retry_after_seconds == 3600
+
+
+def test_an_unreachable_server_is_named() -> None:
+    refused = pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1:1 cannot be reached")
+    with Api("http://127.0.0.1:1", retry_seconds=0, ids=StillIds()) as api, refused as caught:
+        api.health()
+    assert not caught.value.sent
+
+
+def test_connections_are_kept_and_replaced_when_the_server_closed_them(api: Api, server: FakeServer) -> None:
+    for _ in range(5):
+        api.health()
+    assert server.connections == 1
+    server.close_connections()
+    server.wait_until(lambda _: not server._sockets)
+    api.produce("orders", [Message("a")])  # not safe to repeat: it must not meet the dead connection
+    assert server.connections == 2
+
+
+def test_close_ends_a_pull_that_waits(server: FakeServer) -> None:
+    api = Api(server.url)
+    caught: list[BaseException] = []
+
+    def pull() -> None:
+        try:
+            api.pull("orders", "billing", "host-1", wait_seconds=20)
+        except Closed as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=pull)
+    thread.start()
+    server.wait_until(lambda broker: broker.waiting_pulls == 1)
+    api.close()
+    thread.join()
+    assert len(caught) == 1
+    with pytest.raises(Closed):
+        api.health()
+    with Api(server.url) as other:
+        other.produce("orders", [Message("a")])  # lets the pull at the server end

@@ -1,0 +1,399 @@
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hourwheel.client import BadRequest, Consumer, Delivery, Message, Reject, Unauthorized
+from tests.unit.client.broker import Broker, FakeGroup
+from tests.unit.client.fake import TOKEN, FakeServer
+from tests.unit.client.ids import StillIds
+
+LONG_SECONDS = 10.0
+
+
+def fill(server: FakeServer, *bodies: str) -> None:
+    with server.broker.changed:
+        server.broker.produce("orders", {"messages": [{"body": body} for body in bodies]})
+
+
+def consumer(server: FakeServer, **options: Any) -> Consumer:
+    options = {"drain_seconds": 0.1, "settle_linger_seconds": 0.02, "wait_seconds": 0.2, **options}
+    return Consumer(server.url, "orders", "billing", ids=StillIds(), **options)
+
+
+def group(server: FakeServer) -> FakeGroup:
+    return server.broker.group("orders", "billing")
+
+
+def settled(broker: Broker, count: int) -> bool:
+    return len(broker.group("orders", "billing").acked) == count
+
+
+class Running:
+    """``run`` on a thread of its own, and stopped at the end."""
+
+    def __init__(self, consumer: Consumer, handle: Callable[[Delivery], object]) -> None:
+        self.consumer = consumer
+        self.error: BaseException | None = None
+        consumer.handler(handle)
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.consumer.run()
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self) -> "Running":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.consumer.stop()
+        self.join()
+
+    def join(self) -> None:
+        self._thread.join(LONG_SECONDS)
+        assert not self._thread.is_alive()
+
+
+def test_what_a_handler_returns_from_is_acknowledged(server: FakeServer) -> None:
+    fill(server, "a", "b", "c")
+    seen: list[str | bytes] = []
+    with Running(consumer(server), lambda message: seen.append(message.body)):
+        server.wait_until(lambda broker: settled(broker, 3))
+    assert seen == ["a", "b", "c"]
+    assert not group(server).retries
+
+
+def test_a_message_shows_all_that_was_sent(server: FakeServer) -> None:
+    with server.broker.changed:
+        message = {"body": "a", "key": "k", "tags": ["eu"], "headers": {"t": "1"}, "id": "o-7"}
+        server.broker.produce("orders", {"messages": [message]})
+    with consumer(server) as messages:
+        first = next(iter(messages))
+    assert (first.id, first.body, first.key, first.tags, first.headers) == ("o-7", "a", "k", ["eu"], {"t": "1"})
+    assert (first.queue, first.offset, first.attempt, first.produced_at.year) == (0, 0, 1, 2026)
+    assert "o-7" in repr(first)
+
+
+def test_an_exception_retries_and_reject_gives_up(server: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
+    fill(server, "fails once", "hopeless", "fine")
+    attempts: list[tuple[str | bytes, int]] = []
+
+    def handle(message: Delivery) -> None:
+        attempts.append((message.body, message.attempt))
+        if message.body == "fails once" and message.attempt == 1:
+            raise RuntimeError("not today")
+        if message.body == "hopeless":
+            raise Reject("never")
+
+    with caplog.at_level(logging.INFO), Running(consumer(server), handle):
+        server.wait_until(lambda broker: settled(broker, 2))
+    assert ("fails once", 2) in attempts
+    assert [letter["body"] for letter in group(server).dead] == ["hopeless"]
+    assert "not today" in caplog.text
+    assert "never" in caplog.text
+
+
+def test_a_handler_may_decide_by_itself(server: FakeServer) -> None:
+    fill(server, "a", "b")
+
+    def handle(message: Delivery) -> None:
+        if message.attempt == 1:
+            (message.dead if message.body == "a" else message.retry)()
+
+    with Running(consumer(server), handle):
+        server.wait_until(lambda broker: settled(broker, 1))
+    assert [letter["body"] for letter in group(server).dead] == ["a"]
+
+
+def test_threads_share_the_messages_of_a_pull(server: FakeServer) -> None:
+    fill(server, "a", "b", "c", "d")
+    together = threading.Barrier(4, timeout=LONG_SECONDS)
+    with Running(consumer(server, concurrency=4), lambda message: together.wait()):
+        server.wait_until(lambda broker: settled(broker, 4))
+    assert len([pull for pull in server.calls("pull") if "settle" not in pull.body]) >= 1
+
+
+def test_settlements_travel_with_the_next_pull(server: FakeServer) -> None:
+    fill(server, *map(str, range(40)))
+    with Running(consumer(server, max_messages=10, settle_linger_seconds=60), lambda message: None):
+        server.wait_until(lambda broker: len(broker.group("orders", "billing").acked) >= 30)
+    assert settled(server.broker, 40)
+    assert len(server.calls("settle")) <= 1  # the last one, at the stop
+
+
+def test_results_do_not_wait_for_a_slow_neighbour(server: FakeServer) -> None:
+    fill(server, "fast", "slow")
+    go_on = threading.Event()
+
+    def handle(message: Delivery) -> None:
+        if message.body == "slow":
+            assert go_on.wait(LONG_SECONDS)
+
+    with Running(consumer(server), handle):
+        server.wait_until(lambda broker: broker.group("orders", "billing").acked == ["fast"])
+        go_on.set()
+        server.wait_until(lambda broker: settled(broker, 2))
+    assert any(entry.get("ack") == [0] for call in server.calls("settle") for entry in call.body["settle"])
+
+
+def test_the_next_batch_is_there_before_the_last_message_is_done(server: FakeServer) -> None:
+    fill(server, *map(str, range(8)))
+    go_on = threading.Event()
+    with Running(consumer(server, max_messages=2), lambda message: go_on.wait(LONG_SECONDS)):
+        server.wait_until(lambda broker: broker.group("orders", "billing").positions == [4])
+        go_on.set()
+        server.wait_until(lambda broker: settled(broker, 8))
+
+
+def test_a_slow_handler_keeps_its_lease(server: FakeServer) -> None:
+    fill(server, "slow")
+    go_on = threading.Event()
+    with Running(consumer(server, lease_seconds=1), lambda message: go_on.wait(LONG_SECONDS)):
+        server.wait_until(lambda _: len([call for call in server.requests if call.call == "settle"]) >= 3)
+        go_on.set()
+        server.wait_until(lambda broker: settled(broker, 1))
+    assert server.calls("settle")[0].body["settle"][0]["extend_seconds"] == 1
+    assert not group(server).retries
+
+
+def test_a_lost_lease_is_told_to_the_handler_and_its_result_dropped(server: FakeServer) -> None:
+    fill(server, "slow", "not begun")
+    begun, lost = threading.Event(), threading.Event()
+    seen: list[tuple[str | bytes, int]] = []
+
+    def handle(message: Delivery) -> None:
+        seen.append((message.body, message.attempt))
+        if message.attempt == 1:
+            begun.set()
+            while not message.lost:
+                assert lost.wait(LONG_SECONDS)
+
+    running = Running(consumer(server, lease_seconds=1), handle)
+    with running:
+        assert begun.wait(LONG_SECONDS)
+        server.broker.end_leases("orders", "billing")
+        server.wait_until(lambda _: running.consumer.lost_messages == 2)
+        lost.set()
+        server.wait_until(lambda broker: settled(broker, 2))
+    assert sorted(seen) == [("not begun", 2), ("slow", 1), ("slow", 2)]
+
+
+def test_a_lost_answer_to_a_settlement_loses_nothing(server: FakeServer) -> None:
+    fill(server, "a", "b")
+    server.fail("settle", lose=True)
+    server.fail("settle", status=503)
+    with Running(consumer(server, wait_seconds=5), lambda message: None):
+        server.wait_until(lambda broker: settled(broker, 2))
+    assert len(group(server).acked) == 2
+    assert not group(server).retries
+
+
+def test_a_lost_pull_is_repeated_with_its_settlements(server: FakeServer) -> None:
+    fill(server, *map(str, range(6)))
+    run = Running(consumer(server, max_messages=2, settle_linger_seconds=60), lambda message: None)
+    server.fail("pull")
+    server.fail("pull", lose=True)
+    server.fail("pull", status=503)
+    with run:
+        server.wait_until(lambda broker: len(broker.group("orders", "billing").acked) >= 3)
+        server.broker.end_leases("orders", "billing")  # of the pull whose answer was lost
+        server.wait_until(lambda broker: len(set(broker.group("orders", "billing").acked)) == 6)
+
+
+def test_an_unknown_receipt_spoils_nothing_but_itself(server: FakeServer) -> None:
+    fill(server, "a", "b")
+    running = Running(consumer(server, settle_linger_seconds=60, max_messages=2), lambda message: forget(message))
+
+    def forget(message: Delivery) -> None:
+        if message.body == "a":
+            with server.broker.changed:
+                group(server).leases.clear()
+
+    with running:
+        server.wait_until(lambda _: running.consumer.lost_messages == 2)
+        fill(server, "c")
+        server.wait_until(lambda broker: "c" in broker.group("orders", "billing").acked)
+    assert running.error is None
+
+
+def test_the_server_may_be_away_for_a_while(server: FakeServer) -> None:
+    server.fail("pull", cut=True, times=2)
+    server.fail("pull", status=500)
+    fill(server, "a")
+    with Running(consumer(server), lambda message: None):
+        server.wait_until(lambda broker: settled(broker, 1))
+
+
+def test_a_refusal_that_stays_ends_the_run() -> None:
+    with FakeServer(token=TOKEN).running() as server:
+        subject = consumer(server)
+        subject.handler(lambda message: None)
+        with pytest.raises(Unauthorized):
+            subject.run()
+        with consumer(server) as messages, pytest.raises(Unauthorized):
+            next(iter(messages))
+
+
+def test_a_refused_settlement_ends_the_run(server: FakeServer) -> None:
+    fill(server, "a")
+    server.fail("settle", status=400)
+    running = Running(consumer(server, wait_seconds=5), lambda message: None)
+    with running:
+        running.join()
+    assert isinstance(running.error, BadRequest)
+    assert running.consumer.lost_messages == 1
+
+
+def test_stop_lets_running_handlers_finish_and_settles_them(server: FakeServer) -> None:
+    fill(server, *map(str, range(10)))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def handle(message: Delivery) -> None:
+        begun.set()
+        assert go_on.wait(LONG_SECONDS)
+
+    running = Running(consumer(server, drain_seconds=0, settle_linger_seconds=60), handle)
+    with running:
+        assert begun.wait(LONG_SECONDS)
+        running.consumer.stop()
+        go_on.set()
+        running.join()
+    assert group(server).acked == ["0"]
+    assert sorted(message["body"] for message in group(server).retries) == [str(number) for number in range(1, 10)]
+    assert not any(lease.left for lease in group(server).leases.values())
+
+
+def test_stop_drains_what_was_pulled(server: FakeServer) -> None:
+    fill(server, *map(str, range(10)))
+    subject = consumer(server, drain_seconds=LONG_SECONDS, settle_linger_seconds=60)
+
+    @subject.handler
+    def handle(message: Delivery) -> None:
+        subject.stop()
+
+    subject.run()
+    assert len(group(server).acked) == 10
+
+
+def test_stop_settles_though_the_server_stumbles(server: FakeServer) -> None:
+    fill(server, "a")
+    server.fail("settle", lose=True)
+    server.fail("settle", cut=True)
+    subject = consumer(server, settle_linger_seconds=60, drain_seconds=0)
+    subject.handler(lambda message: subject.stop())
+    subject.run()
+    assert group(server).acked == ["a"]
+    assert len(server.calls("settle")) == 3
+
+
+def test_a_pull_that_waits_is_cut_when_the_drain_is_over(server: FakeServer) -> None:
+    with Running(consumer(server, wait_seconds=20, drain_seconds=0.01), lambda message: None):
+        server.wait_until(lambda broker: broker.waiting_pulls == 1)
+    fill(server, "a")  # lets the pull at the server end
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_stop_cleanly(server: FakeServer, number: signal.Signals) -> None:
+    fill(server, "a")
+    before = signal.getsignal(number)
+    subject = consumer(server)
+    subject.handler(lambda message: os.kill(os.getpid(), number))
+    subject.run()
+    assert group(server).acked == ["a"]
+    assert signal.getsignal(number) is before
+
+
+def test_a_handler_that_ends_the_program_is_heard(server: FakeServer) -> None:
+    fill(server, "a")
+    subject = consumer(server)
+
+    @subject.handler
+    def handle(message: Delivery) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        subject.run()
+    assert [message["body"] for message in group(server).retries] == ["a"]
+
+
+def test_the_loop_acknowledges_when_it_asks_for_the_next(server: FakeServer) -> None:
+    fill(server, "a", "b", "c")
+    with consumer(server) as messages:
+        for message in messages:
+            if message.body == "b":
+                server.wait_until(lambda broker: broker.group("orders", "billing").acked == ["a"])
+                message.retry()
+            if message.body == "c":
+                break
+    assert group(server).acked == ["a", "c"]
+    assert [message["body"] for message in group(server).retries] == ["b"]
+
+
+def test_an_exception_that_leaves_the_loop_retries_the_message(server: FakeServer) -> None:
+    fill(server, "a", "b", "c")
+
+    def work() -> None:
+        with consumer(server, settle_linger_seconds=60) as messages:
+            for message in messages:
+                if message.body == "b":
+                    raise KeyError("b")
+
+    with pytest.raises(KeyError):
+        work()
+    assert group(server).acked == ["a"]
+    assert sorted(message["body"] for message in group(server).retries) == ["b", "c"]
+
+
+def test_stop_ends_the_loop(server: FakeServer) -> None:
+    fill(server, "a", "b")
+    seen = []
+    with consumer(server, drain_seconds=LONG_SECONDS) as messages:
+        for message in messages:
+            seen.append(message.body)
+            messages.stop()
+    assert seen == ["a", "b"]
+    assert group(server).acked == ["a", "b"]
+
+
+def test_misuse_is_told(server: FakeServer) -> None:
+    with pytest.raises(RuntimeError, match="handler"):
+        consumer(server).run()
+    with pytest.raises(RuntimeError, match="with block"):
+        iter(consumer(server))
+    with consumer(server) as messages, pytest.raises(RuntimeError, match="one run"):
+        messages.__enter__()
+
+
+def test_each_consumer_names_itself(server: FakeServer) -> None:
+    fill(server, "a")
+    with consumer(server) as messages:
+        next(iter(messages))
+    name = server.calls("pull")[0].body["consumer"]
+    assert str(os.getpid()) in name
+    assert len(name) <= 100
+
+
+def test_nothing_is_lost_or_doubled_among_many(server: FakeServer) -> None:
+    bodies = [str(number) for number in range(1_000)]
+    fill(server, *bodies)
+    options: dict[str, Any] = {"concurrency": 3, "max_messages": 20}
+    first = Running(consumer(server, **options), lambda message: None)
+    second = Running(consumer(server, **options), lambda message: None)
+    with first, second:
+        server.wait_until(lambda broker: settled(broker, 1_000))
+    assert sorted(group(server).acked, key=int) == bodies
+
+
+def test_a_message_of_a_producer_arrives(server: FakeServer) -> None:
+    from hourwheel.client import Producer
+
+    with Producer(server.url, subject="orders") as producer, consumer(server, wait_seconds=5) as messages:
+        producer.send_batch([Message(b"\x00\xff")])
+        assert next(iter(messages)).body == b"\x00\xff"
