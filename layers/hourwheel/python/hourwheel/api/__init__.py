@@ -1,1 +1,1 @@
-"""The HTTP API: requests, answers, problem documents, one function per Lambda."""
+"""The HTTP API as functions: an API Gateway event (HTTP API, payload 2.0) in, a response out."""

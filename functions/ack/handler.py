@@ -1,0 +1,7 @@
+"""Lambda ``ack``."""
+
+from hourwheel.api.ack import ack
+from hourwheel.api.services import Services
+
+# At import: Lambda gives its initialisation more CPU than the calls.
+handler = Services.from_environment().http_handler(ack)

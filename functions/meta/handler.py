@@ -1,0 +1,7 @@
+"""Lambda ``meta``."""
+
+from hourwheel.api.meta import meta
+from hourwheel.api.services import Services
+
+# At import: Lambda gives its initialisation more CPU than the calls.
+handler = Services.from_environment().http_handler(meta)

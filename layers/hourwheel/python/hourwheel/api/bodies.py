@@ -1,0 +1,65 @@
+"""Bodies and query parameters of control requests."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from hourwheel.model import MAX_QUEUES, MAX_RETENTION_SECONDS, MIN_RETENTION_SECONDS
+
+PAGE = 100
+LARGEST_OFFSET = 2**63 - 1
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SubjectBody(_Body):
+    queues: Annotated[int, Field(ge=1, le=MAX_QUEUES)] | None = None
+    retention_seconds: Annotated[int, Field(ge=MIN_RETENTION_SECONDS, le=MAX_RETENTION_SECONDS)] | None = None
+
+
+class GroupBody(_Body):
+    start: Literal["earliest", "latest"] | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
+
+
+class SeekBody(_Body):
+    """Exactly one of ``to``, ``time``, and ``queue`` with ``offset``."""
+
+    to: Literal["start", "end"] | None = None
+    time: str | None = None
+    queue: Annotated[int, Field(ge=0, lt=MAX_QUEUES)] | None = None
+    offset: Annotated[int, Field(ge=0, le=LARGEST_OFFSET)] | None = None
+
+    @model_validator(mode="after")
+    def _one_aim(self) -> Self:
+        aims = (self.to is not None, self.time is not None, self.queue is not None or self.offset is not None)
+        if sum(aims) != 1 or (self.queue is None) is not (self.offset is None):
+            raise ValueError('send one of {"to": "start" or "end"}, {"time": …} and {"queue": …, "offset": …}')
+        return self
+
+
+class SelectionBody(_Body):
+    """Which dead letters: exactly one of ``all``, ``ids``, and ``from`` and/or ``to``."""
+
+    all: Literal[True] | None = None
+    ids: Annotated[list[str], Field(min_length=1, max_length=1_000)] | None = None
+    since: str | None = Field(default=None, alias="from")
+    until: str | None = Field(default=None, alias="to")
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> Self:
+        ways = (self.all is not None, self.ids is not None, self.since is not None or self.until is not None)
+        if sum(ways) != 1:
+            raise ValueError('send one of {"all": true}, {"ids": […]} and {"from": …, "to": …}')
+        return self
+
+
+class PageQuery(BaseModel):
+    """Query parameters are text: numbers are read from it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    limit: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
+    after: Annotated[str, Field(min_length=1, max_length=100)] | None = None

@@ -1,0 +1,57 @@
+"""Dead letters: list, read, redrive, drop."""
+
+from collections.abc import Callable
+
+from hourwheel.api.bodies import PageQuery, SelectionBody
+from hourwheel.api.events import Event, Response, ok
+from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
+from hourwheel.cell import Cell
+from hourwheel.model import BATCH_BYTES, DeadPage, message_bytes
+from hourwheel.queueing.dead import DeadId
+from hourwheel.times import parse_rfc3339
+
+
+def list_dead(cell: Cell, event: Event) -> Response:
+    subject, group = path_name(event, "subject"), path_name(event, "group")
+    query = decode_query(PageQuery, event)
+    return ok(_bounded(cell.dead(subject, group, after=query.after, limit=query.limit)))
+
+
+def get_dead(cell: Cell, event: Event) -> Response:
+    subject, group = path_name(event, "subject"), path_name(event, "group")
+    return ok(cell.dead_letter(subject, group, path_text(event, "dead_id")))
+
+
+def redrive(cell: Cell, event: Event) -> Response:
+    subject, group = path_name(event, "subject"), path_name(event, "group")
+    return ok({"redriven": cell.redrive(subject, group, _chosen(event))})
+
+
+def drop(cell: Cell, event: Event) -> Response:
+    subject, group = path_name(event, "subject"), path_name(event, "group")
+    return ok({"dropped": cell.drop_dead(subject, group, _chosen(event))})
+
+
+def _chosen(event: Event) -> Callable[[DeadId, int], bool]:
+    """The body as a choice by id and time of death."""
+    body = decode_control(SelectionBody, body_of(event))
+    if body.all:
+        return lambda dead_id, died_ms: True
+    if body.ids is not None:
+        ids = {DeadId.parse(text, f"ids[{index}]") for index, text in enumerate(body.ids)}
+        return lambda dead_id, died_ms: dead_id in ids
+    since_ms = None if body.since is None else parse_rfc3339(body.since, "from")
+    until_ms = None if body.until is None else parse_rfc3339(body.until, "to")
+    return lambda dead_id, died_ms: (
+        (since_ms is None or died_ms >= since_ms) and (until_ms is None or died_ms < until_ms)
+    )
+
+
+def _bounded(page: DeadPage) -> DeadPage:
+    """The page, cut where it would hold more than a batch may: an answer has its limits too."""
+    size = 0
+    for index, message in enumerate(page.messages):
+        size += message_bytes(message)
+        if index and size > BATCH_BYTES:
+            return DeadPage(page.messages[:index], page.messages[index - 1].dead_id)
+    return page

@@ -1,0 +1,39 @@
+"""Function ``meta``: the control plane."""
+
+from collections.abc import Callable
+
+from hourwheel import __version__
+from hourwheel.api import deadletters, subjects
+from hourwheel.api.events import Event, Invocation, Response, ok
+from hourwheel.cell import Cell
+
+
+def meta(cell: Cell, event: Event, context: Invocation | None) -> Response:
+    return _CALLS[event["routeKey"]](cell, event)
+
+
+def health(cell: Cell, event: Event) -> Response:
+    """Says that the process answers; a look at the storage would cost a read with each probe."""
+    return ok({"status": "ok", "version": __version__})
+
+
+_SUBJECT = "/v1/subjects/{subject}"
+_GROUP = f"{_SUBJECT}/groups/{{group}}"
+
+_CALLS: dict[str, Callable[[Cell, Event], Response]] = {
+    "GET /v1/health": health,
+    "GET /v1/subjects": subjects.list_subjects,
+    f"GET {_SUBJECT}": subjects.get_subject,
+    f"PUT {_SUBJECT}": subjects.put_subject,
+    f"DELETE {_SUBJECT}": subjects.delete_subject,
+    f"GET {_SUBJECT}/groups": subjects.list_groups,
+    f"GET {_GROUP}": subjects.get_group,
+    f"PUT {_GROUP}": subjects.put_group,
+    f"DELETE {_GROUP}": subjects.delete_group,
+    f"POST {_GROUP}/seek": subjects.seek,
+    f"GET {_GROUP}/lag": subjects.lag,
+    f"GET {_GROUP}/dead": deadletters.list_dead,
+    f"DELETE {_GROUP}/dead": deadletters.drop,
+    f"POST {_GROUP}/dead/redrive": deadletters.redrive,
+    f"GET {_GROUP}/dead/{{dead_id}}": deadletters.get_dead,
+}

@@ -1,0 +1,101 @@
+"""Errors as RFC 9457 problem documents with stable types."""
+
+import msgspec
+
+from hourwheel.api.events import Response
+from hourwheel.errors import Conflict, Filled, HourwheelError, Rejected, Sealed, StorageFull, Unavailable
+
+RETRY_AFTER_SECONDS = 1
+
+TITLES = {
+    "json-invalid": "The body is not JSON",
+    "field-invalid": "A field is wrong",
+    "name-invalid": "A name is wrong",
+    "receipt-invalid": "A receipt is not ours",
+    "http-invalid": "The request is not HTTP",
+    "token-missing": "A token is needed",
+    "token-wrong": "The token is wrong",
+    "route-unknown": "No such route",
+    "subject-unknown": "No such subject",
+    "group-unknown": "No such group",
+    "dead-letter-unknown": "No such dead letter",
+    "method-not-allowed": "The route has other methods",
+    "request-timeout": "The request did not arrive in time",
+    "receipt-stale": "Every receipt is stale",
+    "idempotency-key-reused": "The idempotency key came with other content",
+    "setting-fixed": "The setting cannot be changed so",
+    "changed-meanwhile": "It was changed meanwhile",
+    "message-too-large": "A message is too large",
+    "batch-too-large": "The batch is too large",
+    "request-too-large": "The request is too large",
+    "internal": "A fault of ours",
+    "unavailable": "The storage did not answer in time",
+    "storage-full": "No room is left",
+}
+
+_encoder = msgspec.json.Encoder()
+
+
+class StaleReceipts(Conflict):
+    """Every entry of an ack is stale; ``results`` answers them one by one."""
+
+    def __init__(self, results: object) -> None:
+        super().__init__(
+            "receipt-stale",
+            "no receipt is the current one: the leases ended, or the pulls were settled otherwise; nothing was changed",
+        )
+        self.results = results
+
+
+def problem(
+    status: int,
+    slug: str,
+    detail: str,
+    *,
+    instance: str,
+    field: str | None = None,
+    results: object = None,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    document: dict[str, object] = {
+        "type": f"urn:hourwheel:{slug}",
+        "title": TITLES[slug],
+        "status": status,
+        "detail": detail,
+        "instance": instance,
+    }
+    if field is not None:
+        document["field"] = field
+    if results is not None:
+        document["results"] = results
+    return {
+        "statusCode": status,
+        "headers": {"content-type": "application/problem+json", **(headers or {})},
+        "body": _encoder.encode(document).decode(),
+    }
+
+
+def problem_of(error: Exception, instance: str) -> Response:
+    """What the client is told of an error. Of a fault of ours, only where to look for it."""
+    # A slug that the API does not name is an inner error that nobody should have let through.
+    if isinstance(error, Rejected) and error.slug in TITLES:
+        results = error.results if isinstance(error, StaleReceipts) else None
+        return problem(error.status, error.slug, str(error), instance=instance, field=error.field, results=results)
+    if isinstance(error, Unavailable):
+        retry = {"retry-after": str(RETRY_AFTER_SECONDS)}
+        detail = "send the request again, with the same idempotency key if it had one"
+        return problem(503, "unavailable", detail, instance=instance, headers=retry)
+    if isinstance(error, (Sealed, Filled)):
+        detail = "what the request names was deleted or made anew meanwhile: look again, then send it again"
+        return problem(409, "changed-meanwhile", detail, instance=instance)
+    if isinstance(error, StorageFull):
+        detail = "no room is left on the server's volume, nothing was stored: make room, then send the request again"
+        return problem(507, "storage-full", detail, instance=instance)
+    return problem(500, "internal", "a fault of ours: the server's log has the correlation id", instance=instance)
+
+
+def is_fault(error: Exception) -> bool:
+    """Whether somebody who operates the server should know of it."""
+    if isinstance(error, Rejected):
+        return error.slug not in TITLES
+    return not isinstance(error, HourwheelError) or not isinstance(error, (Unavailable, Sealed, Filled))

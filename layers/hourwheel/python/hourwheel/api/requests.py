@@ -1,0 +1,103 @@
+"""Reading requests: every way in which one can be wrong becomes ``Rejected``, with the place in the JSON."""
+
+import re
+from base64 import b64decode
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+
+from hourwheel.api.events import Event
+from hourwheel.errors import Rejected, TooLarge
+from hourwheel.model import NAME_PATTERN, REQUEST_BYTES, check_name
+
+T = TypeVar("T")
+B = TypeVar("B", bound=BaseModel)
+
+_NAMES = ("subject", "consumer")
+_QUOTED_CHARACTERS = 200
+
+# "… - at `$.messages[3].key`", or "… - at `key` in `$.messages[3].headers`" for a key of an object.
+_PLACE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
+_MEMBER = re.compile(r"Object (?:missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
+
+
+def path_name(event: Event, parameter: str) -> str:
+    """A name in the path; percent-encoding is taken off."""
+    return check_name(path_text(event, parameter), parameter)
+
+
+def path_text(event: Event, parameter: str) -> str:
+    return unquote(event["pathParameters"][parameter])
+
+
+def body_of(event: Event) -> bytes:
+    text = event.get("body") or ""
+    try:
+        data = b64decode(text, validate=True) if event.get("isBase64Encoded") else text.encode()
+    except ValueError as error:
+        raise Rejected("json-invalid", f"the body is not UTF-8: {error}") from None
+    if len(data) > REQUEST_BYTES:
+        raise too_large_request()
+    return data
+
+
+def too_large_request() -> TooLarge:
+    return TooLarge("request-too-large", f"a request holds at most {REQUEST_BYTES} bytes: send smaller batches")
+
+
+def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    """The body of a request that carries messages or receipts."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise _misfit(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _not_json(data, str(error)) from None
+
+
+def decode_control(model: type[B], data: bytes) -> B:
+    """The body of a control request."""
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        if fault["type"] == "json_invalid":
+            raise _not_json(data, fault["msg"]) from None
+        raise _refused(fault) from None
+
+
+def decode_query(model: type[B], event: Event) -> B:
+    try:
+        return model.model_validate(event.get("queryStringParameters") or {})
+    except ValidationError as error:
+        raise _refused(error.errors(include_url=False, include_input=False)[0]) from None
+
+
+def _not_json(data: bytes, reason: str) -> Rejected:
+    if not data:
+        return Rejected("json-invalid", "the body is empty: send a JSON object")
+    return Rejected("json-invalid", f"the body is not JSON in UTF-8: {reason}")
+
+
+def _misfit(text: str) -> Rejected:
+    """msgspec says what and where in one sentence."""
+    found = _PLACE.fullmatch(text)
+    what, path = (found["what"], found["path"] or "") if found else (text, "")
+    member = _MEMBER.fullmatch(what)
+    if member:
+        path = f"{path}.{member['name']}".lstrip(".")
+    field = path[:_QUOTED_CHARACTERS] or None
+    if path.rpartition(".")[2] in _NAMES and ("length" in what or "matching" in what):
+        return Rejected("name-invalid", f"{field} must match {NAME_PATTERN}", field=field)
+    detail = f"{field}: {what[:_QUOTED_CHARACTERS]}" if field else what
+    return Rejected("field-invalid", detail, field=field)
+
+
+def _refused(fault: Any) -> Rejected:
+    """pydantic says where in a tuple of names and indexes."""
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault["loc"]).lstrip(".")
+    field = path[:_QUOTED_CHARACTERS] or None
+    message = fault["msg"].removeprefix("Value error, ")
+    return Rejected("field-invalid", f"{field}: {message}" if field else message, field=field)

@@ -1,0 +1,40 @@
+"""Every route of the HTTP API and the function that serves it."""
+
+from typing import NamedTuple
+
+
+class Route(NamedTuple):
+    method: str
+    template: str
+    function: str
+
+    @property
+    def key(self) -> str:
+        """What API Gateway calls it, and puts into the event as ``routeKey``."""
+        return f"{self.method} {self.template}"
+
+
+_SUBJECT = "/v1/subjects/{subject}"
+_GROUP = f"{_SUBJECT}/groups/{{group}}"
+
+ROUTES = (
+    Route("POST", "/v1/messages", "produce"),
+    Route("POST", f"{_SUBJECT}/messages", "produce"),
+    Route("POST", f"{_GROUP}/pull", "pull"),
+    Route("POST", f"{_GROUP}/ack", "ack"),
+    Route("GET", "/v1/health", "meta"),
+    Route("GET", "/v1/subjects", "meta"),
+    Route("GET", _SUBJECT, "meta"),
+    Route("PUT", _SUBJECT, "meta"),
+    Route("DELETE", _SUBJECT, "meta"),
+    Route("GET", f"{_SUBJECT}/groups", "meta"),
+    Route("GET", _GROUP, "meta"),
+    Route("PUT", _GROUP, "meta"),
+    Route("DELETE", _GROUP, "meta"),
+    Route("POST", f"{_GROUP}/seek", "meta"),
+    Route("GET", f"{_GROUP}/lag", "meta"),
+    Route("GET", f"{_GROUP}/dead", "meta"),
+    Route("DELETE", f"{_GROUP}/dead", "meta"),
+    Route("POST", f"{_GROUP}/dead/redrive", "meta"),
+    Route("GET", f"{_GROUP}/dead/{{dead_id}}", "meta"),
+)

@@ -1,0 +1,89 @@
+"""Subjects and groups: make, change, look at, delete, and move groups."""
+
+from hourwheel.api.bodies import GroupBody, PageQuery, SeekBody, SubjectBody
+from hourwheel.api.events import Event, Response, no_content, ok
+from hourwheel.api.requests import body_of, decode_control, decode_query, path_name
+from hourwheel.cell import Cell
+from hourwheel.model import Group, Subject, check_name
+from hourwheel.times import parse_rfc3339, rfc3339
+
+_NOTHING = b"{}"
+
+
+def list_subjects(cell: Cell, event: Event) -> Response:
+    query = decode_query(PageQuery, event)
+    after = check_name(query.after, "after") if query.after else ""
+    found, following = cell.subjects(after, query.limit)
+    return ok({"subjects": [_subject(cell, subject) for subject in found], "next": following})
+
+
+def get_subject(cell: Cell, event: Event) -> Response:
+    return ok(_subject(cell, cell.subject(path_name(event, "subject"))))
+
+
+def put_subject(cell: Cell, event: Event) -> Response:
+    name = path_name(event, "subject")
+    body = decode_control(SubjectBody, body_of(event) or _NOTHING)
+    return ok(_subject(cell, cell.put_subject(name, queues=body.queues, retention_seconds=body.retention_seconds)))
+
+
+def delete_subject(cell: Cell, event: Event) -> Response:
+    cell.delete_subject(path_name(event, "subject"))
+    return no_content()
+
+
+def list_groups(cell: Cell, event: Event) -> Response:
+    return ok({"groups": [_group(group) for group in cell.groups(path_name(event, "subject"))]})
+
+
+def get_group(cell: Cell, event: Event) -> Response:
+    return ok(_group(cell.group(path_name(event, "subject"), path_name(event, "group"))))
+
+
+def put_group(cell: Cell, event: Event) -> Response:
+    subject, name = path_name(event, "subject"), path_name(event, "group")
+    body = decode_control(GroupBody, body_of(event) or _NOTHING)
+    return ok(_group(cell.put_group(subject, name, start=body.start, max_attempts=body.max_attempts)))
+
+
+def delete_group(cell: Cell, event: Event) -> Response:
+    cell.delete_group(path_name(event, "subject"), path_name(event, "group"))
+    return no_content()
+
+
+def seek(cell: Cell, event: Event) -> Response:
+    subject, group = path_name(event, "subject"), path_name(event, "group")
+    body = decode_control(SeekBody, body_of(event))
+    if body.to is not None:
+        moved = cell.seek(subject, group, to=body.to)
+    elif body.time is not None:
+        moved = cell.seek_time(subject, group, parse_rfc3339(body.time, "time"))
+    else:
+        assert body.queue is not None
+        assert body.offset is not None
+        moved = cell.seek_offset(subject, group, body.queue, body.offset)
+    return ok({"positions": [{"queue": queue, "offset": offset} for queue, offset in sorted(moved.items())]})
+
+
+def lag(cell: Cell, event: Event) -> Response:
+    return ok(cell.lag(path_name(event, "subject"), path_name(event, "group")))
+
+
+def _subject(cell: Cell, subject: Subject) -> dict[str, object]:
+    return {
+        "subject": subject.name,
+        "queues": subject.queues,
+        "retention_seconds": subject.retention_seconds,
+        "created_at": rfc3339(subject.created_ms),
+        "groups": [group.name for group in cell.directory.groups(subject)],
+    }
+
+
+def _group(group: Group) -> dict[str, object]:
+    return {
+        "subject": group.subject,
+        "group": group.name,
+        "start": group.start,
+        "max_attempts": group.max_attempts,
+        "created_at": rfc3339(group.created_ms),
+    }

@@ -1,0 +1,11 @@
+"""Function ``sweep``: one pass over everything, started by the clock and not by a request."""
+
+import msgspec
+
+from hourwheel.api.events import Event, Invocation, Response
+from hourwheel.cell import Cell
+
+
+def sweep(cell: Cell, event: Event, context: Invocation | None) -> Response:
+    report: Response = msgspec.to_builtins(cell.sweep())
+    return report

@@ -1,0 +1,146 @@
+"""Wakes pulls that wait in this process."""
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Caller:
+    """Whoever asked for a pull. Once it has ``left`` there is nobody to hand messages to."""
+
+    def __init__(self) -> None:
+        self.left = False
+        self.waiter: Waiter | None = None
+
+
+class Waiter:
+    """One wait. ``signal`` is held until it ends; it costs nothing meanwhile."""
+
+    def __init__(self) -> None:
+        self.signal = threading.Lock()
+        self.signal.acquire()
+        self.announced = False
+
+
+class EmbeddedArrivals:
+    """``Arrivals`` for threads of one process. A wait costs a blocked thread and no more.
+
+    An announcement wakes one waiter of a group, the one that waited longest: whoever takes all that it may
+    announces again (see ``Puller.pull``), so the others are woken as long as there is something to take.
+    """
+
+    def __init__(self, *, max_waiting: int) -> None:
+        self._max_waiting = max_waiting
+        self._lock = threading.Lock()
+        self._marks: dict[str, int] = defaultdict(int)
+        self._waiting: dict[str, dict[str, deque[Waiter]]] = {}
+        self._count = 0
+        self._closed = False
+        self._callers = threading.local()
+
+    @contextmanager
+    def serving(self, caller: Caller) -> Iterator[None]:
+        """Waits of this thread meanwhile are the caller's."""
+        self._callers.current = caller
+        try:
+            yield
+        finally:
+            self._callers.current = None
+
+    def leave(self, caller: Caller) -> None:
+        """The caller is gone: its wait ends and it waits no more."""
+        with self._lock:
+            caller.left = True
+            if caller.waiter is not None:
+                _wake(caller.waiter)
+
+    def announce(self, subject: str, group: str | None = None) -> None:
+        with self._lock:
+            self._marks[subject] += 1
+            groups = self._waiting.get(subject)
+            if groups is None:
+                return
+            for name in [group] if group is not None else list(groups):
+                self._wake_one(subject, name)
+
+    def announce_all(self) -> None:
+        """Something may have arrived anywhere: wakes one waiter of every group."""
+        with self._lock:
+            subjects = list(self._waiting)
+        for subject in subjects:
+            self.announce(subject)
+
+    def mark(self, subject: str) -> int:
+        with self._lock:
+            return self._marks[subject]
+
+    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
+        caller: Caller | None = getattr(self._callers, "current", None)
+        waiter = Waiter()
+        with self._lock:
+            if self._closed or (caller is not None and caller.left):
+                return False
+            if self._marks[subject] != mark:
+                return True
+            if self._count >= self._max_waiting:
+                return False
+            self._enter(subject, group, waiter)
+            if caller is not None:
+                caller.waiter = waiter
+        waiter.signal.acquire(timeout=seconds)
+        with self._lock:
+            self._forget(subject, group, waiter)
+            left = caller is not None and caller.left
+            if left and waiter.announced:
+                # It will not look: the announcement is the next one's.
+                self._wake_one(subject, group)
+            if caller is not None:
+                caller.waiter = None
+            return not (self._closed or left)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait now."""
+        with self._lock:
+            return self._count
+
+    def close(self) -> None:
+        """Ends every wait, and lets nobody wait again."""
+        with self._lock:
+            self._closed = True
+            for groups in self._waiting.values():
+                for queue in groups.values():
+                    for waiter in queue:
+                        _wake(waiter)
+
+    def _enter(self, subject: str, group: str, waiter: Waiter) -> None:
+        self._waiting.setdefault(subject, {}).setdefault(group, deque()).append(waiter)
+        self._count += 1
+
+    def _wake_one(self, subject: str, group: str) -> None:
+        queue = self._waiting.get(subject, {}).get(group)
+        while queue:
+            waiter = queue.popleft()
+            if waiter.signal.locked():
+                waiter.announced = True
+                _wake(waiter)
+                return
+
+    def _forget(self, subject: str, group: str, waiter: Waiter) -> None:
+        self._count -= 1
+        groups = self._waiting.get(subject, {})
+        queue = groups.get(group)
+        if queue is None:
+            return
+        if not waiter.announced and waiter in queue:
+            queue.remove(waiter)
+        if not queue:
+            del groups[group]
+            if not groups:
+                del self._waiting[subject]
+
+
+def _wake(waiter: Waiter) -> None:
+    if waiter.signal.locked():
+        waiter.signal.release()

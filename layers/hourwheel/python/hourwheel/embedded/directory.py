@@ -1,0 +1,82 @@
+"""The data directory.
+
+format            the version of its layout, in decimal
+hourwheel.db      the store, and beside it SQLite's own -wal and -shm
+segments/         batches too large for a row
+"""
+
+import fcntl
+import os
+import sqlite3
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from hourwheel.errors import Corrupt, DataVersion
+
+FORMAT = 1
+
+
+def prepare(data: Path) -> None:
+    """Makes the directory if there is none. Raises ``DataVersion`` or ``Corrupt``, and leaves it as it is, if it is
+    not ours to write; ``OSError`` if we cannot write it."""
+    data.mkdir(parents=True, exist_ok=True)
+    mark = data / "format"
+    try:
+        text = mark.read_text()
+    except FileNotFoundError:
+        _write(mark, f"{FORMAT}\n")
+        return
+    if not text.strip().isdecimal():
+        raise Corrupt(f"{mark} does not hold a version: is this a data directory?")
+    if int(text) > FORMAT:
+        raise DataVersion(expected=FORMAT, found=int(text))
+
+
+def database(data: Path) -> Path:
+    return data / "hourwheel.db"
+
+
+def _write(path: Path, text: str) -> None:
+    """All at once: another process that opens the directory now finds the whole file or none."""
+    descriptor, unfinished = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    with suppress(FileExistsError):
+        os.link(unfinished, path)
+    os.unlink(unfinished)
+
+
+class Neighbours:
+    """Other processes that have the directory open. For one thread."""
+
+    def __init__(self, data: Path) -> None:
+        self._file = (data / "servers").open("a+b")
+        fcntl.lockf(self._file, fcntl.LOCK_SH)
+        location = database(data).absolute().as_uri()
+        self._connection = sqlite3.connect(f"{location}?mode=ro", uri=True, check_same_thread=False)
+        self._seen = self._version()
+
+    def wrote(self) -> bool:
+        """Whether they may have written since the last call. Never while there are none: what this process writes
+        itself changes the version as well."""
+        before, self._seen = self._seen, self._version()
+        return before != self._seen and not self._alone()
+
+    def close(self) -> None:
+        self._connection.close()
+        self._file.close()
+
+    def _alone(self) -> bool:
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        fcntl.lockf(self._file, fcntl.LOCK_SH)
+        return True
+
+    def _version(self) -> int:
+        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        return int(version)

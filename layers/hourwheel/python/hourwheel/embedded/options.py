@@ -1,0 +1,40 @@
+"""Options of the server."""
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ServeOptions(BaseModel):
+    """``port=0`` takes a free one. With a ``token``, requests need ``Authorization: Bearer {token}``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = Field(default=7420, ge=0, le=65_535)
+    token: str | None = Field(default=None, min_length=1)
+    synchronous: Literal["FULL", "NORMAL"] = "FULL"
+
+    threads: int = Field(default=32, ge=1, le=256)
+    """Requests that are worked on at the same time, pulls not counted."""
+
+    max_waiting: int = Field(default=2_000, ge=0, le=10_000)
+    """Pulls that wait for messages at the same time, a thread each; further ones answer at once."""
+
+    body_seconds: float = Field(default=30.0, gt=0)
+    """How long the body of a request may take to arrive."""
+
+    stop_seconds: int = Field(default=10, ge=1)
+    """How long requests in flight may take to finish once the server is told to stop."""
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False

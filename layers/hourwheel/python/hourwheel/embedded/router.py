@@ -1,0 +1,106 @@
+"""From an HTTP request to a route, and to the event that API Gateway would make of it."""
+
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from hourwheel.api.events import Event
+from hourwheel.api.routes import ROUTES, Route
+
+
+class Match(NamedTuple):
+    route: Route
+    parameters: dict[str, str]
+
+
+class _Node:
+    """What may follow a part of a path: these words, else any word as a parameter."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, _Node] = {}
+        self.parameter: tuple[str, _Node] | None = None
+        self.routes: dict[str, Route] = {}
+
+
+class Router:
+    """Parameters stay percent-encoded: a slash within one is no separator."""
+
+    def __init__(self, routes: Sequence[Route] = ROUTES) -> None:
+        self._root = _Node()
+        for route in routes:
+            node = self._root
+            for part in route.template.split("/")[1:]:
+                node = self._grow(node, part)
+            node.routes[route.method] = route
+
+    def find(self, method: str, path: str) -> Match | Sequence[str]:
+        """The route; or else the methods that the path has, none if there is no such path."""
+        node: _Node | None = self._root
+        parameters: dict[str, str] = {}
+        for part in path.split("/")[1:]:
+            assert node is not None
+            following = node.words.get(part)
+            if following is None:
+                if node.parameter is None or not part:
+                    return ()
+                name, following = node.parameter
+                parameters[name] = part
+            node = following
+        assert node is not None
+        route = node.routes.get(method)
+        return Match(route, parameters) if route is not None else sorted(node.routes)
+
+    def _grow(self, node: _Node, part: str) -> _Node:
+        if not part.startswith("{"):
+            return node.words.setdefault(part, _Node())
+        if node.parameter is None:
+            node.parameter = (part.strip("{}"), _Node())
+        return node.parameter[1]
+
+
+def make_event(
+    match: Match,
+    *,
+    path: str,
+    query: str,
+    headers: Iterable[tuple[bytes, bytes]],
+    body: bytes,
+    request_id: str,
+    source: str,
+) -> Event:
+    """The event of payload 2.0 with what the functions read."""
+    text, encoded = _text(body)
+    event: Event = {
+        "version": "2.0",
+        "routeKey": match.route.key,
+        "rawPath": path,
+        "rawQueryString": query,
+        "headers": {name.decode("latin-1"): value.decode("latin-1") for name, value in headers},
+        "pathParameters": match.parameters,
+        "requestContext": {
+            "http": {"method": match.route.method, "path": path, "protocol": "HTTP/1.1", "sourceIp": source},
+            "requestId": request_id,
+            "routeKey": match.route.key,
+        },
+        "body": text,
+        "isBase64Encoded": encoded,
+    }
+    if query:
+        event["queryStringParameters"] = _parameters(query)
+    return event
+
+
+def _text(body: bytes) -> tuple[str, bool]:
+    try:
+        return body.decode(), False
+    except UnicodeDecodeError:
+        return b64encode(body).decode(), True
+
+
+def _parameters(query: str) -> dict[str, str]:
+    """A parameter that comes twice is joined with commas, as API Gateway does."""
+    found: dict[str, str] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        found[name] = f"{found[name]},{text}" if name in found else text
+    return found

@@ -1,0 +1,128 @@
+"""A server in a process of its own, and connections to it."""
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hourwheel.embedded.options import ServeOptions
+
+LAUNCH = Path(__file__).with_name("launch.py")
+SECONDS = 30.0
+"""Longer than anything here takes: a test that hangs fails."""
+
+_READY = re.compile(r"hourwheel listening on http://127\.0\.0\.1:(\d+), data in (.+)\n")
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    json: Any
+
+
+class Connection:
+    """One kept-alive connection."""
+
+    def __init__(self, port: int, *, token: str | None = None) -> None:
+        self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def call(self, method: str, path: str, body: Any = None) -> Answer:
+        self.send(method, path, body)
+        return self.receive()
+
+    def ok(self, method: str, path: str, body: Any = None) -> Any:
+        answer = self.call(method, path, body)
+        assert answer.status in {200, 204}, answer
+        return answer.json
+
+    def send(self, method: str, path: str, body: Any = None) -> None:
+        self._http.request(method, path, None if body is None else json.dumps(body), self._headers)
+
+    def receive(self) -> Answer:
+        with self._http.getresponse() as response:
+            data = response.read()
+            headers = {name.lower(): text for name, text in response.getheaders()}
+            return Answer(response.status, headers, json.loads(data) if data else None)
+
+    def close(self) -> None:
+        self._http.close()
+
+
+class Server:
+    """Started when it is made; ``stop`` it."""
+
+    def __init__(self, data: Path, *, pages: int | None = None, **options: Any) -> None:
+        settings = ServeOptions(data=data, **{"port": 0, **options})
+        limit = [] if pages is None else [str(pages)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "error", str(LAUNCH), settings.model_dump_json(), *limit],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        ready = _READY.fullmatch(self.process.stdout.readline())
+        self.port = int(ready[1]) if ready else 0
+
+    def connect(self, **how: Any) -> Connection:
+        assert self.port, self.end()
+        return Connection(self.port, **how)
+
+    def call(self, method: str, path: str, body: Any = None) -> Answer:
+        with self.connect() as connection:
+            return connection.call(method, path, body)
+
+    def ok(self, method: str, path: str, body: Any = None) -> Any:
+        with self.connect() as connection:
+            return connection.ok(method, path, body)
+
+    def raw(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> tuple[int, str]:
+        """Waits for the end: exit status, and what it wrote to stderr."""
+        _, errors = self.process.communicate(timeout=SECONDS)
+        return self.process.returncode, errors
+
+    def stop(self) -> tuple[int, str]:
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+        return self.end()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.end()
+
+
+def send(connection: Connection | Server, *bodies: str, subject: str = "orders") -> list[Any]:
+    answer = connection.ok(
+        "POST", f"/v1/subjects/{subject}/messages", {"messages": [{"body": body} for body in bodies]}
+    )
+    return list(answer["results"])
+
+
+def pull(
+    connection: Connection | Server, *, subject: str = "orders", group: str = "billing", **how: Any
+) -> list[dict[str, Any]]:
+    answer = connection.ok("POST", f"/v1/subjects/{subject}/groups/{group}/pull", {"consumer": "c1", **how})
+    return list(answer["pulls"])
+
+
+def bodies(pulls: list[dict[str, Any]]) -> list[str]:
+    return [message["body"] for one in pulls for message in one["messages"]]

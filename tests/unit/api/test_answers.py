@@ -1,0 +1,188 @@
+"""What the API answers when all is well."""
+
+from base64 import b64decode
+from typing import Any
+
+from tests.unit.api.conftest import GROUP, MESSAGES, Api
+
+
+def test_produce_says_where_each_message_is(api: Api) -> None:
+    answer = api.call("POST", MESSAGES, {"messages": [{"body": "a", "id": "order-7"}, {"body_base64": "AAEC"}]})
+    first, second = answer.json["results"]
+    assert first == {"id": "order-7", "queue": 0, "offset": 0}
+    assert (second["queue"], second["offset"]) == (0, 1)
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_a_batch_for_many_subjects_keeps_the_order_of_its_results(api: Api) -> None:
+    batch = [{"subject": "a", "body": "1"}, {"subject": "b", "body": "2"}, {"subject": "a", "body": "3"}]
+    results = api.call("POST", "/v1/messages", {"messages": batch}).json["results"]
+    assert [result["offset"] for result in results] == [0, 0, 1]
+
+
+def test_the_same_idempotency_key_gets_the_first_answer(api: Api) -> None:
+    batch = {"messages": [{"body": "a"}], "idempotency_key": "k"}
+    first = api.call("POST", MESSAGES, batch)
+    assert api.call("POST", MESSAGES, batch) == first
+    other = api.call("POST", MESSAGES, {"messages": [{"body": "b"}], "idempotency_key": "k"})
+    assert (other.status, other.slug, other.json["field"]) == (409, "idempotency-key-reused", "idempotency_key")
+    assert [message["body"] for pull in api.pull() for message in pull["messages"]] == ["a"]
+
+
+def test_pull_leaves_out_what_is_absent(api: Api) -> None:
+    api.call("POST", MESSAGES, {"messages": [{"body": "a", "id": "1"}, {"body_base64": "AAEC", "id": "2", "key": "k"}]})
+    answer = api.call("POST", f"{GROUP}/pull", {"consumer": "c1"})
+    assert "settled" not in answer.json
+    (pull,) = answer.json["pulls"]
+    assert set(pull) == {"receipt", "queue", "lease_until", "messages"}
+    text, data = pull["messages"]
+    assert set(text) == {"id", "queue", "offset", "attempt", "produced_at", "body"}
+    assert set(data) == {"id", "queue", "offset", "attempt", "produced_at", "body_base64", "key"}
+    assert b64decode(data["body_base64"]) == b"\x00\x01\x02"
+
+
+def test_a_pull_settles_the_one_before(api: Api) -> None:
+    api.send("a")
+    (pull,) = api.pull()
+    answer = api.call("POST", f"{GROUP}/pull", {"consumer": "c1", "settle": [{"receipt": pull["receipt"]}]})
+    assert answer.json == {"pulls": [], "settled": [{"status": "settled"}]}
+
+
+def test_ack_answers_entry_by_entry(api: Api) -> None:
+    api.send("a", "b", "c")
+    (pull,) = api.pull()
+    receipt = pull["receipt"]
+    answer = api.settle(
+        {"receipt": receipt, "ack": [0]}, {"receipt": receipt, "extend_seconds": 60}, {"receipt": receipt}
+    )
+    statuses = [result["status"] for result in answer.json["results"]]
+    assert statuses == ["open", "extended", "settled"]
+    assert "lease_until" in answer.json["results"][1]
+
+
+def test_when_every_receipt_is_stale_the_answer_is_a_conflict(api: Api) -> None:
+    api.send("a")
+    (pull,) = api.pull(lease_seconds=1)
+    api.bench.clock.pass_time(2)
+    api.pull()
+    answer = api.settle({"receipt": pull["receipt"]})
+    assert (answer.status, answer.slug) == (409, "receipt-stale")
+    assert answer.json["results"] == [{"status": "stale"}]
+
+
+class Lambda:
+    """An invocation with so much time left."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def get_remaining_time_in_millis(self) -> int:
+        return round(self._seconds * 1_000)
+
+
+def test_a_pull_waits_no_longer_than_its_invocation_lasts(api: Api, monkeypatch: Any) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(type(api.bench.cell), "pull", lambda cell, s, g, request: waited.append(request.wait_seconds))
+    for seconds in (3.0, 0.5, 100.0):
+        api.call("POST", f"{GROUP}/pull", {"consumer": "c1", "wait_seconds": 20}, context=Lambda(seconds))
+    assert waited == [2.0, 0.0, 20.0]
+
+
+def test_a_subject_is_made_changed_listed_and_deleted(api: Api) -> None:
+    made = api.call("PUT", "/v1/subjects/orders", {"queues": 2}).json
+    assert made == {
+        "subject": "orders",
+        "queues": 2,
+        "retention_seconds": 259_200,
+        "created_at": made["created_at"],
+        "groups": [],
+    }
+    assert api.call("PUT", "/v1/subjects/orders", {"retention_seconds": 60}).json["queues"] == 2
+    api.call("PUT", GROUP)
+    assert api.call("GET", "/v1/subjects/orders").json["groups"] == ["billing"]
+    api.call("PUT", "/v1/subjects/refunds")
+    first = api.call("GET", "/v1/subjects?limit=1").json
+    assert ([one["subject"] for one in first["subjects"]], first["next"]) == (["orders"], "orders")
+    rest = api.call("GET", "/v1/subjects?after=orders").json
+    assert ([one["subject"] for one in rest["subjects"]], rest["next"]) == (["refunds"], None)
+    assert api.call("DELETE", "/v1/subjects/orders").status == 204
+    assert api.call("GET", "/v1/subjects/orders").slug == "subject-unknown"
+
+
+def test_settings_that_are_fixed_are_a_conflict(api: Api) -> None:
+    api.call("PUT", "/v1/subjects/orders", {"queues": 2})
+    api.call("PUT", GROUP, {"start": "latest"})
+    fewer = api.call("PUT", "/v1/subjects/orders", {"queues": 1})
+    other = api.call("PUT", GROUP, {"start": "earliest"})
+    assert [(one.status, one.slug, one.json["field"]) for one in (fewer, other)] == [
+        (409, "setting-fixed", "queues"),
+        (409, "setting-fixed", "start"),
+    ]
+
+
+def test_a_group_is_made_listed_and_deleted(api: Api) -> None:
+    made = api.call("PUT", GROUP, {"start": "latest", "max_attempts": 3}).json
+    assert (made["subject"], made["group"], made["start"], made["max_attempts"]) == ("orders", "billing", "latest", 3)
+    assert api.call("GET", GROUP).json == made
+    assert api.call("GET", "/v1/subjects/orders/groups").json == {"groups": [made]}
+    assert api.call("DELETE", GROUP).status == 204
+    assert api.call("GET", GROUP).slug == "group-unknown"
+
+
+def test_seek_moves_a_group(api: Api) -> None:
+    api.send("a", "b")
+    api.pull()
+    assert api.call("POST", f"{GROUP}/seek", {"to": "start"}).json == {"positions": [{"queue": 0, "offset": 0}]}
+    assert api.call("POST", f"{GROUP}/seek", {"to": "end"}).json == {"positions": [{"queue": 0, "offset": 2}]}
+    assert api.call("POST", f"{GROUP}/seek", {"queue": 0, "offset": 1}).json == {
+        "positions": [{"queue": 0, "offset": 1}]
+    }
+    assert api.call("POST", f"{GROUP}/seek", {"time": "2020-01-01T00:00:00Z"}).json["positions"][0]["offset"] == 0
+    (pull,) = api.pull()
+    assert [message["body"] for message in pull["messages"]] == ["a", "b"]
+
+
+def test_lag_counts(api: Api) -> None:
+    api.send("a", "b")
+    api.pull(max_messages=1)
+    lag = api.call("GET", f"{GROUP}/lag").json
+    assert (lag["waiting"], lag["in_flight"], lag["retrying"], lag["dead"]) == (1, 1, 0, 0)
+    assert lag["queues"] == [{"queue": 0, "waiting": 1, "in_flight": 1, "offset": 1, "end": 2}]
+
+
+def test_dead_letters_are_listed_read_redriven_and_dropped(api: Api) -> None:
+    api.bury("a", "b", "c")
+    page = api.call("GET", f"{GROUP}/dead?limit=2").json
+    assert [(one["body"], one["reason"]) for one in page["messages"]] == [("a", "rejected"), ("b", "rejected")]
+    rest = api.call("GET", f"{GROUP}/dead?after={page['next']}").json
+    assert ([one["body"] for one in rest["messages"]], rest["next"]) == (["c"], None)
+    one, two = (message["dead_id"] for message in page["messages"])
+    assert api.call("GET", f"{GROUP}/dead/{one}").json["body"] == "a"
+    assert api.call("POST", f"{GROUP}/dead/redrive", {"ids": [one]}).json == {"redriven": 1}
+    assert api.call("GET", f"{GROUP}/dead/{one}").slug == "dead-letter-unknown"
+    assert api.call("DELETE", f"{GROUP}/dead", {"ids": [two]}).json == {"dropped": 1}
+    assert api.call("POST", f"{GROUP}/dead/redrive", {"all": True}).json == {"redriven": 1}
+    assert sorted(message["body"] for pull in api.pull() for message in pull["messages"]) == ["a", "c"]
+
+
+def test_dead_letters_are_chosen_by_the_time_of_death(api: Api) -> None:
+    api.bury("early")
+    api.bench.clock.pass_time(10)
+    api.bury("late")
+    died_at = api.call("GET", f"{GROUP}/dead").json["messages"][1]["died_at"]
+    assert api.call("DELETE", f"{GROUP}/dead", {"from": died_at, "to": died_at}).json == {"dropped": 0}
+    assert api.call("DELETE", f"{GROUP}/dead", {"to": died_at}).json == {"dropped": 1}
+    assert api.call("DELETE", f"{GROUP}/dead", {"from": died_at}).json == {"dropped": 1}
+
+
+def test_a_page_of_dead_letters_is_cut_where_it_grows_too_large(api: Api) -> None:
+    for _ in range(6):
+        api.bury("x" * (1 << 20))
+    page = api.call("GET", f"{GROUP}/dead").json
+    assert len(page["messages"]) == 4
+    rest = api.call("GET", f"{GROUP}/dead?after={page['next']}").json
+    assert (len(rest["messages"]), rest["next"]) == (2, None)
+
+
+def test_health_names_the_version(api: Api) -> None:
+    assert api.call("GET", "/v1/health").json["status"] == "ok"
