@@ -99,17 +99,17 @@ def test_what_is_not_http_is_a_problem_document(server: Server) -> None:
 @pytest.mark.parametrize("expect", ["", "expect: 100-continue\r\n"], ids=["at once", "asked before"])
 def test_a_request_that_says_it_is_too_large_is_not_waited_for(server: Server, expect: str) -> None:
     with server.raw() as raw:
-        head = f"POST /v1/messages HTTP/1.1\r\nhost: h\r\n{expect}content-length: 6000001\r\n\r\n"
+        head = f"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\n{expect}content-length: 6000001\r\n\r\n"
         raw.sendall(head.encode())
         assert b"413" in raw.recv(1_000)
 
 
 def test_a_request_that_is_too_large_without_saying_so_is_refused(server: Server) -> None:
     raw = server.raw()
-    raw.sendall(b"POST /v1/messages HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n")
+    raw.sendall(b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
     for _ in range(62):
         raw.sendall(b"186a0\r\n" + b" " * 100_000 + b"\r\n")
-    raw.sendall(b"0\r\n\r\nGET /v1/health HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
+    raw.sendall(b"0\r\n\r\nGET /v1/health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
     first, second = answer_of(raw).split("HTTP/1.1 ")[1:]
     assert first.startswith("413")
     assert "urn:hourwheel:request-too-large" in first
@@ -118,14 +118,15 @@ def test_a_request_that_is_too_large_without_saying_so_is_refused(server: Server
 
 def test_a_body_that_does_not_arrive_is_given_up(start: Start) -> None:
     raw = start(body_seconds=0.2).raw()
-    raw.sendall(b"POST /v1/messages HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\n{")
+    raw.sendall(b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{")
     assert "urn:hourwheel:request-timeout" in answer_of(raw)
 
 
 def test_a_body_that_is_not_text_is_refused(server: Server) -> None:
-    with server.raw() as raw:
-        raw.sendall(b"POST /v1/messages HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\n\xff\xfe")
-        assert b"urn:hourwheel:json-invalid" in raw.recv(1_000)
+    raw = server.raw()
+    head = "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 2\r\n\r\n"
+    raw.sendall(head.encode() + b"\xff\xfe")
+    assert "urn:hourwheel:json-invalid" in answer_of(raw)
 
 
 def test_a_server_with_a_token_serves_those_who_have_it(start: Start) -> None:
@@ -149,3 +150,20 @@ def test_an_idempotency_key_holds_across_a_restart(start: Start) -> None:
     second = start()
     assert second.ok("POST", "/v1/subjects/orders/messages", batch) == answer
     assert bodies(pull(second)) == ["once"]
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ("Host: queue.example", 403),
+        ("Host: 127.0.0.1\r\nOrigin: http://queue.example", 403),
+        ("Host: 127.0.0.1\r\nOrigin: null", 403),
+        ("Host: localhost:7420\r\nOrigin: http://localhost:7420", 404),
+        ("Host: [::1]:7420", 404),
+        ("Host: 127.0.0.1", 404),
+    ],
+)
+def test_web_pages_cannot_reach_a_server_without_a_token(server: Server, header: str, status: int) -> None:
+    raw = server.raw()
+    raw.sendall(f"GET /v1/subjects/nothing HTTP/1.1\r\n{header}\r\nConnection: close\r\n\r\n".encode())
+    assert answer_of(raw).startswith(f"HTTP/1.1 {status} ")

@@ -81,7 +81,7 @@ def test_a_client_that_goes_away_takes_no_messages_with_it(server: Server) -> No
     gone = server.raw()
     body = json.dumps({"consumer": "gone", "wait_seconds": 20}).encode()
     path = "/v1/subjects/orders/groups/billing/pull"
-    gone.sendall(f"POST {path} HTTP/1.1\r\nhost: h\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+    gone.sendall(f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
     until_groups(server, 1)
     gone.close()
     with server.connect() as connection:

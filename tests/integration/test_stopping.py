@@ -24,7 +24,7 @@ def test_a_request_that_is_on_its_way_is_answered(start: Start) -> None:
     server = start()
     body = json.dumps({"messages": [{"body": "in flight"}]}).encode()
     with server.raw() as raw:
-        head = f"POST /v1/subjects/orders/messages HTTP/1.1\r\nhost: h\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = f"POST /v1/subjects/orders/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
         raw.sendall(head.encode() + body[:5])
         server.ok("GET", "/v1/health")
         server.signal(signal.SIGTERM)

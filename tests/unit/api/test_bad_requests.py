@@ -101,7 +101,7 @@ PULL: dict[str, tuple[Any, str, str]] = {
     "a lease of no time": ({"consumer": "c", "lease_seconds": 0}, "field-invalid", "lease_seconds"),
     "a lease of more than 12 hours": ({"consumer": "c", "lease_seconds": 43_201}, "field-invalid", "lease_seconds"),
     "an unknown field": ({"consumer": "c", "wait": 1}, "field-invalid", "wait"),
-    "a forged receipt": ({"consumer": "c", "settle": [{"receipt": "AAAA"}]}, "receipt-invalid", "receipt"),
+    "a forged receipt": ({"consumer": "c", "settle": [{"receipt": "AAAA"}]}, "receipt-invalid", "settle[0].receipt"),
 }
 
 SETTLE: dict[str, tuple[Any, str, str]] = {
@@ -126,8 +126,8 @@ SETTLE: dict[str, tuple[Any, str, str]] = {
         "field-invalid",
         "settle[0].extend_seconds",
     ),
-    "a receipt that is no base64": ({"settle": [{"receipt": "§"}]}, "receipt-invalid", "receipt"),
-    "a receipt nobody issued": ({"settle": [{"receipt": "AAAA"}]}, "receipt-invalid", "receipt"),
+    "a receipt that is no base64": ({"settle": [{"receipt": "§"}]}, "receipt-invalid", "settle[0].receipt"),
+    "a receipt nobody issued": ({"settle": [{"receipt": "AAAA"}]}, "receipt-invalid", "settle[0].receipt"),
 }
 
 CONTROL: dict[str, tuple[str, str, Any, str, str | None]] = {

@@ -212,16 +212,18 @@ class Broker:
         if "extend_seconds" in entry:
             lease.until = time.monotonic() + entry["extend_seconds"]
             return {"status": "extended", "lease_until": NOW}
-        retry, dead = set(entry.get("retry", ())), set(entry.get("dead", ()))
-        acked = set(entry["ack"]) if "ack" in entry else lease.left - retry - dead
-        if not acked | retry | dead <= lease.left:
+        retry, release, dead = (set(entry.get(name, ())) for name in ("retry", "release", "dead"))
+        moved = retry | release | dead
+        acked = set(entry["ack"]) if "ack" in entry else lease.left - moved
+        if not acked | moved <= lease.left:
             return {"status": "stale"}
+        group.retries += [lease.messages[index] for index in sorted(release)]
         for index in sorted(retry):
             self._retry(group, lease.messages[index])
         for index in sorted(dead):
             self._bury(group, lease.messages[index], "rejected")
         group.acked += [lease.messages[index].get("body", "") for index in sorted(acked)]
-        lease.left -= acked | retry | dead
+        lease.left -= acked | moved
         lease.last = entry
         return {"status": "open" if lease.left else "settled"}
 

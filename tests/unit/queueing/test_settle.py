@@ -50,6 +50,17 @@ def test_a_retry_comes_back_to_its_group_alone_with_one_attempt_more(bench: Benc
     assert bench.take(group="audit") == []
 
 
+def test_what_is_released_comes_back_untried(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing", max_attempts=1)
+    bench.send("a", "b")
+    (pull,) = bench.pull()
+    bench.settle(pull, release=[0, 1])
+    (pull,) = bench.pull()
+    assert [(one.body, one.attempt) for one in pull.messages] == [("a", 1), ("b", 1)]
+    bench.settle(pull, ack=[], release=[0])
+    assert bench.bodies() == ["a"]
+
+
 def test_a_pull_serves_retries_first(bench: Bench) -> None:
     bench.send("a", "b")
     (pull,) = bench.pull(1)

@@ -110,11 +110,12 @@ class ProduceResult(Struct):
 
 class Settlement(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What to do with the messages of one pull, by their index in it. Without ``ack``, all that is not
-    named in ``retry`` or ``dead`` is acknowledged. ``extend_seconds`` stands alone."""
+    named elsewhere is acknowledged. ``release`` gives back without an attempt more. ``extend_seconds`` stands alone."""
 
     receipt: Annotated[str, Meta(min_length=1, max_length=16_384)]
     ack: Indexes | None = None
     retry: Indexes | None = None
+    release: Indexes | None = None
     dead: Indexes | None = None
     extend_seconds: Annotated[int, Meta(ge=1, le=MAX_LEASE_SECONDS)] | None = None
 

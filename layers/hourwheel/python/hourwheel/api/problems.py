@@ -19,6 +19,8 @@ TITLES = {
     "subject-unknown": "No such subject",
     "group-unknown": "No such group",
     "dead-letter-unknown": "No such dead letter",
+    "origin-forbidden": "Requests of web pages are not answered",
+    "subject-deleted": "A subject of the batch was deleted",
     "method-not-allowed": "The route has other methods",
     "request-timeout": "The request did not arrive in time",
     "receipt-stale": "Every receipt is stale",

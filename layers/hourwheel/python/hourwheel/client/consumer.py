@@ -50,9 +50,9 @@ class Consumer:
     above 1 the order of a queue is not kept.
 
     Stopping: what is pulled is still handed out for ``drain_seconds``, and a pull that waits at the server may end by
-    itself for so long. What nobody has begun by then is given back as a retry: like the end of its lease that costs it
-    an attempt, but nobody has to wait for it. Leaving the ``with`` block gives back at once. A pull that is cut may
-    still lease a message at a server that does not notice: that one comes again when its lease ends.
+    itself for so long. What nobody has begun by then is given back: others get it at once, and it costs no attempt.
+    Leaving the ``with`` block gives back at once. A pull that is cut may still lease a message at a server that does
+    not notice: that one comes again when its lease ends.
 
     A refusal that repeating cannot mend (token, unknown name) stops the consumer and is raised by ``run`` or the loop;
     while the server is away the consumer waits for it.

@@ -121,7 +121,7 @@ class Feed:
         self._puller.join()
         with self._due:
             while self._queue:
-                self._decide(self._queue.popleft(), Outcome.RETRY)
+                self._decide(self._queue.popleft(), Outcome.RELEASE)
             self._ending = True
             self._end_at = time.monotonic() + _LAST_SETTLEMENTS_SECONDS
             self._due.notify_all()

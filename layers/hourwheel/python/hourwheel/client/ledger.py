@@ -16,6 +16,7 @@ MOST_RECEIPTS = 1_000  # of one request
 class Outcome(Enum):
     ACK = "ack"
     RETRY = "retry"
+    RELEASE = "release"
     DEAD = "dead"
 
 
@@ -119,6 +120,7 @@ class Lease:
                 receipt=self.receipt,
                 ack=sorted(self.unsent[Outcome.ACK]) if named else None,
                 retry=sorted(self.unsent[Outcome.RETRY]) or None,
+                release=sorted(self.unsent[Outcome.RELEASE]) or None,
                 dead=sorted(self.unsent[Outcome.DEAD]) or None,
             )
             self.unsent = {outcome: [] for outcome in Outcome}
@@ -188,7 +190,8 @@ class Ledger:
                 lease.lost = True
                 self.lost_messages += lease.unsettled
             if result.status == "open":
-                lease.unsettled -= sum(map(len, (settlement.ack or (), settlement.retry or (), settlement.dead or ())))
+                lists = (settlement.ack, settlement.retry, settlement.release, settlement.dead)
+                lease.unsettled -= sum(len(indexes or ()) for indexes in lists)
                 lease.asked, lease.answering, lease.partly_settled = None, False, True
             else:
                 del self._leases[settlement.receipt]

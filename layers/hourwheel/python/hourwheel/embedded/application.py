@@ -4,6 +4,7 @@ import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -66,7 +67,7 @@ class Application:
 
     async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> Response:
         method, path, headers = scope["method"], scope["raw_path"].decode("ascii"), scope["headers"]
-        refusal = self._unauthorized(path, headers, request_id)
+        refusal = self._unauthorized(path, headers, request_id) or self._from_a_web_page(headers, request_id)
         if refusal is not None:
             return _early(refusal, headers)
         match = self._router.find(method, path)
@@ -124,6 +125,17 @@ class Application:
         detail = "send the header Authorization: Bearer and the token with which the server was started"
         return problem(401, slug, detail, instance=request_id, headers={"www-authenticate": "Bearer"})
 
+    def _from_a_web_page(self, headers: Iterable[tuple[bytes, bytes]], request_id: str) -> Response | None:
+        """Without a token, any page that somebody opens in a browser on this machine could send here: from another
+        origin, or under a name of its own that it points to this address (DNS rebinding)."""
+        if self._token is not None:
+            return None
+        host, origin = _header(headers, b"host") or b"", _header(headers, b"origin")
+        if (origin is None or origin == b"http://" + host) and _is_address(host.decode("latin-1")):
+            return None
+        detail = "without --token this server answers programs alone, at localhost or its IP address: use a token"
+        return problem(403, "origin-forbidden", detail, instance=request_id)
+
     async def _send(self, response: Response, send: Send) -> None:
         body = response["body"].encode()
         headers = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in response["headers"].items()]
@@ -145,6 +157,18 @@ def _unrouted(methods: Iterable[str], method: str, path: str, request_id: str) -
 
 def _header(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes | None:
     return next((value for name, value in headers if name == wanted), None)
+
+
+def _is_address(host: str) -> bool:
+    """Whether a Host header names localhost or an IP address, and not a name that anybody may point anywhere."""
+    name = host[: host.index("]") + 1] if "]" in host else host.rsplit(":", 1)[0]
+    if name.lower() in {"localhost", ""}:
+        return True
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _early(response: Response, headers: Iterable[tuple[bytes, bytes]]) -> Response:

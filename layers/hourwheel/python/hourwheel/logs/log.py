@@ -40,17 +40,18 @@ class Log:
     ids: Ids
     name: str
 
-    def append(self, row: Row) -> Reservation:
-        """Stores a batch in a row of its own (``row.number`` is set here). Two writes unless a
-        reader was faster. Raises ``Sealed``."""
+    def append(self, row: Row, reservation: Reservation | None = None) -> Reservation:
+        """Stores a batch in a row of its own (``row.number`` is set here), at the reservation if there is one.
+        Two writes unless a reader was faster. Raises ``Sealed``."""
         token = self.ids.token()
         while True:
-            reservation = self.reserve(row.count)
+            place = reservation or self.reserve(row.count)
             try:
-                self.put(reservation, row, token)
+                self.put(place, row, token)
             except Filled:
+                reservation = None
                 continue
-            return reservation
+            return place
 
     def reserve(self, count: int) -> Reservation:
         """Takes the next row and ``count`` sequences. Raises ``Sealed``. A reservation that is never

@@ -93,6 +93,9 @@ class Directory:
         """Makes the subject if there is none, then stores ``change`` of it."""
 
         def fresh(last: Subject | None) -> Subject:
+            # Whoever deletes it may not have come to this yet: what is sent to the old one from now on would be lost.
+            for log in [last.log(queue) for queue in range(last.queues)] if last else []:
+                self.context.log(log).seal()
             return Subject(
                 name=name,
                 generation=last.generation + 1 if last else 1,
@@ -132,6 +135,10 @@ class Directory:
             )
 
         def decide(held: Group | None) -> Group:
+            if held is not None and held.subject_generation > subject.generation:
+                # Ours is the old subject, from the cache: a group of the new one must not be replaced.
+                self.forget(subject.name)
+                raise Unavailable(f"subject {subject.name!r} was made again meanwhile: send the request again")
             return change(held if held is not None and alive(held, subject) else fresh(held))
 
         value = self._change(group_slot(self.context, subject.name, name), decide)

@@ -7,6 +7,7 @@ value      DeadState, msgpack array: what became of the messages of that row of 
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -14,17 +15,19 @@ from typing import Self
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import NotFound, Rejected
+from hourwheel.errors import NotFound, Rejected, Sealed
 from hourwheel.logs.handover import Transfer, carry_out, release, reserve
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.log import GARBAGE_MS, Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.logs.segments import messages_of
+from hourwheel.meta.directory import unknown_group
 from hourwheel.model import DeadPage, Group, Message, Subject
 from hourwheel.ports import Key, Table
 from hourwheel.queueing.moving import REDRIVE, target_row
 
 _PAGE = 64
+_FILLER_KEPT_MS = 86_400_000
 
 
 class DeadState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -101,9 +104,12 @@ class DeadLetters:
     def redrive(self, choose: Callable[[DeadId, int], bool]) -> int:
         """Sends the chosen messages to the group again, as new; how many. ``choose`` sees id and time of death."""
         total = 0
-        for number, row, _ in self._rows(0, end=self.log.totals().rows):
-            redrive = partial(DeadLetters._redrive_row, number=number, row=row, choose=choose)
-            total += self.context.atomically(lambda context, redrive=redrive: redrive(self._on(context)))  # type: ignore[misc]
+        try:
+            for number, row, _ in self._rows(0, end=self.log.totals().rows):
+                work = partial(self._redrive_on, number=number, row=row, choose=choose)
+                total += self.context.atomically(work)
+        except Sealed:
+            raise unknown_group(self.subject.name, self.group.name) from None
         if total:
             self.context.arrivals.announce(self.subject.name, self.group.name)
         return total
@@ -114,21 +120,29 @@ class DeadLetters:
 
     def sweep(self) -> None:
         """Carries out transfers that were left behind, and trims rows that are wholly done or expired."""
+        # Sealed: the group was deleted since it was looked up.
+        with suppress(Sealed):
+            self._sweep()
+
+    def _sweep(self) -> None:
         below: int | None = None
         open_seen = False
         for number, row, held in self._rows(0, expired=True):
             if held is not None and held.value.transfers:
                 held = self._finish(number, held)
             done = held is not None and len(held.value.done) == row.count and not held.value.transfers
-            expired = row.expires_ms <= self.context.clock.now_ms()
-            open_seen = open_seen or not (row.filler or done or expired)
+            now_ms = self.context.clock.now_ms()
+            expired = row.expires_ms <= now_ms
+            # Once it is gone, a filler no longer keeps out the writer that was too slow for its row.
+            spare = row.filler and now_ms - row.at_ms >= _FILLER_KEPT_MS
+            open_seen = open_seen or not (spare or done or expired)
             below = below if open_seen else number + 1
         if below is not None:
             self.log.trim(below)
             self.context.store.trim(Table.PULL, self._partition, below=sort_of(below))
 
-    def _on(self, context: Context) -> "DeadLetters":
-        return DeadLetters(context, self.subject, self.group)
+    def _redrive_on(self, context: Context, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
+        return DeadLetters(context, self.subject, self.group)._redrive_row(number, row, choose)
 
     @property
     def _partition(self) -> str:

@@ -58,7 +58,7 @@ class Leases:
         return self.expire(log, subject, pages=1)
 
     def busy(self, now_ms: int) -> list[tuple[PullLog, Subject]]:
-        """The logs of pulls in this process whose leases may be open: where one was seen, or a pull was a moment ago."""
+        """The logs pulled in this process whose leases may be open: one was seen, or a pull was a moment ago."""
         return [
             watch.pulled
             for watch in list(self._watches.values())

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import Corrupt
+from hourwheel.errors import Corrupt, NotFound
 from hourwheel.logs.codec import encode
 from hourwheel.logs.handover import Transfer
 from hourwheel.logs.log import Log
@@ -14,24 +14,35 @@ from hourwheel.logs.segments import messages_of, rows_of
 from hourwheel.model import Message
 from hourwheel.times import rfc3339
 
-RETRY, ATTEMPTS, REJECTED, REDRIVE = "retry", "attempts", "rejected", "redrive"
-"""What a transfer does: try again; dead after the last attempt; dead by its consumer's word; again after death."""
+RETRY, RELEASED, ATTEMPTS, REJECTED, REDRIVE = "retry", "released", "attempts", "rejected", "redrive"
+"""What a transfer does: try again; give back untried; dead after the last attempt, by its consumer's word; revive."""
 
 
-def fetch(context: Context, source: Log, queue: int | None, picks: Iterable[tuple[int, int]]) -> list[Message]:
-    """The messages at these [row, index] positions, complete with queue, offset and attempt.
+def fetch(
+    context: Context, source: Log, queue: int | None, picks: Iterable[tuple[int, int]]
+) -> list[tuple[tuple[int, int], Message]]:
+    """The messages at these [row, index] positions, complete with queue, offset and attempt, each with its position.
 
-    Raises ``Corrupt`` when one is not there."""
+    A lease may outlive the retention of its messages: those that are gone are left out."""
     rows: dict[int, list[Message]] = {}
     found = []
     for number, index in picks:
         if number not in rows:
             row = source.get(number)
-            if row is None:
-                raise Corrupt(f"row {number} of {source.name} is gone")
-            rows[number] = complete(row, messages_of(row, context.blobs), queue)
-        found.append(rows[number][index])
+            rows[number] = [] if row is None else complete(row, _retained(context, row), queue)
+        if rows[number]:
+            found.append(((number, index), rows[number][index]))
     return found
+
+
+def _retained(context: Context, row: Row) -> list[Message]:
+    try:
+        return messages_of(row, context.blobs)
+    except NotFound as error:
+        # Segments are removed after their retention, rows later still.
+        if row.expires_ms > context.clock.now_ms():
+            raise Corrupt(f"a segment is missing: {error}") from error
+        return []
 
 
 def complete(row: Row, messages: list[Message], queue: int | None) -> list[Message]:
@@ -50,7 +61,9 @@ def target_row(context: Context, source: Log, queue: int | None) -> Callable[[Tr
     """Makes the row that a transfer puts: the same for whoever makes it."""
 
     def make(transfer: Transfer) -> Row:
-        messages = [_changed(message, transfer) for message in fetch(context, source, queue, transfer.picks)]
+        messages = [_changed(message, transfer) for _, message in fetch(context, source, queue, transfer.picks)]
+        if not messages:
+            return Row(number=-1, count=0, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms)
         (row,) = rows_of(
             [encode(messages)],
             blobs=context.blobs,
@@ -67,6 +80,8 @@ def target_row(context: Context, source: Log, queue: int | None) -> Callable[[Tr
 def _changed(message: Message, transfer: Transfer) -> Message:
     if transfer.kind == RETRY:
         return msgspec.structs.replace(message, attempt=message.attempt + 1)
+    if transfer.kind == RELEASED:
+        return message
     if transfer.kind == REDRIVE:
         return msgspec.structs.replace(message, attempt=1, died_at=None, reason=None)
     return msgspec.structs.replace(message, died_at=rfc3339(transfer.at_ms), reason=transfer.kind)

@@ -31,7 +31,8 @@ _TRIES = 5
 
 class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """What an idempotency key stands for. ``places`` are [row, number] for each part in order;
-    ``queues`` is each subject's number of queues then, so that the split can be made again."""
+    ``queues`` is each subject's number of queues then, so that the split can be made again, and
+    ``generations`` which subject of that name it was."""
 
     digest: bytes
     prefix: str
@@ -39,6 +40,7 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     at_ms: int
     token: bytes
     places: tuple[tuple[int, int], ...]
+    generations: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,16 @@ class _Batch:
         rows = self._rows(parts, at_ms)
 
         def append(context: Context) -> list[Reservation]:
-            return [context.log(part.log).append(row) for part, row in zip(parts, rows, strict=True)]
+            logs = [context.log(part.log) for part in parts]
+            # All are reserved before one is stored: a deleted subject is found out while nothing is.
+            places = [log.reserve(row.count) for log, row in zip(logs, rows, strict=True)]
+            try:
+                return [log.append(row, place) for log, row, place in zip(logs, rows, places, strict=True)]
+            except Sealed:
+                if len(parts) == 1:
+                    raise
+                # Other parts may be stored: stored again they would stand twice.
+                raise Unavailable("a subject was deleted while the batch was stored: send the batch again") from None
 
         return parts, self.context.atomically(append)
 
@@ -153,6 +164,7 @@ class _Batch:
                 at_ms=at_ms,
                 token=context.ids.token(),
                 places=tuple((place.row, place.number) for place in reserved),
+                generations=self._generations,
             )
             held = self._remember(slot, offer)
             if held.value.token != offer.token:
@@ -189,6 +201,12 @@ class _Batch:
                 "this idempotency key came with other content before: use a new key for a new batch",
                 field="idempotency_key",
             )
+        if first.generations != self._generations:
+            raise Conflict(
+                "subject-deleted",
+                "a subject of this batch was deleted since it was first sent: send what is still wanted with a new key",
+                field="idempotency_key",
+            )
         parts = self._split(first.prefix, first.queues)
         rows = self._rows(parts, first.at_ms)
 
@@ -197,6 +215,10 @@ class _Batch:
             return _place(context, slot, held, parts, rows)
 
         return parts, self.context.atomically(again)
+
+    @property
+    def _generations(self) -> dict[str, int]:
+        return {name: subject.generation for name, subject in self.subjects.items()}
 
     def _split(self, prefix: str, queues: dict[str, int]) -> list[Part]:
         """The batch by queue, the same for the same prefix and numbers of queues; names the unnamed messages."""
@@ -243,9 +265,6 @@ def _place(
         current = held.value
         places = [Reservation(*place) for place in current.places]
         for index, (part, row) in enumerate(zip(parts, rows, strict=True)):
-            # Past its retention the row may be gone: it was stored, and is not stored again.
-            if row.expires_ms <= context.clock.now_ms():
-                continue
             log = context.log(part.log)
             try:
                 log.put(places[index], row, current.token)

@@ -56,9 +56,9 @@ def _standing(log: PullLog) -> _Standing:
 def seek_start(log: PullLog) -> int:
     """Goes back to the earliest message that is retained; its offset."""
     first = log.source.first()
-    if first is None:
-        return _seek(log, Position(log.source.trimmed()), log.source.totals().numbers)
-    return _seek(log, Position(first[0]), max(first[1].number, 0))
+    offset = log.source.totals().numbers if first is None else max(first[1].number, 0)
+    # Not to that row itself: a row below it may be on its way.
+    return _seek(log, Position(log.source.trimmed()), offset)
 
 
 def seek_end(log: PullLog) -> int:
@@ -69,8 +69,9 @@ def seek_end(log: PullLog) -> int:
 
 def seek_time(log: PullLog, at_ms: int) -> int:
     """Goes to the first message accepted at that time or later; its offset."""
+    totals = log.source.totals()
     number, row = _search(log.source, lambda row: row.at_ms >= at_ms)
-    return _seek(log, Position(number), row.number) if row else seek_end(log)
+    return _seek(log, Position(number), row.number if row else totals.numbers)
 
 
 def seek_offset(log: PullLog, offset: int) -> int:
@@ -80,7 +81,7 @@ def seek_offset(log: PullLog, offset: int) -> int:
         raise Rejected("field-invalid", f"offset {offset} is beyond the queue's end {totals.numbers}", field="offset")
     number, row = _search(log.source, lambda row: row.number + row.count > offset)
     if row is None:
-        return seek_end(log)
+        return _seek(log, Position(number), totals.numbers)
     return _seek(log, Position(number, max(0, offset - row.number)), max(offset, row.number))
 
 
@@ -90,7 +91,9 @@ def _seek(log: PullLog, position: Position, offset: int) -> int:
 
 
 def _search(log: Log, reached: Callable[[Row], bool]) -> tuple[int, Row | None]:
-    """The first row with messages for which ``reached`` holds, given that it holds for all behind it."""
+    """The first row with messages for which ``reached`` holds, given that it holds for all behind it.
+
+    Where rows are still open it stops before them: they and what follows are not passed over."""
     low, high = log.trimmed(), log.totals().rows
     while low < high:
         middle = (low + high) // 2

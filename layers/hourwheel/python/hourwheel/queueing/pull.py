@@ -1,8 +1,10 @@
 """Pull: settle what came before, claim what is next, the group's retries first."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hourwheel.context import Context
+from hourwheel.errors import Rejected
 from hourwheel.logs.segments import messages_of
 from hourwheel.meta.directory import Directory
 from hourwheel.model import Group, Message, Pulled, PullRequest, PullResult, Settled, Settlement, Subject
@@ -43,7 +45,7 @@ class Puller:
 
     def pull(self, request: PullRequest) -> PullResult:
         """Settles, then claims; waits for messages as long as the request asks."""
-        opened = [self._open(settlement) for settlement in request.settle or ()]
+        opened = self._open(request.settle or ())
         until_ms = self.context.clock.now_ms() + int(request.wait_seconds * 1_000)
         arrivals = self.context.arrivals
         mark = arrivals.mark(self.subject)
@@ -67,17 +69,24 @@ class Puller:
 
     def settle(self, settlements: list[Settlement]) -> list[Settled]:
         """Carries out settlements, entry by entry. Raises ``Rejected``, nothing done, when a receipt is not ours."""
-        opened = [self._open(settlement) for settlement in settlements]
+        opened = self._open(settlements)
         subject = self.directory.subject(self.subject)
         group = self.directory.group(subject, self.group)
         settled = self.context.atomically(lambda context: self._settle(context, subject, group, opened))
-        if any(settlement.retry for settlement in settlements):
+        if any(wish.moves for _, wish in opened):
             self.context.arrivals.announce(self.subject, self.group)
         return settled
 
-    def _open(self, settlement: Settlement) -> tuple[Receipt, Verdict]:
-        receipt = open_receipt(self.secret, settlement.receipt, subject=self.subject, group=self.group)
-        return receipt, verdict(settlement, receipt.value.size)
+    def _open(self, settlements: Sequence[Settlement]) -> list[tuple[Receipt, Verdict]]:
+        opened = []
+        for index, settlement in enumerate(settlements):
+            try:
+                receipt = open_receipt(self.secret, settlement.receipt, subject=self.subject, group=self.group)
+                opened.append((receipt, verdict(settlement, receipt.value.size)))
+            except Rejected as error:
+                error.field = f"settle[{index}].{error.field}"
+                raise
+        return opened
 
     def _settle(
         self, context: Context, subject: Subject, group: Group, opened: list[tuple[Receipt, Verdict]]

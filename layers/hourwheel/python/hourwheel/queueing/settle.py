@@ -9,11 +9,11 @@ from hashlib import blake2b
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import Rejected
+from hourwheel.errors import Rejected, Sealed
 from hourwheel.logs.handover import Transfer, carry_out, release, reserve
 from hourwheel.logs.item import Held, Swap
-from hourwheel.model import DEAD_RETENTION_MS, Settled, Settlement, Subject
-from hourwheel.queueing.moving import ATTEMPTS, REJECTED, RETRY, fetch, target_row
+from hourwheel.model import DEAD_RETENTION_MS, MAX_LEASE_SECONDS, Settled, Settlement, Subject
+from hourwheel.queueing.moving import ATTEMPTS, REJECTED, RELEASED, RETRY, fetch, target_row
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, PullRow
 from hourwheel.times import rfc3339
@@ -23,23 +23,29 @@ _STALE = Settled("stale")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of messages of a pull, by index: tried again, dead, and all others of ``named`` acknowledged.
+    """What becomes of messages of a pull, by index: tried again, given back, dead, the rest of ``named`` acknowledged.
     Or nothing of that, and the lease is extended. ``mark`` recognises the same verdict when it comes again."""
 
     named: frozenset[int]
-    retried: frozenset[int]
-    dead: frozenset[int]
     mark: bytes
+    retried: frozenset[int] = frozenset()
+    released: frozenset[int] = frozenset()
+    dead: frozenset[int] = frozenset()
     extend_seconds: int | None = None
+
+    @property
+    def moves(self) -> bool:
+        """Whether messages go to another log."""
+        return bool(self.retried or self.released or self.dead)
 
 
 def verdict(settlement: Settlement, size: int) -> Verdict:
     """What a settlement says about a pull of ``size`` messages; raises ``Rejected`` where it contradicts itself."""
-    lists = {"ack": settlement.ack, "retry": settlement.retry, "dead": settlement.dead}
+    lists = {name: getattr(settlement, name) for name in ("ack", "retry", "release", "dead")}
     seen: set[int] = set()
     for name, indexes in lists.items():
         if indexes is not None and settlement.extend_seconds is not None:
-            raise Rejected("field-invalid", "extend_seconds stands alone: leave out ack, retry and dead", field=name)
+            raise Rejected("field-invalid", "extend_seconds stands alone: leave out the lists", field=name)
         for index in indexes or ():
             if index >= size:
                 raise Rejected("field-invalid", f"index {index} is beyond the pull's {size} messages", field=name)
@@ -49,6 +55,7 @@ def verdict(settlement: Settlement, size: int) -> Verdict:
     return Verdict(
         named=frozenset(range(size) if settlement.ack is None else seen),
         retried=frozenset(settlement.retry or ()),
+        released=frozenset(settlement.release or ()),
         dead=frozenset(settlement.dead or ()),
         mark=blake2b(msgspec.msgpack.encode(tuple(lists.values())), digest_size=8).digest(),
         extend_seconds=settlement.extend_seconds,
@@ -71,6 +78,13 @@ class Settler:
 
     def settle(self, number: int, seen: Held[PullRow], wish: Verdict) -> Settled:
         """Carries out what a consumer says of its pull; ``stale`` when the pull is no longer its own."""
+        try:
+            return self._settle(number, seen, wish)
+        except Sealed:
+            # The group was deleted since it was looked up: its retry and dead logs take nothing more.
+            return _STALE
+
+    def _settle(self, number: int, seen: Held[PullRow], wish: Verdict) -> Settled:
         claim = seen.value.claim
         held = seen
         while True:
@@ -94,10 +108,17 @@ class Settler:
             held = outcome.held
             if outcome.stored and wish.extend_seconds is not None:
                 return Settled("extended", lease_until=rfc3339(value.lease_until_ms))
+            if outcome.stored:
+                # The answer is what was written, whatever becomes of the rest of the pull meanwhile.
+                self.finish(number, held)
+                return Settled("open" if value.state == OPEN else "settled")
 
     def take_over(self, number: int, held: Held[PullRow]) -> bool:
-        """``expire`` in one transaction where the store has them."""
-        return self.context.atomically(lambda context: self.on(context).expire(number, held))
+        """``expire`` in one transaction where the store has them. False, too, if the group was deleted."""
+        try:
+            return self.context.atomically(lambda context: self.on(context).expire(number, held))
+        except Sealed:
+            return False
 
     def expire(self, number: int, held: Held[PullRow]) -> bool:
         """Takes over a pull whose lease has ended: what is unsettled is tried again. False if it was settled or
@@ -107,7 +128,7 @@ class Settler:
         if held.value.state != OPEN or held.value.lease_until_ms > now_ms:
             return False
         rest = frozenset(held.value.unsettled())
-        value = self._settled(held.value, Verdict(rest, rest, frozenset(), b""), EXPIRED)
+        value = self._settled(held.value, Verdict(named=rest, retried=rest, mark=b""), EXPIRED)
         outcome = self._swap(number, held, value)
         if not outcome.stored or outcome.held is None:
             return False
@@ -125,7 +146,10 @@ class Settler:
         return done or Held(msgspec.structs.replace(held.value, state=CLOSED, transfers=()), held.token)
 
     def _extended(self, row: PullRow, seconds: int) -> PullRow:
-        return msgspec.structs.replace(row, lease_until_ms=self.context.clock.now_ms() + seconds * 1_000)
+        # Held for days, a row would outlive the settled ones behind it, and with them where the next claim goes.
+        latest_ms = row.claimed_ms + MAX_LEASE_SECONDS * 1_000
+        until_ms = min(self.context.clock.now_ms() + seconds * 1_000, latest_ms)
+        return msgspec.structs.replace(row, lease_until_ms=until_ms)
 
     def _swap(self, number: int, held: Held[PullRow], value: PullRow) -> Swap[PullRow]:
         outcome = self.log.slot(number).swap(held.token, value, expires_ms=value.garbage_ms)
@@ -137,7 +161,7 @@ class Settler:
         """The row once the wish is written into it, with a reservation for each transfer."""
         settled = row.settled | wish.named
         closed = len(settled) == row.size
-        transfers = self._reserve(row, wish) if wish.retried or wish.dead else ()
+        transfers = self._reserve(row, wish) if wish.moves else ()
         return msgspec.structs.replace(
             row,
             settled=frozenset() if closed else settled,
@@ -150,22 +174,26 @@ class Settler:
 
     def _reserve(self, row: PullRow, wish: Verdict) -> tuple[Transfer, ...]:
         places = row.places()
-        picks = [(places[index].row, places[index].index) for index in sorted(wish.retried - row.settled)]
+
+        def at(indexes: frozenset[int]) -> list[tuple[int, int]]:
+            return [(places[index].row, places[index].index) for index in sorted(indexes - row.settled)]
+
+        picks = at(wish.retried)
         again: list[tuple[int, int]] = []
         spent: list[tuple[int, int]] = []
         group = self.log.group
-        for pick, message in zip(picks, fetch(self.context, self.log.source, self.log.queue, picks), strict=True):
+        for pick, message in fetch(self.context, self.log.source, self.log.queue, picks):
             (again if message.attempt < group.max_attempts else spent).append(pick)
-        rejected = [(places[index].row, places[index].index) for index in sorted(wish.dead - row.settled)]
         now_ms = self.context.clock.now_ms()
         plans = [
             # The one place for the delay of a retry: until messages can be delayed it is served at once.
             (RETRY, group.retry_log, again, now_ms + self.subject.retention_ms),
+            (RELEASED, group.retry_log, at(wish.released), now_ms + self.subject.retention_ms),
             (ATTEMPTS, group.dead_log, spent, now_ms + DEAD_RETENTION_MS),
-            (REJECTED, group.dead_log, rejected, now_ms + DEAD_RETENTION_MS),
+            (REJECTED, group.dead_log, at(wish.dead), now_ms + DEAD_RETENTION_MS),
         ]
         return tuple(
-            reserve(self.context, kind=kind, log=log, picks=tuple(at), expires_ms=expires_ms)
-            for kind, log, at, expires_ms in plans
-            if at
+            reserve(self.context, kind=kind, log=log, picks=tuple(moved), expires_ms=expires_ms)
+            for kind, log, moved, expires_ms in plans
+            if moved
         )
