@@ -3,6 +3,7 @@
 import pytest
 
 from hourwheel.errors import Conflict, NotFound, Rejected
+from hourwheel.model import NewMessage
 from hourwheel.ports import Key, Table
 from hourwheel.queueing.records import SETTLED_KEPT_MS
 from tests.support import NOON_MS, Bench
@@ -14,6 +15,16 @@ def test_a_new_group_starts_at_the_earliest_message_or_at_the_latest(bench: Benc
     bench.send("b")
     assert bench.bodies(group="early") == ["a", "b"]
     assert bench.bodies(group="late") == ["b"]
+
+
+def test_a_group_at_the_latest_message_knows_the_queues_that_were_added_a_moment_ago(bench: Bench) -> None:
+    stale = Bench(bench.store, bench.blobs, bench.clock)
+    stale.send("a")
+    bench.cell.put_subject("orders", queues=2)
+    for number in range(8):
+        bench.cell.produce("orders", [NewMessage(body="b", key=str(number))])
+    stale.cell.put_group("orders", "late", start="latest")
+    assert bench.bodies(group="late") == []
 
 
 def test_settings_that_are_left_out_keep_their_value(bench: Bench) -> None:

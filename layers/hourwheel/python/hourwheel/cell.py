@@ -141,6 +141,8 @@ class Cell:
                 group, max_attempts=group.max_attempts if max_attempts is None else max_attempts
             )
 
+        # Not from the cache: ``latest`` must know all queues.
+        self.directory.forget(subject)
         owner = self.directory.subject(subject, create=True)
         return self.directory.change_group(owner, name, change, start=start or "earliest")
 

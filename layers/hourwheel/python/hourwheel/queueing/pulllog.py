@@ -186,6 +186,8 @@ class PullLog:
                 if usable <= 0:
                     continue
                 taken = _Range(first=Position(number, skip), end=tail.position, end_number=tail.number)
+            elif number != taken.rows[-1][0] + 1:
+                break  # trimmed between two pages: what follows is for the next claim
             elif usable > 0 and (taken.size + row.raw_bytes > max_bytes or taken.total >= max_messages):
                 break
             taken.add(number, row, skip, max(0, min(usable, max_messages - taken.total)), usable)

@@ -1,0 +1,355 @@
+"""Planted bugs: the real code with one clause of the protocol left out.
+
+A simulator that finds nothing proves nothing until it has found these.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from hourwheel.adapters.retrying import RetryingStore
+from hourwheel.errors import Filled, OutcomeUnknown, Unavailable
+from hourwheel.logs import handover
+from hourwheel.logs.item import Held, Slot, Swap
+from hourwheel.logs.log import Log, Reservation
+from hourwheel.logs.rows import Row, row_key, to_record
+from hourwheel.model import Group
+from hourwheel.ports import Counter, Key, Record, Table
+from hourwheel.queueing import dead, produce, settle
+from hourwheel.queueing.dead import DeadState
+from hourwheel.queueing.leases import Leases
+from hourwheel.queueing.moving import target_row
+from hourwheel.queueing.produce import Remembered
+from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.records import EXPIRED, OPEN, Position, PullRow, Tail
+from hourwheel.queueing.settle import Settler
+from tests.simulation.plan import Plan
+
+
+@dataclass(frozen=True)
+class Bug:
+    """``plant`` puts the bug in for a ``with`` block; only runs of ``focus`` can show it. ``known`` is the seed that
+    showed a bug that is rarely seen."""
+
+    name: str
+    plant: Callable[[], AbstractContextManager[None]]
+    focus: Callable[[Plan], bool]
+    known: int | None = None
+
+
+def registrar(bugs: list[Bug]) -> Callable[..., Callable[[Callable[[], Iterator[None]]], None]]:
+    """A decorator that adds a bug to the list, under its function's name, which reads as a sentence."""
+
+    def planted(
+        focus: Callable[[Plan], bool] = lambda plan: True, *, known: int | None = None
+    ) -> Callable[[Callable[[], Iterator[None]]], None]:
+        def register(bug: Callable[[], Iterator[None]]) -> None:
+            bugs.append(Bug(bug.__name__, contextmanager(bug), focus, known))
+
+        return register
+
+    return planted
+
+
+PLANTED: list[Bug] = []
+planted = registrar(PLANTED)
+
+
+@planted()
+def a_log_forgets_its_own_token() -> Iterator[None]:
+    def put(self: Log, reservation: Reservation, row: Row, token: bytes) -> None:
+        whole = msgspec.structs.replace(row, number=reservation.number)
+        if self.store.put(row_key(self.name, reservation.row), to_record(whole, token, 0), expect=None) is not None:
+            raise Filled
+
+    with patch.object(Log, "put", put):
+        yield
+
+
+@planted()
+def a_slot_forgets_its_own_token() -> Iterator[None]:
+    def swap(
+        self: Slot[Any], expect: bytes | None, value: Any, *, token: bytes | None = None, expires_ms: int | None = None
+    ) -> Swap[Any]:
+        record = Record(msgspec.msgpack.encode(value), token or self.ids.token(), expires_ms)
+        refused = self.store.put(self.key, record, expect=expect)
+        if refused is None:
+            return Swap(True, Held(value, record.token))
+        return Swap(False, self.opened(refused.current))
+
+    with patch.object(Slot, "swap", swap):
+        yield
+
+
+@planted()
+def a_hole_is_filled_whatever_stands_there() -> Iterator[None]:
+    def fill(self: Log, hole: int, follower: Row) -> Row:
+        filler = Row(number=-1, count=0, at_ms=follower.at_ms, expires_ms=follower.expires_ms)
+        current = self.store.get(row_key(self.name, hole))
+        expect = None if current is None else current.token
+        self.store.put(row_key(self.name, hole), to_record(filler, self.ids.token(), 0), expect=expect)
+        return filler
+
+    with patch.object(Log, "_fill", fill):
+        yield
+
+
+@planted()
+def a_hole_is_passed_over_unfilled() -> Iterator[None]:
+    def fill(self: Log, hole: int, follower: Row) -> Row:
+        return Row(number=-1, count=0, at_ms=follower.at_ms, expires_ms=follower.expires_ms)
+
+    with patch.object(Log, "_fill", fill):
+        yield
+
+
+@planted()
+def a_hole_in_an_eventual_read_is_believed() -> Iterator[None]:
+    def read(self: Log, start: int, limit: int, *, consistent: bool = False) -> list[tuple[int, Row]]:
+        found = dict(self._scan(start, limit, consistent=consistent))
+        if consistent or not found:
+            return real(self, start, limit, consistent=consistent)
+        filler = Row(number=-1, count=0, at_ms=0, expires_ms=max(row.expires_ms for row in found.values()))
+        return [(number, found.get(number, filler)) for number in range(start, max(found) + 1)]
+
+    real = Log.read
+    with patch.object(Log, "read", read):
+        yield
+
+
+@planted()
+def a_loser_claims_on_from_its_own_start() -> Iterator[None]:
+    def swap(self: Slot[Any], expect: bytes | None, value: Any, **rest: Any) -> Swap[Any]:
+        outcome = real(self, expect, value, **rest)
+        if isinstance(value, PullRow) and expect is None and not outcome.stored and outcome.held is not None:
+            stale = msgspec.structs.replace(outcome.held.value, end=value.first)
+            return Swap(False, Held(stale, outcome.held.token))
+        return outcome
+
+    real = Slot.swap
+    with patch.object(Slot, "swap", swap):
+        yield
+
+
+@planted()
+def a_claim_overwrites_another() -> Iterator[None]:
+    with patch.object(Slot, "swap", _blind(lambda expect, value: expect is None and isinstance(value, PullRow))):
+        yield
+
+
+@planted()
+def a_settlement_does_not_compare_the_token() -> Iterator[None]:
+    with patch.object(Slot, "swap", _blind(lambda expect, value: expect is not None and isinstance(value, PullRow))):
+        yield
+
+
+def _blind(when: Callable[[bytes | None, Any], bool]) -> Callable[..., Swap[Any]]:
+    """``Slot.swap`` that replaces whatever is there."""
+    real = Slot.swap
+
+    def swap(self: Slot[Any], expect: bytes | None, value: Any, **rest: Any) -> Swap[Any]:
+        if when(expect, value):
+            current = self.store.get(self.key)
+            expect = None if current is None else current.token
+        return real(self, expect, value, **rest)
+
+    return swap
+
+
+@planted()
+def a_receipt_is_accepted_after_its_lease_was_ended() -> Iterator[None]:
+    def finish(self: Settler, number: int, held: Held[PullRow]) -> Held[PullRow]:
+        done = real(self, number, held)
+        if done.value.outcome != EXPIRED:
+            return done
+        return Held(msgspec.structs.replace(done.value, state=OPEN, outcome=0), done.token)
+
+    real = Settler.finish
+    with patch.object(Settler, "finish", finish):
+        yield
+
+
+@planted()
+def an_ended_lease_forgets_what_was_settled() -> Iterator[None]:
+    def expire(self: Settler, number: int, held: Held[PullRow]) -> bool:
+        held = self.finish(number, held)
+        return real(self, number, Held(msgspec.structs.replace(held.value, settled=frozenset()), held.token))
+
+    real = Settler.expire
+    with patch.object(Settler, "expire", expire):
+        yield
+
+
+@planted()
+def a_lease_is_ended_whatever_its_time() -> Iterator[None]:
+    def expire(self: Leases, log: PullLog, subject: Any, *, pages: int | None = None) -> int:
+        watch = self._watch(log)
+        watch.open = {row: entry._replace(until_ms=0) for row, entry in watch.open.items()}
+        return real(self, log, subject, pages=pages)
+
+    def swap(self: Settler, number: int, held: Held[PullRow]) -> bool:
+        early = Held(msgspec.structs.replace(held.value, lease_until_ms=0), held.token)
+        return real_expire(self, number, early)
+
+    real, real_expire = Leases.expire, Settler.expire
+    with patch.object(Leases, "expire", expire), patch.object(Settler, "expire", swap):
+        yield
+
+
+@planted(lambda plan: plan.quiet_days)
+def the_checkpoint_is_ignored_when_rows_are_gone() -> Iterator[None]:
+    def beginning(self: PullLog, checkpoint: object = None) -> Tail:
+        return Tail(0, Position(0), 0)
+
+    with patch.object(PullLog, "beginning", beginning):
+        yield
+
+
+@planted()
+def the_checkpoint_passes_an_open_row() -> Iterator[None]:
+    def save(self: Leases, log: PullLog, start: Tail) -> None:
+        real(self, log, self._watch(log).scanned or start)
+
+    real = Leases._save
+    with patch.object(Leases, "_save", save):
+        yield
+
+
+@planted()
+def a_retry_is_put_before_it_is_recorded() -> Iterator[None]:
+    def swap(self: Settler, number: int, held: Held[PullRow], value: PullRow) -> Swap[PullRow]:
+        row = target_row(self.context, self.log.source, self.log.queue)
+        for transfer in value.transfers:
+            handover.place(self.context, transfer, row)
+        return real(self, number, held, value)
+
+    real = Settler._swap
+    with patch.object(Settler, "_swap", swap):
+        yield
+
+
+@planted()
+def a_hand_over_is_closed_before_it_is_put() -> Iterator[None]:
+    def carry_out(context: Any, slot: Slot[Any], held: Held[Any], row: Any) -> Held[Any] | None:
+        value = held.value.left_with(())
+        closed = slot.swap(held.token, value, expires_ms=value.garbage_ms)
+        if closed.stored:
+            for transfer in held.value.transfers:
+                handover.place(context, transfer, row)
+        return closed.held
+
+    with patch.object(settle, "carry_out", carry_out), patch.object(dead, "carry_out", carry_out):
+        yield
+
+
+@planted(lambda plan: plan.faults.pause > 0 and not plan.transactional)
+def a_filled_reservation_is_replaced_without_a_record() -> Iterator[None]:
+    def place(context: Any, transfer: handover.Transfer, row: Any) -> None:
+        log = context.log(transfer.log)
+        reservation = Reservation(transfer.row, transfer.number)
+        while True:
+            try:
+                log.put(reservation, row(transfer), transfer.token)
+                return
+            except Filled:
+                reservation = log.reserve(len(transfer.picks))
+
+    with patch.object(handover, "place", place):
+        yield
+
+
+@planted()
+def a_redrive_does_not_mark_what_it_sent() -> Iterator[None]:
+    def swap(self: Slot[Any], expect: bytes | None, value: Any, **rest: Any) -> Swap[Any]:
+        if isinstance(value, DeadState):
+            value = msgspec.structs.replace(value, done=frozenset())
+        return real(self, expect, value, **rest)
+
+    real = Slot.swap
+    with patch.object(Slot, "swap", swap):
+        yield
+
+
+@planted()
+def a_batch_is_put_before_its_key_is_recorded() -> Iterator[None]:
+    def store_once(self: Any, idempotency: produce.IdempotencyKey, keyspace: str) -> Any:
+        slot = Slot(self.context.store, self.context.ids, Key(Table.KEYS, "late", idempotency.key), Remembered)
+        held = slot.load()
+        if held is not None:
+            return self._repeat(held, idempotency, keyspace)
+        parts, places = self.store()
+        generations = {name: subject.generation for name, subject in self.subjects.items()}
+        queues = {name: subject.queues for name, subject in self.subjects.items()}
+        slot.swap(
+            None,
+            Remembered(
+                digest=idempotency.digest,
+                prefix=parts[0].messages[0].id.split("-")[0],
+                queues=queues,
+                at_ms=self.context.clock.now_ms(),
+                token=self.context.ids.token(),
+                places=tuple(places),
+                generations=generations,
+            ),
+        )
+        return parts, places
+
+    with patch.object(produce._Batch, "store_once", store_once):
+        yield
+
+
+@planted()
+def a_lost_counter_answer_is_guessed() -> Iterator[None]:
+    def add(self: RetryingStore, counter: str, *, rows: int, numbers: int) -> Counter:
+        try:
+            return self._store.add(counter, rows=rows, numbers=numbers)
+        except OutcomeUnknown:
+            guess = self.counter(counter)
+            return guess if guess.rows and guess.numbers >= numbers else self.add(counter, rows=rows, numbers=numbers)
+
+    with patch.object(RetryingStore, "add", add):
+        yield
+
+
+@planted()
+def success_is_answered_before_the_row_is_stored() -> Iterator[None]:
+    def put(self: Log, reservation: Reservation, row: Row, token: bytes) -> None:
+        try:
+            real(self, reservation, row, token)
+        except Unavailable:
+            return
+
+    real = Log.put
+    with patch.object(Log, "put", put):
+        yield
+
+
+@planted()
+def retries_of_all_groups_share_a_log() -> Iterator[None]:
+    shared = property(lambda group: f"{group.subject}~{group.subject_generation}/retry/all~1")
+    with patch.object(Group, "retry_log", shared):
+        yield
+
+
+@planted()
+def the_trim_mark_moves_one_row_too_far() -> Iterator[None]:
+    def trim(self: Log, below: int) -> None:
+        real(self, below + 1)
+
+    real = Log.trim
+    with patch.object(Log, "trim", trim):
+        yield
+
+
+@planted()
+def a_message_is_dropped_when_its_lease_ends() -> Iterator[None]:
+    def reserve(self: Settler, row: PullRow, wish: settle.Verdict) -> tuple[handover.Transfer, ...]:
+        return () if not wish.mark else real(self, row, wish)
+
+    real = Settler._reserve
+    with patch.object(Settler, "_reserve", reserve):
+        yield

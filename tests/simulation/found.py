@@ -1,0 +1,181 @@
+"""Bugs that the simulator found in the library, planted again: their fixes undone, one by one.
+
+Seeds are no lasting regression test, as every change of the simulator gives them another meaning;
+that the bug is found again when its fix is gone is one.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.errors import Corrupt, Unavailable
+from hourwheel.logs.item import Held
+from hourwheel.logs.log import Log, Reservation
+from hourwheel.logs.rows import Row
+from hourwheel.logs.segments import messages_of
+from hourwheel.meta.directory import Directory, group_slot
+from hourwheel.model import Group, Message, Settled, Subject
+from hourwheel.queueing import dead, moving, produce, progress, settle
+from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.moving import complete
+from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.records import EXPIRED, Position, PullRow
+from hourwheel.queueing.settle import Settler
+from tests.simulation.bugs import Bug, registrar
+
+FOUND: list[Bug] = []
+planted = registrar(FOUND)
+
+
+@planted(lambda plan: "seek" in plan.moves)
+def a_seek_to_the_start_passes_a_row_on_its_way() -> Iterator[None]:
+    def seek_start(log: PullLog) -> int:
+        first = log.source.first()
+        log.seek(Position(first[0] if first else log.source.trimmed()), 0)
+        return 0
+
+    with patch("hourwheel.cell.progress.seek_start", seek_start):
+        yield
+
+
+@planted(lambda plan: "seek" in plan.moves)
+def a_seek_by_time_or_offset_that_meets_an_open_row_goes_to_the_end() -> Iterator[None]:
+    def search(log: Log, reached: Any) -> tuple[int, Row | None]:
+        number, row = real(log, reached)
+        return (number, row) if row else (log.totals().rows, None)
+
+    real = progress._search
+    with patch.object(progress, "_search", search):
+        yield
+
+
+@planted(lambda plan: plan.trims and plan.retention_seconds == 60)
+def a_lease_outlives_its_messages_and_cannot_be_ended() -> Iterator[None]:
+    def fetch(
+        context: Context, source: Log, queue: int | None, picks: Iterable[tuple[int, int]]
+    ) -> list[tuple[tuple[int, int], Message]]:
+        found = []
+        for number, index in picks:
+            row = source.get(number)
+            if row is None:
+                raise Corrupt(f"row {number} of {source.name} is gone")
+            found.append(((number, index), complete(row, messages_of(row, context.blobs), queue)[index]))
+        return found
+
+    with patch.object(moving, "fetch", fetch), patch.object(settle, "fetch", fetch):
+        yield
+
+
+@planted(lambda plan: "delete-group" in plan.moves)
+def a_deleted_group_makes_settling_fail() -> Iterator[None]:
+    with patch.object(Settler, "settle", Settler._settle):
+        yield
+
+
+@planted(lambda plan: "delete-group" in plan.moves)
+def a_deleted_group_makes_the_sweep_fail() -> Iterator[None]:
+    def take_over(self: Settler, number: int, held: Held[PullRow]) -> bool:
+        return self.context.atomically(lambda context: self.on(context).expire(number, held))
+
+    with patch.object(Settler, "take_over", take_over), patch.object(DeadLetters, "sweep", DeadLetters._sweep):
+        yield
+
+
+@planted(lambda plan: plan.faults.pause > 0)
+def a_settlement_that_was_made_is_answered_stale() -> Iterator[None]:
+    def settled(self: Settler, number: int, seen: Held[PullRow], wish: settle.Verdict) -> Settled:
+        answer = real(self, number, seen, wish)
+        held = self.log.slot(number).load()
+        return Settled("stale") if held is not None and held.value.outcome == EXPIRED else answer
+
+    real = Settler.settle
+    with patch.object(Settler, "settle", settled):
+        yield
+
+
+@planted(lambda plan: plan.keyed > 0 and plan.long_pauses and plan.retention_seconds == 60)
+def a_keyed_batch_past_its_retention_is_answered_unstored() -> Iterator[None]:
+    def put(self: Log, reservation: Reservation, row: Row, token: bytes) -> None:
+        if row.expires_ms > self.clock.now_ms():
+            real(self, reservation, row, token)
+
+    real = Log.put
+    with patch.object(Log, "put", put):
+        yield
+
+
+@planted(lambda plan: plan.spanning and "delete-subject" in plan.moves)
+def a_batch_over_subjects_is_stored_again_when_one_is_deleted() -> Iterator[None]:
+    def store(self: Any) -> Any:
+        at_ms = self.context.clock.now_ms()
+        parts = self._split(self.context.ids.unique(at_ms), {name: s.queues for name, s in self.subjects.items()})
+        rows = self._rows(parts, at_ms)
+        places = [self.context.log(part.log).append(row) for part, row in zip(parts, rows, strict=True)]
+        return parts, places
+
+    with patch.object(produce._Batch, "store", store):
+        yield
+
+
+@planted(lambda plan: plan.spanning and "delete-subject" in plan.moves)
+def a_key_of_a_deleted_subject_places_rows_in_the_new_one() -> Iterator[None]:
+    with patch.object(produce._Batch, "_generations", {}):
+        yield
+
+
+@planted(lambda plan: "delete-subject" in plan.moves)
+def a_process_that_knows_the_old_subject_replaces_a_group_of_the_new_one() -> Iterator[None]:
+    def change_group(self: Directory, subject: Subject, name: str, change: Any, **rest: Any) -> Group:
+        try:
+            return real(self, subject, name, change, **rest)
+        except Unavailable:
+            slot = group_slot(self.context, subject.name, name)
+            held = slot.load()
+            if held is None or held.value.subject_generation <= subject.generation:
+                raise
+            fresh = msgspec.structs.replace(
+                held.value, subject_generation=subject.generation, generation=held.value.generation + 1
+            )
+            slot.swap(held.token, fresh)
+            return fresh
+
+    real = Directory.change_group
+    with patch.object(Directory, "change_group", change_group):
+        yield
+
+
+@planted(lambda plan: "delete-subject" in plan.moves)
+def a_subject_is_made_again_while_the_old_one_takes_messages() -> Iterator[None]:
+    def change_subject(self: Directory, name: str, change: Any) -> Subject:
+        context = SimpleNamespace(
+            store=self.context.store,
+            ids=self.context.ids,
+            clock=self.context.clock,
+            log=lambda _: SimpleNamespace(seal=lambda: None),
+        )
+        unsealing: Any = replace(self, context=context)  # type: ignore[arg-type]
+        return real(unsealing, name, change)
+
+    real = Directory.change_subject
+    with patch.object(Directory, "change_subject", change_subject):
+        yield
+
+
+@planted(lambda plan: plan.quiet_days)
+def a_pull_is_held_for_days() -> Iterator[None]:
+    def extended(self: Settler, row: PullRow, seconds: int) -> PullRow:
+        return msgspec.structs.replace(row, lease_until_ms=self.context.clock.now_ms() + seconds * 1_000)
+
+    with patch.object(Settler, "_extended", extended):
+        yield
+
+
+@planted(known=203403)
+def a_filler_of_a_dead_log_is_removed_at_once() -> Iterator[None]:
+    with patch.object(dead, "_FILLER_KEPT_MS", 0):
+        yield

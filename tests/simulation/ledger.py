@@ -1,0 +1,225 @@
+"""What the store's own history must say: every write of a row is judged as it happens.
+
+The ledger reads the stored formats. It knows for each log which batch each row ever held, and for
+each hand-over what was promised and where it landed. What groups do with it is in ``pulls``.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from hourwheel.adapters.memory import MemoryBlobs
+from hourwheel.logs.handover import Transfer
+from hourwheel.logs.rows import from_record
+from hourwheel.logs.segments import messages_of
+from hourwheel.model import Group, Message, Subject
+from hourwheel.ports import Key, Record, Table
+from hourwheel.queueing.dead import DeadState
+from hourwheel.queueing.moving import REDRIVE, RETRY
+from hourwheel.queueing.records import Checkpoint, PullRow
+from tests.simulation.facts import LogName, Promise, Promiser, RowFact
+from tests.simulation.pulls import PullHistory
+from tests.simulation.world import Verb, Violation, World
+
+
+@dataclass
+class Ledger:
+    world: World
+    blobs: MemoryBlobs
+    logs: dict[str, dict[int, RowFact]] = field(default_factory=dict)
+    marks: dict[str, int] = field(default_factory=dict)
+    promises: dict[bytes, Promise] = field(default_factory=dict)
+    pulls: dict[str, PullHistory] = field(default_factory=dict)
+    dead: dict[str, dict[int, DeadState]] = field(default_factory=dict)
+    subjects: dict[str, Subject] = field(default_factory=dict)
+    groups: dict[tuple[str, int, str], Group] = field(default_factory=dict)
+    removed_groups: set[tuple[str, int, str]] = field(default_factory=set)
+    sends: dict[str, int] = field(default_factory=dict)
+    copies: dict[tuple[str, int, str], int] = field(default_factory=dict)
+
+    def stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
+        if key.table == Table.CONSUME:
+            self._row_stored(key, before, record)
+        elif key.table == Table.PULL and key.partition.startswith("dead@"):
+            self._dead_stored(verb, key, record)
+        elif key.table == Table.PULL:
+            value = msgspec.msgpack.decode(record.value, type=PullRow)
+            self.pull_history(key.partition).stored(verb, int(key.sort), value)
+        elif key.table == Table.META:
+            self._meta_stored(verb, key, record)
+
+    def removed(self, key: Key, record: Record) -> None:
+        """Nothing that is still wanted may go (invariant 12)."""
+        if (record.expires_ms or self.soon + 1) <= self.soon:
+            return
+        if key.table == Table.CONSUME and not self._spent(key):
+            raise Violation("12", f"row {key.partition} {key.sort} was removed before its retention ended")
+        if key.table == Table.PULL and not key.partition.startswith("dead@"):
+            history = self.pull_history(key.partition)
+            row = int(key.sort)
+            done = row < history.checkpoint and row not in history.open
+            if not done and not self.gone(history.source, history.member):
+                raise Violation("12", f"pull row {key.partition} {key.sort} was removed while it was in use")
+
+    @property
+    def soon(self) -> int:
+        """The latest time that any clock may show now."""
+        return self.world.now_ms + self.world.plan.skew_ms
+
+    def rows(self, log: str) -> dict[int, RowFact]:
+        return self.logs.setdefault(log, {})
+
+    def expired(self, fact: RowFact) -> bool:
+        return fact.row.expires_ms <= self.soon
+
+    def gone(self, log: str, member: str = "") -> bool:
+        """Whether the log's subject or group was deleted."""
+        name = LogName.parse(log)
+        current = self.subjects.get(name.subject)
+        if current is not None and (current.generation > name.generation or current.deleted):
+            return True
+        return (name.subject, name.generation, member or name.member) in self.removed_groups
+
+    def pull_history(self, partition: str) -> PullHistory:
+        found = self.pulls.get(partition)
+        if found is None:
+            member, _, source = partition.partition("@")
+            name = LogName.parse(source)
+            group = self.groups.get((name.subject, name.generation, member))
+            origins = group.origins if group and name.queue is not None else ()
+            origin = origins[name.queue] if name.queue is not None and name.queue < len(origins) else 0
+            found = self.pulls[partition] = PullHistory(self, partition, member, source, origin)
+        return found
+
+    def keep_promises(self, promiser: Promiser) -> None:
+        """Judges how a record's transfers changed: made, moved to another row, carried out."""
+        before = {transfer.token: transfer for transfer in promiser.before}
+        after = {transfer.token: transfer for transfer in promiser.after}
+        for token, transfer in after.items():
+            if transfer.log not in promiser.targets:
+                raise Violation("11", f"messages of {promiser.source} go to {transfer.log}, another group's log")
+            if token not in before:
+                self._promised(promiser.source, transfer)
+            elif transfer.row != before[token].row:
+                left = self.rows(transfer.log).get(before[token].row)
+                if left is None or left.token == token:
+                    raise Violation("9", f"{transfer.log}: row {before[token].row} was given up though it may be put")
+                self.promises[token].transfer = transfer
+        for token, transfer in before.items():
+            promise = self.promises[token]
+            if token not in after and promise.landed is None and promise.source_expires_ms > self.soon:
+                raise Violation("9", f"a hand-over to {transfer.log} row {transfer.row} was closed before it landed")
+
+    def picked(self, source: str, pick: tuple[int, int]) -> tuple[Message, RowFact]:
+        fact = self.rows(source)[pick[0]]
+        return fact.messages[pick[1]], fact
+
+    def _promised(self, source: str, transfer: Transfer) -> None:
+        picked = [self.picked(source, pick) for pick in transfer.picks]
+        fresh = LogName.parse(source).kind == "queue"
+        expected = []
+        for message, _ in picked:
+            attempt = 1 if fresh else message.attempt
+            attempt = 1 if transfer.kind == REDRIVE else attempt + (transfer.kind == RETRY)
+            expected.append((message.body, attempt))
+        if transfer.token in self.promises:
+            raise Violation("9", f"two hand-overs to {transfer.log} share a token")
+        expires_ms = min(fact.row.expires_ms for _, fact in picked)
+        self.promises[transfer.token] = Promise(transfer, expected, expires_ms)
+
+    def _row_stored(self, key: Key, before: Record | None, record: Record) -> None:
+        number, row = int(key.sort), from_record(record)
+        if before is not None:
+            raise Violation("3", f"row {number} of {key.partition} was changed")
+        fact = RowFact(row, record.token, messages_of(row, self.blobs), self.world.calls)
+        facts = self.rows(key.partition)
+        old = facts.setdefault(number, fact)
+        if old is not fact:
+            # It was removed before. A late filler, or the same batch again, does no harm there.
+            late = row.filler or self.expired(fact) or self.gone(key.partition) or old.token == record.token
+            if not late:
+                raise Violation("3", f"row {number} of {key.partition} held something else before")
+            if self.gone(key.partition):
+                facts[number] = fact
+            return
+        name = LogName.parse(key.partition)
+        if name.kind == "queue":
+            self._batch_stored(name, fact)
+        elif not self.gone(key.partition) and (not row.filler or record.token in self.promises):
+            self._handed_over(key.partition, number, fact)
+
+    def _batch_stored(self, name: LogName, fact: RowFact) -> None:
+        for message in fact.messages:
+            body = message.body or ""
+            place = (name.subject, name.generation, body)
+            self.copies[place] = copies = self.copies.get(place, 0) + 1
+            if copies > self.sends.get(body, 0):
+                raise Violation("3", f"message {body[:20]} stands {copies} times in subject {name.subject}")
+
+    def _handed_over(self, log: str, number: int, fact: RowFact) -> None:
+        promise = self.promises.get(fact.token)
+        if promise is None:
+            raise Violation("9", f"row {number} of {log} was put without a record of it")
+        if promise.landed is not None:
+            raise Violation("9", f"a hand-over landed in {log} at rows {promise.landed} and {number}")
+        if (promise.transfer.log, promise.transfer.row) != (log, number):
+            raise Violation("9", f"a hand-over landed in {log} row {number}, recorded is row {promise.transfer.row}")
+        found = [(message.body, message.attempt) for message in fact.messages]
+        partial = promise.source_expires_ms <= self.soon and all(item in promise.expected for item in found)
+        if found != promise.expected and not partial:
+            raise Violation("9", f"{log} row {number} holds {found}, expected {promise.expected}")
+        promise.landed = number
+
+    def _dead_stored(self, verb: Verb, key: Key, record: Record) -> None:
+        value = msgspec.msgpack.decode(record.value, type=DeadState)
+        log, number = key.partition.removeprefix("dead@"), int(key.sort)
+        states = self.dead.setdefault(log, {})
+        before = states.get(number) or DeadState(expires_ms=value.expires_ms)
+        states[number] = value
+        fresh = value.done - before.done
+        if not before.done <= value.done:
+            raise Violation("5", f"dead letters of {log} row {number} came back")
+        name = LogName.parse(log)
+        target = f"{name.subject}~{name.generation}/retry/{name.member}"
+        self.keep_promises(Promiser(before.transfers, value.transfers, log, frozenset({target})))
+        sent = {pick[1] for transfer in value.transfers for pick in transfer.picks}
+        if verb.name == "redrive" and not fresh <= sent:
+            raise Violation("9", f"dead letters {sorted(fresh - sent)} of {log} row {number} were marked, never sent")
+        started = {transfer.token for transfer in before.transfers}
+        for transfer in value.transfers:
+            if transfer.token not in started and not {pick[1] for pick in transfer.picks} <= fresh:
+                raise Violation("9", f"dead letters of {log} row {number} are sent again twice")
+
+    def _meta_stored(self, verb: Verb, key: Key, record: Record) -> None:
+        if key.partition == "subjects":
+            subject = msgspec.msgpack.decode(record.value, type=Subject)
+            self.subjects[subject.name] = subject
+        elif key.partition.startswith("groups/"):
+            group = msgspec.msgpack.decode(record.value, type=Group)
+            place = (group.subject, group.subject_generation, group.member)
+            if place not in self.groups and group.start == "latest":
+                self._begins_at_the_end(verb, group)
+            self.groups[place] = group
+            if group.deleted:
+                self.removed_groups.add(place)
+        elif key.partition == "trim":
+            self.marks[key.sort] = max(self.marks.get(key.sort, 0), msgspec.msgpack.decode(record.value, type=int))
+        elif key.partition == "checkpoint":
+            self.pull_history(key.sort).checkpointed(msgspec.msgpack.decode(record.value, type=Checkpoint))
+
+    def _begins_at_the_end(self, verb: Verb, group: Group) -> None:
+        subject = self.subjects[group.subject]
+        for queue in range(subject.queues):
+            origin = group.origins[queue] if queue < len(group.origins) else 0
+            facts = self.rows(f"{group.subject}~{group.subject_generation}/{queue}")
+            earlier = [number for number, fact in sorted(facts.items()) if number >= origin and fact.at < verb.at]
+            if earlier:
+                raise Violation("4", f"a group that starts at the latest message begins before rows {earlier[:3]}")
+
+    def _spent(self, key: Key) -> bool:
+        """Whether a row that has not expired is of no more use: deleted, or all its dead letters are settled."""
+        fact = self.rows(key.partition)[int(key.sort)]
+        if fact.row.expires_ms <= self.soon or fact.row.filler or self.gone(key.partition):
+            return True
+        state = self.dead.get(key.partition, {}).get(int(key.sort))
+        return state is not None and len(state.done) == fact.row.count and not state.transfers

@@ -1,0 +1,182 @@
+"""The history of one pull log: what a group was handed, and what became of it."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, SOUGHT, Checkpoint, Position, PullRow
+from tests.simulation.facts import LogName, Promiser, RowFact
+from tests.simulation.world import Verb, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.ledger import Ledger
+
+
+@dataclass
+class PullFact:
+    """A claim: the places of its messages in the source, and the verdict on each that is settled."""
+
+    value: PullRow
+    places: list[tuple[int, int]]
+    verdicts: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class PullHistory:
+    ledger: "Ledger"
+    partition: str
+    member: str
+    source: str
+    origin: int
+    next_row: int = 0
+    end: Position = field(init=False)
+    pulls: dict[int, PullFact] = field(default_factory=dict)
+    open: set[int] = field(default_factory=set)
+    checkpoint: int = 0
+
+    def __post_init__(self) -> None:
+        self.end = Position(self.origin)
+
+    def stored(self, verb: Verb, row: int, value: PullRow) -> None:
+        known, gone = self.pulls.get(row), self.ledger.gone(self.source, self.member)
+        if known is not None and known.value.claim == value.claim:
+            if not gone:
+                self._changed(verb, row, known, value)
+            return
+        if row != self.next_row and not gone:
+            raise Violation("4", f"{self.partition}: pull row {row} came, {self.next_row} is next")
+        if value.outcome == SOUGHT:
+            self._sought(verb, value)
+            self.pulls[row] = PullFact(value, [])
+        else:
+            places = self._covered(value)
+            if not gone:
+                self._check_claim(row, value, places)
+            self.pulls[row] = PullFact(value, places)
+            self.open.add(row)
+            verb.claims.append((self.partition, row))
+        self.next_row, self.end = row + 1, value.end
+
+    def checkpointed(self, checkpoint: Checkpoint) -> None:
+        lowest = min(self.open, default=self.next_row)
+        if checkpoint.row > lowest and not self.ledger.gone(self.source, self.member):
+            raise Violation("12", f"{self.partition}: the checkpoint {checkpoint.row} passes the open row {lowest}")
+        self.checkpoint = checkpoint.row
+
+    def pending(self) -> list[str]:
+        """What is still to be handed out or settled."""
+        if self.ledger.gone(self.source, self.member):
+            return []
+        waiting = [f"pull row {row} is open" for row in sorted(self.open)]
+        for number, fact in sorted(self.ledger.rows(self.source).items()):
+            live = not fact.row.filler and not self.ledger.expired(fact)
+            begin = self.end.index if number == self.end.row else 0
+            if live and number >= self.end.row and begin < fact.row.count:
+                waiting.append(f"row {number} of {self.source} waits")
+        return waiting
+
+    def _covered(self, value: PullRow) -> list[tuple[int, int]]:
+        """The places in the source of the messages of a claim."""
+        places = []
+        for step, count in enumerate(value.counts):
+            skip = value.first.index if step == 0 else 0
+            places += [(value.first.row + step, skip + index) for index in range(count)]
+        return places
+
+    def _check_claim(self, pull: int, value: PullRow, places: list[tuple[int, int]]) -> None:
+        """Nothing is handed out twice, nothing passed over."""
+        if value.first < self.end:
+            raise Violation("4", f"{self.partition}: pull row {pull} hands out {value.first} again, before {self.end}")
+        if places and not Position(*places[-1]) < value.end:
+            raise Violation("3", f"{self.partition}: pull row {pull} hands out messages beyond its end {value.end}")
+        last = value.end.row if value.end.index else value.end.row - 1
+        for number in range(self.end.row, last + 1):
+            step = number - value.first.row
+            count = value.counts[step] if 0 <= step < len(value.counts) else 0
+            low = self.end.index if number == self.end.row else 0
+            self._passed(pull, number, low, value.end, count)
+            if count and step == 0 and value.first.index != low:
+                raise Violation("1", f"{self.partition}: pull row {pull} passes over the start of row {number}")
+
+    def _passed(self, pull: int, number: int, low: int, end: Position, count: int) -> None:
+        fact = self.ledger.rows(self.source).get(number)
+        if fact is None:
+            if number >= self.ledger.marks.get(self.source, 0):
+                raise Violation("1", f"{self.partition}: pull row {pull} passes row {number}, whose fate is open")
+            wanted = 0
+        else:
+            wanted = (end.index if number == end.row else fact.row.count) - low
+        if count != wanted and not (count == 0 and fact is not None and self.ledger.expired(fact)):
+            raise Violation("1", f"{self.partition}: pull row {pull} takes {count} of {wanted} from row {number}")
+
+    def _sought(self, verb: Verb, value: PullRow) -> None:
+        """A seek may not go behind what it was asked for, as far as that was stored when it began."""
+        details = verb.details
+        for number, fact in sorted(self.ledger.rows(self.source).items()):
+            ahead = number >= value.first.row
+            if ahead or fact.at > verb.at or fact.row.filler or self.ledger.expired(fact):
+                continue
+            if details.get("to") == "start" or self._after(number, fact, details):
+                raise Violation("1", f"{self.partition}: the seek {details} passes row {number}")
+        if details.get("to") == "start":
+            facts, mark = self.ledger.rows(self.source), self.ledger.marks.get(self.source, 0)
+            missing = [number for number in range(mark, value.first.row) if number not in facts]
+            if missing:
+                raise Violation("1", f"{self.partition}: the seek to the start passes rows {missing}, still open")
+
+    def _after(self, number: int, fact: RowFact, details: dict[str, object]) -> bool:
+        offset, at_ms = details.get("offset"), details.get("at_ms")
+        if isinstance(offset, int):
+            return fact.row.number + fact.row.count > offset
+        if isinstance(at_ms, int):
+            rows = self.ledger.rows(self.source)
+            behind = [other for place, other in rows.items() if place >= number and not other.row.filler]
+            # Rows are searched by halving: what comes later must not be older.
+            return all(other.row.at_ms >= at_ms for other in behind)
+        return False
+
+    def _changed(self, verb: Verb, row: int, known: PullFact, value: PullRow) -> None:
+        before, known.value = known.value, value
+        where = f"{self.partition}: pull row {row}"
+        if (before.first, before.counts, before.end, before.consumer) != (
+            value.first,
+            value.counts,
+            value.end,
+            value.consumer,
+        ):
+            raise Violation("3", f"{where} covers something else")
+        every = frozenset(range(value.size))
+        was = before.settled if before.state == OPEN else every
+        now = value.settled if value.state == OPEN else every
+        if before.state == CLOSED or not was <= now:
+            raise Violation("5", f"{where} was settled and changed")
+        if before.state != OPEN and (value.state == OPEN or value.outcome != before.outcome):
+            raise Violation("5", f"{where} was settled and is settled otherwise")
+        self._settled(verb, row, known, before, now - was)
+        if value.state == CLOSED:
+            self.open.discard(row)
+
+    def _settled(self, verb: Verb, row: int, known: PullFact, before: PullRow, fresh: frozenset[int]) -> None:
+        value, where = known.value, f"{self.partition}: pull row {row}"
+        name = LogName.parse(self.source)
+        head = f"{name.subject}~{name.generation}"
+        targets = frozenset({f"{head}/retry/{self.member}", f"{head}/dead/{self.member}"})
+        self.ledger.keep_promises(Promiser(before.transfers, value.transfers, self.source, targets))
+        started = {transfer.token for transfer in before.transfers}
+        picked: dict[tuple[int, int], str] = {}
+        for transfer in value.transfers:
+            if transfer.token not in started:
+                picked |= dict.fromkeys(transfer.picks, transfer.kind)
+        indexes = {known.places[index]: index for index in fresh}
+        if not picked.keys() <= indexes.keys():
+            raise Violation("9", f"{where} hands over messages that it did not settle")
+        ended = value.outcome == EXPIRED
+        for place, index in indexes.items():
+            known.verdicts[index] = picked.get(place, "ack")
+        if ended and fresh:
+            if self.ledger.soon < before.lease_until_ms:
+                raise Violation("4", f"{where} was ended before its lease")
+            for place in sorted(indexes.keys() - picked.keys()):
+                if not self.ledger.expired(self.ledger.picked(self.source, place)[1]):
+                    raise Violation("1", f"{where}: message {place} was dropped when the lease ended")
+        elif fresh:
+            verb.settled.append((self.partition, row))

@@ -1,0 +1,70 @@
+"""Runs schedules: ``python -m tests.simulation.run --seeds 0:100000 [--trace] [--processes 2]``."""
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.simulation.schedule import Outcome, simulate
+
+_CHUNK = 200
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition(":")
+    return range(int(first), int(last) if last else int(first) + 1)
+
+
+def _failures(seeds: range) -> list[tuple[int, str]]:
+    outcomes = [simulate(seed) for seed in seeds]
+    return [(outcome.seed, repr(outcome.violation)) for outcome in outcomes if outcome.violation is not None]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.run", description="Runs simulated schedules.")
+    parser.add_argument("--seeds", type=_range, required=True, help="FIRST:LAST (LAST not included), or one seed")
+    parser.add_argument("--trace", action="store_true", help="print every call of every run")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--failures", type=int, default=1, help="stop after so many")
+    options = parser.parse_args(arguments)
+    if options.trace:
+        for seed in options.seeds:
+            _print(simulate(seed))
+        return 0
+    return _run_many(options.seeds, options.processes, options.failures)
+
+
+def _run_many(seeds: range, processes: int, most: int) -> int:
+    began, done, failed = time.monotonic(), 0, 0
+    chunks = [seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK)]
+    with ProcessPoolExecutor(processes) as pool:
+        runs = pool.map(_failures, chunks) if processes > 1 else map(_failures, chunks)
+        for chunk, failures in zip(chunks, runs, strict=True):
+            done += len(chunk)
+            rate = done / (time.monotonic() - began)
+            _say(f"{done:>9} of {len(seeds)} schedules, {rate:.0f}/s, {failed + len(failures)} failed")
+            for seed, what in failures:
+                failed += 1
+                if most == 1:
+                    _print(simulate(seed))
+                else:
+                    _say(f"seed {seed}: {what}")
+                if failed >= most:
+                    pool.shutdown(cancel_futures=True)
+                    return 1
+    return 1 if failed else 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _print(outcome: Outcome) -> None:
+    for line in outcome.lines():
+        _say(line)
+    _say(f"seed {outcome.seed}: {outcome.calls} calls, {outcome.violation or 'no violation'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

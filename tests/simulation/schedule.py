@@ -1,0 +1,151 @@
+"""One run: the cast of a plan, its faults, and the judgement at its end."""
+
+import hashlib
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, is_dataclass
+from functools import partial
+
+from hourwheel.adapters.memory import MemoryBlobs
+from hourwheel.context import Settings
+from hourwheel.model import MAX_LEASE_SECONDS, Pulled, PullRequest, PullResult, Settlement
+from hourwheel.ports import Counter, Key, Record, Refused
+from tests.simulation.actors import Actor, Consumer, Machine, Operator, Producer, SweepingActor
+from tests.simulation.checker import check, drain, drain_others
+from tests.simulation.history import Held, History
+from tests.simulation.ledger import Ledger
+from tests.simulation.plan import DAY_MS, Plan, draw
+from tests.simulation.store import State
+from tests.simulation.world import Violation, World
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one seed brought: the violation, if there was one, and the trace of all calls."""
+
+    seed: int
+    calls: int
+    violation: Exception | None
+    world: World
+
+    def lines(self) -> Iterable[str]:
+        for at_ms, *what in self.world.trace:
+            yield f"{at_ms:>9} ms  " + "  ".join(_short(part) for part in what)
+
+    def digest(self) -> str:
+        return hashlib.sha256("\n".join(self.lines()).encode()).hexdigest()
+
+
+def _short(part: object) -> str:
+    """A line of the trace should fit a line: records by their tokens, receipts left out."""
+    match part:
+        case Key(table, partition, sort):
+            return f"{table}[{partition} {sort}]"
+        case Record():
+            return f"<{part.token.hex()[:6]}>"
+        case Refused(current):
+            return f"refused by {_short(current)}"
+        case Counter(rows, numbers, sealed):
+            return f"rows {rows} numbers {numbers}{' sealed' * sealed}"
+        case Pulled():
+            return f"{part.queue}: {[(message.body, message.attempt) for message in part.messages]}"
+        case PullResult():
+            return f"{_short(part.pulls)} settled {part.settled}"
+        case Settlement():
+            return " ".join(f"{name} {getattr(part, name)}" for name in part.__struct_fields__ if name != "receipt")
+        case list() | tuple():
+            return " ".join(_short(item) for item in part)
+        case dict():
+            return " ".join(f"{name}={_short(value)}" for name, value in part.items())
+    # What a transaction returns inside the library is not for the trace.
+    return type(part).__name__ if is_dataclass(part) else str(part)
+
+
+def simulate(seed: int) -> Outcome:
+    """One run, wholly determined by the seed."""
+    return run_plan(draw(seed))
+
+
+def run_plan(plan: Plan) -> Outcome:
+    world = World(plan)
+    try:
+        _run(world, plan)
+    except Violation as violation:
+        return Outcome(plan.seed, world.calls, violation, world)
+    except Exception as error:
+        return Outcome(plan.seed, world.calls, error, world)
+    return Outcome(plan.seed, world.calls, None, world)
+
+
+def _run(world: World, plan: Plan) -> None:
+    blobs = MemoryBlobs()
+    ledger = Ledger(world, blobs)
+    settings = Settings(inline_bytes=plan.inline_bytes, directory_seconds=plan.directory_seconds)
+    state = State(ledger, trims=plan.trims)
+    machine = Machine(world, state, blobs, History(ledger), settings)
+    faults, world.faults, world.limit = world.faults, type(world.faults)(), sys.maxsize
+    keeper = Actor(machine, world.process("keeper"))
+    _prepare(keeper, plan)
+    world.faults = faults
+    for _ in range(2 if plan.quiet_days else 1):
+        world.limit = world.calls + plan.calls
+        for actor in _cast(machine, plan):
+            world.spawn(actor.process, actor.live)
+        world.run()
+        world.limit = sys.maxsize
+        if plan.quiet_days:
+            world.calm()
+            _quiet_days(keeper, plan)
+            world.faults = faults
+    world.calm()
+    drain(keeper, plan.lease_seconds)
+    check(keeper)
+
+
+def _prepare(keeper: Actor, plan: Plan) -> None:
+    for subject in plan.subjects:
+        keeper.cell.put_subject(subject, queues=plan.queues, retention_seconds=plan.retention_seconds)
+        for group in plan.groups:
+            keeper.cell.put_group(subject, group, max_attempts=plan.max_attempts)
+
+
+def _cast(machine: Machine, plan: Plan) -> list[Actor]:
+    world = machine.world
+    actors: list[Actor] = [Producer(machine, world.process(f"p{n}@{world.calls}")) for n in range(plan.producers)]
+    actors += [Consumer(machine, world.process(f"c{n}")) for n in range(plan.consumers)]
+    actors += [SweepingActor(machine, world.process(f"w{n}")) for n in range(plan.sweepers)]
+    actors += [Operator(machine, world.process(f"o{n}")) for n in range(plan.operators)]
+    return actors
+
+
+def _quiet_days(keeper: Actor, plan: Plan) -> None:
+    """Nobody calls but the sweeper, each minute as it must, and perhaps one consumer that holds on to its pull by
+    all means; then days pass, and some of what may go does."""
+    world, state = keeper.world, keeper.machine.state
+    held = _hold_on(keeper, plan) if world.rng.random() < 0.5 else []
+    for _ in range(4):
+        world.now_ms += 61_000
+        keeper.ask("sweep", keeper.cell.sweep)
+    if held:
+        drain_others(keeper)
+    for _ in range(10):
+        world.now_ms += 4 * DAY_MS // 10
+        for pull in held:
+            wish = Settlement(receipt=pull.receipt, extend_seconds=MAX_LEASE_SECONDS)
+            keeper.ask("extend", partial(keeper.cell.settle, pull.subject, pull.group, [wish]))
+        keeper.ask("sweep", keeper.cell.sweep)
+    world.now_ms += MAX_LEASE_SECONDS * 1_000
+    expired = state.expired(world.now_ms)
+    share = world.rng.choice((0.3, 0.7, 1.0))
+    world.rng.shuffle(expired)
+    for key, record in expired:
+        if world.rng.random() < share:
+            state.remove(key, record)
+            world.note("ttl", key)
+
+
+def _hold_on(keeper: Actor, plan: Plan) -> list[Held]:
+    request = PullRequest(consumer="keeper", max_messages=1, lease_seconds=MAX_LEASE_SECONDS)
+    subject, group = plan.subjects[0], plan.groups[0]
+    verb, result = keeper.ask("pull", lambda: keeper.cell.pull(subject, group, request))
+    return keeper.history.pulled(verb, subject, group, result) if result else []

@@ -1,0 +1,33 @@
+"""Proof that the simulator can fail: the real code with a clause of the protocol left out is found out."""
+
+from collections.abc import Iterator
+from itertools import count, islice
+
+import pytest
+
+from tests.simulation.bugs import PLANTED, Bug
+from tests.simulation.found import FOUND
+from tests.simulation.plan import Plan, draw
+from tests.simulation.schedule import run_plan
+from tests.simulation.world import Violation
+
+RUNS = 600
+"""Schedules within which every bug must be found, of those that could show it."""
+
+
+@pytest.mark.parametrize("bug", [*PLANTED, *FOUND], ids=lambda bug: bug.name)
+def test_it_is_found_when(bug: Bug) -> None:
+    with bug.plant():
+        for plan in _plans(bug):
+            violation = run_plan(plan).violation
+            if violation is not None:
+                assert isinstance(violation, Violation), violation
+                return
+    pytest.fail(f"{bug.name}: not found in {RUNS} schedules")
+
+
+def _plans(bug: Bug) -> Iterator[Plan]:
+    if bug.known is not None:
+        yield draw(bug.known)
+        return
+    yield from islice((plan for plan in map(draw, count()) if bug.focus(plan)), RUNS)

@@ -1,0 +1,187 @@
+"""The simulated machine: one time, one source of chance, and actors of which one runs at a time.
+
+An actor runs in a greenlet until it calls the store or sleeps; there another may go on. Time is
+virtual: each call costs a little of it, and when all sleep it jumps to the first that wakes.
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from greenlet import getcurrent, greenlet
+
+from tests.simulation.plan import NONE, Plan
+
+START_MS = 1_800_000_000_000
+
+
+class Crashed(BaseException):
+    """The actor's process ends here: nothing of it goes on but what it has stored."""
+
+
+class Violation(Exception):
+    """An invariant of the design does not hold. ``invariant`` is its number there."""
+
+    def __init__(self, invariant: str, what: str) -> None:
+        super().__init__(f"invariant {invariant}: {what}")
+        self.invariant = invariant
+
+
+@dataclass
+class Verb:
+    """One call of an actor into the library, and what the store saw of it."""
+
+    name: str
+    actor: str
+    at: int
+    details: dict[str, Any] = field(default_factory=dict)
+    claims: list[tuple[str, int]] = field(default_factory=list)
+    settled: list[tuple[str, int]] = field(default_factory=list)
+
+
+@dataclass
+class Process:
+    """A running actor: its clock differs from the simulated time by ``offset_ms``."""
+
+    world: "World"
+    name: str
+    offset_ms: int
+    verb: Verb
+    wake_ms: int = 0
+    atomic: bool = False
+    thread: greenlet | None = None
+
+    def now_ms(self) -> int:
+        return self.world.now_ms + self.offset_ms
+
+    def sleep(self, seconds: float) -> None:
+        self.world.sleep(self, max(1, int(seconds * 1_000)))
+
+
+class World:
+    """Time, chance, schedule and trace of one run."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.rng = Random(plan.seed ^ 0x5EED)
+        self.now_ms = START_MS
+        self.faults = plan.faults
+        self.calls = 0
+        self.limit = plan.calls
+        self.events = 0
+        self.trace: list[tuple[Any, ...]] = []
+        self._hub: greenlet | None = None
+        self._processes: list[Process] = []
+        self._pending: list[tuple[int, int, Callable[[], None]]] = []
+
+    def process(self, name: str) -> Process:
+        skew = self.plan.skew_ms
+        return Process(self, name, self.rng.randint(-skew, skew), Verb("start", name, 0))
+
+    def spawn(self, process: Process, life: Callable[[], None]) -> None:
+        process.thread = greenlet(life)
+        process.wake_ms = self.now_ms + self.rng.randrange(200)
+        self._processes.append(process)
+
+    def run(self) -> None:
+        """Until every actor has ended. An error in one of them ends the run."""
+        self._hub = getcurrent()
+        while self._processes:
+            ready = [process for process in self._processes if process.wake_ms <= self.now_ms]
+            if not ready:
+                self.now_ms = min(process.wake_ms for process in self._processes)
+                self._apply_due()
+                continue
+            process = ready[int(self.rng.random() * len(ready))] if len(ready) > 1 else ready[0]
+            assert process.thread is not None
+            process.thread.switch()
+            if process.thread.dead:
+                self._processes.remove(process)
+        self._hub = None
+
+    @property
+    def over(self) -> bool:
+        return self.calls > self.limit
+
+    def step(self, process: Process) -> None:
+        """A call begins: time passes, and another actor may come first."""
+        self.calls += 1
+        if process.atomic:
+            return
+        self.now_ms += 1 + int(self.rng.random() * self.plan.latency_ms)
+        self._apply_due()
+        if self._hub is None:
+            return
+        if self.rng.random() < self.plan.switch:
+            self._yield()
+        if self.over:
+            raise Crashed
+
+    def sleep(self, process: Process, ms: int) -> None:
+        if self._hub is None:
+            self.now_ms += ms
+            self._apply_due()
+            return
+        process.wake_ms = self.now_ms + ms
+        self._yield()
+
+    def later(self, ms: int, effect: Callable[[], None]) -> None:
+        """Lets an effect happen at a later moment, whoever runs then."""
+        self.events += 1
+        heapq.heappush(self._pending, (self.now_ms + ms, self.events, effect))
+
+    def calm(self) -> None:
+        """Faults end; what is under way lands."""
+        self.faults = NONE
+        while self._pending:
+            self.now_ms = max(self.now_ms, self._pending[0][0])
+            self._apply_due()
+
+    def note(self, *what: Any) -> None:
+        self.trace.append((self.now_ms - START_MS, *what))
+
+    def _apply_due(self) -> None:
+        while self._pending and self._pending[0][0] <= self.now_ms:
+            heapq.heappop(self._pending)[2]()
+
+    def _yield(self) -> None:
+        assert self._hub is not None
+        self._hub.switch()
+
+
+class SimulatedIds:
+    """Draws from the run's own source of chance."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+
+    def token(self) -> bytes:
+        return self._rng.randbytes(16)
+
+    def unique(self, now_ms: int) -> str:
+        return f"{now_ms:012x}{self._rng.getrandbits(64):016x}"
+
+    def jitter(self) -> float:
+        return self._rng.random()
+
+
+class Silence:
+    """``Arrivals`` and ``Meter`` of a process of its own: nobody announces, waiting is sleeping."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def announce(self, subject: str, group: str | None = None) -> None:
+        pass
+
+    def mark(self, subject: str) -> int:
+        return 0
+
+    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
+        self._process.sleep(min(seconds, 0.3))
+        return True
+
+    def record(self, name: str, value: float, **rest: Any) -> None:
+        pass
