@@ -59,10 +59,12 @@ def translated(error: sqlite3.Error) -> Exception:
 
 
 @dataclass
-class _Ticket:
-    """A piece of work in the queue. ``signal`` is held until it is done, or its owner is to lead."""
+class Ticket:
+    """A piece of work in the queue. ``signal`` is held until it is done, or its owner is to lead; an owner that gave
+    ``notify`` does not wait and is told instead."""
 
     work: Callable[[Store], Any]
+    notify: Callable[[], object] | None = None
     signal: threading.Lock = field(default_factory=threading.Lock)
     done: bool = False
     result: Any = None
@@ -70,6 +72,12 @@ class _Ticket:
 
     def __post_init__(self) -> None:
         self.signal.acquire()
+
+    def outcome(self) -> Any:
+        """The result, once it is done; raises the error it ended with."""
+        if self.error is not None:
+            raise self.error
+        return self.result
 
 
 class SqliteStore:
@@ -79,8 +87,11 @@ class SqliteStore:
     def __init__(self, path: Path, *, synchronous: Literal["FULL", "NORMAL"] = "FULL") -> None:
         self._path = path
         self._mutex = threading.Lock()
-        self._waiting: list[_Ticket] = []
+        self._waiting: list[Ticket] = []
         self._leading = False
+        self._closed = False
+        self._committer: threading.Thread | None = None
+        self._turn = threading.Semaphore(0)
         self._pause = threading.Event()
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
         try:
@@ -95,12 +106,16 @@ class SqliteStore:
 
     def close(self) -> None:
         """Closes the file; nobody may be using the store."""
+        self._closed = True
+        if self._committer is not None:
+            self._turn.release()
+            self._committer.join()
         for _ in range(_READERS):
             self._readers.get().close()
         self._writer.close()
 
     def transact(self, work: Callable[[Store], T]) -> T:
-        ticket = _Ticket(work)
+        ticket = Ticket(work)
         with self._mutex:
             self._waiting.append(ticket)
             lead = not self._leading
@@ -109,10 +124,22 @@ class SqliteStore:
             ticket.signal.acquire()
         if not ticket.done:
             self._lead()
-        if ticket.error is not None:
-            raise ticket.error
-        result: T = ticket.result
+        result: T = ticket.outcome()
         return result
+
+    def submit(self, work: Callable[[Store], Any], notify: Callable[[], object]) -> Ticket:
+        """``transact`` for those who cannot wait: ``notify`` is called from another thread when the ticket is done."""
+        ticket = Ticket(work, notify)
+        with self._mutex:
+            self._waiting.append(ticket)
+            lead = not self._leading
+            self._leading = True
+            if self._committer is None:
+                self._committer = threading.Thread(target=self._commit_for_others, name="commit", daemon=True)
+                self._committer.start()
+        if lead:
+            self._turn.release()
+        return ticket
 
     def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
         return self.transact(lambda store: store.add(counter, rows=rows, numbers=numbers))
@@ -201,27 +228,36 @@ class SqliteStore:
                 self._leading = following is not None
             for ticket in group:
                 ticket.done = True
-                ticket.signal.release()
+                (ticket.notify or ticket.signal.release)()
             if following is not None:
-                following.signal.release()
+                (self._turn if following.notify else following.signal).release()
 
-    def _commit(self, group: list[_Ticket]) -> None:
+    def _commit_for_others(self) -> None:
+        """Leads for those who do not wait."""
+        while True:
+            self._turn.acquire()
+            if self._closed:
+                return
+            self._lead()
+
+    def _commit(self, group: list[Ticket]) -> None:
+        """Runs the group in one transaction. If a piece of work raises, each runs again on its own: that is rare,
+        and a savepoint around every piece would cost all of them two statements."""
         try:
             self._begin()
             for ticket in group:
-                self._run(ticket, alone=len(group) == 1)
-                if not self._writer.in_transaction:
-                    break
-            if self._writer.in_transaction:
-                self._writer.execute("COMMIT")
-            elif len(group) > 1:
-                raise Throttled("the transaction was given up by the database; nothing of it was stored")
+                ticket.result = ticket.work(self._session)
+            self._writer.execute("COMMIT")
         except BaseException as error:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-            failure = translated(error) if isinstance(error, sqlite3.Error) else error
+            if isinstance(error, Exception) and len(group) > 1:
+                for ticket in group:
+                    self._commit([ticket])
+                return
             for ticket in group:
-                ticket.result, ticket.error = None, ticket.error or failure
+                ticket.result = None
+                ticket.error = translated(error) if isinstance(error, sqlite3.Error) else error
             if not isinstance(error, Exception):
                 raise
 
@@ -236,21 +272,6 @@ class SqliteStore:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise
             self._pause.wait(_ASK_SECONDS)
-
-    def _run(self, ticket: _Ticket, *, alone: bool) -> None:
-        """One piece of work; if it raises, its writes alone are undone."""
-        writer = self._writer
-        if not alone:
-            writer.execute("SAVEPOINT work")
-        try:
-            ticket.result = ticket.work(self._session)
-        except Exception as error:
-            ticket.error = translated(error) if isinstance(error, sqlite3.Error) else error
-            # A full disk may have ended the whole transaction already.
-            if writer.in_transaction:
-                writer.execute("ROLLBACK" if alone else "ROLLBACK TO work")
-        if not alone and writer.in_transaction:
-            writer.execute("RELEASE work")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from ipaddress import ip_address
 from itertools import count
 from typing import Any, TypeAlias
@@ -34,7 +34,7 @@ class Disconnected(Exception):
 
 
 class Application:
-    """Pulls run in threads of their own, as many as may wait: however many wait, other requests find a thread."""
+    """Producing, pulling and settling run in fibres, the rest, which may take long, in threads."""
 
     def __init__(self, runtime: Runtime, options: ServeOptions) -> None:
         self.stopping = False
@@ -45,14 +45,6 @@ class Application:
         self._body_seconds = options.body_seconds
         self._token = None if options.token is None else f"Bearer {options.token}".encode()
         self._router = Router()
-        self._requests = ThreadPoolExecutor(options.threads, "request")
-        # One that may not wait answers at once, but it needs a thread to do so.
-        self._pulls = ThreadPoolExecutor(options.max_waiting + options.threads, "pull")
-
-    def close(self) -> None:
-        """Waits until the functions that run have ended."""
-        self._requests.shutdown()
-        self._pulls.shutdown()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = f"{self._name}-{next(self._count)}"
@@ -95,13 +87,15 @@ class Application:
         if match.route.function == "pull":
             return await self._pull(event, receive)
         function = _FUNCTIONS[match.route.function]
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._requests, self._runtime.boundary.answer, function, event, None)
+        answer = partial(self._runtime.boundary.answer, function, event, None)
+        if match.route.function == "meta":
+            return await asyncio.get_running_loop().run_in_executor(self._runtime.threads, answer)
+        return await self._runtime.fibres.run(answer)
 
     async def _pull(self, event: Event, receive: Receive) -> Response:
         """A pull whose client goes away stops waiting: it must not lease messages that nobody will settle."""
         caller = Caller()
-        answer = asyncio.get_running_loop().run_in_executor(self._pulls, self._serve, caller, event)
+        answer = asyncio.ensure_future(self._runtime.fibres.run(partial(self._serve, caller, event)))
         gone = asyncio.ensure_future(_gone(receive))
         await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
@@ -159,6 +153,7 @@ def _header(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes | No
     return next((value for name, value in headers if name == wanted), None)
 
 
+@lru_cache(maxsize=256)
 def _is_address(host: str) -> bool:
     """Whether a Host header names localhost or an IP address, and not a name that anybody may point anywhere."""
     name = host[: host.index("]") + 1] if "]" in host else host.rsplit(":", 1)[0]

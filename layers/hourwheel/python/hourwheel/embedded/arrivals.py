@@ -2,8 +2,11 @@
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+
+from hourwheel.embedded.fibres import Fibres
 
 
 class Caller:
@@ -21,32 +24,34 @@ class Waiter:
         self.signal = threading.Lock()
         self.signal.acquire()
         self.announced = False
+        self.go_on: Callable[[], object] | None = None
 
 
 class EmbeddedArrivals:
-    """``Arrivals`` for threads of one process. A wait costs a blocked thread and no more.
+    """``Arrivals`` for fibres and threads of one process.
 
     An announcement wakes one waiter of a group, the one that waited longest: whoever takes all that it may
     announces again (see ``Puller.pull``), so the others are woken as long as there is something to take.
     """
 
-    def __init__(self, *, max_waiting: int) -> None:
+    def __init__(self, *, max_waiting: int, fibres: Fibres | None = None) -> None:
         self._max_waiting = max_waiting
+        self._fibres = fibres
         self._lock = threading.Lock()
         self._marks: dict[str, int] = defaultdict(int)
         self._waiting: dict[str, dict[str, deque[Waiter]]] = {}
         self._count = 0
         self._closed = False
-        self._callers = threading.local()
+        self._caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
     @contextmanager
     def serving(self, caller: Caller) -> Iterator[None]:
-        """Waits of this thread meanwhile are the caller's."""
-        self._callers.current = caller
+        """Waits of this fibre or thread meanwhile are the caller's."""
+        token = self._caller.set(caller)
         try:
             yield
         finally:
-            self._callers.current = None
+            self._caller.reset(token)
 
     def leave(self, caller: Caller) -> None:
         """The caller is gone: its wait ends and it waits no more."""
@@ -76,7 +81,7 @@ class EmbeddedArrivals:
             return self._marks[subject]
 
     def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
-        caller: Caller | None = getattr(self._callers, "current", None)
+        caller = self._caller.get()
         waiter = Waiter()
         with self._lock:
             if self._closed or (caller is not None and caller.left):
@@ -88,7 +93,7 @@ class EmbeddedArrivals:
             self._enter(subject, group, waiter)
             if caller is not None:
                 caller.waiter = waiter
-        waiter.signal.acquire(timeout=seconds)
+        self._block(waiter, seconds)
         with self._lock:
             self._forget(subject, group, waiter)
             left = caller is not None and caller.left
@@ -113,6 +118,19 @@ class EmbeddedArrivals:
                 for queue in groups.values():
                     for waiter in queue:
                         _wake(waiter)
+
+    def _block(self, waiter: Waiter, seconds: float) -> None:
+        if self._fibres is None or not self._fibres.inside:
+            waiter.signal.acquire(timeout=seconds)
+            return
+
+        def begin(go_on: Callable[[], object]) -> None:
+            with self._lock:
+                waiter.go_on = go_on
+                if not waiter.signal.locked():
+                    go_on()
+
+        self._fibres.pause(begin, seconds)
 
     def _enter(self, subject: str, group: str, waiter: Waiter) -> None:
         self._waiting.setdefault(subject, {}).setdefault(group, deque()).append(waiter)
@@ -144,3 +162,5 @@ class EmbeddedArrivals:
 def _wake(waiter: Waiter) -> None:
     if waiter.signal.locked():
         waiter.signal.release()
+        if waiter.go_on is not None:
+            waiter.go_on()

@@ -3,6 +3,7 @@
 format            the version of its layout, in decimal
 hourwheel.db      the store, and beside it SQLite's own -wal and -shm
 segments/         batches too large for a row
+servers           locked by each process that has the directory open
 """
 
 import fcntl
@@ -18,23 +19,30 @@ FORMAT = 1
 
 
 def prepare(data: Path) -> None:
-    """Makes the directory if there is none. Raises ``DataVersion`` or ``Corrupt``, and leaves it as it is, if it is
-    not ours to write; ``OSError`` if we cannot write it."""
-    data.mkdir(parents=True, exist_ok=True)
+    """Makes the directory, for its owner alone, if there is none. Raises ``DataVersion`` or ``Corrupt``, and leaves it
+    as it is, if it is not ours to write; ``OSError`` if we cannot write it."""
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
     mark = data / "format"
     try:
         text = mark.read_text()
     except FileNotFoundError:
-        _write(mark, f"{FORMAT}\n")
-        return
+        text = f"{FORMAT}\n"
+        _write(mark, text)
     if not text.strip().isdecimal():
         raise Corrupt(f"{mark} does not hold a version: is this a data directory?")
     if int(text) > FORMAT:
         raise DataVersion(expected=FORMAT, found=int(text))
+    # SQLite gives the files that it makes beside the database the mode of the database.
+    os.close(_open_private(database(data)))
 
 
 def database(data: Path) -> Path:
     return data / "hourwheel.db"
+
+
+def _open_private(path: Path) -> int:
+    """A file that only its owner may read, if it is new."""
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _write(path: Path, text: str) -> None:
@@ -53,17 +61,19 @@ class Neighbours:
     """Other processes that have the directory open. For one thread."""
 
     def __init__(self, data: Path) -> None:
-        self._file = (data / "servers").open("a+b")
+        self._file = os.fdopen(_open_private(data / "servers"), "r+b")
         fcntl.lockf(self._file, fcntl.LOCK_SH)
         location = database(data).absolute().as_uri()
         self._connection = sqlite3.connect(f"{location}?mode=ro", uri=True, check_same_thread=False)
+        self._was_alone = self._alone()
         self._seen = self._version()
 
     def wrote(self) -> bool:
         """Whether they may have written since the last call. Never while there are none: what this process writes
-        itself changes the version as well."""
+        itself changes the version as well. One that was there at the last call may have written and gone since."""
+        was_alone, self._was_alone = self._was_alone, self._alone()
         before, self._seen = self._seen, self._version()
-        return before != self._seen and not self._alone()
+        return before != self._seen and not (was_alone and self._was_alone)
 
     def close(self) -> None:
         self._connection.close()

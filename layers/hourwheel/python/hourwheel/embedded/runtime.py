@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from aws_lambda_powertools import Logger
@@ -12,9 +13,10 @@ from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.api.boundary import Boundary
 from hourwheel.cell import Cell
-from hourwheel.context import Context
+from hourwheel.context import Context, Settings
 from hourwheel.embedded.arrivals import EmbeddedArrivals
 from hourwheel.embedded.directory import Neighbours, database, prepare
+from hourwheel.embedded.fibres import FibreBlobs, Fibres, FibreStore
 from hourwheel.embedded.housekeeping import Repeating
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.logs.segments import drop_expired_segments
@@ -36,14 +38,19 @@ class Runtime:
             opened.callback(self._neighbours.close)
             self._closing = opened.pop_all()
         self.meter = CountingMeter()
-        self.arrivals = EmbeddedArrivals(max_waiting=options.max_waiting)
+        self.fibres = Fibres()
+        self.threads = ThreadPoolExecutor(options.threads, "request")
+        self._closing.callback(self.threads.shutdown)
+        self.arrivals = EmbeddedArrivals(max_waiting=options.max_waiting, fibres=self.fibres)
         context = Context(
-            store=store,
-            blobs=FileBlobs(options.data),
+            store=FibreStore(store, self.fibres),
+            blobs=FibreBlobs(FileBlobs(options.data), self.fibres, self.threads),
             clock=SystemClock(),
             ids=SystemIds(),
             arrivals=self.arrivals,
             meter=self.meter,
+            # A row in the same transaction is cheaper than a file of its own, which wants two syncs more.
+            settings=Settings(inline_bytes=300 * 1024),
         )
         self.cell = Cell(context)
         self.boundary = Boundary(self.cell, Logger(service="hourwheel", stream=sys.stderr))

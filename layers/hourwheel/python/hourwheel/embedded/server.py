@@ -61,10 +61,7 @@ def _run(runtime: Runtime, options: ServeOptions, listener: socket.socket) -> No
         timeout_graceful_shutdown=options.stop_seconds,
     )
     runtime.start()
-    try:
-        _Server(config, application, runtime, f"{_url(options.host, listener)}, data in {options.data}").run([listener])
-    finally:
-        application.close()
+    _Server(config, application, runtime, f"{_url(options.host, listener)}, data in {options.data}").run([listener])
 
 
 class _Server(uvicorn.Server):
@@ -83,6 +80,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._runtime.fibres.attach(asyncio.get_running_loop())
         await super().startup(sockets)
         sys.stdout.write(f"hourwheel listening on {self._where}\n")
         sys.stdout.flush()

@@ -18,6 +18,7 @@ A block read back is treated as hostile: its sizes are checked before memory is 
 
 import struct
 import sys
+import threading
 import zlib
 from collections.abc import Sequence
 
@@ -44,6 +45,7 @@ _SMALL = 512
 HEADER_BYTES = _HEADER.size
 
 _encoder = msgspec.msgpack.Encoder()
+_threads = threading.local()
 _decoder = msgspec.msgpack.Decoder(list[Message])
 
 
@@ -55,13 +57,21 @@ class Block(msgspec.Struct, frozen=True):
     data: bytes
 
 
+def _compressor() -> zstd.ZstdCompressor:
+    """One for each thread: making one costs more than compressing a small batch."""
+    found: zstd.ZstdCompressor | None = getattr(_threads, "compressor", None)
+    if found is None:
+        found = _threads.compressor = zstd.ZstdCompressor(_LEVEL)
+    return found
+
+
 def encode(messages: Sequence[NewMessage]) -> Block:
     raw = _encoder.encode(messages)
     if len(raw) > MAX_RAW_BYTES:
         raise ValueError(f"batch of {len(raw)} bytes is over {MAX_RAW_BYTES}")
     stored, compression = raw, 0
     if len(raw) >= _SMALL:
-        packed = zstd.compress(raw, _LEVEL)
+        packed = _compressor().compress(raw, zstd.ZstdCompressor.FLUSH_FRAME)
         if len(packed) < len(raw):
             stored, compression = packed, 1
     head = _HEADER.pack(_MAGIC, compression, 0, _SCHEMA, len(messages), len(raw), len(stored), 0)[:20]
