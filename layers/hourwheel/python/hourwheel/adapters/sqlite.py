@@ -30,7 +30,7 @@ _APPLICATION_ID = 0x486F7572  # "Hour"
 _BUSY_SECONDS = 10.0
 _ASK_SECONDS = 0.001
 _READERS = 8
-_COLLECT = 10_000
+_SLICE = 2_000
 
 _SCHEMA = [
     "CREATE TABLE counters (name TEXT PRIMARY KEY, rows INTEGER NOT NULL, numbers INTEGER NOT NULL,"
@@ -155,10 +155,13 @@ class SqliteStore:
         return self.transact(lambda store: store.delete(key, expect=expect))
 
     def trim(self, table: Table, partition: str, *, below: str) -> None:
-        self.transact(lambda store: store.trim(table, partition, below=below))
+        # Slice by slice, so that other writers get their turn.
+        while self.transact(lambda _: self._session.remove(table, "partition = ? AND sort < ?", (partition, below))):
+            pass
 
     def collect(self, table: Table, now_ms: int) -> None:
-        self.transact(lambda store: store.collect(table, now_ms))
+        while self.transact(lambda _: self._session.remove(table, "expires_ms <= ?", (now_ms,))):
+            pass
 
     def counter(self, counter: str) -> Counter:
         with self._reading() as session:
@@ -354,14 +357,18 @@ class _Session:
         return [(row[0], Record(row[1], row[2], row[3])) for row in rows]
 
     def trim(self, table: Table, partition: str, *, below: str) -> None:
-        self.connection.execute(
-            f"DELETE FROM {table} WHERE partition = ? AND sort < ?",  # noqa: S608
-            (partition, below),
-        )
+        while self.remove(table, "partition = ? AND sort < ?", (partition, below)):
+            pass
 
     def collect(self, table: Table, now_ms: int) -> None:
-        self.connection.execute(
+        while self.remove(table, "expires_ms <= ?", (now_ms,)):
+            pass
+
+    def remove(self, table: Table, where: str, values: tuple[str | int, ...]) -> bool:
+        """Removes a slice of the items for which the condition holds; whether there may be more."""
+        done = self.connection.execute(
             f"DELETE FROM {table} WHERE (partition, sort) IN"  # noqa: S608
-            f" (SELECT partition, sort FROM {table} WHERE expires_ms <= ? LIMIT ?)",
-            (now_ms, _COLLECT),
+            f" (SELECT partition, sort FROM {table} WHERE {where} LIMIT ?)",
+            (*values, _SLICE),
         )
+        return done.rowcount == _SLICE

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from greenlet import getcurrent, greenlet
 
 from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.ports import Blobs, Counter, Key, Record, Refused, Store, Table
+from hourwheel.ports import Blobs, Counter, Key, Record, Refused, Store
 
 T = TypeVar("T")
 
@@ -90,6 +90,9 @@ class FibreStore:
         self.get = store.get
         self.scan = store.scan
         self.counter = store.counter
+        # The sweeper's, which has a thread.
+        self.trim = store.trim
+        self.collect = store.collect
 
     def transact(self, work: Callable[[Store], T]) -> T:
         if not self._fibres.inside:
@@ -115,12 +118,6 @@ class FibreStore:
 
     def delete(self, key: Key, *, expect: bytes) -> Refused | None:
         return self.transact(lambda store: store.delete(key, expect=expect))
-
-    def trim(self, table: Table, partition: str, *, below: str) -> None:
-        self.transact(lambda store: store.trim(table, partition, below=below))
-
-    def collect(self, table: Table, now_ms: int) -> None:
-        self.transact(lambda store: store.collect(table, now_ms))
 
 
 class FibreBlobs:

@@ -1,0 +1,91 @@
+"""What is SQLite's own: groups that share a commit, slices, callers that do not wait."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.errors import Sealed
+from hourwheel.ports import Key, Record, Store, Table
+
+TOKEN = b"t" * 16
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "queue.db")
+    yield store
+    store.close()
+
+
+def key(sort: str) -> Key:
+    return Key(Table.META, "p", sort)
+
+
+def put(sort: str, store: Store) -> str:
+    store.put(key(sort), Record(b"v", TOKEN), expect=None)
+    return sort
+
+
+class Group:
+    """Pieces of work that are sure to share a transaction: they queue up while the first one holds it."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+        self.entered, self.go = threading.Event(), threading.Event()
+        self.first = threading.Thread(target=lambda: store.transact(self._hold))
+
+    def _hold(self, _: Store) -> None:
+        self.entered.set()
+        assert self.go.wait(20)
+
+    def run(self, *works: object) -> list[object]:
+        done = threading.Semaphore(0)
+        self.first.start()
+        assert self.entered.wait(20)
+        tickets = [self.store.submit(work, done.release) for work in works]  # type: ignore[arg-type]
+        self.go.set()
+        for _ in works:
+            assert done.acquire(timeout=20)
+        self.first.join()
+        return [ticket.error or ticket.result for ticket in tickets]
+
+
+def test_work_that_does_not_wait_is_told_when_it_is_durable(store: SqliteStore) -> None:
+    group = Group(store)
+    assert group.run(lambda tx: put("a", tx), lambda tx: put("b", tx)) == ["a", "b"]
+    assert store.get(key("b")) == Record(b"v", TOKEN)
+
+
+def test_work_that_raises_undoes_its_own_writes_and_no_others(store: SqliteStore) -> None:
+    store.seal("closed")
+
+    def fail(tx: Store) -> None:
+        put("b", tx)
+        tx.add("closed", rows=1, numbers=1)
+
+    first, second, third = Group(store).run(lambda tx: put("a", tx), fail, lambda tx: put("c", tx))
+    assert (first, third) == ("a", "c")
+    assert isinstance(second, Sealed)
+    assert [sort for sort, _ in store.scan(Table.META, "p", limit=9)] == ["a", "c"]
+
+
+def test_a_group_counts_each_add_once_though_one_of_it_failed(store: SqliteStore) -> None:
+    store.seal("closed")
+    works = [lambda tx: tx.add("open", rows=1, numbers=10)] * 5
+    Group(store).run(*works, lambda tx: tx.add("closed", rows=1, numbers=1), *works)
+    assert store.counter("open")[:2] == (10, 100)
+
+
+def test_more_rows_than_a_slice_are_trimmed_and_collected(store: SqliteStore) -> None:
+    def fill(tx: Store) -> None:
+        for number in range(4_500):
+            tx.put(key(f"{number:05d}"), Record(b"v", TOKEN, expires_ms=number), expect=None)
+
+    store.transact(fill)
+    store.trim(Table.META, "p", below="02100")
+    assert store.scan(Table.META, "p", limit=1)[0][0] == "02100"
+    store.collect(Table.META, 4_499)
+    assert store.scan(Table.META, "p", limit=9) == []
