@@ -12,28 +12,30 @@ from bench import floor, measures
 from bench.measures import median, quantile
 from bench.serving import server
 
-CALLERS = {1: 16, 10: 8, 100: 4, 1_000: 2}
-GOALS = {1: 0.40, 10: None, 100: 0.40, 1_000: 0.40}
+CALLERS = {1: 16, 10: 16, 100: 8, 1_000: 4}
 
 
 def throughput(url: str, batch: int, rounds: int, seconds: float) -> dict[str, float]:
     """Medians of interleaved rounds; ratios are medians of each round's own ratio."""
     bodies, callers = measures.bodies(batch), CALLERS[batch]
-    floors, sent, taken = [], [], []
+    floors, sent, taken, taken_100 = [], [], [], []
     for number in range(rounds):
         subject = f"through-{batch}-{number}"
         floors.append(floor.per_second(bodies, seconds / 2))
         sent.append(measures.produced(url, subject, bodies, callers, seconds))
-        taken.append(measures.pulled(url, subject, batch, callers, seconds / 2))
+        taken.append(measures.pulled(url, subject, "same", batch, callers, seconds / 2))
+        taken_100.append(measures.pulled(url, subject, "hundred", max(batch, 100), callers, seconds / 4))
     consumed = measures.consumed(url, f"through-{batch}-0", max(batch, 100), seconds / 2)
     return {
         "callers": callers,
         "floor_per_s": round(median(floors)),
         "produced_per_s": round(median(sent)),
         "pulled_settled_per_s": round(median(taken)),
+        "by_100_per_s": round(median(taken_100)),
         "consumer_per_s": round(consumed),
         "produced_of_floor": round(median([a / b for a, b in zip(sent, floors, strict=True)]), 3),
         "pulled_of_produced": round(median([a / b for a, b in zip(taken, sent, strict=True)]), 3),
+        "by_100_of_produced": round(median([a / b for a, b in zip(taken_100, sent, strict=True)]), 3),
     }
 
 

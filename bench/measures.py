@@ -34,13 +34,16 @@ def quantile(values: list[float], part: float) -> float:
 
 
 def together(callers: int, seconds: float, step: Callable[[int], int]) -> float:
-    """Units per second of several threads that repeat ``step`` (which returns its units) for that long."""
+    """Units per second of several threads that repeat ``step`` (which returns its units) for that long, or until it
+    returns none."""
     counts = [0] * callers
+    last = [0.0] * callers
     until = time.perf_counter() + seconds
 
     def repeat(caller: int) -> None:
-        while time.perf_counter() < until:
-            counts[caller] += step(caller)
+        while time.perf_counter() < until and (units := step(caller)):
+            counts[caller] += units
+            last[caller] = time.perf_counter()
 
     threads = [threading.Thread(target=repeat, args=(caller,)) for caller in range(callers)]
     began = time.perf_counter()
@@ -48,7 +51,7 @@ def together(callers: int, seconds: float, step: Callable[[int], int]) -> float:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(counts) / (time.perf_counter() - began)
+    return sum(counts) / (max(last) - began)
 
 
 def produced(url: str, subject: str, batch: list[str], callers: int, seconds: float) -> float:
@@ -57,17 +60,17 @@ def produced(url: str, subject: str, batch: list[str], callers: int, seconds: fl
         return together(callers, seconds, lambda _: len(producer.send_batch(batch)))
 
 
-def pulled(url: str, subject: str, batch: int, callers: int, seconds: float) -> float:
-    """Messages/s pulled and settled: each pull settles the one before."""
+def pulled(url: str, subject: str, group: str, limit: int, callers: int, seconds: float) -> float:
+    """Messages/s pulled, up to ``limit`` at a time, and settled: each pull settles the one before."""
     api = Api(url)
     held: list[list[Settlement]] = [[] for _ in range(callers)]
 
     def step(caller: int) -> int:
         answer = api.pull(
             subject,
-            "bench",
+            group,
             consumer=f"bench-{caller}",
-            max_messages=batch,
+            max_messages=limit,
             settle=held[caller] or None,
         )
         held[caller] = [Settlement(receipt=pull.receipt) for pull in answer.pulls]
@@ -81,18 +84,20 @@ def pulled(url: str, subject: str, batch: int, callers: int, seconds: float) -> 
 def consumed(url: str, subject: str, batch: int, seconds: float) -> float:
     """Messages/s through ``Consumer`` with a handler that does nothing."""
     consumer = Consumer(url, subject, "consumers", max_messages=batch, wait_seconds=1)
-    count = 0
+    count, last = 0, 0.0
 
     @consumer.handler
     def handle(message: Delivery) -> None:
-        nonlocal count
+        nonlocal count, last
         count += 1
+        if count % 50 == 0:
+            last = time.perf_counter()
 
     runner = threading.Thread(target=consumer.run)
     began = time.perf_counter()
     runner.start()
     time.sleep(seconds)
-    rate = count / (time.perf_counter() - began)
+    rate = count // 50 * 50 / (last - began)
     consumer.stop()
     runner.join()
     return rate
