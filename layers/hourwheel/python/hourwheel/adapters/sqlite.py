@@ -94,14 +94,21 @@ class SqliteStore:
         self._turn = threading.Semaphore(0)
         self._pause = threading.Event()
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
+        opened: list[sqlite3.Connection] = []
         try:
-            self._writer = self._connect()
+            opened.append(self._connect())
+            self._writer = opened[0]
             self._prepare(synchronous)
             self._writer.execute("PRAGMA busy_timeout = 0")
-            for _ in range(_READERS):
-                self._readers.put(self._connect())
-        except sqlite3.Error as error:
-            raise translated(error) from error
+            opened += [self._connect() for _ in range(_READERS)]
+        except Exception as error:
+            for connection in opened:
+                connection.close()
+            if isinstance(error, sqlite3.Error):
+                raise translated(error) from error
+            raise
+        for connection in opened[1:]:
+            self._readers.put(connection)
         self._session = _Session(self._writer)
 
     def close(self) -> None:
