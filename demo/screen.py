@@ -49,7 +49,7 @@ class Screen:
 
     def table(self, accounts: list[Account]) -> None:
         table = Table(title="Every flight, in every group")
-        for name in ("group", "accepted", "delivered", "re-delivered", "died", "dead now", "pending", "handled/s"):
+        for name in ("group", "accepted", "delivered", "re-\ndelivered", "died", "dead\nnow", "pending", "handled\n/s"):
             table.add_column(name, justify="left" if name == "group" else "right")
         for one in accounts:
             counts = (one.accepted, one.delivered, one.redelivered, one.died, one.dead, one.pending)

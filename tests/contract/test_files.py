@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hourwheel.adapters import files
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.errors import Broken, NotFound, StorageFull
 
@@ -106,3 +107,11 @@ def test_a_second_instance_sees_the_objects(blobs: FileBlobs, root: Path) -> Non
     blobs.put("a/b", b"1")
     assert FileBlobs(root).get("a/b") == b"1"
     assert FileBlobs(str(root)).list("a") == ["a/b"]
+
+
+def test_only_so_many_folders_are_remembered(blobs: FileBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_MOST_FOLDERS", 10)
+    for number in range(50):
+        blobs.put(f"{number}/a", b"1")
+    assert len(blobs._durable_folders) <= 10
+    assert len(blobs.list("")) == 50

@@ -96,6 +96,15 @@ def test_what_is_not_http_is_a_problem_document(server: Server) -> None:
     assert server.ok("GET", "/v1/health")["status"] == "ok"
 
 
+def test_headers_that_are_too_large_are_refused(server: Server) -> None:
+    raw = server.raw()
+    raw.sendall(b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 65_536 + b"\r\n\r\n")
+    answer = answer_of(raw)
+    assert answer.startswith("HTTP/1.1 431 ")
+    assert "urn:hourwheel:headers-too-large" in answer
+    assert server.ok("GET", "/v1/health")["status"] == "ok"
+
+
 @pytest.mark.parametrize("expect", ["", "expect: 100-continue\r\n"], ids=["at once", "asked before"])
 def test_a_request_that_says_it_is_too_large_is_not_waited_for(server: Server, expect: str) -> None:
     with server.raw() as raw:

@@ -84,7 +84,7 @@ def test_lag(shell: Shell) -> None:
 def test_lag_is_watched_until_something_goes_wrong(shell: Shell) -> None:
     shell.ok("group", "create", "orders", "billing")
     shell.server.fail("lag", before=lambda: None)
-    shell.server.fail("lag", status=500)
+    shell.server.fail("lag", status=507)
     result = shell("lag", "orders", "billing", "--watch", "--interval", "0.1")
     assert result.exit_code == 1
     assert "0 waiting" in result.stdout

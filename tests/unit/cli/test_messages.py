@@ -85,6 +85,7 @@ def test_bytes_are_printed_as_they_are(shell: Shell) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="no such pipes there")
 def test_a_reader_that_leaves_gets_no_traceback_and_loses_nothing(shell: Shell) -> None:
+    shell.server.broker.put_group("orders", "billing", {"max_attempts": 1})
     shell.ok("produce", "orders", *("x" * 50_000 + str(number) for number in range(8)))
     program = "from hourwheel.cli.main import run; run()"
     command = [sys.executable, "-c", program, "consume", "orders", "billing", "--once"]
@@ -99,3 +100,4 @@ def test_a_reader_that_leaves_gets_no_traceback_and_loses_nothing(shell: Shell) 
     group = shell.server.broker.group("orders", "billing")
     assert len(group.acked) + len(group.retries) == 8
     assert group.retries
+    assert {message["attempt"] for message in group.retries} == {1}

@@ -120,10 +120,11 @@ def test_times_are_sent_in_utc_with_milliseconds(api: Api, server: FakeServer) -
         (401, Unauthorized),
         (404, NotFound),
         (405, BadRequest),
+        (408, ServerUnavailable),
         (409, Conflict),
         (413, TooLarge),
         (429, ServerUnavailable),
-        (500, ServerFault),
+        (500, ServerUnavailable),
         (502, ServerUnavailable),
         (503, ServerUnavailable),
         (504, ServerUnavailable),
@@ -189,12 +190,39 @@ def test_a_url_without_scheme_or_host_is_refused(url: str) -> None:
         Api(url)
 
 
-@pytest.mark.parametrize("how", [{"cut": True}, {"lose": True}, {"status": 503}, {"status": 429}])
+INTERRUPTIONS = [{"cut": True}, {"lose": True}, *({"status": status} for status in (408, 429, 500, 502, 503, 504))]
+
+
+@pytest.mark.parametrize("how", INTERRUPTIONS, ids=str)
 def test_what_is_safe_to_repeat_is_repeated(api: Api, server: FakeServer, how: dict[str, object]) -> None:
     server.fail("produce", times=2, **how)
     api.produce("orders", [Message("a")], idempotency_key="key-1")
     assert server.bodies("orders") == ["a"]
     assert [request.body["idempotency_key"] for request in server.calls("produce")] == ["key-1"] * 3
+
+
+@pytest.mark.parametrize("status", [408, 500, 503])
+def test_a_pull_and_its_settlement_are_repeated(api: Api, server: FakeServer, status: int) -> None:
+    api.produce("orders", [Message("a")])
+    server.fail("pull", times=2, status=status)
+    [pull] = api.pull("orders", "billing", "host-1").pulls
+    server.fail("settle", times=2, status=status)
+    [settled] = api.settle("orders", "billing", [Settlement(receipt=pull.receipt)])
+    assert settled.status == "settled"
+
+
+@pytest.mark.parametrize("status", [408, 500])
+def test_what_is_not_safe_to_repeat_is_tried_once(api: Api, server: FakeServer, status: int) -> None:
+    server.fail("produce", status=status)
+    with pytest.raises(ServerUnavailable):
+        api.produce("orders", [Message("a")])
+    assert len(server.calls("produce")) == 1
+
+
+def test_a_full_volume_is_told_at_once(api: Api, server: FakeServer) -> None:
+    server.fail("produce", status=507)
+    with pytest.raises(ServerFault):
+        api.produce("orders", [Message("a")], idempotency_key="key-1")
 
 
 def test_produce_without_a_key_is_not_repeated(api: Api, server: FakeServer) -> None:

@@ -31,6 +31,13 @@ class Waiters:
             threading.Event().wait(0.001)
         return answer
 
+    @property
+    def asleep(self) -> list[str]:
+        """The groups of those that nobody has woken. Whoever announces has woken all that it will when it returns."""
+        with self.arrivals._lock:
+            groups = self.arrivals._waiting.get("orders", {})
+            return [group for group, queue in groups.items() for waiter in queue if waiter.signal.locked()]
+
     def close(self) -> None:
         self.arrivals.close()
         self._pool.shutdown()
@@ -46,24 +53,25 @@ def waiters() -> Iterator[Waiters]:
 def test_an_announcement_wakes_one_waiter_of_each_group_the_first_first(waiters: Waiters) -> None:
     first, second, other = waiters.start("a"), waiters.start("a"), waiters.start("b")
     waiters.arrivals.announce("orders")
+    assert waiters.asleep == ["a"]
     assert first.result(LONG)
     assert other.result(LONG)
-    assert not second.done()
     waiters.arrivals.announce("orders")
     assert second.result(LONG)
 
 
 def test_an_announcement_for_a_group_leaves_the_others_asleep(waiters: Waiters) -> None:
-    one, other = waiters.start("a"), waiters.start("b")
+    one = waiters.start("a")
+    waiters.start("b")
     waiters.arrivals.announce("orders", "a")
+    assert waiters.asleep == ["b"]
     assert one.result(LONG)
-    assert not other.done()
 
 
 def test_another_subject_wakes_nobody(waiters: Waiters) -> None:
-    one = waiters.start("a")
+    waiters.start("a")
     waiters.arrivals.announce("refunds")
-    assert not one.done()
+    assert waiters.asleep == ["a"]
 
 
 def test_what_was_announced_since_the_mark_is_not_waited_for() -> None:
@@ -71,6 +79,16 @@ def test_what_was_announced_since_the_mark_is_not_waited_for() -> None:
     mark = arrivals.mark("orders")
     arrivals.announce("orders")
     assert arrivals.wait("orders", "a", mark=mark, tries=0, seconds=LONG)
+
+
+def test_any_number_of_subjects_takes_the_same_room() -> None:
+    arrivals = EmbeddedArrivals(max_waiting=1)
+    room = len(arrivals._marks)
+    for number in range(10_000):
+        mark = arrivals.mark(f"s{number}")
+        arrivals.announce(f"s{number}")
+        assert arrivals.mark(f"s{number}") != mark
+    assert len(arrivals._marks) == room
 
 
 def test_a_wait_ends_with_its_time(waiters: Waiters) -> None:
@@ -95,8 +113,8 @@ def test_a_caller_that_leaves_ends_its_wait_alone(waiters: Waiters) -> None:
     caller = Caller()
     one, other = waiters.start("a", caller=caller), waiters.start("a")
     waiters.arrivals.leave(caller)
+    assert waiters.asleep == ["a"]
     assert not one.result(LONG)
-    assert not other.done()
     waiters.arrivals.announce("orders")
     assert other.result(LONG)
 

@@ -153,10 +153,15 @@ def atomically(store: Store, work: Callable[[Store], T]) -> T:
 
 
 class Blobs(Protocol):
-    """Write-once objects (segments). Keys are ``/``-separated parts of ``[A-Za-z0-9._-]``, no part of dots alone."""
+    """Write-once objects (segments). Keys are ``/``-separated parts of ``[A-Za-z0-9._-]``, no part of dots alone.
+
+    Any method may raise ``Unavailable``: every call may be repeated. ``StorageFull`` and the rest of ``Broken`` are
+    final.
+    """
 
     def put(self, key: str, data: bytes) -> None:
-        """Stores the object durably, whole or not at all. Same key and bytes again: no effect."""
+        """Stores the object durably, whole or not at all. Under a key that is used the first bytes stay: putting
+        again has no effect and is no error, also with other bytes."""
         ...
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:

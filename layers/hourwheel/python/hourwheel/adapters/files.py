@@ -19,6 +19,9 @@ from hourwheel.errors import Broken, Corrupt, NotFound, StorageFull
 _OBJECT = "="
 _UNFINISHED = "~"
 
+_MOST_FOLDERS = 1_000
+"""Remembered at a time: after these all are looked at again."""
+
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -74,19 +77,24 @@ class FileBlobs:
 
     def _keys_below(self, folder: str) -> Iterator[str]:
         for parent, _, names in os.walk(self._root / folder, onerror=_raise_unless_gone):
+            below = Path(parent).relative_to(self._root)
+            start = "" if below == Path() else f"{below.as_posix()}/"
             for name in names:
                 if name.endswith(_OBJECT):
-                    yield Path(parent, name).relative_to(self._root).as_posix().removesuffix(_OBJECT)
+                    yield start + name.removesuffix(_OBJECT)
 
     def _make_folder(self, folder: Path) -> None:
         """Makes the folder and those above it up to the root, and makes their names durable: once in the life of
-        this object, also for those that are there, because another process may have made them a moment ago."""
+        this object (as a rule), also for those that are there, because another process may have made them a moment
+        ago."""
         if folder in self._durable_folders:
             return
         if folder != self._root:
             self._make_folder(folder.parent)
         folder.mkdir(parents=True, exist_ok=True)
         _sync_folder(folder.parent)
+        if len(self._durable_folders) >= _MOST_FOLDERS:
+            self._durable_folders.clear()
         self._durable_folders.add(folder)
 
 

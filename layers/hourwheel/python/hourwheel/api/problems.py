@@ -27,6 +27,7 @@ TITLES = {
     "idempotency-key-reused": "The idempotency key came with other content",
     "setting-fixed": "The setting cannot be changed so",
     "changed-meanwhile": "It was changed meanwhile",
+    "headers-too-large": "The headers are too large",
     "message-too-large": "A message is too large",
     "batch-too-large": "The batch is too large",
     "request-too-large": "The request is too large",

@@ -56,7 +56,7 @@ class _Session:
         return pulled.pulls
 
     def print(self, pulls: Sequence[Pull], write: Callable[[Received], None]) -> None:
-        """What was printed will be acknowledged; what was not, should the printing stop half-way, retried."""
+        """What was printed will be acknowledged; what was not, should the printing stop half-way, given back."""
         printed = dict.fromkeys((pull.receipt for pull in pulls), 0)
         try:
             for pull in pulls:
@@ -87,7 +87,7 @@ def _run(session: _Session, write: Callable[[Received], None], most: int | None,
 
 def _settlement(pull: Pull, printed: int) -> Settlement:
     rest = list(range(printed, len(pull.messages)))
-    return Settlement(receipt=pull.receipt, retry=rest or None)
+    return Settlement(receipt=pull.receipt, release=rest or None)
 
 
 def _write_body(message: Received) -> None:

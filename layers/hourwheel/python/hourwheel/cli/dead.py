@@ -1,6 +1,6 @@
 """``hourwheel dead …``"""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import typer
@@ -62,10 +62,7 @@ def redrive(
     until: ToOption = None,
 ) -> None:
     """Send dead letters again, to this group alone, as first attempts."""
-    which = _selection(ids, every, since, until)
-    with connect(ctx) as api:
-        count = api.redrive(subject, group, which)
-    _count(ctx, "redriven", count)
+    _move(ctx, "redriven", Api.redrive, subject, group, _selection(ids, every, since, until))
 
 
 @app.command()
@@ -82,9 +79,7 @@ def drop(
     """Delete dead letters."""
     which = _selection(ids, every, since, until)
     confirm(f"Delete these dead letters of {group} for good?", yes=yes)
-    with connect(ctx) as api:
-        count = api.drop(subject, group, which)
-    _count(ctx, "dropped", count)
+    _move(ctx, "dropped", Api.drop, subject, group, which)
 
 
 def _selection(ids: list[str] | None, every: bool, since: str | None, until: str | None) -> DeadSelection:
@@ -107,7 +102,16 @@ def _first(api: Api, subject: str, group: str, limit: int) -> Iterator[DeadLette
             return
 
 
-def _count(ctx: typer.Context, verb: str, count: int) -> None:
+def _move(
+    ctx: typer.Context,
+    verb: str,
+    call: Callable[[Api, str, str, DeadSelection], int],
+    subject: str,
+    group: str,
+    which: DeadSelection,
+) -> None:
+    with connect(ctx) as api:
+        count = call(api, subject, group, which)
     if settings_of(ctx).json:
         write_json({verb: count})
     else:

@@ -7,8 +7,9 @@
     │   ├── NotFound         what it names does not exist                                404
     │   ├── Conflict         it contradicts what is stored                               409
     │   ├── TooLarge         it is over a limit: split it                                413
-    │   ├── ServerUnavailable  nothing is wrong with it: send it again                   429, 502, 503, 504, no answer
-    │   └── ServerFault      only the server's operator can mend it                      500, 507
+    │   ├── ServerUnavailable  nothing is wrong with it: send it again                   408, 429, 500, 502, 503, 504,
+    │   │                                                                                no answer
+    │   └── ServerFault      only the server's operator can mend it                      507, answers that are not ours
     ├── DeliveryTimeout      not accepted in the time given; it may be stored or not
     └── Closed               the producer or the connection was closed meanwhile
 
@@ -112,7 +113,7 @@ _BY_STATUS: dict[int, type[AnswerError]] = {
     409: Conflict,
     413: TooLarge,
 }
-_UNAVAILABLE = {429, 502, 503, 504}
+_UNAVAILABLE = {408, 429, 500, 502, 503, 504}
 
 _problem_decoder = msgspec.json.Decoder(Problem)
 

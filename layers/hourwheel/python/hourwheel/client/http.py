@@ -48,7 +48,7 @@ class Http:
     ) -> T:
         """The typed answer, or an ``AnswerError``.
 
-        A call without an answer (or with 429, 502, 503, 504) is tried again with back-off for ``retry_seconds``
+        A call that raised ``ServerUnavailable`` is tried again with back-off for ``retry_seconds``
         (default: the client's; 0: not at all) if repeating it is ``safe``, or if it certainly did not reach the server.
         """
         data, headers = None, self._headers

@@ -1,12 +1,15 @@
 """Wakes pulls that wait in this process."""
 
 import threading
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from hourwheel.embedded.fibres import Fibres
+
+_MARKS = 4_096
+"""Subjects share them: that of another may end a wait early, which is only a hint."""
 
 
 class Caller:
@@ -38,7 +41,7 @@ class EmbeddedArrivals:
         self._max_waiting = max_waiting
         self._fibres = fibres
         self._lock = threading.Lock()
-        self._marks: dict[str, int] = defaultdict(int)
+        self._marks = [0] * _MARKS
         self._waiting: dict[str, dict[str, deque[Waiter]]] = {}
         self._count = 0
         self._closed = False
@@ -62,7 +65,7 @@ class EmbeddedArrivals:
 
     def announce(self, subject: str, group: str | None = None) -> None:
         with self._lock:
-            self._marks[subject] += 1
+            self._marks[hash(subject) % _MARKS] += 1
             groups = self._waiting.get(subject)
             if groups is None:
                 return
@@ -78,7 +81,7 @@ class EmbeddedArrivals:
 
     def mark(self, subject: str) -> int:
         with self._lock:
-            return self._marks[subject]
+            return self._marks[hash(subject) % _MARKS]
 
     def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
         caller = self._caller.get()
@@ -86,7 +89,7 @@ class EmbeddedArrivals:
         with self._lock:
             if self._closed or (caller is not None and caller.left):
                 return False
-            if self._marks[subject] != mark:
+            if self._marks[hash(subject) % _MARKS] != mark:
                 return True
             if self._count >= self._max_waiting:
                 return False

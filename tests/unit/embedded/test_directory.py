@@ -1,0 +1,83 @@
+"""What a process learns of others that have its data directory open, and who may read what is in it."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.embedded.directory import Neighbours, database, prepare
+
+NEIGHBOUR = """
+import sys
+from pathlib import Path
+from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.embedded.directory import Neighbours, database
+data = Path(sys.argv[1])
+store, neighbours = SqliteStore(database(data)), Neighbours(data)
+print("open", flush=True)
+sys.stdin.read()
+store.add("rows", rows=1, numbers=1)
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    prepare(tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def store(data: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore(database(data))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def neighbours(data: Path, store: SqliteStore) -> Iterator[Neighbours]:
+    opened = Neighbours(data)
+    yield opened
+    opened.close()
+
+
+def test_what_a_neighbour_wrote_before_it_went_away_is_noticed(data: Path, neighbours: Neighbours) -> None:
+    command = [sys.executable, "-c", NEIGHBOUR, str(data)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as neighbour:
+        assert neighbour.stdin is not None
+        assert neighbour.stdout is not None
+        assert neighbour.stdout.readline() == b"open\n"
+        neighbours.wrote()
+        assert not neighbours.wrote()
+        neighbour.stdin.close()
+        assert neighbour.wait(30) == 0
+    assert neighbours.wrote()
+    assert not neighbours.wrote()
+
+
+def test_what_this_process_writes_alone_is_nothing_new(store: SqliteStore, neighbours: Neighbours) -> None:
+    for _ in range(3):
+        store.add("rows", rows=1, numbers=1)
+        assert not neighbours.wrote()
+
+
+def test_only_its_owner_may_read_what_is_stored(data: Path, store: SqliteStore, neighbours: Neighbours) -> None:
+    store.add("rows", rows=1, numbers=1)
+    files = {path.name: mode(path) for path in data.iterdir()}
+    assert mode(data) == 0o700
+    assert set(files) == {"format", "servers", *(f"hourwheel.db{end}" for end in ("", "-wal", "-shm"))}
+    assert set(files.values()) == {0o600}
+
+
+def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o750)
+    prepare(tmp_path)
+    assert mode(tmp_path) == 0o750
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
