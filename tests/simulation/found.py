@@ -5,8 +5,6 @@ that the bug is found again when its fix is gone is one.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -18,9 +16,10 @@ from hourwheel.logs.item import Held
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import messages_of
-from hourwheel.meta.directory import Directory, group_slot
+from hourwheel.meta import directory
+from hourwheel.meta.directory import Directory, group_slot, subject_slot
 from hourwheel.model import Group, Message, Settled, Subject
-from hourwheel.queueing import dead, moving, produce, progress, settle
+from hourwheel.queueing import moving, produce, progress, settle
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.moving import complete
 from hourwheel.queueing.pulllog import PullLog
@@ -57,7 +56,7 @@ def a_seek_by_time_or_offset_that_meets_an_open_row_goes_to_the_end() -> Iterato
 @planted(lambda plan: plan.trims and plan.retention_seconds == 60)
 def a_lease_outlives_its_messages_and_cannot_be_ended() -> Iterator[None]:
     def fetch(
-        context: Context, source: Log, queue: int | None, picks: Iterable[tuple[int, int]]
+        context: Context, source: Log, queue: int | None, picks: Iterable[tuple[int, int]], **_: bool
     ) -> list[tuple[tuple[int, int], Message]]:
         found = []
         for number, index in picks:
@@ -86,7 +85,7 @@ def a_deleted_group_makes_the_sweep_fail() -> Iterator[None]:
         yield
 
 
-@planted(lambda plan: plan.faults.pause > 0)
+@planted(known=2774)
 def a_settlement_that_was_made_is_answered_stale() -> Iterator[None]:
     def settled(self: Settler, number: int, seen: Held[PullRow], wish: settle.Verdict) -> Settled:
         answer = real(self, number, seen, wish)
@@ -128,7 +127,7 @@ def a_key_of_a_deleted_subject_places_rows_in_the_new_one() -> Iterator[None]:
         yield
 
 
-@planted(lambda plan: "delete-subject" in plan.moves)
+@planted(known=10189)
 def a_process_that_knows_the_old_subject_replaces_a_group_of_the_new_one() -> Iterator[None]:
     def change_group(self: Directory, subject: Subject, name: str, change: Any, **rest: Any) -> Group:
         try:
@@ -144,25 +143,26 @@ def a_process_that_knows_the_old_subject_replaces_a_group_of_the_new_one() -> It
             slot.swap(held.token, fresh)
             return fresh
 
-    real = Directory.change_group
-    with patch.object(Directory, "change_group", change_group):
+    def group(self: Directory, subject: Subject, name: str, **rest: Any) -> Group:
+        try:
+            return real_group(self, subject, name, **rest)
+        except Unavailable:
+            return self.change_group(subject, name, lambda group: group)
+
+    real, real_group = Directory.change_group, Directory.group
+    with patch.object(Directory, "change_group", change_group), patch.object(Directory, "group", group):
         yield
 
 
 @planted(lambda plan: "delete-subject" in plan.moves)
 def a_subject_is_made_again_while_the_old_one_takes_messages() -> Iterator[None]:
-    def change_subject(self: Directory, name: str, change: Any) -> Subject:
-        context = SimpleNamespace(
-            store=self.context.store,
-            ids=self.context.ids,
-            clock=self.context.clock,
-            log=lambda _: SimpleNamespace(seal=lambda: None),
-        )
-        unsealing: Any = replace(self, context=context)  # type: ignore[arg-type]
-        return real(unsealing, name, change)
+    def erase(self: Directory, tombstone: Subject) -> None:
+        if not tombstone.erased:
+            real(self.context, tombstone, self._of_generation(tombstone))
+            self._erased(subject_slot(self.context, tombstone.name), tombstone)
 
-    real = Directory.change_subject
-    with patch.object(Directory, "change_subject", change_subject):
+    real = directory.erase_subject
+    with patch.object(directory, "erase_subject", lambda *_: None), patch.object(Directory, "erase_subject", erase):
         yield
 
 
@@ -172,10 +172,4 @@ def a_pull_is_held_for_days() -> Iterator[None]:
         return msgspec.structs.replace(row, lease_until_ms=self.context.clock.now_ms() + seconds * 1_000)
 
     with patch.object(Settler, "_extended", extended):
-        yield
-
-
-@planted(known=203403)
-def a_filler_of_a_dead_log_is_removed_at_once() -> Iterator[None]:
-    with patch.object(dead, "_FILLER_KEPT_MS", 0):
         yield

@@ -55,6 +55,7 @@ class Plan:
     operators: int
     moves: tuple[str, ...]
     quiet_days: bool
+    empty_rows: int
 
 
 _FAULTS = {"crash": 0.02, "throttle": 0.08, "lose": 0.10, "late": 0.04, "pause": 0.04, "stale": 0.6}
@@ -102,4 +103,5 @@ def draw(seed: int) -> Plan:
         operators=rng.choice((1, 1, 2)) if moves else 0,
         moves=tuple(moves),
         quiet_days=quiet_days,
+        empty_rows=rng.choice((1, 2, 500)),
     )

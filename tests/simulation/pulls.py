@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, SOUGHT, Checkpoint, Position, PullRow
+from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, Checkpoint, Position, PullRow
 from tests.simulation.facts import LogName, Promiser, RowFact
 from tests.simulation.world import Verb, Violation
 
@@ -52,8 +52,11 @@ class PullHistory:
             if not gone:
                 self._check_claim(row, value, places)
             self.pulls[row] = PullFact(value, places)
-            self.open.add(row)
-            verb.claims.append((self.partition, row))
+            if value.outcome != PASSED:
+                self.open.add(row)
+                verb.claims.append((self.partition, row))
+            elif value.size:
+                raise Violation("1", f"{self.partition}: pull row {row} passes over messages")
         self.next_row, self.end = row + 1, value.end
 
     def checkpointed(self, checkpoint: Checkpoint) -> None:

@@ -5,11 +5,13 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, is_dataclass
 from functools import partial
+from unittest.mock import patch
 
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
 from hourwheel.model import MAX_LEASE_SECONDS, Pulled, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
+from hourwheel.queueing import pulllog
 from tests.simulation.actors import Actor, Consumer, Machine, Operator, Producer, SweepingActor
 from tests.simulation.checker import check, drain, drain_others
 from tests.simulation.history import Held, History
@@ -25,7 +27,7 @@ class Outcome:
 
     seed: int
     calls: int
-    violation: Exception | None
+    violation: BaseException | None
     world: World
 
     def lines(self) -> Iterable[str]:
@@ -69,7 +71,8 @@ def simulate(seed: int) -> Outcome:
 def run_plan(plan: Plan) -> Outcome:
     world = World(plan)
     try:
-        _run(world, plan)
+        with patch.object(pulllog, "EMPTY_ROWS", plan.empty_rows):
+            _run(world, plan)
     except Violation as violation:
         return Outcome(plan.seed, world.calls, violation, world)
     except Exception as error:

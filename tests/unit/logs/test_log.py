@@ -4,12 +4,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from hourwheel.adapters.memory import MemoryStore
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.adapters.system import SystemIds
-from hourwheel.errors import Filled, Sealed
-from hourwheel.logs.log import GRACE_MS, Log
-from hourwheel.logs.rows import Row
-from tests.support import NOON_MS, HandClock
+from hourwheel.errors import Corrupt, Filled, Sealed
+from hourwheel.logs.codec import encode
+from hourwheel.logs.log import FILLER_MS, GRACE_MS, Log
+from hourwheel.logs.rows import Row, row_key
+from hourwheel.logs.segments import messages_of
+from hourwheel.model import NewMessage
+from hourwheel.ports import Table
+from tests.support import NOON_MS, CallByCall, HandClock
 
 
 @dataclass
@@ -95,3 +99,40 @@ def test_a_hole_at_the_trim_mark_is_still_a_hole(desk: Desk) -> None:
     desk.clock.pass_time(GRACE_MS / 1_000)
     assert desk.numbers() == [(1, 0), (2, 1)]
     assert desk.clock.ms == NOON_MS + GRACE_MS
+
+
+def test_a_long_hole_is_filled_piece_by_piece(desk: Desk) -> None:
+    for _ in range(1_000):
+        desk.log.reserve(1)
+    desk.log.append(desk.row())
+    desk.clock.pass_time(GRACE_MS / 1_000)
+    store = CallByCall(desk.log.store)
+    rows = Log(store, desk.clock, SystemIds(), desk.log.name).read(0, 64)
+    assert ([number for number, _ in rows], len(store.writes)) == (list(range(64)), 64)
+    assert len(desk.log.read(64, 2_000)) == 937
+
+
+def test_a_filler_outlives_every_idempotency_key(desk: Desk) -> None:
+    desk.log.reserve(1)
+    desk.log.append(desk.row())
+    desk.clock.pass_time(50)
+    (_, filler), _ = desk.log.read(0, 9)
+    assert (filler.filler, filler.expires_ms) == (True, desk.clock.ms + FILLER_MS)
+
+
+def test_rows_below_the_trim_mark_that_a_crash_has_left_are_removed(desk: Desk) -> None:
+    for _ in range(3):
+        desk.log.append(desk.row())
+    left = desk.log.store.get(row_key(desk.log.name, 0))
+    assert left is not None
+    desk.log.trim(2)
+    desk.log.store.put(row_key(desk.log.name, 0), left, expect=None)
+    desk.log.clear()
+    stored = desk.log.store.scan(Table.CONSUME, desk.log.name, limit=9)
+    assert [int(sort) for sort, _ in stored] == [2]
+
+
+def test_a_row_of_another_number_of_messages_than_its_block_is_corrupt() -> None:
+    block = encode([NewMessage(body="a")]).data
+    with pytest.raises(Corrupt, match="row of 2 messages"):
+        messages_of(Row(number=0, count=2, at_ms=0, expires_ms=1, block=block), MemoryBlobs())

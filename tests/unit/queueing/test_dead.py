@@ -1,12 +1,15 @@
 """Dead letters: list, read, redrive, drop."""
 
+from typing import Any
+
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.errors import NotFound, Rejected
-from hourwheel.model import DEAD_RETENTION_MS, Message
-from hourwheel.ports import Table
-from hourwheel.queueing.dead import DeadId
+from hourwheel.context import Settings
+from hourwheel.errors import Filled, NotFound, Rejected
+from hourwheel.model import BATCH_BYTES, DEAD_RETENTION_MS, Message
+from hourwheel.ports import Record, Refused, Table
+from hourwheel.queueing.dead import DeadId, DeadLetters
 from tests.support import NOON_MS, Bench, CallByCall
 
 
@@ -118,3 +121,91 @@ def test_a_redrive_that_lost_its_store_half_way_is_finished_by_the_sweeper() -> 
     graves.cell.sweep()
     assert graves.bodies() == ["a", "b"]
     assert [one.body for one in listed(graves)] == list("cde")
+
+
+@pytest.mark.parametrize("verb", ["redrive", "drop_dead"])
+def test_what_was_done_though_its_answer_was_lost_is_counted(verb: str) -> None:
+    store = CallByCall(MemoryStore())
+    graves = five_graves(Bench(store, settings=Settings(directory_seconds=0)))
+    put, lost = store.put, []
+
+    def forgetful(key, record, *, expect) -> Refused | None:
+        if not key.partition.startswith("dead@") or lost:
+            return put(key, record, expect=expect)
+        lost.append(put(key, record, expect=expect))
+        # Another process finishes the record before we ask again.
+        dead = DeadLetters(graves.cell.context, graves.cell.subject("orders"), graves.cell.group("orders", "billing"))
+        dead.sweep()
+        current = store.get(key)
+        assert current is not None
+        if current == record:
+            current = Record(record.value, b"x" * 16, record.expires_ms)
+            put(key, current, expect=record.token)
+        return Refused(current)
+
+    store.put = forgetful  # type: ignore[method-assign]
+    assert getattr(graves.cell, verb)("orders", "billing", lambda dead_id, _: dead_id.index == 0) == 2
+    assert [one.body for one in listed(graves)] == ["b", "d", "e"]
+
+
+def test_a_page_of_dead_letters_holds_no_more_than_a_batch_may(bench: Bench) -> None:
+    for _ in range(6):
+        bench.send("x" * 1_000_000)
+        (pull,) = bench.pull()
+        bench.settle(pull, dead=[0])
+    page = bench.cell.dead("orders", "billing", after=None, limit=100)
+    rest = bench.cell.dead("orders", "billing", after=page.next, limit=100)
+    assert sum(len(one.body or "") for one in page.messages) <= BATCH_BYTES
+    assert (len(page.messages), len(rest.messages), rest.next) == (4, 2, None)
+
+
+def test_a_sweep_reads_dead_letters_no_further_than_the_first_that_stays() -> None:
+    store = CallByCall(MemoryStore())
+    bench = Bench(store, settings=Settings(directory_seconds=0))
+    for _ in range(300):
+        bench.send("a")
+        (pull,) = bench.pull()
+        bench.settle(pull, dead=[0])
+    dead = DeadLetters(bench.cell.context, bench.cell.subject("orders"), bench.cell.group("orders", "billing"))
+    store.calls.clear()
+    dead.sweep()
+    assert len(store.calls) < 9
+    assert dead.count() == 300
+
+
+def test_a_letter_whose_row_was_let_go_meanwhile_is_not_sent_again() -> None:
+    bench = five_graves(Bench(MemoryStore(), settings=Settings(directory_seconds=0)))
+    names = bench.cell.subject("orders"), bench.cell.group("orders", "billing")
+
+    class Swept(CallByCall):
+        """All is sent again and swept between a reader's look at the rows and at what became of them."""
+
+        armed = True
+
+        def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
+            if self.armed and table is Table.PULL and partition.startswith("dead@"):
+                self.armed = False
+                bench.cell.redrive("orders", "billing", everything)
+                bench.cell.sweep()
+            return super().scan(table, partition, **how)
+
+    late = Bench(Swept(bench.store), bench.blobs, bench.clock, settings=Settings(directory_seconds=0))
+    assert DeadLetters(late.cell.context, *names).redrive(everything) == 0
+    assert bench.bodies() == list("abcde")
+
+
+def test_a_filler_of_the_dead_log_keeps_out_the_slow_writer_of_its_row_for_a_day(bench: Bench) -> None:
+    bench.pull()
+    log = bench.cell.context.log("orders~1/dead/billing~1")
+    slow = log.reserve(1)
+    graves = five_graves(bench)
+    assert len(listed(graves)) == 5
+    graves.cell.drop_dead("orders", "billing", everything)
+    graves.cell.sweep()
+    row = log.get(0)
+    assert row is not None
+    with pytest.raises(Filled):
+        log.put(slow, row, b"t" * 16)
+    graves.clock.pass_time(86_400)
+    graves.cell.sweep()
+    assert log.get(0) is None

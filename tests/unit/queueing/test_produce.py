@@ -4,10 +4,13 @@ import random
 
 import pytest
 
-from hourwheel.errors import Conflict
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.context import Settings
+from hourwheel.errors import Conflict, Unavailable
 from hourwheel.model import IDEMPOTENCY_MS, AddressedMessage, NewMessage
+from hourwheel.ports import Table
 from hourwheel.queueing.produce import IdempotencyKey
-from tests.support import Bench
+from tests.support import Bench, CallByCall
 
 KEY = IdempotencyKey("once", b"digest")
 
@@ -129,3 +132,64 @@ def test_a_subject_deleted_while_its_settings_are_cached_is_made_again(bench: Be
     bench.cell.delete_subject("orders")
     stale.send("new")
     assert bench.bodies() == ["new"]
+
+
+@pytest.fixture
+def cut_off() -> Bench:
+    """A keyed batch of a subject with a short retention whose writer got no further than its key."""
+    store = CallByCall(MemoryStore())
+    bench = Bench(store, settings=Settings(directory_seconds=0))
+    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.cell.put_group("orders", "billing")
+    put = store.put
+
+    def lost(key, record, *, expect):
+        if key.table is Table.CONSUME:
+            raise Unavailable("cut off")
+        return put(key, record, expect=expect)
+
+    store.put = lost  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        bench.cell.produce("orders", [NewMessage(body="a")], KEY)
+    store.put = put  # type: ignore[method-assign]
+    return bench
+
+
+def taken(bench: Bench) -> list[str | None]:
+    """What is pulled, and settled at once."""
+    pulls = bench.pull()
+    for pull in pulls:
+        bench.settle(pull)
+    return [one.body for pull in pulls for one in pull.messages]
+
+
+def test_a_batch_that_is_stored_by_a_late_repeat_is_retained_from_then_on(cut_off: Bench) -> None:
+    cut_off.clock.pass_time(70)
+    first = cut_off.cell.produce("orders", [NewMessage(body="a")], KEY)
+    assert taken(cut_off) == ["a"]
+    cut_off.clock.pass_time(70)
+    assert cut_off.cell.produce("orders", [NewMessage(body="a")], KEY) == first
+    assert taken(cut_off) == []
+
+
+def test_a_batch_whose_place_was_filled_and_passed_by_the_sweeper_is_stored_by_its_repeat(cut_off: Bench) -> None:
+    cut_off.send("b")
+    cut_off.clock.pass_time(2)
+    assert taken(cut_off) == ["b"]
+    cut_off.clock.pass_time(70)
+    cut_off.cell.sweep()
+    cut_off.cell.produce("orders", [NewMessage(body="a")], KEY)
+    assert taken(cut_off) == ["a"]
+
+
+def test_a_batch_that_was_stored_and_has_expired_is_not_stored_again_by_its_repeat(bench: Bench) -> None:
+    bench.cell.put_subject("orders", retention_seconds=60)
+    first = bench.cell.produce("orders", [NewMessage(body="a")], KEY)
+    assert taken(bench) == ["a"]
+    bench.clock.pass_time(70)
+    bench.cell.sweep()
+    assert bench.cell.produce("orders", [NewMessage(body="a")], KEY) == first
+    bench.cell.seek("orders", "billing", to="start")
+    assert taken(bench) == []
+    left = bench.store.scan(Table.CONSUME, "orders~1/0", limit=9)
+    assert [int(sort) for sort, _ in left] == [1]  # the filler of the place that the repeat did not need

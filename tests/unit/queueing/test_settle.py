@@ -2,9 +2,12 @@
 
 import pytest
 
-from hourwheel.errors import NotFound, Rejected
-from hourwheel.model import PullRequest, Settlement
-from tests.support import Bench
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.context import Settings
+from hourwheel.errors import NotFound, Rejected, Unavailable
+from hourwheel.model import MAX_LEASE_SECONDS, PullRequest, Settlement
+from hourwheel.ports import Table
+from tests.support import Bench, CallByCall
 
 
 def test_a_message_goes_to_one_consumer_of_each_group(bench: Bench) -> None:
@@ -191,3 +194,71 @@ def test_a_receipt_outlives_neither_its_group_nor_its_subject(bench: Bench) -> N
     (again,) = bench.pull()
     assert bench.settle(pull) == "stale"
     assert bench.settle(again) == "settled"
+
+
+def test_a_shorter_extension_leaves_the_lease_as_it_is(bench: Bench) -> None:
+    bench.send("a")
+    (pull,) = bench.pull(lease=600)
+    (answer,) = bench.cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, extend_seconds=1)])
+    assert (answer.status, answer.lease_until) == ("extended", pull.lease_until)
+
+
+def test_a_pull_is_not_extended_beyond_twelve_hours_and_then_stale(bench: Bench) -> None:
+    bench.send("a")
+    (pull,) = bench.pull(lease=MAX_LEASE_SECONDS)
+    bench.clock.pass_time(MAX_LEASE_SECONDS - 10)
+    (answer,) = bench.cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, extend_seconds=600)])
+    assert (answer.status, answer.lease_until) == ("extended", pull.lease_until)
+    bench.clock.pass_time(10)
+    assert bench.settle(pull, extend_seconds=600) == "stale"
+
+
+def test_a_retry_that_lost_its_store_half_way_does_not_wait_for_the_lease() -> None:
+    store = CallByCall(MemoryStore())
+    bench = Bench(store, settings=Settings(directory_seconds=0))
+    bench.send("a", "b")
+    (pull,) = bench.pull(lease=MAX_LEASE_SECONDS)
+    put = store.put
+
+    class Cut(Exception):
+        pass
+
+    def cut(key, record, *, expect):
+        if key.table is Table.CONSUME:
+            raise Cut
+        return put(key, record, expect=expect)
+
+    store.put = cut  # type: ignore[method-assign]
+    with pytest.raises(Cut):
+        bench.settle(pull, ack=[], retry=[0])
+    store.put = put  # type: ignore[method-assign]
+    bench.arrivals.announced.clear()
+    bench.cell.sweep()
+    assert ("orders", "billing") in bench.arrivals.announced
+    assert bench.bodies() == ["a"]
+
+
+def test_a_process_that_knows_the_old_subject_settles_for_the_new_one() -> None:
+    old = Bench(MemoryStore())
+    old.send("a")
+    for _ in range(2):
+        old.take()
+    new = Bench(old.store, old.blobs, old.clock)
+    new.cell.delete_subject("orders")
+    new.send("b", "c")
+    first, second = new.pull(1) + new.pull(1)
+    assert old.settle(first) == "settled"
+    request = PullRequest(consumer="c1", settle=[Settlement(receipt=second.receipt)])
+    assert [one.status for one in old.cell.pull("orders", "billing", request).settled or ()] == ["settled"]
+
+
+def test_a_process_that_knows_the_old_subject_and_no_group_asks_to_send_again() -> None:
+    old = Bench(MemoryStore())
+    old.send("a")
+    new = Bench(old.store, old.blobs, old.clock)
+    new.cell.delete_subject("orders")
+    new.send("b")
+    (pull,) = new.pull()
+    with pytest.raises(Unavailable):
+        old.settle(pull)
+    assert old.settle(pull) == "settled"

@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import Conflict, Unavailable
-from hourwheel.meta.directory import Directory, group_slot, subject_slot, unknown_group, unknown_subject
+from hourwheel.errors import Conflict, Rejected
+from hourwheel.meta.directory import Directory
 from hourwheel.model import (
     AddressedMessage,
     DeadPage,
@@ -27,17 +27,14 @@ from hourwheel.model import (
     Settlement,
     Subject,
 )
-from hourwheel.ports import Table
 from hourwheel.queueing import progress
 from hourwheel.queueing.dead import DeadId, DeadLetters
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.produce import IdempotencyKey, produce, produce_many
-from hourwheel.queueing.pull import Puller, pull_logs
-from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.pull import Puller
+from hourwheel.queueing.pulllog import PullLog, pull_logs
 from hourwheel.queueing.receipts import cell_secret
 from hourwheel.queueing.sweep import Sweeper, SweepReport
-
-_ALL = "\U0010ffff"
 
 
 @dataclass
@@ -107,20 +104,7 @@ class Cell:
 
     def delete_subject(self, name: str) -> None:
         """Removes the subject, its groups and messages. What is sent meanwhile goes to a new one of that name."""
-        subject = self.subject(name)
-        slot = subject_slot(self.context, name)
-        held = slot.load()
-        if held is None or held.value.deleted:
-            raise unknown_subject(name)
-        if not slot.swap(held.token, msgspec.structs.replace(held.value, deleted=True)).stored:
-            raise Unavailable("the subject was changed meanwhile: send the request again")
-        self.directory.forget(name)
-        for group in self.directory.groups(subject):
-            self._erase_group(subject, group)
-        for queue in range(subject.queues):
-            # Sealed: whoever still sends to it finds out, and looks the subject up again.
-            self.context.log(subject.log(queue)).seal()
-            self.context.store.trim(Table.CONSUME, subject.log(queue), below=_ALL)
+        self.directory.delete_subject(name)
 
     def put_group(
         self,
@@ -156,15 +140,7 @@ class Cell:
     def delete_group(self, subject: str, name: str) -> None:
         """Removes the group, its progress, retries and dead letters."""
         self.directory.forget(subject)
-        owner, group = self._group(subject, name)
-        slot = group_slot(self.context, subject, name)
-        held = slot.load()
-        if held is None or held.value.deleted:
-            raise unknown_group(subject, name)
-        if not slot.swap(held.token, msgspec.structs.replace(held.value, deleted=True)).stored:
-            raise Unavailable("the group was changed meanwhile: send the request again")
-        self.directory.forget(subject)
-        self._erase_group(owner, group)
+        self.directory.delete_group(self.directory.subject(subject), name)
 
     def seek(self, subject: str, group: str, *, to: Literal["start", "end"]) -> dict[int, int]:
         """Moves the group on every queue; the offset it is at, by queue."""
@@ -211,17 +187,9 @@ class Cell:
     ) -> dict[int, int]:
         logs = pull_logs(self.context, *self._group(subject, group))[1:]
         if queue is not None and queue >= len(logs):
-            raise Conflict(
+            raise Rejected(
                 "field-invalid", f"subject {subject!r} has {len(logs)} queues, numbered from 0", field="queue"
             )
         moved = {number: move(log) for number, log in enumerate(logs) if queue in (None, number)}
         self.context.arrivals.announce(subject, group)
         return moved
-
-    def _erase_group(self, subject: Subject, group: Group) -> None:
-        for log in pull_logs(self.context, subject, group):
-            self.context.store.trim(Table.PULL, log.partition, below=_ALL)
-        for name in (group.retry_log, group.dead_log):
-            self.context.log(name).seal()
-            self.context.store.trim(Table.CONSUME, name, below=_ALL)
-        self.context.store.trim(Table.PULL, f"dead@{group.dead_log}", below=_ALL)

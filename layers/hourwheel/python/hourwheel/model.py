@@ -7,7 +7,6 @@ answered as JSON without being turned into something else on the way.
 import re
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from hourwheel.errors import Rejected
@@ -158,7 +157,7 @@ class PullResult(Struct, omit_defaults=True):
 
 class Subject(Struct, frozen=True, kw_only=True):
     """A subject's record. Each deletion raises ``generation``: the logs of a subject that is made
-    again are new ones."""
+    again are new ones. Of a deleted one, ``erased`` says that nothing of it is left."""
 
     name: str
     generation: int
@@ -166,6 +165,7 @@ class Subject(Struct, frozen=True, kw_only=True):
     retention_seconds: int
     created_ms: int
     deleted: bool = False
+    erased: bool = False
 
     @property
     def retention_ms(self) -> int:
@@ -188,6 +188,7 @@ class Group(Struct, frozen=True, kw_only=True):
     created_ms: int
     origins: tuple[int, ...] = ()
     deleted: bool = False
+    erased: bool = False
 
     @property
     def member(self) -> str:
@@ -229,6 +230,3 @@ def message_bytes(message: NewMessage) -> int:
     size = len(message.body_base64 or b"") + len((message.body or "").encode())
     size += len((message.key or "").encode()) + sum(len(tag.encode()) for tag in message.tags or ())
     return size + sum(len(name.encode()) + len(text.encode()) for name, text in (message.headers or {}).items())
-
-
-json_encoder = msgspec.json.Encoder()

@@ -20,6 +20,10 @@ GRACE_MS = 1_000
 GARBAGE_MS = 86_400_000
 """Rows outlive their retention by a day: the sweeper has long moved the trim mark past them."""
 
+FILLER_MS = 20 * 60_000
+"""Fillers stay for this long at least, whatever the rows around them: longer than an idempotency key is remembered.
+So a row that a key names and that is gone from below the trim mark held the key's batch."""
+
 _trim_encoder = msgspec.msgpack.Encoder()
 _trim_decoder = msgspec.msgpack.Decoder(int)
 
@@ -76,14 +80,9 @@ class Log:
         """Fills a reservation that will not be used, so that no reader has to wait for it."""
         self._fill(reservation.row, row)
 
-    def holds(self, row: int, token: bytes) -> bool:
-        """Whether the batch with this token stands in the row."""
-        record = self.store.get(row_key(self.name, row))
-        return record is not None and record.token == token
-
     def read(self, start: int, limit: int, *, consistent: bool = False) -> list[tuple[int, Row]]:
-        """About ``limit`` rows from ``start`` on, fillers included, in order and without a gap: it ends
-        before a row whose fate is open. Where ``start`` is trimmed, it begins at the trim mark."""
+        """Up to ``limit`` rows from ``start`` on, fillers included, in order and without a gap; fewer when there are
+        no more, or before a row whose fate is open. Where ``start`` is trimmed, it begins at the trim mark."""
         found = self._scan(start, limit, consistent=consistent)
         if not found:
             return []
@@ -98,7 +97,11 @@ class Log:
                     return self.read(start, limit, consistent=True)
                 if not self._overdue(row):
                     break
-                rows += [(hole, self._fill(hole, row)) for hole in range(following, number)]
+                # A hole may be long where rows have expired: no more of it at a time than was asked for.
+                holes = range(following, min(number, start + limit))
+                rows += [(hole, self._fill(hole, row)) for hole in holes]
+            if len(rows) == limit:
+                break
             rows.append((number, row))
             following = number + 1
         return rows
@@ -135,6 +138,12 @@ class Log:
                 return
         self.store.trim(Table.CONSUME, self.name, below=sort_of(below))
 
+    def clear(self) -> None:
+        """Lets rows below the trim mark go that were left when somebody who moved it got no further."""
+        oldest, mark = self._scan(0, 1, consistent=False), self.trimmed()
+        if oldest and oldest[0][0] < mark:
+            self.store.trim(Table.CONSUME, self.name, below=sort_of(mark))
+
     @property
     def _trim_key(self) -> Key:
         return Key(Table.META, "trim", self.name)
@@ -148,6 +157,7 @@ class Log:
 
     def _fill(self, hole: int, follower: Row) -> Row:
         """What stands in the row once its fate is sealed: a filler, or the batch that came after all."""
-        filler = Row(number=-1, count=0, at_ms=follower.at_ms, expires_ms=follower.expires_ms)
+        expires_ms = max(follower.expires_ms, self.clock.now_ms() + FILLER_MS)
+        filler = Row(number=-1, count=0, at_ms=follower.at_ms, expires_ms=expires_ms)
         refused = self.store.put(row_key(self.name, hole), to_record(filler, self.ids.token(), GARBAGE_MS), expect=None)
         return filler if refused is None or refused.current is None else from_record(refused.current)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from hourwheel.errors import Corrupt, NotFound
 from hourwheel.logs.codec import Block, decode
 from hourwheel.logs.rows import Row, SegmentRef
 from hourwheel.model import Message
@@ -56,12 +57,20 @@ def rows_of(
 
 
 def messages_of(row: Row, blobs: Blobs) -> list[Message]:
-    """The messages of a row, from wherever they are. Raises ``Corrupt``."""
+    """The messages of a row, from wherever they are. Raises ``Corrupt``, also when their segment is missing."""
     if row.filler:
         return []
-    if row.segment is None:
-        return decode(row.block)
-    return decode(blobs.get(row.segment.key, offset=row.segment.offset, length=row.segment.length))
+    messages = decode(row.block if row.segment is None else _part(blobs, row.segment))
+    if len(messages) != row.count:
+        raise Corrupt(f"row of {row.count} messages has a block of {len(messages)}")
+    return messages
+
+
+def _part(blobs: Blobs, segment: SegmentRef) -> bytes:
+    try:
+        return blobs.get(segment.key, offset=segment.offset, length=segment.length)
+    except NotFound as error:
+        raise Corrupt(f"a segment is missing: {error}") from error
 
 
 def drop_expired_segments(blobs: Blobs, now_ms: int) -> int:

@@ -5,10 +5,11 @@
     sort       {subject}         {group}
     value      Subject, msgpack  Group, msgpack
 
-A deleted record stays as a tombstone: it keeps the generation from which the next one counts.
+A deleted record stays as a tombstone: it keeps the generation from which the next one counts, and says whether
+all that belonged to it is erased.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
@@ -17,6 +18,7 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.errors import NotFound, Unavailable
 from hourwheel.logs.item import Held, Slot
+from hourwheel.meta.erasure import erase_group, erase_subject
 from hourwheel.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS, Group, Subject, check_name
 from hourwheel.ports import Key, Table
 
@@ -75,6 +77,8 @@ class Directory:
         if isinstance(cached, Group) and alive(cached, subject):
             return cached
         held = group_slot(self.context, subject.name, name).load()
+        if held is not None and held.value.subject_generation > subject.generation:
+            raise self._made_again(subject)
         if held is None or not alive(held.value, subject):
             if not create:
                 raise unknown_group(subject.name, name)
@@ -94,8 +98,8 @@ class Directory:
 
         def fresh(last: Subject | None) -> Subject:
             # Whoever deletes it may not have come to this yet: what is sent to the old one from now on would be lost.
-            for log in [last.log(queue) for queue in range(last.queues)] if last else []:
-                self.context.log(log).seal()
+            if last is not None and not last.erased:
+                erase_subject(self.context, last, self._of_generation(last))
             return Subject(
                 name=name,
                 generation=last.generation + 1 if last else 1,
@@ -122,6 +126,8 @@ class Directory:
         """Makes the group if there is none, beginning at ``start``, then stores ``change`` of it."""
 
         def fresh(last: Group | None) -> Group:
+            if last is not None and last.subject_generation == subject.generation and not last.erased:
+                erase_group(self.context, subject, last)
             logs = [self.context.log(subject.log(queue)) for queue in range(subject.queues)]
             return Group(
                 subject=subject.name,
@@ -136,42 +142,95 @@ class Directory:
 
         def decide(held: Group | None) -> Group:
             if held is not None and held.subject_generation > subject.generation:
-                # Ours is the old subject, from the cache: a group of the new one must not be replaced.
-                self.forget(subject.name)
-                raise Unavailable(f"subject {subject.name!r} was made again meanwhile: send the request again")
+                # A group of the new subject must not be replaced.
+                raise self._made_again(subject)
             return change(held if held is not None and alive(held, subject) else fresh(held))
 
         value = self._change(group_slot(self.context, subject.name, name), decide)
         self.forget(subject.name)
         return value
 
+    def delete_subject(self, name: str) -> None:
+        """Removes the subject, its groups and messages; a deletion that was left half done goes on."""
+        held = subject_slot(self.context, name).load()
+        if held is None or held.value.erased:
+            raise unknown_subject(name)
+        tombstone = msgspec.structs.replace(held.value, deleted=True)
+        if not held.value.deleted and not subject_slot(self.context, name).swap(held.token, tombstone).stored:
+            raise Unavailable("the subject was changed meanwhile: send the request again")
+        self.forget(name)
+        self.erase_subject(tombstone)
+
+    def delete_group(self, subject: Subject, name: str) -> None:
+        """Removes the group, its progress, retries and dead letters; goes on where a deletion was left half done."""
+        slot = group_slot(self.context, subject.name, name)
+        held = slot.load()
+        if held is None or held.value.subject_generation != subject.generation or held.value.erased:
+            raise unknown_group(subject.name, name)
+        tombstone = msgspec.structs.replace(held.value, deleted=True)
+        if not held.value.deleted and not slot.swap(held.token, tombstone).stored:
+            raise Unavailable("the group was changed meanwhile: send the request again")
+        self.forget(subject.name)
+        self.erase_group(subject, tombstone)
+
+    def erase_subject(self, tombstone: Subject) -> None:
+        """Erases what a deleted subject left, if that is still to be done."""
+        if not tombstone.erased:
+            erase_subject(self.context, tombstone, self._of_generation(tombstone))
+            self._erased(subject_slot(self.context, tombstone.name), tombstone)
+
+    def erase_group(self, subject: Subject, tombstone: Group) -> None:
+        """Erases what a deleted group left, if that is still to be done."""
+        if not tombstone.erased:
+            erase_group(self.context, subject, tombstone)
+            self._erased(group_slot(self.context, subject.name, tombstone.name), tombstone)
+
     def subjects(self, after: str = "", limit: int = _PAGE) -> tuple[list[Subject], str | None]:
         """Up to ``limit`` subjects behind the name ``after``, and the name to go on from (None: no more)."""
         found: list[Subject] = []
-        start = after + "\x00" if after else ""
-        while True:
-            items = self.context.store.scan(Table.META, "subjects", start=start, limit=_PAGE)
-            for name, record in items:
-                value = msgspec.msgpack.decode(record.value, type=Subject)
-                if not value.deleted:
-                    if len(found) == limit:
-                        return found, found[-1].name
-                    found.append(value)
-                start = name + "\x00"
-            if len(items) < _PAGE:
-                return found, None
+        for subject in self.all_subjects(after):
+            if not subject.deleted:
+                if len(found) == limit:
+                    return found, found[-1].name
+                found.append(subject)
+        return found, None
 
     def groups(self, subject: Subject) -> list[Group]:
         """All groups of the subject, by name."""
-        found: list[Group] = []
-        start = ""
+        return [group for group in self.all_groups(subject) if not group.deleted]
+
+    def all_subjects(self, after: str = "") -> Iterator[Subject]:
+        """Subjects and tombstones behind the name ``after``, by name."""
+        return self._records("subjects", Subject, after)
+
+    def all_groups(self, subject: Subject) -> Iterator[Group]:
+        """The subject's groups and tombstones, by name."""
+        groups = self._records(f"groups/{subject.name}", Group, "")
+        return (group for group in groups if group.subject_generation == subject.generation)
+
+    def _records(self, partition: str, kind: type[T], after: str) -> Iterator[T]:
+        start = after + "\x00" if after else ""
         while True:
-            items = self.context.store.scan(Table.META, f"groups/{subject.name}", start=start, limit=_PAGE)
-            values = [msgspec.msgpack.decode(record.value, type=Group) for _, record in items]
-            found += [value for value in values if alive(value, subject)]
+            items = self.context.store.scan(Table.META, partition, start=start, limit=_PAGE)
+            yield from (msgspec.msgpack.decode(record.value, type=kind) for _, record in items)
             if len(items) < _PAGE:
-                return found
+                return
             start = items[-1][0] + "\x00"
+
+    def _of_generation(self, subject: Subject) -> Iterator[Group]:
+        """The groups of a deleted subject whose logs are still there."""
+        return (group for group in self.all_groups(subject) if not group.erased)
+
+    def _erased(self, slot: Slot[T], tombstone: T) -> None:
+        held = slot.load()
+        # Another value: it was made again meanwhile, or somebody else has finished.
+        if held is not None and held.value == tombstone:
+            slot.swap(held.token, msgspec.structs.replace(tombstone, erased=True))
+
+    def _made_again(self, subject: Subject) -> Unavailable:
+        """Ours is the old subject, from the cache."""
+        self.forget(subject.name)
+        return Unavailable(f"subject {subject.name!r} was made again meanwhile: send the request again")
 
     def _change(self, slot: Slot[T], decide: Callable[[T | None], T]) -> T:
         held = slot.load()

@@ -15,18 +15,21 @@ from typing import Self
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import NotFound, Rejected, Sealed
+from hourwheel.errors import Corrupt, NotFound, Rejected, Sealed
 from hourwheel.logs.handover import Transfer, carry_out, release, reserve
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.log import GARBAGE_MS, Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.logs.segments import messages_of
 from hourwheel.meta.directory import unknown_group
-from hourwheel.model import DeadPage, Group, Message, Subject
+from hourwheel.model import BATCH_BYTES, DeadPage, Group, Message, Subject, message_bytes
 from hourwheel.ports import Key, Table
+from hourwheel.queueing.faults import unreadable
 from hourwheel.queueing.moving import REDRIVE, target_row
 
+_FIRST_PAGE = 4
 _PAGE = 64
+_LARGE_PAGE = 500
 _FILLER_KEPT_MS = 86_400_000
 
 
@@ -75,13 +78,22 @@ class DeadLetters:
         return self.context.log(self.group.dead_log)
 
     def page(self, *, after: str | None, limit: int) -> DeadPage:
-        """Up to ``limit`` dead letters behind the cursor ``after``, the oldest first."""
+        """Up to ``limit`` dead letters behind the cursor ``after``, the oldest first; fewer where they would be more
+        than a batch may hold."""
         start = DeadId.parse(after, "after") if after else None
         page: list[Message] = []
+        size = 0
         for number, row, held in self._rows(start.row if start else 0):
-            for index, message in self._alive(number, row, held):
+            try:
+                alive = self._alive(number, row, held)
+            except Corrupt as error:
+                # The row stays, to be mended or dropped.
+                unreadable(self.context, self.log.name, number, row.count, error)
+                continue
+            for index, message in alive:
                 if start is None or DeadId(number, index) > start:
-                    if len(page) == limit:
+                    size += message_bytes(message)
+                    if len(page) == limit or (page and size > BATCH_BYTES):
                         return DeadPage(page, page[-1].dead_id)
                     page.append(message)
         return DeadPage(page, None)
@@ -99,7 +111,8 @@ class DeadLetters:
         )
 
     def count(self) -> int:
-        return sum(row.count - len(held.value.done if held else ()) for _, row, held in self._rows(0))
+        rows = self._rows(0, page=_LARGE_PAGE)
+        return sum(row.count - len(held.value.done if held else ()) for _, row, held in rows)
 
     def redrive(self, choose: Callable[[DeadId, int], bool]) -> int:
         """Sends the chosen messages to the group again, as new; how many. ``choose`` sees id and time of death."""
@@ -107,7 +120,10 @@ class DeadLetters:
         try:
             for number, row, _ in self._rows(0, end=self.log.totals().rows):
                 work = partial(self._redrive_on, number=number, row=row, choose=choose)
-                total += self.context.atomically(work)
+                try:
+                    total += self.context.atomically(work)
+                except Corrupt as error:
+                    unreadable(self.context, self.log.name, number, row.count, error)
         except Sealed:
             raise unknown_group(self.subject.name, self.group.name) from None
         if total:
@@ -125,21 +141,40 @@ class DeadLetters:
             self._sweep()
 
     def _sweep(self) -> None:
+        faulty: Corrupt | None = None
+        for number, state in self._states():
+            try:
+                self._finish(number, state)
+            except Corrupt as error:
+                faulty = error
+        self.log.clear()
         below: int | None = None
-        open_seen = False
-        for number, row, held in self._rows(0, expired=True):
-            if held is not None and held.value.transfers:
-                held = self._finish(number, held)
+        for number, row, held in self._rows(0, expired=True, page=_FIRST_PAGE):
             done = held is not None and len(held.value.done) == row.count and not held.value.transfers
             now_ms = self.context.clock.now_ms()
-            expired = row.expires_ms <= now_ms
             # Once it is gone, a filler no longer keeps out the writer that was too slow for its row.
             spare = row.filler and now_ms - row.at_ms >= _FILLER_KEPT_MS
-            open_seen = open_seen or not (spare or done or expired)
-            below = below if open_seen else number + 1
+            if not (spare or done or row.expires_ms <= now_ms):
+                break
+            below = number + 1
         if below is not None:
             self.log.trim(below)
             self.context.store.trim(Table.PULL, self._partition, below=sort_of(below))
+        if faulty is not None:
+            raise faulty
+
+    def _states(self) -> Iterator[tuple[int, Held[DeadState]]]:
+        """The state of each row that has one."""
+        start = ""
+        while True:
+            items = self.context.store.scan(Table.PULL, self._partition, start=start, limit=_LARGE_PAGE)
+            for sort, record in items:
+                held = self._slot(int(sort)).opened(record)
+                assert held is not None
+                yield int(sort), held
+            if len(items) < _LARGE_PAGE:
+                return
+            start = items[-1][0] + "\x00"
 
     def _redrive_on(self, context: Context, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
         return DeadLetters(context, self.subject, self.group)._redrive_row(number, row, choose)
@@ -152,25 +187,29 @@ class DeadLetters:
         return Slot(self.context.store, self.context.ids, Key(Table.PULL, self._partition, sort_of(row)), DeadState)
 
     def _rows(
-        self, start: int, *, end: int | None = None, expired: bool = False
+        self, start: int, *, end: int | None = None, expired: bool = False, page: int = _PAGE
     ) -> Iterator[tuple[int, Row, Held[DeadState] | None]]:
         """The rows from ``start`` up to ``end`` that hold messages, each with its state; also fillers and
         ``expired`` rows if asked."""
         start = max(start, self.log.trimmed())
         while True:
-            rows = self.log.read(start, _PAGE, consistent=True)
+            rows = self.log.read(start, page, consistent=True)
             if not rows:
                 return
             states = dict(
                 self.context.store.scan(Table.PULL, self._partition, start=sort_of(rows[0][0]), limit=len(rows))
             )
+            # A state that is missing because it was trimmed means nothing: its row went first.
+            trimmed = self.log.trimmed()
             for number, row in rows:
                 if end is not None and number >= end:
                     return
+                if number < trimmed:
+                    continue
                 live = not row.filler and row.expires_ms > self.context.clock.now_ms()
                 if live or expired:
                     yield number, row, self._slot(number).opened(states.get(sort_of(number)))
-            start = rows[-1][0] + 1
+            start, page = rows[-1][0] + 1, max(page, _PAGE)
 
     def _alive(self, number: int, row: Row, held: Held[DeadState] | None) -> list[tuple[int, Message]]:
         done = held.value.done if held else frozenset()
@@ -188,13 +227,19 @@ class DeadLetters:
     def _redrive_row(self, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
         slot = self._slot(number)
         held = slot.load()
+        offered: frozenset[int] = frozenset()
         while True:
             if held is not None:
                 held = self._finish(number, held)
+            elif number < self.log.trimmed():
+                return len(offered)  # all of it was settled, and its state is gone
             state = held.value if held else DeadState(expires_ms=row.expires_ms)
             indexes = self._chosen(number, row, state.done, choose)
+            # What we offered and is done was redriven, whoever finished it.
             if not indexes:
-                return 0
+                return len(offered & state.done)
+            self._alive(number, row, held)  # cannot be read: cannot be sent again
+            offered |= frozenset(indexes)
             transfer = reserve(
                 self.context,
                 kind=REDRIVE,
@@ -206,26 +251,30 @@ class DeadLetters:
             outcome = slot.swap(held.token if held else None, value, expires_ms=value.garbage_ms)
             if outcome.stored and outcome.held is not None:
                 self._finish(number, outcome.held)
-                return len(indexes)
+                return len(offered & value.done)
             release(self.context, (transfer,))
             held = outcome.held
 
     def _drop_row(self, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
         slot = self._slot(number)
         held = slot.load()
+        offered: frozenset[int] = frozenset()
         while True:
             state = held.value if held else DeadState(expires_ms=row.expires_ms)
             indexes = self._chosen(number, row, state.done, choose)
             if not indexes:
-                return 0
+                return len(offered & state.done)
+            offered |= frozenset(indexes)
             value = msgspec.structs.replace(state, done=state.done | frozenset(indexes))
             outcome = slot.swap(held.token if held else None, value, expires_ms=value.garbage_ms)
             if outcome.stored:
-                return len(indexes)
+                return len(offered & value.done)
             held = outcome.held
 
     def _finish(self, number: int, held: Held[DeadState]) -> Held[DeadState]:
         if not held.value.transfers:
             return held
-        done = carry_out(self.context, self._slot(number), held, target_row(self.context, self.log, None))
+        # Strict: a letter that cannot be read stays a dead letter until it is mended.
+        row = target_row(self.context, self.log, None, strict=True)
+        done = carry_out(self.context, self._slot(number), held, row)
         return done or held

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from hourwheel.logs.rows import sort_of
 from hourwheel.model import Subject
 from hourwheel.ports import Table
+from hourwheel.queueing.faults import Faults
 from hourwheel.queueing.pulllog import PullLog
-from hourwheel.queueing.records import CLOSED, Checkpoint, Tail
+from hourwheel.queueing.records import CLOSED, Checkpoint, PullRow, Tail
 from hourwheel.queueing.settle import Settler
 
 _PAGE = 200
@@ -24,9 +25,16 @@ _TRIM_MS = 3_600_000
 
 
 class _Open(NamedTuple):
-    until_ms: int
+    """``due_ms``: when there is something to do about the row."""
+
+    due_ms: int
     unsettled: int
     start: Tail
+
+    @classmethod
+    def of(cls, row: PullRow, start: Tail) -> "_Open":
+        # Transfers that somebody has left behind do not wait for the lease.
+        return cls(0 if row.transfers else row.lease_until_ms, len(row.unsettled()), start)
 
 
 @dataclass
@@ -46,6 +54,7 @@ class _Watch:
 class Leases:
     """Ends leases and moves checkpoints. Thread-safe."""
 
+    faults: Faults = field(default_factory=Faults)
     _watches: dict[str, _Watch] = field(default_factory=dict)
 
     def glance(self, log: PullLog, subject: Subject) -> int:
@@ -66,7 +75,8 @@ class Leases:
         ]
 
     def expire(self, log: PullLog, subject: Subject, *, pages: int | None = None) -> int:
-        """Ends the leases that are over; how many. Looks at up to ``pages`` pages of new rows."""
+        """Ends the leases that are over, finishes settlements that were left half done; how many. Looks at up to
+        ``pages`` pages of new rows."""
         watch = self._watch(log)
         if not watch.lock.acquire(blocking=False):
             return 0
@@ -111,10 +121,13 @@ class Leases:
             rows = log.rows(watch.scanned.row, _PAGE)
             for row, held in rows:
                 value = held.value
+                if row > watch.scanned.row:
+                    # Rows before it are gone: the checkpoint has passed them.
+                    watch.scanned = max(watch.scanned, log.beginning(), key=lambda tail: tail.row)
+                if row < watch.scanned.row:
+                    continue
                 if value.state != CLOSED:
-                    watch.open[row] = _Open(
-                        value.lease_until_ms, len(value.unsettled()), watch.scanned._replace(row=row)
-                    )
+                    watch.open[row] = _Open.of(value, watch.scanned._replace(row=row))
                 watch.scanned = Tail(row + 1, value.end, value.end_number)
             if len(rows) < _PAGE:
                 return
@@ -126,15 +139,15 @@ class Leases:
         if held is None or held.value.state == CLOSED:
             del watch.open[row]
         else:
-            watch.open[row] = _Open(held.value.lease_until_ms, len(held.value.unsettled()), entry.start)
+            watch.open[row] = _Open.of(held.value, entry.start)
 
     def _expire(self, log: PullLog, settler: Settler, watch: _Watch) -> int:
         ended = 0
         now_ms = log.context.clock.now_ms()
-        for row in [row for row, entry in watch.open.items() if entry.until_ms <= now_ms]:
+        for row in [row for row, entry in watch.open.items() if entry.due_ms <= now_ms]:
             held = log.slot(row).load()
             if held is not None and held.value.state != CLOSED:
-                ended += settler.take_over(row, held)
+                ended += settler.take_over(row, held) or bool(held.value.transfers)
             self._refresh(log, watch, row)
         return ended
 

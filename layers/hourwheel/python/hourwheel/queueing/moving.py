@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import Corrupt, NotFound
+from hourwheel.errors import Corrupt
 from hourwheel.logs.codec import encode
 from hourwheel.logs.handover import Transfer
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import messages_of, rows_of
 from hourwheel.model import Message
+from hourwheel.queueing.faults import unreadable
 from hourwheel.times import rfc3339
 
 RETRY, RELEASED, ATTEMPTS, REJECTED, REDRIVE = "retry", "released", "attempts", "rejected", "redrive"
@@ -19,29 +20,32 @@ RETRY, RELEASED, ATTEMPTS, REJECTED, REDRIVE = "retry", "released", "attempts", 
 
 
 def fetch(
-    context: Context, source: Log, queue: int | None, picks: Iterable[tuple[int, int]]
+    context: Context, source: Log, queue: int | None, picks: Iterable[tuple[int, int]], *, strict: bool = False
 ) -> list[tuple[tuple[int, int], Message]]:
     """The messages at these [row, index] positions, complete with queue, offset and attempt, each with its position.
 
-    A lease may outlive the retention of its messages: those that are gone are left out."""
+    A lease may outlive the retention of its messages: those that are gone are left out. So are those that cannot be
+    read: they are reported, and stay in the log. With ``strict`` they raise ``Corrupt``."""
     rows: dict[int, list[Message]] = {}
     found = []
     for number, index in picks:
         if number not in rows:
             row = source.get(number)
-            rows[number] = [] if row is None else complete(row, _retained(context, row), queue)
+            rows[number] = [] if row is None else complete(row, _retained(context, source, number, row, strict), queue)
         if rows[number]:
             found.append(((number, index), rows[number][index]))
     return found
 
 
-def _retained(context: Context, row: Row) -> list[Message]:
+def _retained(context: Context, source: Log, number: int, row: Row, strict: bool) -> list[Message]:
     try:
         return messages_of(row, context.blobs)
-    except NotFound as error:
+    except Corrupt as error:
         # Segments are removed after their retention, rows later still.
         if row.expires_ms > context.clock.now_ms():
-            raise Corrupt(f"a segment is missing: {error}") from error
+            if strict:
+                raise
+            unreadable(context, source.name, number, row.count, error)
         return []
 
 
@@ -57,11 +61,12 @@ def complete(row: Row, messages: list[Message], queue: int | None) -> list[Messa
     return messages
 
 
-def target_row(context: Context, source: Log, queue: int | None) -> Callable[[Transfer], Row]:
+def target_row(context: Context, source: Log, queue: int | None, *, strict: bool = False) -> Callable[[Transfer], Row]:
     """Makes the row that a transfer puts: the same for whoever makes it."""
 
     def make(transfer: Transfer) -> Row:
-        messages = [_changed(message, transfer) for _, message in fetch(context, source, queue, transfer.picks)]
+        found = fetch(context, source, queue, transfer.picks, strict=strict)
+        messages = [_changed(message, transfer) for _, message in found]
         if not messages:
             return Row(number=-1, count=0, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms)
         (row,) = rows_of(

@@ -208,11 +208,12 @@ class _Batch:
                 field="idempotency_key",
             )
         parts = self._split(first.prefix, first.queues)
-        rows = self._rows(parts, first.at_ms)
+        # What was not stored then is accepted now, and retained from now on.
+        rows = self._rows(parts, self.context.clock.now_ms())
 
         def again(context: Context) -> list[Reservation]:
             slot = Slot(context.store, context.ids, Key(Table.KEYS, space, idempotency.key), Remembered)
-            return _place(context, slot, held, parts, rows)
+            return _place(context, slot, held, parts, rows, again=True)
 
         return parts, self.context.atomically(again)
 
@@ -258,7 +259,13 @@ class _Batch:
 
 
 def _place(
-    context: Context, slot: Slot[Remembered], held: Held[Remembered], parts: Sequence[Part], rows: Sequence[Row]
+    context: Context,
+    slot: Slot[Remembered],
+    held: Held[Remembered],
+    parts: Sequence[Part],
+    rows: Sequence[Row],
+    *,
+    again: bool = False,
 ) -> list[Reservation]:
     """Puts each part at its remembered place; a place that was filled is taken anew and remembered first."""
     while True:
@@ -266,6 +273,9 @@ def _place(
         places = [Reservation(*place) for place in current.places]
         for index, (part, row) in enumerate(zip(parts, rows, strict=True)):
             log = context.log(part.log)
+            if again and places[index].row < log.trimmed() and log.get(places[index].row) is None:
+                # It was stored and its time is over: a filler would still stand there (see ``FILLER_MS``).
+                continue
             try:
                 log.put(places[index], row, current.token)
             except Filled:

@@ -45,12 +45,19 @@ def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
 def _standing(log: PullLog) -> _Standing:
     tail = log.tail()
     now_ms = log.context.clock.now_ms()
-    end = log.source.totals().numbers
-    for number, row in log.unread(tail.position, now_ms, page=1):
+    totals = log.source.totals()
+    end, following, offset = totals.numbers, tail.position.row, tail.number
+    for number, row in log.unread(tail.position, now_ms, page=1, consistent=True):
+        skip = tail.position.index if number == tail.position.row else 0
         if not row.filler and row.expires_ms > now_ms:
-            offset = row.number + (tail.position.index if number == tail.position.row else 0)
-            return _Standing(end - offset, row.at_ms, offset, end)
-    return _Standing(0, None, end, end)
+            offset = row.number + skip
+            return _Standing(max(0, end - offset), row.at_ms, offset, max(end, offset))
+        following = number + 1
+        offset = offset if row.filler else row.number + row.count
+    if following >= totals.rows:
+        return _Standing(0, None, end, end)
+    # A row is on its way or its writer dead: nobody knows yet what waits there and behind it.
+    return _Standing(max(0, end - offset), None, offset, end)
 
 
 def seek_start(log: PullLog) -> int:

@@ -1,35 +1,39 @@
 """Pull: settle what came before, claim what is next, the group's retries first."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+import msgspec
+
 from hourwheel.context import Context
-from hourwheel.errors import Rejected
+from hourwheel.errors import Broken, Corrupt, Rejected, Unavailable
+from hourwheel.logs.item import Held
 from hourwheel.logs.segments import messages_of
 from hourwheel.meta.directory import Directory
 from hourwheel.model import Group, Message, Pulled, PullRequest, PullResult, Settled, Settlement, Subject
+from hourwheel.queueing.faults import unreadable
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.moving import complete
-from hourwheel.queueing.pulllog import PULL_BYTES, Claim, PullLog
+from hourwheel.queueing.pulllog import PULL_BYTES, Claim, PullLog, pull_logs
 from hourwheel.queueing.receipts import Receipt, open_receipt, seal_receipt
+from hourwheel.queueing.records import UNREADABLE, PullRow
 from hourwheel.queueing.settle import Settler, Verdict, verdict
 from hourwheel.times import rfc3339
 
-
-def pull_logs(context: Context, subject: Subject, group: Group) -> list[PullLog]:
-    """The group's pull logs: that of its retry log, then one for each queue."""
-    queues = [PullLog(context, group, context.log(subject.log(queue)), queue) for queue in range(subject.queues)]
-    return [PullLog(context, group, context.log(group.retry_log), None), *queues]
+_LOOKING_MS = 5_000
+"""For so long a pull that waits no more looks on where there may be more."""
 
 
 @dataclass(frozen=True)
 class _Attempt:
-    """What one look brought: answers to the settlements, and the claims."""
+    """What one look brought: answers to the settlements, the claims, and whether there may be more."""
 
     subject: Subject
     group: Group
     settled: list[Settled]
     claims: list[tuple[PullLog, Claim]]
+    limited: bool
 
 
 @dataclass(frozen=True)
@@ -49,29 +53,35 @@ class Puller:
         until_ms = self.context.clock.now_ms() + int(request.wait_seconds * 1_000)
         arrivals = self.context.arrivals
         mark = arrivals.mark(self.subject)
-        attempt = self._attempt(request, opened)
-        settled = attempt.settled
+        settled, pulls, more = self._look(request, opened)
         tries = 0
-        while not attempt.claims:
+        while not pulls:
             left_ms = until_ms - self.context.clock.now_ms()
-            if left_ms <= 0 or not arrivals.wait(
-                self.subject, self.group, mark=mark, tries=tries, seconds=left_ms / 1_000
-            ):
+            if more:
+                looks = left_ms > -_LOOKING_MS
+            else:
+                looks = left_ms > 0 and arrivals.wait(
+                    self.subject, self.group, mark=mark, tries=tries, seconds=left_ms / 1_000
+                )
+            if not looks:
                 break
             mark = arrivals.mark(self.subject)
-            attempt = self._attempt(request, [])
+            try:
+                _, pulls, more = self._look(request, [])
+            except BaseException:
+                # What woke this one is still there.
+                arrivals.announce(self.subject, self.group)
+                raise
             tries += 1
-        if sum(claim.held.value.size for _, claim in attempt.claims) >= request.max_messages:
-            # There may be more: let the next one that waits have a look.
+        if more:
+            # Let the next one that waits have a look.
             arrivals.announce(self.subject, self.group)
-        pulls = [self._pulled(attempt, log, claim) for log, claim in attempt.claims]
         return PullResult(pulls, None if request.settle is None else settled)
 
     def settle(self, settlements: list[Settlement]) -> list[Settled]:
         """Carries out settlements, entry by entry. Raises ``Rejected``, nothing done, when a receipt is not ours."""
         opened = self._open(settlements)
-        subject = self.directory.subject(self.subject)
-        group = self.directory.group(subject, self.group)
+        subject, group = self._names(opened, create=False)
         settled = self.context.atomically(lambda context: self._settle(context, subject, group, opened))
         if any(wish.moves for _, wish in opened):
             self.context.arrivals.announce(self.subject, self.group)
@@ -100,43 +110,77 @@ class Puller:
 
         return [settle(receipt, wish) for receipt, wish in opened]
 
+    def _names(self, opened: Sequence[tuple[Receipt, Verdict]], *, create: bool) -> tuple[Subject, Group]:
+        """Subject and group; not from the cache when a receipt knows later ones."""
+        for _ in range(2):
+            subject = self.directory.subject(self.subject, create=create)
+            group = self.directory.group(subject, self.group, create=create)
+            if not any(
+                receipt.subject_generation > subject.generation or receipt.group_generation > group.generation
+                for receipt, _ in opened
+            ):
+                break
+            self.directory.forget(self.subject)
+        return subject, group
+
+    def _look(
+        self, request: PullRequest, opened: list[tuple[Receipt, Verdict]]
+    ) -> tuple[list[Settled], list[Pulled], bool]:
+        """One attempt: the answers to the settlements, what was pulled, and whether there may be more."""
+        attempt = self._attempt(request, opened)
+        pulls = [self._pulled(attempt, log, claim) for log, claim in attempt.claims]
+        found = [pulled for pulled in pulls if pulled is not None]
+        return attempt.settled, found, attempt.limited or len(found) < len(pulls)
+
     def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Verdict]]) -> _Attempt:
         # Looked up anew for each attempt: during a wait the subject may have got more queues, or become another.
-        subject = self.directory.subject(self.subject, create=True)
-        group = self.directory.group(subject, self.group, create=True)
+        subject, group = self._names(opened, create=True)
         for log in pull_logs(self.context, subject, group):
-            self.leases.glance(log, subject)
+            # Ending the leases of others is a service to them: it must not fail this pull.
+            ending = f"ending leases of {log.partition}"
+            with suppress(Unavailable, Broken), self.leases.faults.contained(self.context, ending):
+                self.leases.glance(log, subject)
 
         def work(context: Context) -> _Attempt:
             settled = self._settle(context, subject, group, opened)
-            return _Attempt(subject, group, settled, self._claim(context, request, subject, group))
+            claims, limited = self._claim(context, request, subject, group)
+            return _Attempt(subject, group, settled, claims, limited)
 
         return self.context.atomically(work)
 
     def _claim(
         self, context: Context, request: PullRequest, subject: Subject, group: Group
-    ) -> list[tuple[PullLog, Claim]]:
+    ) -> tuple[list[tuple[PullLog, Claim]], bool]:
         retries, *queues = pull_logs(context, subject, group)
         turn = int(context.ids.jitter() * len(queues))
         claims: list[tuple[PullLog, Claim]] = []
         messages, size = request.max_messages, PULL_BYTES
+        more = False
         for log in [retries, *queues[turn:], *queues[:turn]]:
-            claim = log.claim(
+            claim, limited = log.claim(
                 consumer=request.consumer,
                 max_messages=messages,
                 max_bytes=size,
                 lease_ms=request.lease_seconds * 1_000,
+                whole=bool(claims),
             )
+            more = more or limited
             if claim is not None:
                 claims.append((log, claim))
                 messages -= claim.held.value.size
                 size -= sum(row.raw_bytes for _, row in claim.rows)
                 if messages <= 0 or size <= 0:
-                    break
-        return claims
+                    return claims, True
+        return claims, more
 
-    def _pulled(self, attempt: _Attempt, log: PullLog, claim: Claim) -> Pulled:
-        value = claim.held.value
+    def _pulled(self, attempt: _Attempt, log: PullLog, claim: Claim) -> Pulled | None:
+        """The claim as an answer; None when none of it can be read."""
+        counts, messages = self._read(log, claim)
+        held: Held[PullRow] | None = claim.held
+        if counts != claim.held.value.counts:
+            held = self._set_aside(log, claim, counts)
+        if held is None or not messages:
+            return None
         receipt = Receipt(
             attempt.subject.name,
             attempt.subject.generation,
@@ -144,22 +188,38 @@ class Puller:
             attempt.group.generation,
             log.queue,
             claim.row,
-            claim.held.token,
-            value,
+            held.token,
+            held.value,
         )
         return Pulled(
             seal_receipt(self.secret, receipt),
             "retry" if log.queue is None else log.queue,
-            rfc3339(value.lease_until_ms),
-            self._messages(log, claim),
+            rfc3339(held.value.lease_until_ms),
+            messages,
         )
 
-    def _messages(self, log: PullLog, claim: Claim) -> list[Message]:
+    def _read(self, log: PullLog, claim: Claim) -> tuple[tuple[int, ...], list[Message]]:
+        """The messages of a claim, and from each row how many: none from one that cannot be read."""
         value = claim.held.value
-        found: list[Message] = []
-        for (number, row), count in zip(claim.rows, value.counts, strict=True):
-            if count:
-                skip = value.first.index if number == value.first.row else 0
+        counts, found = list(value.counts), list[Message]()
+        for step, ((number, row), count) in enumerate(zip(claim.rows, value.counts, strict=True)):
+            if not count:
+                continue
+            skip = value.first.index if number == value.first.row else 0
+            try:
                 messages = complete(row, messages_of(row, self.context.blobs), log.queue)
-                found += messages[skip : skip + count] if count < len(messages) else messages
-        return found
+            except Corrupt as error:
+                unreadable(self.context, log.source.name, number, count, error)
+                counts[step] = 0
+                continue
+            found += messages[skip : skip + count] if count < len(messages) else messages
+        return tuple(counts), found
+
+    def _set_aside(self, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Held[PullRow] | None:
+        """Takes what cannot be read out of the claim, so that indexes are those of the answer. None when the claim is
+        no longer ours. What is set aside stays in its log: a seek finds it again once it is mended."""
+        value = msgspec.structs.replace(claim.held.value, counts=counts)
+        if not any(counts):
+            value = value.closed(UNREADABLE, self.context.clock.now_ms())
+        outcome = log.slot(claim.row).swap(claim.held.token, value, expires_ms=value.garbage_ms)
+        return outcome.held if outcome.stored else None

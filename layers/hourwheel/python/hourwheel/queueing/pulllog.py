@@ -11,12 +11,15 @@ from hourwheel.context import Context
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
-from hourwheel.model import Group
+from hourwheel.model import Group, Subject
 from hourwheel.ports import Key, Record, Table
-from hourwheel.queueing.records import CLOSED, SOUGHT, Checkpoint, Position, PullRow, Tail
+from hourwheel.queueing.records import CLOSED, PASSED, SOUGHT, Checkpoint, Position, PullRow, Tail
 
 PULL_BYTES = 4 << 20
 """A pull ends before it would hold more payload than this (Lambda answers with 6 MB at most)."""
+
+EMPTY_ROWS = 500
+"""A claim covers so many rows without messages at most. Where more come first, a row of the pull log passes them."""
 
 _FIRST_PAGE = 4
 _PAGE = 64
@@ -34,7 +37,7 @@ class Claim:
 
 @dataclass
 class _Range:
-    """What a claim covers, row by row."""
+    """What a claim covers, row by row. While it has no messages it only moves its end."""
 
     first: Position
     end: Position
@@ -43,12 +46,22 @@ class _Range:
     rows: list[tuple[int, Row]] = field(default_factory=list)
     total: int = 0
     size: int = 0
+    empty: int = 0
+    limited: bool = False
+
+    def begin(self, first: Position) -> None:
+        """The first messages are there: what was empty before them is passed over."""
+        self.first, self.empty = first, 0
 
     def add(self, number: int, row: Row, skip: int, count: int, usable: int) -> None:
-        self.counts.append(count)
-        self.rows.append((number, row))
+        if count:
+            self.size += row.raw_bytes
+        else:
+            self.empty += 1
         self.total += count
-        self.size += row.raw_bytes
+        if self.total:
+            self.counts.append(count)
+            self.rows.append((number, row))
         self.end = Position(number, skip + count) if count < usable else Position(number + 1)
         if not row.filler:
             self.end_number = row.number + (skip + count if count < usable else row.count)
@@ -81,8 +94,9 @@ class PullLog:
 
     def tail(self) -> Tail:
         """Where the next claim goes."""
-        checkpoint = self.checkpoint_slot.load()
         last = self.context.store.scan(Table.PULL, self.partition, limit=1, reverse=True)
+        # Read after it: a sweeper saves the checkpoint before it lets go of rows.
+        checkpoint = self.checkpoint_slot.load()
         if last:
             row = int(last[0][0])
             # Expired rows vanish in any order: one that is left below the checkpoint is not the last.
@@ -100,34 +114,40 @@ class PullLog:
         origin = origins[self.queue] if self.queue is not None and self.queue < len(origins) else 0
         return Tail(0, Position(origin), 0)
 
-    def claim(self, *, consumer: str, max_messages: int, max_bytes: int, lease_ms: int) -> Claim | None:
-        """Claims the next messages, in one write; None, and no write, when there are none."""
+    def claim(
+        self, *, consumer: str, max_messages: int, max_bytes: int, lease_ms: int, whole: bool = False
+    ) -> tuple[Claim | None, bool]:
+        """Claims the next messages, in one write; None when there are none, and no write but where many empty rows
+        are passed. Also whether a limit ended it: there may be more. A first row larger than ``max_bytes`` is taken
+        all the same, unless ``whole``."""
         tail = self.tail()
-        token = self.context.ids.token()
         for race in range(_RACES):
             now_ms = self.context.clock.now_ms()
-            taken = self._take(tail, max_messages, max_bytes, now_ms)
-            if taken is None:
-                return None
+            taken = self._take(tail, max_messages, max_bytes, now_ms, whole)
+            if not taken.total and taken.empty < EMPTY_ROWS:
+                return None, taken.limited
             value = PullRow(
                 consumer=consumer,
                 first=taken.first,
                 counts=tuple(taken.counts),
                 end=taken.end,
                 end_number=taken.end_number,
-                claim=token,
+                claim=self.context.ids.token(),
                 claimed_ms=now_ms,
                 lease_until_ms=now_ms + lease_ms,
             )
-            outcome = self.slot(tail.row).swap(None, value, token=token)
+            if not taken.total:
+                value = value.closed(PASSED, now_ms)
+            outcome = self.slot(tail.row).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
             if outcome.stored and outcome.held is not None:
-                return Claim(tail.row, outcome.held, tuple(taken.rows))
+                claim = Claim(tail.row, outcome.held, tuple(taken.rows)) if taken.total else None
+                return claim, taken.limited
             self.context.meter.record("ClaimConflicts", 1)
             if outcome.held is None or race > 1:
                 tail = self.tail()
             else:
                 tail = Tail(tail.row + 1, outcome.held.value.end, outcome.held.value.end_number)
-        return None
+        return None, True
 
     def seek(self, position: Position, number: int) -> None:
         """Makes ``position`` the start of the next claim. One write."""
@@ -160,11 +180,13 @@ class PullLog:
         assert held is not None
         return held
 
-    def unread(self, start: Position, now_ms: int, page: int = _PAGE) -> Iterator[tuple[int, Row]]:
+    def unread(
+        self, start: Position, now_ms: int, page: int = _PAGE, *, consistent: bool = False
+    ) -> Iterator[tuple[int, Row]]:
         """The settled rows of the source from ``start`` on, page by page."""
         row = start.row
         while True:
-            found = self.source.read(row, page)
+            found = self.source.read(row, page, consistent=consistent)
             if found and found[0][0] == start.row and found[0][1].expires_ms <= now_ms:
                 # A group that lags behind retention goes on where the sweeper has seen live rows.
                 trimmed = self.source.trimmed()
@@ -176,21 +198,27 @@ class PullLog:
                 return
             row, page = found[-1][0] + 1, _PAGE
 
-    def _take(self, tail: Tail, max_messages: int, max_bytes: int, now_ms: int) -> _Range | None:
-        """Decides what a claim covers; None when there is nothing to hand out."""
-        taken: _Range | None = None
+    def _take(self, tail: Tail, max_messages: int, max_bytes: int, now_ms: int, whole: bool) -> _Range:
+        """Decides what a claim covers; without messages, what there is to pass over."""
+        taken = _Range(first=tail.position, end=tail.position, end_number=tail.number)
         for number, row in self.unread(tail.position, now_ms, min(_FIRST_PAGE, max_messages)):
             skip = tail.position.index if number == tail.position.row else 0
-            usable = 0 if row.expires_ms <= now_ms else row.count - skip
-            if taken is None:
-                if usable <= 0:
-                    continue
-                taken = _Range(first=Position(number, skip), end=tail.position, end_number=tail.number)
-            elif number != taken.rows[-1][0] + 1:
+            usable = 0 if row.expires_ms <= now_ms else max(0, row.count - skip)
+            if taken.total and number != taken.rows[-1][0] + 1:
                 break  # trimmed between two pages: what follows is for the next claim
-            elif usable > 0 and (taken.size + row.raw_bytes > max_bytes or taken.total >= max_messages):
+            if usable and (taken.total or whole) and taken.size + row.raw_bytes > max_bytes:
+                taken.limited = True
                 break
-            taken.add(number, row, skip, max(0, min(usable, max_messages - taken.total)), usable)
-            if taken.total >= max_messages:
+            if usable and not taken.total:
+                taken.begin(Position(number, skip))
+            taken.add(number, row, skip, min(usable, max_messages - taken.total), usable)
+            if taken.total >= max_messages or taken.empty >= EMPTY_ROWS:
+                taken.limited = True
                 break
         return taken
+
+
+def pull_logs(context: Context, subject: Subject, group: Group) -> list[PullLog]:
+    """The group's pull logs: that of its retry log, then one for each queue."""
+    queues = [PullLog(context, group, context.log(subject.log(queue)), queue) for queue in range(subject.queues)]
+    return [PullLog(context, group, context.log(group.retry_log), None), *queues]

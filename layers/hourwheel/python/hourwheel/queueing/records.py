@@ -7,7 +7,7 @@
 
 Row ``p`` says that a consumer holds the messages from ``first`` up to the position ``end``;
 row ``p + 1`` begins at that end. ``counts[k]`` messages are taken from source row ``first.row + k``,
-0 from a filler or an expired row. The messages of a pull are numbered 0, 1, … in that order.
+0 from a filler, an expired row, or one that cannot be read. The messages of a pull are numbered 0, 1, … in that order.
 ``last`` recognises the settlement that was written last, when it comes again.
 """
 
@@ -20,8 +20,9 @@ from hourwheel.logs.handover import Transfer
 OPEN, CLOSING, CLOSED = 0, 1, 2
 """Leased; all is settled but transfers are to be carried out; done."""
 
-SETTLED, EXPIRED, SOUGHT = 1, 2, 3
-"""How a row was closed: by its consumer, by its lease's end, or it is a seek."""
+SETTLED, EXPIRED, SOUGHT, PASSED, UNREADABLE = 1, 2, 3, 4, 5
+"""How a row was closed: by its consumer, by its lease's end; it is a seek; it passes over rows without messages;
+none of its messages could be read."""
 
 SETTLED_KEPT_MS = 3 * 86_400_000
 """Settled rows are kept this long: far longer than any writer pauses; the checkpoint passes them each minute."""
@@ -61,6 +62,9 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     @property
     def garbage_ms(self) -> int | None:
         return self.closed_ms + SETTLED_KEPT_MS if self.state == CLOSED else None
+
+    def closed(self, outcome: int, now_ms: int) -> Self:
+        return msgspec.structs.replace(self, state=CLOSED, outcome=outcome, closed_ms=now_ms)
 
     def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
         state = CLOSED if self.state == CLOSING and not transfers else self.state

@@ -97,7 +97,10 @@ class Settler:
             if held.value.state != OPEN:
                 return _STALE
             if wish.extend_seconds is not None:
-                value = self._extended(held.value, wish.extend_seconds)
+                extended = self._extended(held.value, wish.extend_seconds)
+                if extended is None:
+                    return _STALE
+                value = extended
             elif wish.named <= held.value.settled:
                 return Settled("open")
             else:
@@ -145,10 +148,14 @@ class Settler:
         # Closed rows vanish days later at the earliest; one that is gone was closed.
         return done or Held(msgspec.structs.replace(held.value, state=CLOSED, transfers=()), held.token)
 
-    def _extended(self, row: PullRow, seconds: int) -> PullRow:
+    def _extended(self, row: PullRow, seconds: int) -> PullRow | None:
+        """The row with a lease that ends no sooner than before; None when it may not be held any longer."""
         # Held for days, a row would outlive the settled ones behind it, and with them where the next claim goes.
         latest_ms = row.claimed_ms + MAX_LEASE_SECONDS * 1_000
-        until_ms = min(self.context.clock.now_ms() + seconds * 1_000, latest_ms)
+        now_ms = self.context.clock.now_ms()
+        if latest_ms <= now_ms:
+            return None
+        until_ms = max(row.lease_until_ms, min(now_ms + seconds * 1_000, latest_ms))
         return msgspec.structs.replace(row, lease_until_ms=until_ms)
 
     def _swap(self, number: int, held: Held[PullRow], value: PullRow) -> Swap[PullRow]:

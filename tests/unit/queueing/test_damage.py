@@ -1,0 +1,154 @@
+"""A row that cannot be read: its neighbours are served, housekeeping goes on, and somebody is told."""
+
+import logging
+import random
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.context import Settings
+from hourwheel.errors import Unavailable
+from hourwheel.ports import Key, Record, Table
+from tests.support import Bench, CallByCall
+
+NOISE = random.Random(1).randbytes(4_000).hex()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(CallByCall(MemoryStore()), settings=Settings(directory_seconds=0, inline_bytes=1_024))
+
+
+def remove_segments(bench: Bench) -> dict[str, bytes]:
+    kept = {key: bench.blobs.get(key) for key in bench.blobs.list("segments/")}
+    for key in kept:
+        bench.blobs.delete(key)
+    return kept
+
+
+def damage(bench: Bench, log: str, row: int) -> None:
+    """Overwrites a row's record with bytes that are none."""
+    key = Key(Table.CONSUME, log, f"{row:016d}")
+    record = bench.store.get(key)
+    assert record is not None
+    bench.store.put(key, Record(b"?", b"d" * 16), expect=record.token)
+
+
+def count(bench: Bench, name: str) -> float:
+    return sum(value for figure, value in bench.meter.figures if figure == name)
+
+
+@pytest.fixture
+def damaged(bench: Bench) -> Bench:
+    """Between two good messages, two in a segment that is gone."""
+    bench.send("good 1")
+    bench.send(NOISE, NOISE)
+    bench.send("good 2")
+    bench.kept = remove_segments(bench)  # type: ignore[attr-defined]
+    return bench
+
+
+def test_a_pull_delivers_what_it_can_read_and_its_indexes_are_those_of_the_answer(
+    damaged: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    (pull,) = damaged.pull()
+    assert [one.body for one in pull.messages] == ["good 1", "good 2"]
+    assert damaged.settle(pull, ack=[0], retry=[1]) == "settled"
+    assert [(one.body, one.attempt) for one in damaged.take()] == [("good 2", 2)]
+    assert count(damaged, "UnreadableMessages") == 2
+    assert "2 messages of row 1 of orders~1/0 cannot be read" in caplog.text
+    assert NOISE[:50] not in caplog.text
+
+
+def test_a_pull_of_nothing_but_unreadable_messages_looks_on_at_once(damaged: Bench) -> None:
+    assert [damaged.bodies(1) for _ in range(3)] == [["good 1"], ["good 2"], []]
+    assert damaged.cell.lag("orders", "billing").in_flight == 2
+
+
+def test_what_was_set_aside_is_read_after_a_seek_once_it_is_mended(damaged: Bench) -> None:
+    damaged.take()
+    for key, data in damaged.kept.items():  # type: ignore[attr-defined]
+        damaged.blobs.put(key, data)
+    damaged.cell.seek("orders", "billing", to="start")
+    assert damaged.bodies() == ["good 1", NOISE, NOISE, "good 2"]
+
+
+def test_a_lease_that_ends_hands_over_what_can_be_read(bench: Bench) -> None:
+    bench.send("good 1")
+    bench.send(NOISE)
+    bench.send("good 2")
+    bench.pull(lease=30)
+    remove_segments(bench)
+    bench.clock.pass_time(31)
+    assert bench.cell.sweep().ended_leases == 1
+    assert [(one.body, one.attempt) for one in bench.take()] == [("good 1", 2), ("good 2", 2)]
+    assert count(bench, "UnreadableMessages") == 1
+
+
+def test_a_settlement_of_messages_that_cannot_be_read_any_more_is_carried_out(bench: Bench) -> None:
+    bench.send("good")
+    bench.send(NOISE)
+    (pull,) = bench.pull()
+    remove_segments(bench)
+    assert bench.settle(pull, dead=[0, 1]) == "settled"
+    assert [one.body for one in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["good"]
+
+
+def test_a_store_that_does_not_answer_sets_nothing_aside(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.send(NOISE)
+
+    def get(key: str, **range_: int) -> bytes:
+        raise Unavailable("busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.blobs, "get", get)
+        with pytest.raises(Unavailable):
+            bench.pull(lease=30)
+    bench.clock.pass_time(31)
+    assert bench.bodies() == [NOISE]
+
+
+def test_a_sweep_goes_on_behind_a_damaged_log_and_tells_of_it_once(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    for subject in ("a", "b"):
+        bench.cell.put_subject(subject, retention_seconds=60)
+        bench.send("old", subject=subject)
+    damage(bench, "a~1/0", 0)
+    bench.clock.pass_time(61)
+    for _ in range(3):
+        bench.cell.sweep()
+    assert bench.store.scan(Table.CONSUME, "b~1/0", limit=9) == []
+    assert (count(bench, "Faults"), caplog.text.count("trimming a~1/0 failed")) == (1, 1)
+    assert logging.ERROR in [entry.levelno for entry in caplog.records]
+
+
+def test_ending_the_leases_of_others_never_fails_a_pull(bench: Bench) -> None:
+    bench.send("a", "b")
+    bench.pull(1)
+    bench.pull(1)
+    key = Key(Table.PULL, "billing~1@orders~1/0", f"{0:016d}")
+    record = bench.store.get(key)
+    assert record is not None
+    bench.store.put(key, Record(b"?", b"d" * 16), expect=record.token)
+    bench.cell = bench.another_process()
+    bench.send("c")
+    assert bench.bodies() == ["c"]
+    assert bench.cell.sweeper.end_busy_leases() == 0
+    assert count(bench, "Faults") == 1
+
+
+def test_dead_letters_that_cannot_be_read_stay_and_do_not_hide_the_others(bench: Bench) -> None:
+    for body in ("good 1", NOISE, "good 2"):
+        bench.send(body)
+        (pull,) = bench.pull()
+        bench.settle(pull, dead=[0])
+    kept = remove_segments(bench)
+    assert [one.body for one in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == [
+        "good 1",
+        "good 2",
+    ]
+    assert bench.cell.redrive("orders", "billing", lambda dead_id, died_ms: True) == 2
+    for key, data in kept.items():
+        bench.blobs.put(key, data)
+    assert [one.body for one in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == [NOISE]

@@ -1,0 +1,152 @@
+"""What a pull covers, where it ends, and who is woken then."""
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.context import Settings
+from hourwheel.errors import Unavailable
+from hourwheel.model import NewMessage, PullRequest, SettleRequest
+from hourwheel.ports import Record, Table
+from hourwheel.queueing.pulllog import EMPTY_ROWS, PULL_BYTES
+from hourwheel.queueing.records import SETTLED_KEPT_MS
+from tests.support import Bench, CallByCall, NoArrivals
+
+MEGABYTE = random.Random(1).randbytes(500_000).hex()
+
+
+def expired_rows(bench: Bench, number: int) -> None:
+    """So many rows that have expired, behind one that has not."""
+    bench.cell.put_group("orders", "billing")
+    bench.send("kept")
+    bench.cell.put_subject("orders", retention_seconds=60)
+    for _ in range(number):
+        bench.send("short")
+    bench.clock.pass_time(61)
+
+
+def test_a_pull_that_covers_many_empty_rows_has_a_receipt_that_can_be_settled(bench: Bench) -> None:
+    expired_rows(bench, 3 * EMPTY_ROWS)
+    bench.send("new")
+    first, second = bench.pull(), bench.pull()
+    assert [one.body for pull in first + second for one in pull.messages] == ["kept", "new"]
+    for (pull,) in (first, second):
+        request = msgspec.json.encode({"settle": [{"receipt": pull.receipt}]})
+        assert msgspec.json.decode(request, type=SettleRequest).settle[0].receipt == pull.receipt
+        assert bench.settle(pull) == "settled"
+
+
+def test_expired_rows_are_passed_over_once() -> None:
+    store = CallByCall(MemoryStore())
+    bench = Bench(store, settings=Settings(directory_seconds=0))
+    bench.send("first")
+    (pull,) = bench.pull()
+    bench.settle(pull)
+    expired_rows(bench, 3 * EMPTY_ROWS)
+    assert bench.bodies(1) == ["kept"]
+    assert bench.bodies() == []
+    store.calls.clear()
+    assert bench.bodies() == []
+    assert len(store.calls) < 30
+    assert store.writes == []
+
+
+def test_a_pull_that_ends_at_its_bytes_announces_that_there_may_be_more(bench: Bench) -> None:
+    bench.send(MEGABYTE, MEGABYTE, MEGABYTE)
+    bench.send(MEGABYTE, MEGABYTE)
+    bench.arrivals.announced.clear()
+    assert len(bench.take()) == 3
+    assert bench.arrivals.announced == [("orders", "billing")]
+    assert len(bench.take()) == 2
+    assert bench.arrivals.announced == [("orders", "billing")]
+
+
+def test_a_pull_of_several_queues_stays_within_its_bytes(bench: Bench) -> None:
+    bench.cell.put_subject("orders", queues=4)
+    for number in range(8):
+        bench.cell.produce("orders", [NewMessage(body=MEGABYTE, key=str(number)) for _ in range(3)])
+    sizes = []
+    while found := bench.take():
+        sizes.append(sum(len(one.body or "") for one in found))
+    assert (max(sizes) <= PULL_BYTES, sum(sizes)) == (True, 24 * len(MEGABYTE))
+
+
+@dataclass
+class OneWait(NoArrivals):
+    """The first wait ends at once, as if it was woken."""
+
+    waits: list[str] = field(default_factory=list)
+
+    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
+        self.waits.append(group)
+        return len(self.waits) == 1
+
+
+def test_a_pull_that_fails_when_it_was_woken_lets_another_one_look() -> None:
+    store, arrivals = CallByCall(MemoryStore()), OneWait()
+    bench = Bench(store, arrivals=arrivals, settings=Settings(directory_seconds=0))
+    bench.pull()
+    scan = store.scan
+
+    def failing(table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
+        if arrivals.waits:
+            raise Unavailable("busy")
+        return scan(table, partition, **how)
+
+    store.scan = failing  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        bench.cell.pull("orders", "billing", PullRequest(consumer="c1", wait_seconds=5))
+    assert arrivals.announced == [("orders", "billing")]
+
+
+class SweptBetween(CallByCall):
+    """A sweeper of another process works between two of our calls: before the n-th read of the pull log's end."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.store)
+        self.bench, self.swept = bench, False
+
+    def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
+        if table is Table.PULL and how.get("reverse") and not self.swept:
+            self.swept = True
+            self.bench.another_process().sweep()
+        return super().scan(table, partition, **how)
+
+
+def test_a_seek_holds_though_the_sweeper_lets_go_of_all_rows_meanwhile() -> None:
+    bench = Bench(MemoryStore(), settings=Settings(directory_seconds=0))
+    bench.cell.put_subject("orders", retention_seconds=2_592_000)
+    for body in "ab":
+        bench.send(body)
+        for pull in bench.pull():
+            bench.settle(pull)
+        bench.cell.sweep()
+    bench.clock.pass_time(SETTLED_KEPT_MS / 1_000 + 100)
+    bench.send("c")
+    seeking = Bench(SweptBetween(bench), bench.blobs, bench.clock, settings=Settings(directory_seconds=0))
+    seeking.cell.seek("orders", "billing", to="end")
+    assert bench.bodies() == []
+
+
+def test_a_process_that_was_away_saves_the_place_behind_rows_that_are_gone() -> None:
+    bench = Bench(MemoryStore(), settings=Settings(directory_seconds=0))
+    bench.cell.put_subject("orders", retention_seconds=2_592_000)
+    away = bench.another_process()
+    bench.pull()
+    away.sweep()
+    for body in "abc":
+        bench.send(body)
+        for pull in bench.pull():
+            bench.settle(pull)
+    bench.clock.pass_time(SETTLED_KEPT_MS / 1_000 + 3_601)
+    bench.cell.sweep()
+    bench.send("d", "e")
+    (held,) = bench.pull(1, lease=43_200)
+    bench.clock.pass_time(61)
+    away.sweep()
+    checkpoint = away.leases._watches["billing~1@orders~1/0"].open[3].start
+    assert (checkpoint.row, checkpoint.position.row, held.messages[0].body) == (3, 3, "d")
