@@ -157,8 +157,8 @@ def test_no_body_is_a_fault_of_ours(route: Route) -> None:
         answers[answer.status < 300] += 1
 
     send()
-    assert answers[True] >= 15, "hardly any body was near a valid one"
-    assert answers[False] >= 15 or route.key not in VALID
+    assert answers[True] >= 8, "hardly any body was near a valid one"
+    assert answers[False] >= 8 or route.key not in VALID
 
 
 api = Api()

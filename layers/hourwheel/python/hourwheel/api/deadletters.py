@@ -6,7 +6,6 @@ from hourwheel.api.bodies import PageQuery, SelectionBody
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
 from hourwheel.cell import Cell
-from hourwheel.model import BATCH_BYTES, DeadPage, message_bytes
 from hourwheel.queueing.dead import DeadId
 from hourwheel.times import parse_rfc3339
 
@@ -14,7 +13,7 @@ from hourwheel.times import parse_rfc3339
 def list_dead(cell: Cell, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
     query = decode_query(PageQuery, event)
-    return ok(_bounded(cell.dead(subject, group, after=query.after, limit=query.limit)))
+    return ok(cell.dead(subject, group, after=query.after, limit=query.limit))
 
 
 def get_dead(cell: Cell, event: Event) -> Response:
@@ -45,13 +44,3 @@ def _chosen(event: Event) -> Callable[[DeadId, int], bool]:
     return lambda dead_id, died_ms: (
         (since_ms is None or died_ms >= since_ms) and (until_ms is None or died_ms < until_ms)
     )
-
-
-def _bounded(page: DeadPage) -> DeadPage:
-    """The page, cut where it would hold more than a batch may: an answer has its limits too."""
-    size = 0
-    for index, message in enumerate(page.messages):
-        size += message_bytes(message)
-        if index and size > BATCH_BYTES:
-            return DeadPage(page.messages[:index], page.messages[index - 1].dead_id)
-    return page

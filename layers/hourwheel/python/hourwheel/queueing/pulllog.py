@@ -101,8 +101,8 @@ class PullLog:
             row = int(last[0][0])
             # Expired rows vanish in any order: one that is left below the checkpoint is not the last.
             if checkpoint is None or row >= checkpoint.value.row:
-                value = self.opened(row, last[0][1])
-                return Tail(row + 1, value.value.end, value.value.end_number)
+                value = self.opened(row, last[0][1]).value
+                return Tail(row + 1, value.end, value.end_number, len(value.counts), value.size)
         return self.beginning(checkpoint)
 
     def beginning(self, checkpoint: Held[Checkpoint] | None = None) -> Tail:
@@ -201,7 +201,7 @@ class PullLog:
     def _take(self, tail: Tail, max_messages: int, max_bytes: int, now_ms: int, whole: bool) -> _Range:
         """Decides what a claim covers; without messages, what there is to pass over."""
         taken = _Range(first=tail.position, end=tail.position, end_number=tail.number)
-        for number, row in self.unread(tail.position, now_ms, min(_FIRST_PAGE, max_messages)):
+        for number, row in self.unread(tail.position, now_ms, _first_page(tail, max_messages)):
             skip = tail.position.index if number == tail.position.row else 0
             usable = 0 if row.expires_ms <= now_ms else max(0, row.count - skip)
             if taken.total and number != taken.rows[-1][0] + 1:
@@ -216,6 +216,14 @@ class PullLog:
                 taken.limited = True
                 break
         return taken
+
+
+def _first_page(tail: Tail, max_messages: int) -> int:
+    """How many rows to read first: as many as the claim before had for so many messages, and one that it may have
+    left in part."""
+    if not tail.messages:
+        return min(_FIRST_PAGE, max_messages)
+    return min(_PAGE, -(-max_messages * tail.rows // tail.messages) + (tail.position.index > 0))
 
 
 def pull_logs(context: Context, subject: Subject, group: Group) -> list[PullLog]:

@@ -36,11 +36,14 @@ class Position(msgspec.Struct, array_like=True, frozen=True, order=True):
 
 
 class Tail(NamedTuple):
-    """Where the next claim goes: its row number, where it starts, the sequence there."""
+    """Where the next claim goes: its row number, where it starts, the sequence there. ``rows`` and ``messages`` of the
+    claim before tell how many rows the next one may want (0: unknown)."""
 
     row: int
     position: Position
     number: int
+    rows: int = 0
+    messages: int = 0
 
 
 class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
