@@ -45,7 +45,10 @@ class Group:
         done = threading.Semaphore(0)
         self.first.start()
         assert self.entered.wait(20)
-        tickets = [self.store.submit(work, done.release) for work in works]  # type: ignore[arg-type]
+        tickets = [
+            self.store.submit(work, notify=done.release, invite=self.store.lead)  # type: ignore[arg-type]
+            for work in works
+        ]
         self.go.set()
         for _ in works:
             assert done.acquire(timeout=20)

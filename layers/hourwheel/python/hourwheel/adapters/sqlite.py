@@ -60,11 +60,12 @@ def translated(error: sqlite3.Error) -> Exception:
 
 @dataclass
 class Ticket:
-    """A piece of work in the queue. ``signal`` is held until it is done, or its owner is to lead; an owner that gave
-    ``notify`` does not wait and is told instead."""
+    """A piece of work in the queue. ``signal`` is held until it is done, or its owner is to lead. An owner that does
+    not wait is told instead: ``notify`` when it is done, ``invite`` when it is to call ``lead``."""
 
     work: Callable[[Store], Any]
     notify: Callable[[], object] | None = None
+    invite: Callable[[], object] | None = None
     signal: threading.Lock = field(default_factory=threading.Lock)
     done: bool = False
     result: Any = None
@@ -92,6 +93,7 @@ class SqliteStore:
         self._closed = False
         self._committer: threading.Thread | None = None
         self._turn = threading.Semaphore(0)
+        self._handed: tuple[list[Ticket], bool] = ([], False)
         self._pause = threading.Event()
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
         opened: list[sqlite3.Connection] = []
@@ -134,9 +136,11 @@ class SqliteStore:
         result: T = ticket.outcome()
         return result
 
-    def submit(self, work: Callable[[Store], Any], notify: Callable[[], object]) -> Ticket:
-        """``transact`` for those who cannot wait: ``notify`` is called from another thread when the ticket is done."""
-        ticket = Ticket(work, notify)
+    def submit(
+        self, work: Callable[[Store], Any], *, notify: Callable[[], object], invite: Callable[[], object]
+    ) -> Ticket:
+        """``transact`` for those who cannot wait. Both are called from any thread, ``invite`` perhaps at once."""
+        ticket = Ticket(work, notify, invite)
         with self._mutex:
             self._waiting.append(ticket)
             lead = not self._leading
@@ -145,8 +149,25 @@ class SqliteStore:
                 self._committer = threading.Thread(target=self._commit_for_others, name="commit", daemon=True)
                 self._committer.start()
         if lead:
-            self._turn.release()
+            invite()
         return ticket
+
+    def lead(self) -> None:
+        """For whoever was invited: runs what is queued, in the caller's thread, and has it committed in another. Only
+        the sync takes long, and it needs no interpreter."""
+        group = self._take()
+        ready = True
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            for ticket in group:
+                ticket.result = ticket.work(self._session)
+        except Exception:
+            # Another process is writing, or a piece of work raised: the other thread has the time to sort it out.
+            ready = False
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+        self._handed = (group, ready)
+        self._turn.release()
 
     def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
         return self.transact(lambda store: store.add(counter, rows=rows, numbers=numbers))
@@ -227,36 +248,49 @@ class SqliteStore:
             self._readers.put(connection)
 
     def _lead(self) -> None:
-        """Runs what is queued, then hands the lead to the first who came meanwhile."""
-        with self._mutex:
-            group, self._waiting = self._waiting, []
+        """Runs and commits what is queued, then hands the lead on."""
+        group = self._take()
         try:
             self._commit(group)
         finally:
-            with self._mutex:
-                following = self._waiting[0] if self._waiting else None
-                self._leading = following is not None
-            for ticket in group:
-                ticket.done = True
-                (ticket.notify or ticket.signal.release)()
-            if following is not None:
-                (self._turn if following.notify else following.signal).release()
+            self._hand_on(group)
+
+    def _take(self) -> list[Ticket]:
+        with self._mutex:
+            group, self._waiting = self._waiting, []
+        return group
+
+    def _hand_on(self, group: list[Ticket]) -> None:
+        """Tells the group that it is done, and the first who came meanwhile to lead."""
+        with self._mutex:
+            following = self._waiting[0] if self._waiting else None
+            self._leading = following is not None
+        for ticket in group:
+            ticket.done = True
+            (ticket.notify or ticket.signal.release)()
+        if following is not None:
+            (following.invite or following.signal.release)()
 
     def _commit_for_others(self) -> None:
-        """Leads for those who do not wait."""
+        """Commits for those who do not wait."""
         while True:
             self._turn.acquire()
             if self._closed:
                 return
-            self._lead()
+            group, ready = self._handed
+            try:
+                self._commit(group, ready=ready)
+            finally:
+                self._hand_on(group)
 
-    def _commit(self, group: list[Ticket]) -> None:
-        """Runs the group in one transaction. If a piece of work raises, each runs again on its own: that is rare,
-        and a savepoint around every piece would cost all of them two statements."""
+    def _commit(self, group: list[Ticket], *, ready: bool = False) -> None:
+        """Runs the group in one transaction (``ready``: it was run) and commits it. If a piece of work raises, each
+        runs again on its own: that is rare, and a savepoint around each would cost all of them two statements."""
         try:
-            self._begin()
-            for ticket in group:
-                ticket.result = ticket.work(self._session)
+            if not ready:
+                self._begin()
+                for ticket in group:
+                    ticket.result = ticket.work(self._session)
             self._writer.execute("COMMIT")
         except BaseException as error:
             if self._writer.in_transaction:

@@ -73,6 +73,11 @@ class Fibres:
         assert fibre.parent is not None
         fibre.parent.switch()
 
+    def soon(self, work: Callable[[], None]) -> None:
+        """Runs work on the loop's thread, from any thread."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(work)
+
     def aside(self, executor: Executor, work: Callable[[], T]) -> T:
         """Runs work in a thread of the executor meanwhile."""
         future = executor.submit(work)
@@ -81,8 +86,8 @@ class Fibres:
 
 
 class FibreStore:
-    """The SQLite store for fibres and threads. Reads run at once; a transaction lets other fibres run, and theirs
-    are committed with it."""
+    """The SQLite store for fibres and threads. Reads run at once. A transaction lets other fibres run, and theirs are
+    run with it, here, where nobody competes for the interpreter; its sync has a thread."""
 
     def __init__(self, store: SqliteStore, fibres: Fibres) -> None:
         self._store = store
@@ -101,11 +106,15 @@ class FibreStore:
 
         def begin(go_on: Callable[[], object]) -> None:
             nonlocal ticket
-            ticket = self._store.submit(work, go_on)
+            ticket = self._store.submit(work, notify=go_on, invite=self._invite)
 
         self._fibres.pause(begin)
         result: T = ticket.outcome()
         return result
+
+    def _invite(self) -> None:
+        # Behind what is ready to run: other requests that have arrived join the group.
+        self._fibres.soon(self._store.lead)
 
     def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
         return self.transact(lambda store: store.add(counter, rows=rows, numbers=numbers))
