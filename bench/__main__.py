@@ -89,13 +89,14 @@ def waiting(url: str, consumers: int, sends: int) -> dict[str, float]:
     }
 
 
-def table(title: str, rows: dict[str, dict[str, float]]) -> Table:
-    found = Table(title=title)
+def table(title: str, columns: dict[str, dict[str, float]]) -> Table:
+    """A row for each figure, a column for each case."""
+    found = Table(title=title, title_justify="left")
     found.add_column("")
-    for name in next(iter(rows.values())):
-        found.add_column(name.replace("_", " "), justify="right")
-    for name, figures in rows.items():
-        found.add_row(name, *(f"{value:,}" for value in figures.values()))
+    for name in columns:
+        found.add_column(name, justify="right")
+    for figure in next(iter(columns.values())):
+        found.add_row(figure.replace("_", " "), *(f"{case[figure]:,}" for case in columns.values()))
     return found
 
 
