@@ -5,7 +5,7 @@ A simulator that finds nothing proves nothing until it has found these.
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -27,28 +27,28 @@ from hourwheel.queueing.produce import Remembered
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import EXPIRED, OPEN, Position, PullRow, Tail
 from hourwheel.queueing.settle import Settler
-from tests.simulation.plan import Plan
+from tests.simulation.plan import Faults, Plan
 
 
 @dataclass(frozen=True)
 class Bug:
-    """``plant`` puts the bug in for a ``with`` block; only runs of ``focus`` can show it. ``known`` is the seed that
-    showed a bug that is rarely seen."""
+    """``plant`` puts the bug in for a ``with`` block; only runs of ``focus`` can show it. A bug that is rarely seen has
+    ``sharpen``, which turns a drawn plan to what it takes."""
 
     name: str
     plant: Callable[[], AbstractContextManager[None]]
     focus: Callable[[Plan], bool]
-    known: int | None = None
+    sharpen: Callable[[Plan], Plan]
 
 
 def registrar(bugs: list[Bug]) -> Callable[..., Callable[[Callable[[], Iterator[None]]], None]]:
     """A decorator that adds a bug to the list, under its function's name, which reads as a sentence."""
 
     def planted(
-        focus: Callable[[Plan], bool] = lambda plan: True, *, known: int | None = None
+        focus: Callable[[Plan], bool] = lambda plan: True, *, sharpen: Callable[[Plan], Plan] = lambda plan: plan
     ) -> Callable[[Callable[[], Iterator[None]]], None]:
         def register(bug: Callable[[], Iterator[None]]) -> None:
-            bugs.append(Bug(bug.__name__, contextmanager(bug), focus, known))
+            bugs.append(Bug(bug.__name__, contextmanager(bug), focus, sharpen))
 
         return register
 
@@ -246,7 +246,28 @@ def a_hand_over_is_closed_before_it_is_put() -> Iterator[None]:
         yield
 
 
-@planted(known=1484)
+def _many_retries_and_long_pauses(plan: Plan) -> Plan:
+    return replace(
+        plan,
+        transactional=False,
+        faults=Faults(pause=0.12, crash=0.01, late=0.05),
+        long_pauses=True,
+        producers=2,
+        consumers=3,
+        sweepers=2,
+        operators=0,
+        lease_seconds=1,
+        max_attempts=16,
+        groups=("a",),
+        calls=350,
+        switch=0.5,
+        skew_ms=0,
+        retention_seconds=259_200,
+        quiet_days=False,
+    )
+
+
+@planted(sharpen=_many_retries_and_long_pauses)
 def a_filled_reservation_is_replaced_without_a_record() -> Iterator[None]:
     def place(context: Any, transfer: handover.Transfer, row: Any) -> None:
         log = context.log(transfer.log)

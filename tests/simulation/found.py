@@ -5,6 +5,7 @@ that the bug is found again when its fix is gone is one.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -26,6 +27,7 @@ from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import EXPIRED, Position, PullRow
 from hourwheel.queueing.settle import Settler
 from tests.simulation.bugs import Bug, registrar
+from tests.simulation.plan import Faults, Plan
 
 FOUND: list[Bug] = []
 planted = registrar(FOUND)
@@ -85,7 +87,25 @@ def a_deleted_group_makes_the_sweep_fail() -> Iterator[None]:
         yield
 
 
-@planted(known=2774)
+def _leases_that_end_during_an_answer(plan: Plan) -> Plan:
+    return replace(
+        plan,
+        transactional=False,
+        faults=Faults(pause=0.08, lose=0.1),
+        long_pauses=True,
+        latency_ms=80,
+        consumers=3,
+        sweepers=2,
+        operators=0,
+        lease_seconds=1,
+        max_attempts=16,
+        groups=("a",),
+        calls=350,
+        quiet_days=False,
+    )
+
+
+@planted(sharpen=_leases_that_end_during_an_answer)
 def a_settlement_that_was_made_is_answered_stale() -> Iterator[None]:
     def settled(self: Settler, number: int, seen: Held[PullRow], wish: settle.Verdict) -> Settled:
         answer = real(self, number, seen, wish)
@@ -127,7 +147,25 @@ def a_key_of_a_deleted_subject_places_rows_in_the_new_one() -> Iterator[None]:
         yield
 
 
-@planted(known=10189)
+def _deletions_beside_old_caches(plan: Plan) -> Plan:
+    return replace(
+        plan,
+        transactional=False,
+        faults=Faults(pause=0.05, crash=0.01),
+        latency_ms=20,
+        directory_seconds=2.0,
+        moves=("delete-subject",),
+        operators=2,
+        producers=2,
+        consumers=3,
+        subjects=("s",),
+        spanning=False,
+        calls=350,
+        quiet_days=False,
+    )
+
+
+@planted(sharpen=_deletions_beside_old_caches)
 def a_process_that_knows_the_old_subject_replaces_a_group_of_the_new_one() -> Iterator[None]:
     def change_group(self: Directory, subject: Subject, name: str, change: Any, **rest: Any) -> Group:
         try:
