@@ -17,8 +17,8 @@ NO_LIMIT = 1 << 30
 def limit_pages(pages: int) -> None:
     prepare = SqliteStore._prepare
 
-    def limited(store: SqliteStore, synchronous: str) -> None:
-        prepare(store, synchronous)
+    def limited(store: SqliteStore) -> None:
+        prepare(store)
         writer: sqlite3.Connection = store._writer
         writer.execute(f"PRAGMA max_page_count = {pages}")
         signal.signal(signal.SIGUSR1, lambda *_: writer.execute(f"PRAGMA max_page_count = {NO_LIMIT}").fetchall())

@@ -186,10 +186,10 @@ def an_ended_lease_forgets_what_was_settled() -> Iterator[None]:
 
 @planted()
 def a_lease_is_ended_whatever_its_time() -> Iterator[None]:
-    def expire(self: Leases, log: PullLog, subject: Any, *, pages: int | None = None) -> int:
+    def expire(self: Leases, log: PullLog, subject: Any, **limits: Any) -> int:
         watch = self._watch(log)
         watch.open = {row: entry._replace(due_ms=0) for row, entry in watch.open.items()}
-        return real(self, log, subject, pages=pages)
+        return real(self, log, subject, **limits)
 
     def swap(self: Settler, number: int, held: Held[PullRow]) -> bool:
         early = Held(msgspec.structs.replace(held.value, lease_until_ms=0), held.token)

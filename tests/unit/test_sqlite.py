@@ -1,13 +1,15 @@
 """What is SQLite's own: groups that share a commit, slices, callers that do not wait."""
 
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from hourwheel.adapters import sqlite
 from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.errors import Sealed
+from hourwheel.errors import HourwheelError, Sealed, Throttled
 from hourwheel.ports import Key, Record, Store, Table
 
 TOKEN = b"t" * 16
@@ -92,3 +94,62 @@ def test_more_rows_than_a_slice_are_trimmed_and_collected(store: SqliteStore) ->
     assert store.scan(Table.META, "p", limit=1)[0][0] == "02100"
     store.collect(Table.META, 4_499)
     assert store.scan(Table.META, "p", limit=9) == []
+
+
+def test_a_group_waits_for_a_locked_file_once_and_not_one_by_one(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    # A clock that goes on by a second with each wait, of which ten are allowed.
+    monkeypatch.setattr(store._pause, "wait", waits.append)
+    monkeypatch.setattr(sqlite.time, "monotonic", lambda: float(len(waits)))
+    neighbour = sqlite3.connect(tmp_path / "queue.db", isolation_level=None)
+    neighbour.execute("BEGIN IMMEDIATE")
+    done = threading.Semaphore(0)
+    turns: list[None] = []
+    tickets = [
+        store.submit(lambda tx: put("a", tx), notify=done.release, invite=lambda: turns.append(None)) for _ in range(20)
+    ]
+    store.lead()
+    for _ in tickets:
+        assert done.acquire(timeout=20)
+    neighbour.close()
+    for ticket in tickets:
+        with pytest.raises(Throttled):
+            ticket.outcome()
+    assert len(waits) <= 12
+
+
+def test_what_could_not_be_rolled_back_is_not_answered_as_stored(store: SqliteStore) -> None:
+    class Broken:
+        """A connection whose disk is gone in the middle of a transaction."""
+
+        def __init__(self, real: sqlite3.Connection) -> None:
+            self._real = real
+            self.in_transaction = True
+
+        def execute(self, statement: str, *values: object) -> object:
+            if statement in {"COMMIT", "ROLLBACK"}:
+                raise sqlite3.OperationalError("disk I/O error")
+            return self._real.execute(statement, *values)
+
+        def close(self) -> None:
+            self._real.close()
+
+    store._writer = Broken(store._writer)  # type: ignore[assignment]
+    with pytest.raises(HourwheelError):
+        store.transact(lambda tx: put("a", tx))
+    assert store.get(key("a")) is None
+    assert store.transact(lambda tx: put("b", tx)) == "b"
+
+
+def test_the_store_goes_on_when_those_who_were_to_lead_are_gone(store: SqliteStore) -> None:
+    def gone() -> None:
+        raise RuntimeError("Event loop is closed")
+
+    store.submit(lambda tx: put("a", tx), notify=gone, invite=gone)
+    assert store.transact(lambda tx: put("b", tx)) == "b"
+    silent = store.submit(lambda tx: put("c", tx), notify=lambda: None, invite=lambda: None)
+    store.uninvite()
+    assert store.transact(lambda tx: put("d", tx)) == "d"
+    assert silent.outcome() == "c"

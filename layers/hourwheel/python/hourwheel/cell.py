@@ -56,6 +56,10 @@ class Cell:
     def _secret(self) -> bytes:
         return cell_secret(self.context)
 
+    def prepare(self) -> None:
+        """Reads or draws the cell's secret, before threads and fibres come for it at once."""
+        self._secret  # noqa: B018
+
     def produce(
         self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
     ) -> list[Placed]:

@@ -12,10 +12,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from hourwheel.adapters.limits import check_value
 from hourwheel.errors import Broken, Corrupt, DataVersion, Sealed, StorageFull, Throttled
@@ -30,7 +30,8 @@ _APPLICATION_ID = 0x486F7572  # "Hour"
 _BUSY_SECONDS = 10.0
 _ASK_SECONDS = 0.001
 _READERS = 8
-_SLICE = 2_000
+_TRIM_ROWS = 50  # of up to 350 KB: other writers wait meanwhile
+_COLLECT_ROWS = 2_000  # small ones
 
 _SCHEMA = [
     "CREATE TABLE counters (name TEXT PRIMARY KEY, rows INTEGER NOT NULL, numbers INTEGER NOT NULL,"
@@ -76,6 +77,7 @@ class Ticket:
 
     def outcome(self) -> Any:
         """The result, once it is done; raises the error it ended with."""
+        assert self.done
         if self.error is not None:
             raise self.error
         return self.result
@@ -87,12 +89,15 @@ class SqliteStore:
 
     def __init__(self, path: Path, *, synchronous: Literal["FULL", "NORMAL"] = "FULL") -> None:
         self._path = path
+        self._synchronous = synchronous
         self._mutex = threading.Lock()
         self._waiting: list[Ticket] = []
         self._leading = False
         self._closed = False
         self._committer: threading.Thread | None = None
         self._turn = threading.Semaphore(0)
+        self._inviting = True
+        self._invited = False
         self._handed: tuple[list[Ticket], bool] = ([], False)
         self._pause = threading.Event()
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
@@ -100,8 +105,8 @@ class SqliteStore:
         try:
             opened.append(self._connect())
             self._writer = opened[0]
-            self._prepare(synchronous)
-            self._writer.execute("PRAGMA busy_timeout = 0")
+            self._prepare()
+            self._make_writer(self._writer)
             opened += [self._connect() for _ in range(_READERS)]
         except Exception as error:
             for connection in opened:
@@ -142,32 +147,46 @@ class SqliteStore:
         """``transact`` for those who cannot wait. Both are called from any thread, ``invite`` perhaps at once."""
         ticket = Ticket(work, notify, invite)
         with self._mutex:
+            if self._committer is None:
+                committer = threading.Thread(target=self._commit_for_others, name="commit", daemon=True)
+                committer.start()
+                self._committer = committer
             self._waiting.append(ticket)
             lead = not self._leading
             self._leading = True
-            if self._committer is None:
-                self._committer = threading.Thread(target=self._commit_for_others, name="commit", daemon=True)
-                self._committer.start()
         if lead:
-            invite()
+            self._invite(ticket)
         return ticket
 
     def lead(self) -> None:
         """For whoever was invited: runs what is queued, in the caller's thread, and has it committed in another. Only
         the sync takes long, and it needs no interpreter."""
-        group = self._take()
-        ready = True
+        with self._mutex:
+            if not self._invited:
+                return
+            self._invited = False
+        group, ready = self._take(), False
         try:
-            self._writer.execute("BEGIN IMMEDIATE")
-            for ticket in group:
-                ticket.result = ticket.work(self._session)
+            # What threads bring may take long.
+            if all(ticket.notify for ticket in group):
+                self._writer.execute("BEGIN IMMEDIATE")
+                for ticket in group:
+                    ticket.result = ticket.work(self._session)
+                ready = True
         except Exception:
             # Another process is writing, or a piece of work raised: the other thread has the time to sort it out.
-            ready = False
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
-        self._handed = (group, ready)
-        self._turn.release()
+            self._roll_back()
+        finally:
+            self._handed = (group, ready)
+            self._turn.release()
+
+    def uninvite(self) -> None:
+        """Those who were invited to lead are gone, with their loop: from now on the store's own thread leads."""
+        with self._mutex:
+            self._inviting = False
+            invited, self._invited = self._invited, False
+        if invited:
+            self._lead_elsewhere()
 
     def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
         return self.transact(lambda store: store.add(counter, rows=rows, numbers=numbers))
@@ -184,11 +203,11 @@ class SqliteStore:
 
     def trim(self, table: Table, partition: str, *, below: str) -> None:
         # Slice by slice, so that other writers get their turn.
-        while self.transact(lambda _: self._session.remove(table, "partition = ? AND sort < ?", (partition, below))):
+        while self.transact(trim_slice(table, partition, below)):
             pass
 
     def collect(self, table: Table, now_ms: int) -> None:
-        while self.transact(lambda _: self._session.remove(table, "expires_ms <= ?", (now_ms,))):
+        while self.transact(collect_slice(table, now_ms)):
             pass
 
     def counter(self, counter: str) -> Counter:
@@ -217,7 +236,7 @@ class SqliteStore:
         connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1_000)}")
         return connection
 
-    def _prepare(self, synchronous: str) -> None:
+    def _prepare(self) -> None:
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()
         (application,) = self._writer.execute("PRAGMA application_id").fetchone()
         if version > FORMAT and application == _APPLICATION_ID:
@@ -225,13 +244,18 @@ class SqliteStore:
         if application not in (0, _APPLICATION_ID) or (application == 0 and self._tables()):
             raise Corrupt(f"{self._path} is a database of another program")
         self._writer.execute("PRAGMA journal_mode = WAL")
-        self._writer.execute(f"PRAGMA synchronous = {synchronous}")
-        self._writer.execute("PRAGMA fullfsync = ON")  # where fsync alone does not reach the platter (macOS)
+        self._make_writer(self._writer)
+        self._writer.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1_000)}")
         self._writer.execute("BEGIN IMMEDIATE")
         if not self._tables():
             for statement in _SCHEMA:
                 self._writer.execute(statement)
         self._writer.execute("COMMIT")
+
+    def _make_writer(self, connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute("PRAGMA fullfsync = ON")  # where fsync alone does not reach the platter (macOS)
+        connection.execute("PRAGMA busy_timeout = 0")  # see _begin
 
     def _tables(self) -> int:
         (count,) = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -267,9 +291,30 @@ class SqliteStore:
             self._leading = following is not None
         for ticket in group:
             ticket.done = True
-            (ticket.notify or ticket.signal.release)()
-        if following is not None:
-            (following.invite or following.signal.release)()
+            # A loop that has ended cannot be told, and has nobody left to tell.
+            with suppress(RuntimeError):
+                (ticket.notify or ticket.signal.release)()
+        if following is not None and following.invite is None:
+            following.signal.release()
+        elif following is not None:
+            self._invite(following)
+
+    def _invite(self, ticket: Ticket) -> None:
+        assert ticket.invite is not None
+        with self._mutex:
+            self._invited = self._inviting
+        try:
+            if self._inviting:
+                ticket.invite()
+                return
+        except RuntimeError:
+            with self._mutex:
+                self._invited = False
+        self._lead_elsewhere()
+
+    def _lead_elsewhere(self) -> None:
+        self._handed = (self._take(), False)
+        self._turn.release()
 
     def _commit_for_others(self) -> None:
         """Commits for those who do not wait."""
@@ -286,24 +331,41 @@ class SqliteStore:
     def _commit(self, group: list[Ticket], *, ready: bool = False) -> None:
         """Runs the group in one transaction (``ready``: it was run) and commits it. If a piece of work raises, each
         runs again on its own: that is rare, and a savepoint around each would cost all of them two statements."""
+        for ticket in group:
+            ticket.error = Broken("the transaction was not committed")
         try:
             if not ready:
                 self._begin()
+        except sqlite3.Error as error:
+            # Locked for too long: waiting again for each of them would help nobody.
+            _fail(group, error)
+            return
+        try:
+            if not ready:
                 for ticket in group:
                     ticket.result = ticket.work(self._session)
             self._writer.execute("COMMIT")
         except BaseException as error:
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
-            if isinstance(error, Exception) and len(group) > 1:
-                for ticket in group:
-                    self._commit([ticket])
-                return
-            for ticket in group:
-                ticket.result = None
-                ticket.error = translated(error) if isinstance(error, sqlite3.Error) else error
+            self._roll_back()
+            _fail(group, error)
             if not isinstance(error, Exception):
                 raise
+            for ticket in group if len(group) > 1 else ():
+                self._commit([ticket])
+        else:
+            for ticket in group:
+                ticket.error = None
+
+    def _roll_back(self) -> None:
+        try:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+        except sqlite3.Error:
+            # The connection is in no state to go on with. Closing it undoes what it had begun.
+            self._writer.close()
+            self._writer = self._connect()
+            self._make_writer(self._writer)
+            self._session = _Session(self._writer)
 
     def _begin(self) -> None:
         """Takes the write lock. SQLite's own waiting backs off, and starves beside a busy process: ask often."""
@@ -316,6 +378,11 @@ class SqliteStore:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise
             self._pause.wait(_ASK_SECONDS)
+
+
+def _fail(group: list[Ticket], error: BaseException) -> None:
+    for ticket in group:
+        ticket.error = translated(error) if isinstance(error, sqlite3.Error) else error
 
 
 @dataclass(frozen=True)
@@ -398,18 +465,29 @@ class _Session:
         return [(row[0], Record(row[1], row[2], row[3])) for row in rows]
 
     def trim(self, table: Table, partition: str, *, below: str) -> None:
-        while self.remove(table, "partition = ? AND sort < ?", (partition, below)):
+        while trim_slice(table, partition, below)(self):
             pass
 
     def collect(self, table: Table, now_ms: int) -> None:
-        while self.remove(table, "expires_ms <= ?", (now_ms,)):
+        while collect_slice(table, now_ms)(self):
             pass
 
-    def remove(self, table: Table, where: str, values: tuple[str | int, ...]) -> bool:
-        """Removes a slice of the items for which the condition holds; whether there may be more."""
+    def remove(self, table: Table, where: str, values: tuple[str | int, ...], rows: int) -> bool:
+        """Removes so many of the items for which the condition holds; whether there may be more."""
         done = self.connection.execute(
             f"DELETE FROM {table} WHERE (partition, sort) IN"  # noqa: S608
             f" (SELECT partition, sort FROM {table} WHERE {where} LIMIT ?)",
-            (*values, _SLICE),
+            (*values, rows),
         )
-        return done.rowcount == _SLICE
+        return done.rowcount == rows
+
+
+def trim_slice(table: Table, partition: str, below: str) -> Callable[[Store], bool]:
+    """A piece of work that removes some of what may be trimmed; whether there may be more."""
+    where = "partition = ? AND sort < ?"
+    return lambda store: cast("_Session", store).remove(table, where, (partition, below), _TRIM_ROWS)
+
+
+def collect_slice(table: Table, now_ms: int) -> Callable[[Store], bool]:
+    """The same for what has expired."""
+    return lambda store: cast("_Session", store).remove(table, "expires_ms <= ?", (now_ms,), _COLLECT_ROWS)

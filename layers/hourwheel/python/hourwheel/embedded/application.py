@@ -1,4 +1,4 @@
-"""The HTTP API as an ASGI application: reads a request, runs its function in a thread, answers."""
+"""The HTTP API as an ASGI application: reads a request, runs its function, answers."""
 
 import asyncio
 import hmac

@@ -6,6 +6,7 @@ small stacks. Code in threads may use the same store, blobs and arrivals: outsid
 """
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -13,8 +14,8 @@ from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.ports import Blobs, Counter, Key, Record, Refused, Store
+from hourwheel.adapters.sqlite import SqliteStore, collect_slice, trim_slice
+from hourwheel.ports import Blobs, Counter, Key, Record, Refused, Store, Table
 
 T = TypeVar("T")
 
@@ -24,9 +25,17 @@ class Fibres:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Called on the loop's thread."""
         self._loop = loop
+        self._thread = threading.get_ident()
+
+    @property
+    def on_loop(self) -> bool:
+        """Whether the caller runs on the loop's thread, in a fibre or not."""
+        return self._loop is not None and not self._loop.is_closed() and self._thread == threading.get_ident()
 
     @property
     def inside(self) -> bool:
@@ -41,6 +50,9 @@ class Fibres:
         def body() -> None:
             try:
                 result = work()
+            except StopIteration as error:  # which no future takes
+                if not done.cancelled():
+                    done.set_exception(RuntimeError(f"StopIteration: {error}"))
             except BaseException as error:
                 if not done.cancelled():
                     done.set_exception(error)
@@ -69,7 +81,13 @@ class Fibres:
 
         if seconds is not None:
             timer = loop.call_later(seconds, go_on)
-        begin(partial(loop.call_soon_threadsafe, go_on))
+        try:
+            begin(partial(loop.call_soon_threadsafe, go_on))
+        except BaseException:
+            over = True
+            if timer is not None:
+                timer.cancel()
+            raise
         assert fibre.parent is not None
         fibre.parent.switch()
 
@@ -95,12 +113,11 @@ class FibreStore:
         self.get = store.get
         self.scan = store.scan
         self.counter = store.counter
-        # The sweeper's, which has a thread.
-        self.trim = store.trim
-        self.collect = store.collect
 
     def transact(self, work: Callable[[Store], T]) -> T:
         if not self._fibres.inside:
+            # The loop itself would wait for what only it can run.
+            assert not self._fibres.on_loop
             return self._store.transact(work)
         ticket: Any = None
 
@@ -127,6 +144,14 @@ class FibreStore:
 
     def delete(self, key: Key, *, expect: bytes) -> Refused | None:
         return self.transact(lambda store: store.delete(key, expect=expect))
+
+    def trim(self, table: Table, partition: str, *, below: str) -> None:
+        while self.transact(trim_slice(table, partition, below)):
+            pass
+
+    def collect(self, table: Table, now_ms: int) -> None:
+        while self.transact(collect_slice(table, now_ms)):
+            pass
 
 
 class FibreBlobs:

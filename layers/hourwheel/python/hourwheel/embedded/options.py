@@ -19,10 +19,10 @@ class ServeOptions(BaseModel):
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
 
     threads: int = Field(default=32, ge=1, le=256)
-    """Requests that are worked on at the same time, pulls not counted."""
+    """Threads for the control plane, and for the files of large batches."""
 
     max_waiting: int = Field(default=2_000, ge=0, le=10_000)
-    """Pulls that wait for messages at the same time, a thread each; further ones answer at once."""
+    """Pulls that wait for messages at the same time; further ones answer at once."""
 
     body_seconds: float = Field(default=30.0, gt=0)
     """How long the body of a request may take to arrive."""

@@ -34,6 +34,7 @@ class Runtime:
         with ExitStack() as opened:
             store = SqliteStore(database(options.data), synchronous=options.synchronous)
             opened.callback(store.close)
+            self._store = store
             self._neighbours = Neighbours(options.data)
             opened.callback(self._neighbours.close)
             self._closing = opened.pop_all()
@@ -53,6 +54,7 @@ class Runtime:
             settings=Settings(inline_bytes=300 * 1024),
         )
         self.cell = Cell(context)
+        self.cell.prepare()
         self.boundary = Boundary(self.cell, Logger(service="hourwheel", stream=sys.stderr))
 
     def start(self) -> None:
@@ -65,6 +67,7 @@ class Runtime:
     def close(self) -> None:
         """Stops all of it, then closes the files. No call may be under way."""
         self.arrivals.close()
+        self._store.uninvite()
         self._closing.close()
 
     def _repeat(self, name: str, work: Callable[[], object], seconds: float) -> None:

@@ -88,6 +88,9 @@ class _Server(uvicorn.Server):
     def _stop(self) -> None:
         if self._farewell is None:
             self._farewell = asyncio.ensure_future(self._say_farewell())
+        else:
+            # Asked a second time: what is under way is cut.
+            self.should_exit = self.force_exit = True
 
     async def _say_farewell(self) -> None:
         """Takes no more connections and ends the waits of pulls. Clients that are at work learn from their next answer

@@ -18,6 +18,7 @@ from hourwheel.queueing.settle import Settler
 
 _PAGE = 200
 _GLANCE_MS = 1_000
+_GLANCE_ROWS = 100
 _BUSY_MS = 60_000
 _CHECKPOINT_ROWS = 1_000
 _CHECKPOINT_MS = 60_000
@@ -64,7 +65,7 @@ class Leases:
         watch.pulled, watch.pulled_ms = (log, subject), now_ms
         if 0 <= now_ms - watch.looked_ms < _GLANCE_MS:
             return 0
-        return self.expire(log, subject, pages=1)
+        return self.expire(log, subject, pages=1, most=_GLANCE_ROWS)
 
     def busy(self, now_ms: int) -> list[tuple[PullLog, Subject]]:
         """The logs pulled in this process whose leases may be open: one was seen, or a pull was a moment ago."""
@@ -74,15 +75,15 @@ class Leases:
             if watch.pulled is not None and (watch.open or now_ms - watch.pulled_ms < _BUSY_MS)
         ]
 
-    def expire(self, log: PullLog, subject: Subject, *, pages: int | None = None) -> int:
+    def expire(self, log: PullLog, subject: Subject, *, pages: int | None = None, most: int | None = None) -> int:
         """Ends the leases that are over, finishes settlements that were left half done; how many. Looks at up to
-        ``pages`` pages of new rows."""
+        ``pages`` pages of new rows, and ends ``most`` at the most: a consumer waits while a pull does this."""
         watch = self._watch(log)
         if not watch.lock.acquire(blocking=False):
             return 0
         try:
             self._look(log, watch, pages)
-            return self._expire(log, Settler(log, subject), watch)
+            return self._expire(log, Settler(log, subject), watch, most)
         finally:
             watch.lock.release()
 
@@ -141,10 +142,10 @@ class Leases:
         else:
             watch.open[row] = _Open.of(held.value, entry.start)
 
-    def _expire(self, log: PullLog, settler: Settler, watch: _Watch) -> int:
+    def _expire(self, log: PullLog, settler: Settler, watch: _Watch, most: int | None) -> int:
         ended = 0
         now_ms = log.context.clock.now_ms()
-        for row in [row for row, entry in watch.open.items() if entry.due_ms <= now_ms]:
+        for row in [row for row, entry in watch.open.items() if entry.due_ms <= now_ms][:most]:
             held = log.slot(row).load()
             if held is not None and held.value.state != CLOSED:
                 ended += settler.take_over(row, held) or bool(held.value.transfers)

@@ -205,7 +205,8 @@ class PullLog:
             skip = tail.position.index if number == tail.position.row else 0
             usable = 0 if row.expires_ms <= now_ms else max(0, row.count - skip)
             if taken.total and number != taken.rows[-1][0] + 1:
-                break  # trimmed between two pages: what follows is for the next claim
+                taken.limited = True  # trimmed between two pages: what follows is for the next claim
+                break
             if usable and (taken.total or whole) and taken.size + row.raw_bytes > max_bytes:
                 taken.limited = True
                 break
