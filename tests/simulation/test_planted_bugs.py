@@ -11,7 +11,7 @@ from tests.simulation.plan import Plan, draw
 from tests.simulation.schedule import run_plan
 from tests.simulation.world import Violation
 
-RUNS = 1_500
+RUNS = 600
 """Schedules within which every bug must be found, of those that could show it."""
 
 

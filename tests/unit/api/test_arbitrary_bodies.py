@@ -128,7 +128,10 @@ def encoded(document: Any) -> bytes:
 def bodies_of(route: Route) -> st.SearchStrategy[bytes]:
     anything = st.binary(max_size=200) | documents.map(encoded)
     valid = VALID.get(route.key)
-    return anything if valid is None else near(valid).map(encoded) | anything
+    if valid is None:
+        return anything
+    # Half of them begin as a valid document: the handlers are to be reached, not the parser alone.
+    return st.booleans().flatmap(lambda close: near(valid).map(encoded) if close else anything)
 
 
 def furnished() -> tuple[Api, str, str]:
@@ -157,8 +160,8 @@ def test_no_body_is_a_fault_of_ours(route: Route) -> None:
         answers[answer.status < 300] += 1
 
     send()
-    assert answers[True] >= 8, "hardly any body was near a valid one"
-    assert answers[False] >= 8 or route.key not in VALID
+    assert answers[True] >= 15, "hardly any body was near a valid one"
+    assert answers[False] >= 15 or route.key not in VALID
 
 
 api = Api()
