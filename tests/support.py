@@ -4,11 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from greenlet import getcurrent, greenlet
+
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.adapters.system import SystemIds
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
-from hourwheel.model import Message, NewMessage, Placed, Pulled, PullRequest, Settlement
+from hourwheel.delay.wheel import Ended
+from hourwheel.model import Delay, Message, NewMessage, Placed, Pulled, PullRequest, RetryPolicy, Settlement
 from hourwheel.ports import Blobs, Counter, Key, MeterUnit, Record, Refused, Store, Table
 
 NOON_MS = 1_763_640_000_000
@@ -17,12 +20,18 @@ NOON_MS = 1_763_640_000_000
 @dataclass
 class HandClock:
     ms: int = NOON_MS
+    sleeps: bool = False
+    """Whether who sleeps lets others run meanwhile: see ``Bench.turn``."""
 
     def now_ms(self) -> int:
         return self.ms
 
     def sleep(self, seconds: float) -> None:
-        self.pass_time(seconds)
+        hub = getcurrent().parent
+        if self.sleeps and hub is not None:
+            hub.switch(seconds)
+        else:
+            self.pass_time(seconds)
 
     def pass_time(self, seconds: float) -> None:
         self.ms += round(seconds * 1_000)
@@ -116,6 +125,26 @@ class CountedTransactions(CallByCall):
         return self._store.transact(counted)  # type: ignore[attr-defined]
 
 
+AT_ONCE = RetryPolicy(first_seconds=0)
+"""What is to be tried again is served at once: for tests of everything else."""
+
+
+@dataclass
+class HandTimers:
+    """Timers that a test fires."""
+
+    ordered: list[tuple[int, str]] = field(default_factory=list)
+
+    def at(self, when_ms: int, bucket: str) -> None:
+        self.ordered.append((when_ms, bucket))
+
+    def due(self, now_ms: int) -> set[str]:
+        """The buckets whose time has come; they are taken off."""
+        found = {bucket for when_ms, bucket in self.ordered if when_ms <= now_ms}
+        self.ordered = [entry for entry in self.ordered if entry[0] > now_ms]
+        return found
+
+
 @dataclass
 class Bench:
     """A cell and what it stands on."""
@@ -125,7 +154,8 @@ class Bench:
     clock: HandClock = field(default_factory=HandClock)
     arrivals: NoArrivals = field(default_factory=NoArrivals)
     meter: ListMeter = field(default_factory=ListMeter)
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = field(default_factory=lambda: Settings(retry=AT_ONCE))
+    timers: HandTimers = field(default_factory=HandTimers)
 
     def __post_init__(self) -> None:
         self.cell = self.another_process()
@@ -140,12 +170,64 @@ class Bench:
                 ids=SystemIds(),
                 arrivals=self.arrivals,
                 meter=self.meter,
+                timers=self.timers,
                 settings=self.settings,
             )
         )
 
     def send(self, *bodies: str, subject: str = "orders", key: str | None = None) -> list[Placed]:
         return self.cell.produce(subject, [NewMessage(body=body, key=key) for body in bodies])
+
+    def send_later(
+        self, *bodies: str, delay: Delay | None = None, deliver_at: str | None = None, subject: str = "orders"
+    ) -> list[Placed]:
+        return self.cell.produce(
+            subject, [NewMessage(body=body, delay=delay, deliver_at=deliver_at) for body in bodies]
+        )
+
+    def turn(self, seconds: float, *, beside: Callable[[], object] | None = None) -> list[Ended]:
+        """Lets time pass and turns the wheels whose timers fire meanwhile; how they ended. At the end those that
+        still turn are stopped, to go on the next time. ``beside`` runs once a second of it is over, and lets the
+        wheels turn whenever it sleeps."""
+        until_ms = self.clock.now_ms() + round(seconds * 1_000)
+        ended: list[Ended] = []
+        turning: dict[str, tuple[int, greenlet]] = {}
+        if beside is not None:
+            self.clock.sleeps = True
+            turning["beside"] = (self.clock.now_ms() + 1_000, greenlet(lambda _: beside()))
+        while True:
+            now_ms = self.clock.now_ms()
+            over = now_ms >= until_ms
+            for bucket in sorted(self.timers.due(now_ms)):
+                if bucket in turning:
+                    self.timers.at(now_ms + 1, bucket)
+                else:
+                    turning[bucket] = (now_ms, greenlet(self._turner(bucket, ended)))
+            for bucket, (wakes_ms, wheel) in list(turning.items()):
+                if wakes_ms <= now_ms or over:
+                    pause = wheel.switch(not over)
+                    while over and not wheel.dead:
+                        pause = wheel.switch(False)
+                    if wheel.dead:
+                        del turning[bucket]
+                    else:
+                        turning[bucket] = (now_ms + max(1, round(pause * 1_000)), wheel)
+            if over:
+                self.clock.sleeps = False
+                return ended
+            following = [wakes_ms for wakes_ms, _ in turning.values()]
+            following += [when_ms for when_ms, _ in self.timers.ordered]
+            self.clock.ms = min(until_ms, max(now_ms, min(following, default=until_ms)))
+
+    def _turner(self, bucket: str, ended: list[Ended]) -> Callable[[bool], None]:
+        def turn(_: bool) -> None:
+            hub = getcurrent().parent
+            assert hub is not None
+            ended.append(self.cell.turn_wheel(bucket, "bench", hub.switch))
+            if ended[-1] is Ended.STOPPED:
+                self.timers.at(self.clock.now_ms(), bucket)
+
+        return turn
 
     def pull(
         self, limit: int = 100, *, subject: str = "orders", group: str = "billing", lease: int = 30

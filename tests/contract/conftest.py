@@ -14,11 +14,12 @@ from hourwheel.ports import Blobs, Store, Transactional
 
 from .services import SqliteProcess, ministack
 from .stores import BLOBS, BUCKET, PREFIX, STORES, STORES_FOR_THREADS, TRANSACTIONAL_STORES, open_dynamodb
+from .timers import TIMERS, Opened
 
 HERE = Path(__file__).parent
-EXPECTED = {"store": set(STORES), "blobs": set(BLOBS)}
+EXPECTED = {"store": set(STORES), "blobs": set(BLOBS), "timers": set(TIMERS)}
 
-_passed: dict[str, Counter[str]] = {"store": Counter(), "blobs": Counter()}
+_passed: dict[str, Counter[str]] = {port: Counter() for port in EXPECTED}
 _skipped: list[str] = []
 _deselected: list[str] = []
 _subjects = count()
@@ -114,9 +115,14 @@ def blobs(request: pytest.FixtureRequest) -> Iterator[Blobs]:
     yield from _opened(request, "blobs", BLOBS)
 
 
+@pytest.fixture(params=TIMERS)
+def timers(request: pytest.FixtureRequest) -> Iterator[Opened]:
+    yield from _opened(request, "timers", TIMERS)
+
+
 def _opened(request: pytest.FixtureRequest, port: str, adapters: dict[str, Any]) -> Iterator[Any]:
     request.node.user_properties.append((port, request.param))
-    if "ministack" in request.param or "asked again" in request.param:
+    if port == "store" and ("ministack" in request.param or "asked again" in request.param):
         request.getfixturevalue("dynamodb_client")  # which makes the tables
     with adapters[request.param](request) as adapter:
         yield adapter

@@ -5,6 +5,10 @@ import sys
 import threading
 
 from ministack.app import main
+from ministack.services import scheduler
+
+# Seconds between two looks at what is due: ten of its own accord.
+scheduler._SCHEDULE_TICK_INTERVAL = 1
 
 
 def _end_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""Faults between a DynamoDB client and its service, put where the SDK's own retries would see them."""
+"""Faults between a client and its service, put where the SDK's own retries would see them."""
 
 import io
 import json
@@ -17,10 +17,10 @@ Fault = Callable[[AWSPreparedRequest], AWSResponse | None]
 class Wire:
     """Counts the requests of a client, and spoils the next ones with the faults of ``faults``."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, service: str = "dynamodb") -> None:
         self.requests = 0
         self.faults: deque[Fault] = deque()
-        client.meta.events.register_first("before-send.dynamodb", self._before_send)
+        client.meta.events.register_first(f"before-send.{service}", self._before_send)
 
     def _before_send(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse | None:
         self.requests += 1
@@ -49,7 +49,7 @@ def _send(request: AWSPreparedRequest) -> bytes:
     session = URLLib3Session(timeout=5)
     try:
         reply = session.send(request)
-        assert reply.status_code in (200, 400)
+        assert reply.status_code < 500
         return bytes(reply.content)
     finally:
         session.close()

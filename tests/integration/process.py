@@ -65,7 +65,7 @@ class Server:
     """Started when it is made; ``stop`` it."""
 
     def __init__(self, data: Path, *, pages: int | None = None, **options: Any) -> None:
-        settings = ServeOptions(data=data, **{"port": 0, **options})
+        settings = ServeOptions(data=data, **{"port": 0, "retry_seconds": 0, **options})
         limit = [] if pages is None else [str(pages)]
         self.process = subprocess.Popen(
             [sys.executable, "-W", "error", str(LAUNCH), settings.model_dump_json(), *limit],

@@ -33,7 +33,7 @@ from tests.simulation.plan import Faults, Plan
 @dataclass(frozen=True)
 class Bug:
     """``plant`` puts the bug in for a ``with`` block; only runs of ``focus`` can show it. A bug that is rarely seen has
-    ``sharpen``, which turns a drawn plan to what it takes."""
+    ``sharpen``, which turns a drawn plan, one without delayed messages, to what it takes."""
 
     name: str
     plant: Callable[[], AbstractContextManager[None]]
@@ -315,6 +315,7 @@ def a_batch_is_put_before_its_key_is_recorded() -> Iterator[None]:
                 token=self.context.ids.token(),
                 places=tuple(places),
                 generations=generations,
+                cut=self._cut,
             ),
         )
         return parts, places

@@ -5,24 +5,66 @@ from functools import partial
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.model import Group, PullRequest, Settlement
 from tests.simulation.actors import Actor
+from tests.simulation.buckets import BucketHistory
+from tests.simulation.facts import NEVER, LogName
 from tests.simulation.ledger import Ledger
+from tests.simulation.plan import DAY_MS
 from tests.simulation.world import Violation
 
-_ROUNDS = 40
+_ROUNDS = 200
+_SWEEP_MS = 61_000
 _PULLS = 60
 
 
 def drain(actor: Actor, longest_lease_seconds: int) -> None:
-    """Consumes everything there is; a group that does not come to rest is a loss (invariant 1)."""
-    ledger = actor.history.ledger
+    """Time passes until all buckets are over, and everything there is is consumed; a group, or a wheel, that does not
+    come to rest is a loss (invariants 1 and 7)."""
+    ledger, alarms = actor.history.ledger, actor.machine.alarms
     for _ in range(_ROUNDS):
-        actor.process.sleep(longest_lease_seconds + 2 * actor.world.plan.skew_ms / 1_000 + 1)
-        actor.ask("sweep", actor.cell.sweep)
-        for group in living_groups(ledger):
-            _consume(actor, group)
-        if not unfinished(ledger):
+        while alarms.fired:
+            bucket = alarms.fired.pop(0)
+            owner = f"keeper {actor.world.calls}"
+            actor.ask("wheel", partial(actor.cell.turn_wheel, bucket, owner, actor.wait), bucket=bucket)
+        if unfinished(ledger):
+            actor.process.sleep(longest_lease_seconds + 2 * actor.world.plan.skew_ms / 1_000 + 1)
+            actor.ask("sweep", actor.cell.sweep)
+            for group in living_groups(ledger):
+                _consume(actor, group)
+        elif _open_buckets(ledger) or _open_moves(ledger):
+            _pass_time(actor)
+        else:
             return
-    raise Violation("1", f"after the faults the groups do not come to rest: {unfinished(ledger)[:3]}")
+    if unfinished(ledger):
+        raise Violation("1", f"after the faults the groups do not come to rest: {unfinished(ledger)[:3]}")
+    names = [history.name for history in _open_buckets(ledger)]
+    raise Violation("7", f"after the faults the wheels do not come to rest: {names[:3]} {_open_moves(ledger)[:3]}")
+
+
+def _pass_time(actor: Actor) -> None:
+    """Until the next timer, or, should it have been lost, until a bucket is over: the sweeper then starts a wheel."""
+    world = actor.world
+    opened = _open_buckets(actor.history.ledger)
+    over_ms = min((history.bucket.end_ms for history in opened), default=0) + world.plan.skew_ms
+    coming_ms = world.next_alarm()
+    if coming_ms is not None and coming_ms <= max(over_ms, world.now_ms + 3_000):
+        world.pass_to(coming_ms)
+    else:
+        world.pass_to(max(over_ms, world.now_ms + _SWEEP_MS))
+        actor.ask("sweep", actor.cell.sweep)
+
+
+def _open_buckets(ledger: Ledger) -> list[BucketHistory]:
+    return [history for _, history in sorted(ledger.buckets.items()) if history.open]
+
+
+def _open_moves(ledger: Ledger) -> list[str]:
+    """Messages that are struck and have not come to their new time."""
+    return [
+        f"{name} {pick}"
+        for name, history in sorted(ledger.buckets.items())
+        for pick, fate in history.fates.items()
+        if fate.due_ms is not None and fate.state == "waiting"
+    ]
 
 
 def drain_others(actor: Actor) -> None:
@@ -81,11 +123,16 @@ def check(actor: Actor) -> None:
     ledger = actor.history.ledger
     for log in sorted(ledger.logs):
         _check_offsets(ledger, log)
+    for _, history in sorted(ledger.buckets.items()):
+        waiting = history.waiting()
+        if waiting:
+            raise Violation("7", f"messages {waiting} of bucket {history.name} were never handed over")
     for token in ledger.promises:
         _check_landed(ledger, token)
     for group in living_groups(ledger):
         _check_dead(actor, group)
     _check_delivered(actor)
+    _check_answers(actor)
 
 
 def _check_offsets(ledger: Ledger, log: str) -> None:
@@ -100,7 +147,10 @@ def _check_offsets(ledger: Ledger, log: str) -> None:
 
 def _check_landed(ledger: Ledger, token: bytes) -> None:
     promise = ledger.promises[token]
-    excused = promise.source_expires_ms <= ledger.soon or ledger.gone(promise.transfer.log)
+    plan = promise.transfer.plan
+    nowhere = promise.replaced or not promise.transfer.log or (plan is not None and ledger.abandoned(plan))
+    nowhere = nowhere or (promise.source_expires_ms == NEVER and ledger.missed(promise.transfer))
+    excused = promise.source_expires_ms <= ledger.soon or nowhere or ledger.lost(promise.transfer.log)
     if promise.landed is None and not excused:
         raise Violation("9", f"a hand-over to {promise.transfer.log} row {promise.transfer.row} never landed")
 
@@ -125,11 +175,32 @@ def _check_delivered(actor: Actor) -> None:
     than delivery may have ended it in this run."""
     history, plan = actor.history, actor.world.plan
     ends = {"seek", "drop", "retention", "delete-group", "delete-subject"}
-    if ends & set(plan.moves) or plan.retention_seconds == 60 or plan.quiet_days:
+    days = plan.quiet_days or (plan.delays is not None and plan.delays.reach_ms > DAY_MS)
+    if ends & set(plan.moves) or plan.retention_seconds == 60 or days:
         return
     for group in living_groups(history.ledger):
         seen = history.delivered.get((group.subject, group.name), set())
         dead = {message.body for fact in history.ledger.rows(group.dead_log).values() for message in fact.messages}
         for body, (subject, _) in history.accepted.items():
+            if body in history.given_up:
+                continue
             if subject == group.subject and group.start == "earliest" and body not in seen and body not in dead:
                 raise Violation("1", f"message {body[:20]} was accepted, group {group.name} never saw it")
+
+
+def _check_answers(actor: Actor) -> None:
+    """A message that was said to be dispatched is where the answer said (8)."""
+    ledger = actor.history.ledger
+    for (name, pick), answer in actor.history.finals.items():
+        if answer.offset is None or pick not in ledger.bucket(name).named:
+            continue
+        promise = ledger.promises[ledger.bucket(name).named[pick]]
+        transfer = promise.transfer
+        log = LogName.parse(transfer.log or "schedule/")
+        if log.queue is None or ledger.lost(transfer.log) or promise.landed is None:
+            continue
+        offset = ledger.rows(transfer.log)[promise.landed].row.number + transfer.picks.index(pick)
+        if (answer.queue, answer.offset) != (log.queue, offset):
+            raise Violation(
+                "8", f"{pick} of {name} is at {log.queue}/{offset}, answered {answer.queue}/{answer.offset}"
+            )

@@ -1,15 +1,22 @@
 """What the ledger remembers of rows and hand-overs."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from hourwheel.logs.handover import Transfer
-from hourwheel.logs.rows import Row
+from hourwheel.logs.notes import Note, decode_note
+from hourwheel.logs.rows import SCHEDULES, Row
 from hourwheel.model import Message
+
+NEVER = 1 << 60
+
+Pick: TypeAlias = tuple[int, int]
+Address: TypeAlias = tuple[str, int, str | None]
+"""Where delayed messages go in the end: subject, its generation, the group whose retries they are."""
 
 
 class LogName(NamedTuple):
-    """A log's name taken apart; ``kind`` is ``queue``, ``retry`` or ``dead``."""
+    """A log's name taken apart; ``kind`` is ``queue``, ``retry``, ``dead``, ``orphans`` or ``schedule``."""
 
     subject: str
     generation: int
@@ -19,21 +26,31 @@ class LogName(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> "LogName":
+        if name.startswith(SCHEDULES):
+            return cls("", 0, "schedule", None, "")
         head, kind, *rest = name.split("/")
         subject, generation = head.rsplit("~", 1)
         if rest:
             return cls(subject, int(generation), kind, None, rest[0])
+        if kind == "dead":
+            return cls(subject, int(generation), "orphans", None, "")
         return cls(subject, int(generation), "queue", int(kind), "")
 
 
 @dataclass
 class RowFact:
-    """A row as it was stored, and the moment in the run at which it was."""
+    """A row as it was stored, the moment in the run at which it was, and the time."""
 
     row: Row
     token: bytes
     messages: list[Message]
     at: int
+    at_ms: int
+
+    @property
+    def note(self) -> Note | None:
+        """What a row of a schedule log says beside its messages."""
+        return decode_note(self.row.note) if self.row.note else None
 
 
 @dataclass
@@ -44,12 +61,16 @@ class Promise:
     expected: list[tuple[str | None, int]]
     source_expires_ms: int
     landed: int | None = None
+    replaced: bool = False
+    """Its row was filled, and its messages are promised anew under another token."""
 
 
 class Promiser(NamedTuple):
-    """A record that holds transfers: before, after, and the log its messages come from."""
+    """A record that holds transfers: before, after, the log its messages come from, and where they may go: to logs,
+    or, to wait, to any bucket, if they find their way to ``address`` from there."""
 
     before: tuple[Transfer, ...]
     after: tuple[Transfer, ...]
     source: str
     targets: frozenset[str]
+    address: Address | None = None

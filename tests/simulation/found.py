@@ -6,12 +6,15 @@ that the bug is found again when its fix is gone is one.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
 import msgspec
 
 from hourwheel.context import Context
+from hourwheel.delay.fate import Fates
+from hourwheel.delay.wheel import Ended, Wheel
 from hourwheel.errors import Corrupt, Unavailable
 from hourwheel.logs.item import Held
 from hourwheel.logs.log import Log, Reservation
@@ -27,7 +30,7 @@ from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import EXPIRED, Position, PullRow
 from hourwheel.queueing.settle import Settler
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Faults, Plan
+from tests.simulation.plan import Faults, Plan, delayed
 
 FOUND: list[Bug] = []
 planted = registrar(FOUND)
@@ -132,10 +135,11 @@ def a_keyed_batch_past_its_retention_is_answered_unstored() -> Iterator[None]:
 def a_batch_over_subjects_is_stored_again_when_one_is_deleted() -> Iterator[None]:
     def store(self: Any) -> Any:
         at_ms = self.context.clock.now_ms()
-        parts = self._split(self.context.ids.unique(at_ms), {name: s.queues for name, s in self.subjects.items()})
+        queues = {name: subject.queues for name, subject in self.subjects.items()}
+        parts = self._split(self.context.ids.unique(at_ms), queues, at_ms, self._cut)
         rows = self._rows(parts, at_ms)
         places = [self.context.log(part.log).append(row) for part, row in zip(parts, rows, strict=True)]
-        return parts, places
+        return parts, [produce.Spot(part.log, *place) for part, place in zip(parts, places, strict=True)]
 
     with patch.object(produce._Batch, "store", store):
         yield
@@ -210,4 +214,64 @@ def a_pull_is_held_for_days() -> Iterator[None]:
         return msgspec.structs.replace(row, lease_until_ms=self.context.clock.now_ms() + seconds * 1_000)
 
     with patch.object(Settler, "_extended", extended):
+        yield
+
+
+def _delayed_messages(plan: Plan) -> Plan:
+    plan = delayed(plan, Random(plan.seed))
+    assert plan.delays is not None
+    return replace(
+        plan,
+        transactional=False,
+        faults=Faults(crash=0.01, lose=0.1, late=0.04, pause=0.02),
+        calls=900,
+        delays=replace(
+            plan.delays,
+            share=1.0,
+            shards=1,
+            reach_ms=20_000,
+            batches=4,
+            wheels=3,
+            leaves_seconds=0,
+            cancellers=2,
+            patience=0.4,
+            pace=10,
+            prompt=False,
+        ),
+    )
+
+
+def _short_turns_and_lost_numbers(plan: Plan) -> Plan:
+    plan = _delayed_messages(plan)
+    assert plan.delays is not None
+    faults = Faults(crash=0.02, lose=0.25)
+    return replace(plan, faults=faults, skew_ms=4_000, delays=replace(plan.delays, leaves_seconds=5, cancellers=3))
+
+
+@planted(sharpen=_short_turns_and_lost_numbers)
+def a_new_wheel_stops_reading_at_a_hole_before_the_strike() -> Iterator[None]:
+    def turn(self: Wheel, *pause: Any) -> Ended | None:
+        self._must_read = 0
+        return real(self, *pause)
+
+    real = Wheel.turn
+    with patch.object(Wheel, "turn", turn):
+        yield
+
+
+@planted(sharpen=_delayed_messages)
+def a_position_is_told_before_its_row_stands() -> Iterator[None]:
+    with patch.object(Fates, "_stands", lambda *_: True):
+        yield
+
+
+def _owners_that_crash_when_all_is_done(plan: Plan) -> Plan:
+    plan = _delayed_messages(plan)
+    assert plan.delays is not None
+    return replace(plan, faults=Faults(crash=0.04), delays=replace(plan.delays, leaves_seconds=5, cancellers=3))
+
+
+@planted(sharpen=_owners_that_crash_when_all_is_done)
+def a_move_waits_for_the_owner_of_a_closed_bucket() -> Iterator[None]:
+    with patch.object(Fates, "_closed", lambda *_: False):
         yield

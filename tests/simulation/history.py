@@ -1,19 +1,43 @@
 """What the actors were told, judged against what was stored at that moment."""
 
 from base64 import urlsafe_b64decode
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from hourwheel.model import Message, Placed, Pulled, PullResult, Settled, Settlement
+from hourwheel.delay.buckets import Bucket
+from hourwheel.errors import NotFound
+from hourwheel.model import Message, Placed, Pulled, PullResult, ScheduledMessage, Settled, Settlement
 from hourwheel.queueing.receipts import Receipt
 from hourwheel.queueing.records import EXPIRED
-from tests.simulation.facts import LogName
+from tests.simulation.dates import Wait, parsed
+from tests.simulation.facts import LogName, Pick
 from tests.simulation.ledger import Ledger
 from tests.simulation.pulls import PullHistory
 from tests.simulation.world import Verb, Violation
 
 _DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """The id of a delayed message."""
+
+    handle: str
+    body: str
+    subject: str
+    due_ms: int
+
+    @property
+    def place(self) -> tuple[str, Pick]:
+        """Its bucket, and where in it the message waits."""
+        start, minutes, shard, row, index, _ = self.handle.split("-")
+        return Bucket(int(start, 16) * 1_000, int(minutes), int(shard)).name, (int(row), int(index))
+
+    @property
+    def pick(self) -> Pick:
+        return self.place[1]
 
 
 @dataclass
@@ -32,20 +56,31 @@ class Held:
         if settlement.extend_seconds is not None:
             return
         for index in self.named(settlement):
-            wishes = {"retry": settlement.retry, "released": settlement.release, "rejected": settlement.dead}
+            wishes = {"retry": retried(settlement), "released": settlement.release, "rejected": settlement.dead}
             wish = next((wish for wish, indexes in wishes.items() if index in (indexes or ())), "ack")
             self.asked.setdefault(index, set()).add(wish)
 
     def named(self, settlement: Settlement) -> list[int]:
         if settlement.ack is None:
             return list(range(len(self.bodies)))
-        lists = (settlement.ack, settlement.retry, settlement.release, settlement.dead)
+        lists = (settlement.ack, retried(settlement), settlement.release, settlement.dead)
         return [index for indexes in lists for index in indexes or ()]
+
+
+def retried(settlement: Settlement) -> list[int]:
+    return [entry if isinstance(entry, int) else entry.index for entry in settlement.retry or ()]
 
 
 @dataclass
 class History:
     ledger: Ledger
+    tickets: list[Ticket] = field(default_factory=list)
+    given_up: set[str] = field(default_factory=set)
+    """Messages that somebody has asked to cancel."""
+    earliest: dict[str, int] = field(default_factory=dict)
+    """Before when a message cannot be due, whatever became of the calls of its senders."""
+    finals: dict[tuple[str, Pick], ScheduledMessage] = field(default_factory=dict)
+    """What was answered of a message's place once its fate was certain."""
     accepted: dict[str, tuple[str, int]] = field(default_factory=dict)
     delivered: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     last_offset: dict[tuple[str, str, int], int] = field(default_factory=dict)
@@ -55,14 +90,32 @@ class History:
             sends = self.ledger.sends
             sends[body] = sends.get(body, 0) + 1 if again or body not in sends else sends[body]
 
+    def waits(self, bodies: list[str], waits: Sequence[Wait | None], now_ms: int) -> None:
+        """Messages are about to be sent, or moved, with these waits."""
+        for body, wait in zip(bodies, waits, strict=True):
+            due_ms = 0 if wait is None else wait.due_ms(now_ms)
+            self.earliest[body] = min(self.earliest.get(body, due_ms), due_ms)
+
     def produced(
-        self, producer: str, targets: list[str], bodies: list[str], places: list[Placed], before: dict[str, int]
+        self,
+        producer: str,
+        targets: list[str],
+        bodies: list[str],
+        waits: list[Wait | None],
+        places: list[Placed],
+        before: dict[str, int],
+        window: tuple[int, int],
     ) -> None:
         """Success: each message stands where the answer says (2), behind what its producer sent before (6), and not
         in a subject that was another one already ``before`` it was sent (1)."""
         if len(places) != len(bodies):
             raise Violation("2", f"{len(places)} answers for {len(bodies)} messages")
-        for subject, body, place in zip(targets, bodies, places, strict=True):
+        for subject, body, wait, place in zip(targets, bodies, waits, places, strict=True):
+            if place.scheduled is not None:
+                self._scheduled(subject, body, wait, place, window)
+                continue
+            if wait is not None and wait.due_ms(window[0]) > window[1]:
+                raise Violation("7", f"message {body[:20]} was sent at once, its wish was {wait.text}")
             log = self._find(subject, place, body)
             lane = (producer, log, place.queue)
             if place.offset <= self.last_offset.get(lane, -1):
@@ -71,6 +124,67 @@ class History:
             self.accepted[body] = (subject, generation := LogName.parse(log).generation)
             if generation < before[subject]:
                 raise Violation("1", f"message {body[:20]} was accepted into {log}, which had been deleted before")
+
+    def _scheduled(self, subject: str, body: str, wait: Wait | None, place: Placed, window: tuple[int, int]) -> None:
+        """A message that waits stands in the bucket that its id names, due when its sender wished."""
+        ticket = Ticket(place.scheduled_id or "", body, subject, parsed(place.scheduled or ""))
+        history = self.ledger.bucket(ticket.place[0])
+        fact = self.ledger.rows(history.bucket.log).get(ticket.pick[0])
+        if fact is None or ticket.pick[1] >= fact.row.count or fact.messages[ticket.pick[1]].body != body:
+            raise Violation("2", f"message {body[:20]} was accepted as {ticket.place} and is not there")
+        due_ms = history.plan(ticket.pick).due_ms(ticket.pick[1])
+        if due_ms != ticket.due_ms:
+            raise Violation("7", f"message {body[:20]} is due at {due_ms}, the answer was {place.scheduled}")
+        self._check_due(body, wait, due_ms, window)
+        self.accepted[body] = (subject, history.plan(ticket.pick).generation)
+        self.tickets.append(ticket)
+
+    def _check_due(self, body: str, wait: Wait | None, due_ms: int, window: tuple[int, int]) -> None:
+        # A batch that was sent before counts from then on.
+        first_ms = self.earliest[body] if wait and wait.at_ms is None else due_ms
+        if wait is None or not min(first_ms, wait.due_ms(window[0])) <= due_ms <= wait.due_ms(window[1]):
+            raise Violation("7", f"message {body[:20]} is due at {due_ms}, its wish was {wait and wait.text}")
+
+    def known(self, ticket: Ticket) -> ScheduledMessage | None:
+        """What is certain of a message before it is asked for."""
+        return self.finals.get(ticket.place)
+
+    def answered(self, name: str, ticket: Ticket, known: ScheduledMessage | None, answer: ScheduledMessage) -> None:
+        """An answer about a delayed message: it is true, and it stays (8)."""
+        where = f"{name} of {ticket.place}"
+        final = Ticket(answer.scheduled_id, ticket.body, ticket.subject, parsed(answer.deliver_at))
+        if answer.state != "waiting":
+            known = known or self.finals.get(final.place)
+        # The position is told once the row stands.
+        known_at = answer.offset if known is None or known.offset is None else known.offset
+        if known is not None and (known.state, known_at) != (answer.state, answer.offset or known_at):
+            raise Violation("8", f"{where} was answered {known.state}, now it is {answer.state} {answer.offset}")
+        history = self.ledger.bucket(final.place[0])
+        if answer.state == "cancelled":
+            history.tell_cancelled(final.pick)
+        elif answer.state == "dispatched" and final.pick not in history.named:
+            raise Violation("8", f"{where} is answered dispatched, it was not handed over")
+        elif answer.state == "waiting" and name == "cancel":
+            raise Violation("8", f"{where} is answered waiting")
+        if answer.state != "waiting" and (known is None or known.offset is None):
+            self.finals[ticket.place] = self.finals[final.place] = answer
+        elif final.place != ticket.place:
+            self.tickets.append(final)
+
+    def moved(self, ticket: Ticket, wish: Wait, answer: ScheduledMessage, window: tuple[int, int]) -> None:
+        """A message waits for its new time, where the answer says."""
+        final = Ticket(answer.scheduled_id, ticket.body, ticket.subject, parsed(answer.deliver_at))
+        plan = self.ledger.bucket(final.place[0]).plan(final.pick)
+        due_ms = plan.due_ms(final.pick[1])
+        if due_ms != final.due_ms or due_ms > max(wish.due_ms(window[1]), window[1]):
+            raise Violation("7", f"{ticket.place} is due at {due_ms}, answered {answer.deliver_at}, wish {wish.text}")
+        if due_ms < min(wish.due_ms(window[0]), self.earliest[ticket.body]):
+            raise Violation("7", f"{ticket.place} is due at {due_ms}, its wish was {wish.text}")
+
+    def refused(self, verb: Verb, ticket: Ticket) -> None:
+        """Nothing may be known of a message only once its bucket is removed."""
+        if isinstance(verb.error, NotFound) and not self.ledger.bucket(ticket.place[0]).may_go:
+            raise Violation("8", f"{verb.name} of {ticket.place}: {verb.error}")
 
     def pulled(self, verb: Verb, subject: str, group: str, result: PullResult) -> list[Held]:
         """A pull hands out what it claimed (4), as it stands in the source (6, 11)."""
@@ -122,6 +236,10 @@ class History:
         if not self.ledger.gone(history.source, history.member):
             self._check_content(history, row, pulled)
         bodies = [message.body or "" for message in pulled.messages]
+        for body in bodies:
+            # By the clock of the wheel, or of the producer, whichever is wrong by more.
+            if self.earliest.get(body, 0) > self.ledger.soon:
+                raise Violation("7", f"message {body[:20]} is delivered before {self.earliest[body]}")
         self.delivered.setdefault((subject, group), set()).update(bodies)
         return Held(subject, group, partition, row, pulled.receipt, bodies)
 

@@ -4,20 +4,27 @@ The ledger reads the stored formats. It knows for each log which batch each row 
 each hand-over what was promised and where it landed. What groups do with it is in ``pulls``.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from hourwheel.adapters.memory import MemoryBlobs
+from hourwheel.delay.buckets import Bucket, BucketRecord
+from hourwheel.delay.fate import Fate
+from hourwheel.delay.ownership import opened
+from hourwheel.errors import Corrupt
 from hourwheel.logs.handover import Transfer
-from hourwheel.logs.rows import from_record
+from hourwheel.logs.notes import Plan
+from hourwheel.logs.rows import SCHEDULES, Row, from_record
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import Group, Message, Subject
-from hourwheel.ports import Key, Record, Table
+from hourwheel.ports import Counter, Key, Record, Table
 from hourwheel.queueing.dead import DeadState
 from hourwheel.queueing.moving import REDRIVE, RETRY
 from hourwheel.queueing.records import Checkpoint, PullRow
-from tests.simulation.facts import LogName, Promise, Promiser, RowFact
+from tests.simulation.buckets import BucketHistory
+from tests.simulation.facts import NEVER, LogName, Promise, Promiser, RowFact
 from tests.simulation.pulls import PullHistory
 from tests.simulation.world import Verb, Violation, World
 
@@ -36,10 +43,23 @@ class Ledger:
     removed_groups: set[tuple[str, int, str]] = field(default_factory=set)
     sends: dict[str, int] = field(default_factory=dict)
     copies: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    buckets: dict[str, BucketHistory] = field(default_factory=dict)
+    totals: Callable[[str], Counter] = lambda log: Counter(0, 0)
+    """The counter of a log."""
 
     def stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
         if key.table == Table.CONSUME:
-            self._row_stored(key, before, record)
+            self._row_stored(verb, key, before, record)
+        elif key.table == Table.SCHEDULE and key.partition.startswith("fates/"):
+            row, _, index = key.sort.partition("-")
+            fate = msgspec.msgpack.decode(record.value, type=Fate)
+            self.bucket(key.partition.removeprefix("fates/")).fated((int(row), int(index)), fate)
+        elif key.table == Table.SCHEDULE:
+            self._row_stored(verb, key, before, record)
+        elif key.table == Table.DISPATCH:
+            if before is not None:
+                raise Violation("3", f"row {key.sort} of the dispatch log of {key.partition} was changed")
+            self.bucket(key.partition).dispatched(verb, int(key.sort), opened(record))
         elif key.table == Table.PULL and key.partition.startswith("dead@"):
             self._dead_stored(verb, key, record)
         elif key.table == Table.PULL:
@@ -52,6 +72,11 @@ class Ledger:
         """Nothing that is still wanted may go (invariant 12)."""
         if (record.expires_ms or self.soon + 1) <= self.soon:
             return
+        if key.table in (Table.SCHEDULE, Table.DISPATCH):
+            log = key.partition.removeprefix("fates/").removeprefix(SCHEDULES)
+            self.bucket(log).item_removed(key)
+        elif key.table == Table.META and key.partition == "buckets":
+            self.bucket(key.sort).removed()
         if key.table == Table.CONSUME and not self._spent(key):
             raise Violation("12", f"row {key.partition} {key.sort} was removed before its retention ended")
         if key.table == Table.PULL and not key.partition.startswith("dead@"):
@@ -69,8 +94,17 @@ class Ledger:
     def rows(self, log: str) -> dict[int, RowFact]:
         return self.logs.setdefault(log, {})
 
+    def bucket(self, name: str) -> BucketHistory:
+        found = self.buckets.get(name)
+        if found is None:
+            found = self.buckets[name] = BucketHistory(self, Bucket.parse(name))
+        return found
+
+    def bucket_of(self, log: str) -> BucketHistory:
+        return self.bucket(log.removeprefix(SCHEDULES))
+
     def expired(self, fact: RowFact) -> bool:
-        return fact.row.expires_ms <= self.soon
+        return not fact.row.live(self.soon)
 
     def gone(self, log: str, member: str = "") -> bool:
         """Whether the log's subject or group was deleted."""
@@ -79,6 +113,20 @@ class Ledger:
         if current is not None and (current.generation > name.generation or current.deleted):
             return True
         return (name.subject, name.generation, member or name.member) in self.removed_groups
+
+    def lost(self, log: str) -> bool:
+        """Whether what the log held is gone with its subject or group."""
+        return self.gone(log) and LogName.parse(log).kind != "orphans"
+
+    def missed(self, transfer: Transfer) -> bool:
+        """Whether messages came to nothing because their row was filled, and nobody looked until their time there
+        would have been over."""
+        left = self.rows(transfer.log).get(transfer.row)
+        return left is not None and left.row.filler and transfer.expires_ms <= self.soon
+
+    def abandoned(self, plan: Plan) -> bool:
+        """Whether messages are retries of a group that was deleted: what becomes of its pulls is not looked at."""
+        return plan.member is not None and self.gone(f"{plan.subject}~{plan.generation}/0", plan.member)
 
     def pull_history(self, partition: str) -> PullHistory:
         found = self.pulls.get(partition)
@@ -96,12 +144,12 @@ class Ledger:
         before = {transfer.token: transfer for transfer in promiser.before}
         after = {transfer.token: transfer for transfer in promiser.after}
         for token, transfer in after.items():
-            if transfer.log not in promiser.targets:
+            if not self._may_go(promiser, transfer):
                 raise Violation("11", f"messages of {promiser.source} go to {transfer.log}, another group's log")
             if token not in before:
-                self._promised(promiser.source, transfer)
-            elif transfer.row != before[token].row:
-                left = self.rows(transfer.log).get(before[token].row)
+                self.promised(promiser.source, transfer)
+            elif (transfer.log, transfer.row) != (before[token].log, before[token].row):
+                left = self.rows(before[token].log).get(before[token].row)
                 if left is None or left.token == token:
                     raise Violation("9", f"{transfer.log}: row {before[token].row} was given up though it may be put")
                 self.promises[token].transfer = transfer
@@ -110,11 +158,17 @@ class Ledger:
             if token not in after and promise.landed is None and promise.source_expires_ms > self.soon:
                 raise Violation("9", f"a hand-over to {transfer.log} row {transfer.row} was closed before it landed")
 
+    def _may_go(self, promiser: Promiser, transfer: Transfer) -> bool:
+        plan = transfer.plan
+        if plan is None or not transfer.log.startswith(SCHEDULES):
+            return transfer.log in promiser.targets
+        return (plan.subject, plan.generation, plan.member) == promiser.address
+
     def picked(self, source: str, pick: tuple[int, int]) -> tuple[Message, RowFact]:
         fact = self.rows(source)[pick[0]]
         return fact.messages[pick[1]], fact
 
-    def _promised(self, source: str, transfer: Transfer) -> None:
+    def promised(self, source: str, transfer: Transfer) -> None:
         picked = [self.picked(source, pick) for pick in transfer.picks]
         fresh = LogName.parse(source).kind == "queue"
         expected = []
@@ -124,40 +178,64 @@ class Ledger:
             expected.append((message.body, attempt))
         if transfer.token in self.promises:
             raise Violation("9", f"two hand-overs to {transfer.log} share a token")
-        expires_ms = min(fact.row.expires_ms for _, fact in picked)
+        expires_ms = min(fact.row.expires_ms or NEVER for _, fact in picked)
         self.promises[transfer.token] = Promise(transfer, expected, expires_ms)
 
-    def _row_stored(self, key: Key, before: Record | None, record: Record) -> None:
+    def _row_stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
         number, row = int(key.sort), from_record(record)
         if before is not None:
             raise Violation("3", f"row {number} of {key.partition} was changed")
-        fact = RowFact(row, record.token, messages_of(row, self.blobs), self.world.calls)
+        fact = RowFact(row, record.token, self._messages(row), self.world.calls, self.world.now_ms)
         facts = self.rows(key.partition)
         old = facts.setdefault(number, fact)
         if old is not fact:
             # It was removed before. A late filler, or the same batch again, does no harm there.
-            late = row.filler or self.expired(fact) or self.gone(key.partition) or old.token == record.token
+            late = row.filler or self.expired(fact) or self.lost(key.partition) or old.token == record.token
             if not late:
                 raise Violation("3", f"row {number} of {key.partition} held something else before")
-            if self.gone(key.partition):
+            if self.lost(key.partition):
                 facts[number] = fact
             return
         name = LogName.parse(key.partition)
-        if name.kind == "queue":
-            self._batch_stored(name, fact)
-        elif not self.gone(key.partition) and (not row.filler or record.token in self.promises):
+        if name.kind == "schedule":
+            self.bucket_of(key.partition).row_stored(number, fact)
+        if name.kind in ("queue", "schedule") and record.token not in self.promises:
+            self._batch_stored(verb, name, fact)
+        elif not self.lost(key.partition):
             self._handed_over(key.partition, number, fact)
 
-    def _batch_stored(self, name: LogName, fact: RowFact) -> None:
+    def _messages(self, row: Row) -> list[Message]:
+        try:
+            return messages_of(row, self.blobs)
+        except Corrupt:
+            # A row may come so late that its segment was removed at the end of its retention.
+            if row.live(self.soon):
+                raise
+            return []
+
+    def _batch_stored(self, verb: Verb, name: LogName, fact: RowFact) -> None:
+        """Messages that a producer sends."""
+        subject, generation = name.subject, name.generation
+        plan = fact.note
+        if isinstance(plan, Plan) and self.abandoned(plan):
+            return
+        if fact.messages and verb.name != "produce":
+            raise Violation("9", f"{verb.name} put {fact.messages[0].body} into {subject} without a record of it")
+        if isinstance(plan, Plan):
+            subject, generation = plan.subject, plan.generation
         for message in fact.messages:
             body = message.body or ""
-            place = (name.subject, name.generation, body)
+            place = (subject, generation, body)
             self.copies[place] = copies = self.copies.get(place, 0) + 1
             if copies > self.sends.get(body, 0):
-                raise Violation("3", f"message {body[:20]} stands {copies} times in subject {name.subject}")
+                raise Violation("3", f"message {body[:20]} stands {copies} times in subject {subject}")
 
     def _handed_over(self, log: str, number: int, fact: RowFact) -> None:
         promise = self.promises.get(fact.token)
+        if isinstance(fact.note, Plan) and self.abandoned(fact.note):
+            return
+        if promise is None and fact.row.filler:
+            return
         if promise is None:
             raise Violation("9", f"row {number} of {log} was put without a record of it")
         if promise.landed is not None:
@@ -165,9 +243,13 @@ class Ledger:
         if (promise.transfer.log, promise.transfer.row) != (log, number):
             raise Violation("9", f"a hand-over landed in {log} row {number}, recorded is row {promise.transfer.row}")
         found = [(message.body, message.attempt) for message in fact.messages]
-        partial = promise.source_expires_ms <= self.soon and all(item in promise.expected for item in found)
+        expired = promise.source_expires_ms <= self.soon or not fact.row.live(self.soon)
+        partial = expired and all(item in promise.expected for item in found)
         if found != promise.expected and not partial:
             raise Violation("9", f"{log} row {number} holds {found}, expected {promise.expected}")
+        plan = promise.transfer.plan
+        if plan is not None and not partial and fact.note != plan:
+            raise Violation("9", f"{log} row {number} is due at {fact.note}, expected {plan}")
         promise.landed = number
 
     def _dead_stored(self, verb: Verb, key: Key, record: Record) -> None:
@@ -177,7 +259,8 @@ class Ledger:
         before = states.get(number) or DeadState(expires_ms=value.expires_ms)
         states[number] = value
         fresh = value.done - before.done
-        if not before.done <= value.done:
+        row = self.rows(log).get(number)
+        if not before.done <= value.done and row is not None and not self.expired(row):
             raise Violation("5", f"dead letters of {log} row {number} came back")
         name = LogName.parse(log)
         target = f"{name.subject}~{name.generation}/retry/{name.member}"
@@ -204,6 +287,8 @@ class Ledger:
                 self.removed_groups.add(place)
         elif key.partition == "trim":
             self.marks[key.sort] = max(self.marks.get(key.sort, 0), msgspec.msgpack.decode(record.value, type=int))
+        elif key.partition == "buckets":
+            self.bucket(key.sort).changed(msgspec.msgpack.decode(record.value, type=BucketRecord))
         elif key.partition == "checkpoint":
             self.pull_history(key.sort).checkpointed(msgspec.msgpack.decode(record.value, type=Checkpoint))
 
@@ -219,7 +304,7 @@ class Ledger:
     def _spent(self, key: Key) -> bool:
         """Whether a row that has not expired is of no more use: deleted, or all its dead letters are settled."""
         fact = self.rows(key.partition)[int(key.sort)]
-        if fact.row.expires_ms <= self.soon or fact.row.filler or self.gone(key.partition):
+        if self.expired(fact) or fact.row.filler or self.lost(key.partition):
             return True
         state = self.dead.get(key.partition, {}).get(int(key.sort))
         return state is not None and len(state.done) == fact.row.count and not state.transfers

@@ -4,10 +4,15 @@ Each seed enables a random subset of everything (swarm testing): a bug that one 
 would hide is found by a seed that has no such fault.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
+from hourwheel.model import RetryPolicy
+
 DAY_MS = 86_400_000
+
+AT_ONCE = RetryPolicy(first_seconds=0)
+"""What is to be tried again is served at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +25,41 @@ class Faults:
     late: float = 0.0
     pause: float = 0.0
     stale: float = 0.0
+    forget: float = 0.0
+    """Timers that never fire."""
 
 
 NONE = Faults()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delays:
+    """Messages that wait, and those who deal with them."""
+
+    share: float
+    """Of the messages so many wait."""
+    bucket_minutes: int
+    shards: int
+    reach_ms: int
+    """Messages wait so long at most."""
+    dates: int
+    """Most messages are due around one of so many times."""
+    batches: int
+    """A producer sends so many batches with delayed messages at most."""
+    wheels: int
+    leaves_seconds: int
+    """A wheel leaves after about so long (0: it may stay)."""
+    cancellers: int
+    own_retries: bool
+    """Consumers choose delays of their own."""
+    patience: float
+    """How often an actor sleeps until something is due, rather than for a moment."""
+    pace: int
+    """Those who do not deal with delayed messages sleep so much longer."""
+    step_picks: int
+    """A dispatch row names so many messages at most."""
+    prompt: bool = False
+    """Nothing goes wrong, so messages must come in time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +93,91 @@ class Plan:
     moves: tuple[str, ...]
     quiet_days: bool
     empty_rows: int
+    start_ms: int = 0
+    """Where in an hour the run begins."""
+    retry: RetryPolicy = AT_ONCE
+    delays: Delays | None = None
 
 
 _FAULTS = {"crash": 0.02, "throttle": 0.08, "lose": 0.10, "late": 0.04, "pause": 0.04, "stale": 0.6}
+_HOUR_MS = 3_600_000
+_SHARE = 0.3
+"""Of the plans so many have delayed messages."""
 _MOVES = ("redrive", "drop", "seek", "retention", "attempts", "lag", "latest", "queues")
 _DELETIONS = ("delete-group", "delete-subject")
 
 
 def draw(seed: int) -> Plan:
+    plan = _draw(seed)
+    rng = Random(seed ^ 0xDE1A7)
+    return delayed(plan, rng) if rng.random() < _SHARE else plan
+
+
+def delayed(plan: Plan, rng: Random) -> Plan:
+    """The plan with delayed messages."""
+    minutes = rng.choice((5, 5, 20, 60))
+    length_ms = minutes * 60_000
+    faults = replace(plan.faults, forget=0.3 if rng.random() < 0.3 else 0.0)
+    reaches = (5_000, 20_000, 60_000, length_ms, 3 * length_ms, 12 * _HOUR_MS, 30 * DAY_MS, 731 * DAY_MS)
+    plan = replace(
+        plan,
+        calls=rng.choice((250, 400, 600, 900)),
+        sweepers=max(1, plan.sweepers),
+        faults=faults,
+        quiet_days=False,
+        retention_seconds=60 if plan.retention_seconds == 60 else 259_200,
+        # Often a bucket is soon over.
+        start_ms=length_ms - rng.choice((1_000, 5_000, 30_000, 120_000, length_ms)),
+        retry=rng.choice(
+            (AT_ONCE, AT_ONCE, RetryPolicy(first_seconds=1), RetryPolicy(), RetryPolicy(first_seconds=90))
+        ),
+        delays=Delays(
+            share=rng.choice((0.3, 0.7, 1.0)),
+            bucket_minutes=minutes,
+            shards=rng.choice((1, 1, 1, 2)),
+            reach_ms=rng.choice(reaches),
+            dates=rng.choice((1, 1, 2)),
+            batches=rng.choice((1, 2, 4)),
+            wheels=rng.choice((1, 2, 2, 3)),
+            leaves_seconds=rng.choice((0, 0, 5, 60)),
+            cancellers=rng.choice((0, 1, 1, 2)),
+            own_retries=rng.random() < 0.3,
+            patience=rng.choice((0.1, 0.4, 0.8)),
+            pace=rng.choice((1, 3, 10)),
+            step_picks=rng.choice((1, 2, 5_000)),
+        ),
+    )
+    return prompt(plan, rng) if rng.random() < 0.1 else plan
+
+
+def prompt(plan: Plan, rng: Random) -> Plan:
+    """The plan without faults, and with wheels enough for all buckets."""
+    assert plan.delays is not None
+    return replace(
+        plan,
+        faults=NONE,
+        skew_ms=0,
+        producers=3,
+        calls=900,
+        start_ms=rng.randrange(_HOUR_MS // 2),
+        delays=replace(
+            plan.delays,
+            prompt=True,
+            bucket_minutes=60,
+            shards=1,
+            reach_ms=_HOUR_MS // 2,
+            dates=5,
+            batches=8,
+            wheels=6,
+            leaves_seconds=0,
+            patience=0.7,
+            pace=1,
+            step_picks=5_000,
+        ),
+    )
+
+
+def _draw(seed: int) -> Plan:
     rng = Random(seed)
     enabled = {name: rng.random() for name in _FAULTS}
     rates = {name: _FAULTS[name] * rng.choice((0.3, 1, 2)) for name, roll in enabled.items() if roll < 0.6}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hourwheel.queueing.moving import RETRY
 from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, Checkpoint, Position, PullRow
 from tests.simulation.facts import LogName, Promiser, RowFact
 from tests.simulation.world import Verb, Violation
@@ -163,7 +164,9 @@ class PullHistory:
         name = LogName.parse(self.source)
         head = f"{name.subject}~{name.generation}"
         targets = frozenset({f"{head}/retry/{self.member}", f"{head}/dead/{self.member}"})
-        self.ledger.keep_promises(Promiser(before.transfers, value.transfers, self.source, targets))
+        address = (name.subject, name.generation, self.member)
+        self.ledger.keep_promises(Promiser(before.transfers, value.transfers, self.source, targets, address))
+        self._check_waits(verb, known, before)
         started = {transfer.token for transfer in before.transfers}
         picked: dict[tuple[int, int], str] = {}
         for transfer in value.transfers:
@@ -183,3 +186,22 @@ class PullHistory:
                     raise Violation("1", f"{where}: message {place} was dropped when the lease ended")
         elif fresh:
             verb.settled.append((self.partition, row))
+
+    def _check_waits(self, verb: Verb, known: PullFact, before: PullRow) -> None:
+        """What is tried again waits as long as the policy says, or as its consumer does."""
+        ledger = self.ledger
+        started = {transfer.token for transfer in before.transfers}
+        for transfer in known.value.transfers:
+            if transfer.kind != RETRY or transfer.token in started:
+                continue
+            for at, pick in enumerate(transfer.picks):
+                message, _ = ledger.picked(self.source, pick)
+                attempt = 1 if LogName.parse(self.source).kind == "queue" else message.attempt
+                shortest_ms = ledger.world.plan.retry.delay_ms(attempt)
+                if verb.details.get("delays"):
+                    shortest_ms = min(shortest_ms, *verb.details["delays"])
+                # The claim has its time from another clock.
+                earliest_ms = known.value.claimed_ms - 2 * ledger.world.plan.skew_ms + shortest_ms
+                at_once = transfer.plan is None
+                if shortest_ms if at_once else transfer.plan.due_ms(at) < earliest_ms:
+                    raise Violation("7", f"{self.partition}: {message.body} is tried again before {shortest_ms} ms")

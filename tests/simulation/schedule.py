@@ -2,23 +2,41 @@
 
 import hashlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from unittest.mock import patch
 
+import msgspec
+
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
+from hourwheel.delay import dispatch, fate
 from hourwheel.model import MAX_LEASE_SECONDS, Pulled, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
 from hourwheel.queueing import pulllog
-from tests.simulation.actors import Actor, Consumer, Machine, Operator, Producer, SweepingActor
+from tests.simulation.actors import (
+    Actor,
+    Canceller,
+    Consumer,
+    Machine,
+    Operator,
+    Producer,
+    SweepingActor,
+    WheelTurner,
+)
 from tests.simulation.checker import check, drain, drain_others
+from tests.simulation.dates import Dates
 from tests.simulation.history import Held, History
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import DAY_MS, Plan, draw
 from tests.simulation.store import State
+from tests.simulation.timers import Alarms
 from tests.simulation.world import Violation, World
+
+_LAST_CALLS = 20_000
+"""Far more than it takes to bring a run to its end."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +89,7 @@ def simulate(seed: int) -> Outcome:
 def run_plan(plan: Plan) -> Outcome:
     world = World(plan)
     try:
-        with patch.object(pulllog, "EMPTY_ROWS", plan.empty_rows):
+        with _scaled(plan):
             _run(world, plan)
     except Violation as violation:
         return Outcome(plan.seed, world.calls, violation, world)
@@ -80,12 +98,25 @@ def run_plan(plan: Plan) -> Outcome:
     return Outcome(plan.seed, world.calls, None, world)
 
 
+@contextmanager
+def _scaled(plan: Plan) -> Iterator[None]:
+    """Limits that no run would come to are low. A canceller that looks for a wheel each 50 ms would do nothing else."""
+    picks = plan.delays.step_picks if plan.delays else 5_000
+    with (
+        patch.object(pulllog, "EMPTY_ROWS", plan.empty_rows),
+        patch.object(dispatch, "_STEP_PICKS", picks),
+        patch.object(fate, "_LOOK_SECONDS", 0.9),
+    ):
+        yield
+
+
 def _run(world: World, plan: Plan) -> None:
     blobs = MemoryBlobs()
     ledger = Ledger(world, blobs)
-    settings = Settings(inline_bytes=plan.inline_bytes, directory_seconds=plan.directory_seconds)
     state = State(ledger, trims=plan.trims)
-    machine = Machine(world, state, blobs, History(ledger), settings)
+    ledger.totals = state.counter
+    dates = Dates(world.rng, plan.delays, world.now_ms) if plan.delays else None
+    machine = Machine(world, state, blobs, History(ledger), _settings(plan), Alarms(world), dates)
     faults, world.faults, world.limit = world.faults, type(world.faults)(), sys.maxsize
     keeper = Actor(machine, world.process("keeper"))
     _prepare(keeper, plan)
@@ -101,8 +132,16 @@ def _run(world: World, plan: Plan) -> None:
             _quiet_days(keeper, plan)
             world.faults = faults
     world.calm()
+    world.limit = world.calls + _LAST_CALLS
     drain(keeper, plan.lease_seconds)
     check(keeper)
+
+
+def _settings(plan: Plan) -> Settings:
+    settings = Settings(inline_bytes=plan.inline_bytes, directory_seconds=plan.directory_seconds, retry=plan.retry)
+    if plan.delays is None:
+        return settings
+    return msgspec.structs.replace(settings, bucket_minutes=plan.delays.bucket_minutes, shards=plan.delays.shards)
 
 
 def _prepare(keeper: Actor, plan: Plan) -> None:
@@ -118,6 +157,9 @@ def _cast(machine: Machine, plan: Plan) -> list[Actor]:
     actors += [Consumer(machine, world.process(f"c{n}")) for n in range(plan.consumers)]
     actors += [SweepingActor(machine, world.process(f"w{n}")) for n in range(plan.sweepers)]
     actors += [Operator(machine, world.process(f"o{n}")) for n in range(plan.operators)]
+    if plan.delays:
+        actors += [WheelTurner(machine, world.process(f"t{n}")) for n in range(plan.delays.wheels)]
+        actors += [Canceller(machine, world.process(f"x{n}")) for n in range(plan.delays.cancellers)]
     return actors
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from hourwheel.adapters.limits import check_value
 from hourwheel.adapters.memory import MemoryBlobs
-from hourwheel.errors import OutcomeUnknown, Sealed, Throttled
+from hourwheel.errors import NotFound, OutcomeUnknown, Sealed, Throttled
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
 from tests.simulation.world import Crashed, Process, Verb, World
 
@@ -215,7 +215,7 @@ class Connection:
         current, process.verb = process.verb, verb
         try:
             self.world.note(process.name, name, about, "lands now", effect())
-        except Sealed:
+        except (Sealed, NotFound):
             pass
         finally:
             process.verb = current

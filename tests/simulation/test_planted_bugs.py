@@ -6,6 +6,7 @@ from itertools import count, islice
 import pytest
 
 from tests.simulation.bugs import PLANTED, Bug
+from tests.simulation.delaybugs import DELAYED
 from tests.simulation.found import FOUND
 from tests.simulation.plan import Plan, draw
 from tests.simulation.schedule import run_plan
@@ -15,7 +16,7 @@ RUNS = 600
 """Schedules within which every bug must be found, of those that could show it."""
 
 
-@pytest.mark.parametrize("bug", [*PLANTED, *FOUND], ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", [*PLANTED, *DELAYED, *FOUND], ids=lambda bug: bug.name)
 def test_it_is_found_when(bug: Bug) -> None:
     with bug.plant():
         for plan in _plans(bug):
@@ -27,5 +28,5 @@ def test_it_is_found_when(bug: Bug) -> None:
 
 
 def _plans(bug: Bug) -> Iterator[Plan]:
-    plans = (plan for plan in map(draw, count()) if bug.focus(plan))
+    plans = (plan for plan in map(draw, count()) if plan.delays is None and bug.focus(plan))
     return map(bug.sharpen, islice(plans, RUNS))

@@ -5,6 +5,7 @@ virtual: each call costs a little of it, and when all sleep it jumps to the firs
 """
 
 import heapq
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -38,6 +39,7 @@ class Verb:
     actor: str
     at: int
     details: dict[str, Any] = field(default_factory=dict)
+    error: Exception | None = None
     claims: list[tuple[str, int]] = field(default_factory=list)
     settled: list[tuple[str, int]] = field(default_factory=list)
 
@@ -51,6 +53,7 @@ class Process:
     offset_ms: int
     verb: Verb
     wake_ms: int = 0
+    idle: bool = False
     atomic: bool = False
     thread: greenlet | None = None
 
@@ -67,7 +70,7 @@ class World:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.rng = Random(plan.seed ^ 0x5EED)
-        self.now_ms = START_MS
+        self.now_ms = START_MS + plan.start_ms
         self.faults = plan.faults
         self.calls = 0
         self.limit = plan.calls
@@ -76,10 +79,23 @@ class World:
         self._hub: greenlet | None = None
         self._processes: list[Process] = []
         self._pending: list[tuple[int, int, Callable[[], None]]] = []
+        self._alarms: list[tuple[int, int, Callable[[], None]]] = []
+        self._offsets: dict[str, int] = {}
 
     def process(self, name: str) -> Process:
         skew = self.plan.skew_ms
-        return Process(self, name, self.rng.randint(-skew, skew), Verb("start", name, 0))
+        self._offsets[name] = offset = self.rng.randint(-skew, skew)
+        return Process(self, name, offset, Verb("start", name, 0))
+
+    def another_machine(self, process: Process) -> None:
+        """The process begins anew where the clock shows something else."""
+        skew = self.plan.skew_ms
+        process.offset_ms = self.rng.randint(-skew, skew)
+        self._offsets[process.name] = max(self._offsets[process.name], process.offset_ms)
+
+    def latest_clock(self, name: str) -> int:
+        """The latest time that any machine of the process may show now."""
+        return self.now_ms + self._offsets[name]
 
     def spawn(self, process: Process, life: Callable[[], None]) -> None:
         process.thread = greenlet(life)
@@ -92,7 +108,10 @@ class World:
         while self._processes:
             ready = [process for process in self._processes if process.wake_ms <= self.now_ms]
             if not ready:
-                self.now_ms = min(process.wake_ms for process in self._processes)
+                if self.over:
+                    self._wake_idle()
+                coming = [queue[0][0] for queue in (self._pending, self._alarms) if queue]
+                self.now_ms = min([*coming, *(process.wake_ms for process in self._processes)])
                 self._apply_due()
                 continue
             process = ready[int(self.rng.random() * len(ready))] if len(ready) > 1 else ready[0]
@@ -106,6 +125,11 @@ class World:
     def over(self) -> bool:
         return self.calls > self.limit
 
+    @property
+    def lively(self) -> bool:
+        """Whether the actors are at work: at the end of the run there is but one."""
+        return self._hub is not None
+
     def step(self, process: Process) -> None:
         """A call begins: time passes, and another actor may come first."""
         self.calls += 1
@@ -114,6 +138,8 @@ class World:
         self.now_ms += 1 + int(self.rng.random() * self.plan.latency_ms)
         self._apply_due()
         if self._hub is None:
+            if self.over:
+                raise Violation("7", "after the faults the calls do not come to an end")
             return
         if self.rng.random() < self.plan.switch:
             self._yield()
@@ -128,10 +154,34 @@ class World:
         process.wake_ms = self.now_ms + ms
         self._yield()
 
+    def idle(self, process: Process) -> None:
+        """Sleeps until ``wake``, or the end of the run."""
+        assert self._hub is not None
+        process.idle, process.wake_ms = True, sys.maxsize
+        self._yield()
+        process.idle = False
+
+    def wake(self, process: Process) -> None:
+        process.wake_ms = self.now_ms
+
     def later(self, ms: int, effect: Callable[[], None]) -> None:
         """Lets an effect happen at a later moment, whoever runs then."""
         self.events += 1
         heapq.heappush(self._pending, (self.now_ms + ms, self.events, effect))
+
+    def alarm(self, at_ms: int, effect: Callable[[], None]) -> None:
+        """The same for an effect that may be far away: the end of the faults does not wait for it."""
+        self.events += 1
+        heapq.heappush(self._alarms, (at_ms, self.events, effect))
+
+    def next_alarm(self) -> int | None:
+        return self._alarms[0][0] if self._alarms else None
+
+    def pass_to(self, at_ms: int) -> None:
+        """Time passes while nobody does anything."""
+        assert self._hub is None
+        self.now_ms = max(self.now_ms, at_ms)
+        self._apply_due()
 
     def calm(self) -> None:
         """Faults end; what is under way lands."""
@@ -144,8 +194,14 @@ class World:
         self.trace.append((self.now_ms - START_MS, *what))
 
     def _apply_due(self) -> None:
-        while self._pending and self._pending[0][0] <= self.now_ms:
-            heapq.heappop(self._pending)[2]()
+        for queue in (self._pending, self._alarms):
+            while queue and queue[0][0] <= self.now_ms:
+                heapq.heappop(queue)[2]()
+
+    def _wake_idle(self) -> None:
+        for process in self._processes:
+            if process.idle:
+                self.wake(process)
 
     def _yield(self) -> None:
         assert self._hub is not None

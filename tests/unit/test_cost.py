@@ -13,14 +13,14 @@ from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.context import Settings
 from hourwheel.model import NewMessage, PullRequest, Settlement
 from hourwheel.queueing.produce import IdempotencyKey
-from tests.support import Bench, CallByCall, CountedTransactions
+from tests.support import AT_ONCE, Bench, CallByCall, CountedTransactions
 
 PRODUCE = ["add", "put"]
 
 
 @pytest.fixture(params=["memory", "memory, call by call", "sqlite", "dynamodb"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    settings = Settings(directory_seconds=60)
+    settings = Settings(retry=AT_ONCE, directory_seconds=60)
     if request.param == "memory":
         yield Bench(CountedTransactions(MemoryStore()), settings=settings)
     elif request.param == "memory, call by call":

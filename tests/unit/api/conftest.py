@@ -63,6 +63,12 @@ class Api:
     def send(self, *bodies: str) -> None:
         assert self.call("POST", MESSAGES, {"messages": [{"body": body} for body in bodies]}).status == 200
 
+    def send_later(self, body: str, **when: Any) -> str:
+        """The id under which the message is scheduled."""
+        answer = self.call("POST", MESSAGES, {"messages": [{"body": body, **when}]})
+        assert answer.status == 200, answer
+        return str(answer.json["results"][0]["scheduled_id"])
+
     def pull(self, **how: Any) -> list[Any]:
         answer = self.call("POST", f"{GROUP}/pull", {"consumer": "c1", **how})
         assert answer.status == 200, answer

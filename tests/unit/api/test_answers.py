@@ -94,6 +94,7 @@ def test_a_subject_is_made_changed_listed_and_deleted(api: Api) -> None:
         "subject": "orders",
         "queues": 2,
         "retention_seconds": 259_200,
+        "clamp_delays": False,
         "created_at": made["created_at"],
         "groups": [],
     }

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from hourwheel.api.routes import ROUTES, Route
 from hourwheel.times import rfc3339
+from tests.support import NOON_MS
 from tests.unit.api.conftest import GROUP, MESSAGES, Api
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 NAMES = """messages body body_base64 key tags headers id subject idempotency_key consumer max_messages wait_seconds
 lease_seconds settle receipt ack retry release dead extend_seconds queues retention_seconds start max_attempts to time
-queue offset all ids from"""
+queue offset all ids from delay deliver_at clamp_delays index first_seconds factor cap_seconds delays_seconds"""
 words = st.sampled_from(NAMES.split())
 documents = st.recursive(
     scalars,
@@ -33,6 +34,14 @@ def valid_fields(**optional: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[s
     return st.fixed_dictionaries({}, optional=optional)
 
 
+times = st.integers(0, 4_000_000_000_000).map(rfc3339)
+delays = (
+    st.integers(0, 10_000)
+    | st.floats(0, 10_000)
+    | st.builds("{}{}".format, st.integers(0, 700), st.sampled_from(["ms", "s", "m", "h", "d"]))
+)
+
+
 def valid_batch(**more: Any) -> st.SearchStrategy[dict[str, Any]]:
     text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
     message = st.fixed_dictionaries(
@@ -44,6 +53,7 @@ def valid_batch(**more: Any) -> st.SearchStrategy[dict[str, Any]]:
             "id": text,
         },
     )
+    message = st.one_of(message, st.builds(dict, message, delay=delays), st.builds(dict, message, deliver_at=times))
     return st.fixed_dictionaries(
         {"messages": st.lists(message, min_size=1, max_size=3)}, optional={"idempotency_key": text}
     )
@@ -57,13 +67,14 @@ def valid_settlement(draw: st.DrawFn) -> dict[str, Any]:
     entry: dict[str, Any] = {"receipt": RECEIPT}
     for index in (0, 1):
         name = draw(st.sampled_from(["ack", "retry", "release", "dead", None]))
-        if name is not None:
+        if name == "retry" and draw(st.booleans()):
+            entry.setdefault(name, []).append({"index": index, "delay": draw(delays)})
+        elif name is not None:
             entry.setdefault(name, []).append(index)
     return entry
 
 
 names = st.text("abc.-_1", min_size=1, max_size=5).filter(lambda name: name not in {".", ".."})
-times = st.integers(0, 4_000_000_000_000).map(rfc3339)
 settlements = st.lists(valid_settlement(), min_size=1, max_size=2, unique_by=str)
 selections = (
     st.just({"all": True})
@@ -71,6 +82,10 @@ selections = (
         {"ids": st.lists(st.just(DEAD_ID) | st.from_regex("[0-9]{1,9}-[0-9]{1,3}", fullmatch=True))}
     )
     | valid_fields(**{"from": times, "to": times})
+)
+seconds = st.floats(0, 2_592_000)
+policies = valid_fields(first_seconds=seconds, factor=st.floats(1, 100), cap_seconds=seconds) | st.fixed_dictionaries(
+    {"delays_seconds": st.lists(seconds, min_size=1, max_size=5)}
 )
 _GROUP = "/v1/subjects/{subject}/groups/{group}"
 VALID: dict[str, st.SearchStrategy[Any]] = {
@@ -86,8 +101,12 @@ VALID: dict[str, st.SearchStrategy[Any]] = {
         },
     ),
     f"POST {_GROUP}/ack": st.fixed_dictionaries({"settle": settlements}),
-    "PUT /v1/subjects/{subject}": valid_fields(queues=st.integers(1, 64), retention_seconds=st.integers(60, 2_592_000)),
-    f"PUT {_GROUP}": valid_fields(start=st.just("earliest"), max_attempts=st.integers(1, 1_000)),
+    "PUT /v1/subjects/{subject}": valid_fields(
+        queues=st.integers(1, 64), retention_seconds=st.integers(60, 2_592_000), clamp_delays=st.booleans()
+    ),
+    f"PUT {_GROUP}": valid_fields(start=st.just("earliest"), max_attempts=st.integers(1, 1_000), retry=policies),
+    "PATCH /v1/scheduled/{id}": st.fixed_dictionaries({"delay": delays})
+    | st.fixed_dictionaries({"deliver_at": st.integers(0, NOON_MS + 700 * 86_400_000).map(rfc3339)}),
     f"POST {_GROUP}/seek": st.fixed_dictionaries({"to": st.sampled_from(["start", "end"])})
     | st.fixed_dictionaries({"time": times})
     | st.fixed_dictionaries({"queue": st.just(0), "offset": st.integers(0, 4)}),
@@ -134,15 +153,15 @@ def bodies_of(route: Route) -> st.SearchStrategy[bytes]:
     return st.booleans().flatmap(lambda close: near(valid).map(encoded) if close else anything)
 
 
-def furnished() -> tuple[Api, str, str]:
-    """A subject with messages, and a group with a lease of two of them and a dead letter."""
+def furnished() -> tuple[Api, str, str, str]:
+    """A subject with messages, one of them delayed, and a group with a lease of two of them and a dead letter."""
     api = Api()
     api.bury("dead")
     dead_id = api.call("GET", f"{GROUP}/dead").json["messages"][0]["dead_id"]
     api.send("leased", "leased too")
     (pull,) = api.pull()
     api.send("new")
-    return api, pull["receipt"], dead_id
+    return api, pull["receipt"], dead_id, api.send_later("later", delay="2h")
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.key)
@@ -152,9 +171,9 @@ def test_no_body_is_a_fault_of_ours(route: Route) -> None:
     @settings(deadline=None, max_examples=100, derandomize=True, database=None)
     @given(body=bodies_of(route))
     def send(body: bytes) -> None:
-        api, receipt, dead_id = furnished()
+        api, receipt, dead_id, scheduled_id = furnished()
         body = body.replace(RECEIPT.encode(), receipt.encode()).replace(DEAD_ID.encode(), dead_id.encode())
-        target = route.template.format(subject="orders", group="billing", dead_id=dead_id)
+        target = route.template.format(subject="orders", group="billing", dead_id=dead_id, id=scheduled_id)
         answer = api.call(route.method, target, raw=body)
         assert answer.status < 500, (answer, api.log.getvalue())
         answers[answer.status < 300] += 1
@@ -169,7 +188,11 @@ api.call("PUT", GROUP)
 
 
 @settings(deadline=None, max_examples=200)
-@given(fields=st.fixed_dictionaries({}, optional=dict.fromkeys(("body", "key", "tags", "headers", "id"), documents)))
+@given(
+    fields=st.fixed_dictionaries(
+        {}, optional=dict.fromkeys(("body", "key", "tags", "headers", "id", "delay", "deliver_at"), documents)
+    )
+)
 def test_no_message_is_a_fault_of_ours(fields: dict[str, Any]) -> None:
     answer = api.call("POST", MESSAGES, raw=encoded({"messages": [fields]}))
     assert answer.status in {200, 400}, (answer, api.log.getvalue())
@@ -183,6 +206,8 @@ def test_no_path_is_a_fault_of_ours(text: str, query: str) -> None:
     for target in [
         f"/v1/subjects/{name}",
         f"{GROUP}/dead/{name}",
+        f"/v1/scheduled/{name}",
+        f"/v1/subjects/orders/dead?after={quote(query, errors='replace')}",
         f"{GROUP}/dead?after={quote(query, errors='replace')}",
     ]:
         assert api.call("GET", target).status < 500, (target, api.log.getvalue())

@@ -10,6 +10,7 @@ import pytest
 from hourwheel import __version__
 from hourwheel.cli.app import hoist
 from tests.unit.cli.conftest import Shell
+from tests.unit.client.broker import RETRY
 from tests.unit.client.fake import TOKEN
 
 
@@ -27,6 +28,9 @@ def test_subjects(shell: Shell) -> None:
     assert "queues             2" in shell.ok("subject", "create", "orders", "--queues", "2")
     assert shell.json("subject", "create", "orders", "--retention", "60")[0]["retention_seconds"] == 60
     assert shell.json("subject", "show", "orders")[0]["queues"] == 2
+    assert shell.json("subject", "create", "orders", "--clamp-delays")[0]["clamp_delays"]
+    assert shell.json("subject", "create", "orders", "--queues", "3")[0]["clamp_delays"]
+    assert not shell.json("subject", "create", "orders", "--no-clamp-delays")[0]["clamp_delays"]
     shell.ok("subject", "create", "returns")
     assert [subject["subject"] for subject in shell.json("subject", "list")] == ["orders", "returns"]
     assert "returns" in shell.ok("subject", "list")
@@ -50,6 +54,43 @@ def test_groups(shell: Shell) -> None:
     assert shell.ok("group", "delete", "orders", "billing", "--yes") == "deleted billing of orders\n"
 
 
+@pytest.mark.parametrize(
+    ("args", "sent"),
+    [
+        ([], {}),
+        (["--retry-first", "1.5"], {"retry": {"first_seconds": 1.5}}),
+        (
+            ["--retry-first", "1", "--retry-factor", "3", "--retry-cap", "600"],
+            {"retry": {"first_seconds": 1, "factor": 3, "cap_seconds": 600}},
+        ),
+        (["--retry-delays", "1,10,0.5"], {"retry": {"delays_seconds": [1, 10, 0.5]}}),
+    ],
+)
+def test_retry_policies(shell: Shell, args: list[str], sent: dict[str, object]) -> None:
+    assert shell.json("group", "create", "orders", "billing", *args)[0]["retry"] == sent.get("retry", RETRY)
+    assert shell.server.calls("put_group")[0].body == sent
+
+
+def test_a_retry_policy_is_shown(shell: Shell) -> None:
+    shell.ok("group", "create", "orders", "billing", "--retry-first", "1", "--retry-factor", "2")
+    assert "retry         first_seconds=1.0, factor=2.0" in shell.ok("group", "show", "orders", "billing")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--retry-delays", "1,ten"], "1,10,60"),
+        (["--retry-delays", ""], "1,10,60"),
+        (["--retry-delays", "1", "--retry-cap", "5"], "stands alone"),
+    ],
+)
+def test_bad_retry_policies(shell: Shell, args: list[str], says: str) -> None:
+    result = shell("group", "create", "orders", "billing", *args)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert not shell.server.requests
+
+
 @pytest.mark.parametrize("args", [[], ["--to", "start", "--time", "2026-11-20"], ["--queue", "0"], ["--time", "noon"]])
 def test_seek_needs_one_target(shell: Shell, args: list[str]) -> None:
     assert shell("group", "seek", "orders", "billing", *args).exit_code == 2
@@ -69,6 +110,20 @@ def test_dead_letters(shell: Shell) -> None:
     assert third
 
 
+def test_orphans_of_a_deleted_subject(shell: Shell) -> None:
+    placed = shell.json("produce", "orders", "a", "b", "c", "--delay", "1h")
+    shell.ok("subject", "delete", "orders", "--yes")
+    for place in placed:
+        shell.server.broker.strike(place["scheduled_id"])
+    orphans = shell.json("dead", "orphans", "orders", "--limit", "2")
+    assert [(orphan["body"], orphan["due_at"]) for orphan in orphans] == [
+        ("a", "2026-11-20T10:00:00Z"),
+        ("b", "2026-11-20T10:00:00Z"),
+    ]
+    assert "2026-11-20 10:00:00Z" in shell.ok("dead", "orphans", "orders")
+    assert shell.json("dead", "orphans", "returns") == []
+
+
 @pytest.mark.parametrize("args", [[], ["1-0", "--all"], ["--all", "--to", "2026-11-20"]])
 def test_dead_letters_are_chosen_in_one_way(shell: Shell, args: list[str]) -> None:
     assert shell("dead", "drop", "orders", "billing", *args, "--yes").exit_code == 2
@@ -78,7 +133,8 @@ def test_lag(shell: Shell) -> None:
     shell.ok("produce", "orders", "a", "b")
     shell.ok("group", "create", "orders", "billing")
     assert shell.json("lag", "orders", "billing")[0]["waiting"] == 2
-    assert "2 waiting, 0 in flight, 0 retrying, 0 dead" in shell.ok("lag", "orders", "billing")
+    shell.server.broker.group("orders", "billing").backing_off.append((60, {}))
+    assert "2 waiting, 0 in flight, 0 retrying, 1 backing off, 0 dead" in shell.ok("lag", "orders", "billing")
 
 
 def test_lag_is_watched_until_something_goes_wrong(shell: Shell) -> None:
@@ -141,6 +197,7 @@ def test_serve_hands_its_options_over(shell: Shell, monkeypatch: pytest.MonkeyPa
         port: int
         token: str | None
         synchronous: str
+        bucket_minutes: int
 
     served: list[ServeOptions] = []
     options, server = ModuleType("options"), ModuleType("server")
@@ -149,9 +206,11 @@ def test_serve_hands_its_options_over(shell: Shell, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "hourwheel.embedded.options", options)
     monkeypatch.setitem(sys.modules, "hourwheel.embedded.server", server)
 
-    result = shell("serve", "--data", str(tmp_path), "--port", "0", "--synchronous", "NORMAL", "--token", TOKEN)
+    where = ["--data", str(tmp_path), "--port", "0"]
+    result = shell("serve", *where, "--synchronous", "NORMAL", "--token", TOKEN, "--bucket-minutes", "5")
     assert result.exit_code == 7
-    assert served == [ServeOptions(tmp_path, "127.0.0.1", 0, TOKEN, "NORMAL")]
+    assert served == [ServeOptions(tmp_path, "127.0.0.1", 0, TOKEN, "NORMAL", 5)]
+    assert shell("serve", *where, "--bucket-minutes", "4").exit_code == 2
     assert shell("serve", "--data", str(tmp_path), "--synchronous", "OFF").exit_code == 2
 
 

@@ -41,6 +41,36 @@ def test_whole_message_objects(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
+    ("args", "due"),
+    [
+        (["--delay", "90d"], "2027-02-18T09:00:00Z"),
+        (["--delay", "90"], "2026-11-20T09:01:30Z"),
+        (["--delay", "0.5"], "2026-11-20T09:00:00.500000Z"),
+        (["--deliver-at", "2027-01-01T09:00:00Z"], "2027-01-01T09:00:00Z"),
+        (["--deliver-at", "2027-01-01T10:00:00+01:00"], "2027-01-01T09:00:00Z"),
+        (["--deliver-at", "2027-01-01"], "2027-01-01T00:00:00Z"),
+    ],
+)
+def test_messages_may_be_delayed(shell: Shell, args: list[str], due: str) -> None:
+    first, second = shell.json("produce", "orders", "a", "b", *args)
+    assert first == {"id": "m-2", "scheduled": due, "scheduled_id": "s-1"}
+    assert second["scheduled"] == due
+
+
+def test_a_delayed_message_is_told_with_its_time_and_id(shell: Shell) -> None:
+    printed = shell.ok("produce", "orders", "a", "--deliver-at", "2027-01-01T09:00:00Z")
+    assert printed == "m-2  scheduled 2027-01-01 09:00:00Z  s-1\n"
+    assert shell.ok("produce", "orders", "--delay", "1h", stdin="b\nc\n") == "2 messages\n"
+    assert len(shell.server.broker.scheduled) == 3
+
+
+def test_each_message_object_has_its_own_delay(shell: Shell) -> None:
+    lines = ['{"body": "a", "delay": "1h"}', '{"body": "b", "deliver_at": "2027-01-01T09:00:00Z"}', '{"body": "c"}']
+    placed = shell.json("produce", "orders", "--jsonl", stdin="\n".join(lines))
+    assert [place.get("scheduled") for place in placed] == ["2026-11-20T10:00:00Z", "2027-01-01T09:00:00Z", None]
+
+
+@pytest.mark.parametrize(
     ("args", "stdin", "says"),
     [
         (["--jsonl"], '{"body": "a", "kee": 1}', "message 1"),
@@ -48,6 +78,13 @@ def test_whole_message_objects(shell: Shell) -> None:
         (["--jsonl", "--key", "k"], "", "objects"),
         (["--header", "novalue"], "a", "NAME=VALUE"),
         (["a", "--file", __file__], "", "not both"),
+        (["a", "--delay", "soon"], "", "such as '90d'"),
+        (["a", "--delay", "nan"], "", "number of seconds"),
+        (["a", "--delay", "1", "--deliver-at", "2027-01-01"], "", "not both"),
+        (["a", "--deliver-at", "tomorrow"], "", "2026-11-20T09:00:00Z"),
+        (["--jsonl", "--delay", "1"], "", "objects"),
+        (["--jsonl"], '{"body": "a", "delay": "soon"}', "message 1: delay"),
+        (["--jsonl"], '{"body": "a", "deliver_at": "2027-01-01T09:00:00"}', "message 1: deliver_at"),
     ],
 )
 def test_what_was_typed_wrong_is_told(shell: Shell, args: list[str], stdin: str, says: str) -> None:
@@ -75,6 +112,14 @@ def test_consume_as_json(shell: Shell) -> None:
     [message] = shell.json("consume", "orders", "billing", "--once")
     assert (message["body"], message["key"], message["attempt"]) == ("a", "k", 1)
     assert "body_base64" not in message
+    assert "due_at" not in message
+
+
+def test_consume_as_json_says_when_a_message_was_due(shell: Shell) -> None:
+    [placed] = shell.json("produce", "orders", "a", "--delay", "1h")
+    shell.server.broker.strike(placed["scheduled_id"])
+    [message] = shell.json("consume", "orders", "billing", "--once")
+    assert (message["body"], message["due_at"]) == ("a", "2026-11-20T10:00:00Z")
 
 
 def test_bytes_are_printed_as_they_are(shell: Shell) -> None:

@@ -1,14 +1,20 @@
 """The rules of docs/api.md in memory, as small as they can be and still hold: the state behind the fake server."""
 
 import itertools
+import re
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 Json = dict[str, Any]
 NOW = "2026-11-20T09:00:00.000Z"
+LONGEST = timedelta(days=732)
+RETRY = {"first_seconds": 5, "factor": 2, "cap_seconds": 7_200}
+WAITS = ("delay", "deliver_at")
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class Refusal(Exception):
@@ -39,7 +45,9 @@ class FakeGroup:
     start: str
     max_attempts: int
     positions: list[int]
+    retry: Json = field(default_factory=lambda: RETRY)
     retries: list[Json] = field(default_factory=list)
+    backing_off: list[tuple[Any, Json]] = field(default_factory=list)
     dead: list[Json] = field(default_factory=list)
     acked: list[str] = field(default_factory=list)
     leases: dict[str, Lease] = field(default_factory=dict)
@@ -48,6 +56,7 @@ class FakeGroup:
 @dataclass
 class FakeSubject:
     retention_seconds: int = 259_200
+    clamp_delays: bool = False
     queues: list[list[Json]] = field(default_factory=lambda: [[]])
     groups: dict[str, FakeGroup] = field(default_factory=dict)
     keys: dict[str, tuple[list[Json], Json]] = field(default_factory=dict)
@@ -55,6 +64,15 @@ class FakeSubject:
     @property
     def bodies(self) -> list[str]:
         return [message["body"] for queue in self.queues for message in queue]
+
+
+@dataclass
+class FakeScheduled:
+    """A delayed message: ``known`` is what is told of it."""
+
+    known: Json
+    message: Json
+    owner: FakeSubject
 
 
 class Broker:
@@ -65,6 +83,8 @@ class Broker:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.subjects: dict[str, FakeSubject] = {}
+        self.scheduled: dict[str, FakeScheduled] = {}
+        self.orphans: dict[str, list[Json]] = {}
         self.waiting_pulls = 0
         self.empty_pulls = 0
         self._numbers = itertools.count(1)
@@ -98,7 +118,7 @@ class Broker:
             if before != messages:
                 raise Refusal(409, "idempotency-key-reused")
             return answer
-        answer = {"results": [self._store(owner, message) for message in messages]}
+        answer = {"results": self._store_all(subject, owner, messages)}
         if key is not None:
             owner.keys[key] = (messages, answer)
         self.changed.notify_all()
@@ -118,10 +138,29 @@ class Broker:
                 raise Refusal(400, "field-invalid", "some message is bad")
             if ("body" in message) == ("body_base64" in message):
                 raise Refusal(400, "field-invalid", "exactly one of body and body_base64", where=f"messages[{index}]")
-            if set(message) - {"body", "body_base64", "key", "tags", "headers", "id"}:
+            if set(message) - {"body", "body_base64", "key", "tags", "headers", "id", "delay", "deliver_at"}:
                 raise Refusal(400, "field-invalid", "unknown field", where=f"messages[{index}]")
         if sum(len(message.get("body", "")) for message in messages) > self.max_batch_bytes:
             raise Refusal(413, "batch-too-large")
+
+    def _store_all(self, subject: str, owner: FakeSubject, messages: list[Json]) -> list[Json]:
+        latest = datetime.fromisoformat(NOW) + LONGEST
+        dues = [due_of(message) for message in messages]
+        for index, due in enumerate(dues):
+            if due is not None and due > latest and not owner.clamp_delays:
+                raise Refusal(400, "delay-too-long", "that is too far ahead", where=f"messages[{index}]")
+        plain = [{name: message[name] for name in message if name not in WAITS} for message in messages]
+        return [
+            self._store(owner, message) if due is None else self._schedule(subject, owner, message, min(due, latest))
+            for message, due in zip(plain, dues, strict=True)
+        ]
+
+    def _schedule(self, subject: str, owner: FakeSubject, message: Json, due: datetime) -> Json:
+        scheduled_id, message_id = f"s-{next(self._numbers)}", message.get("id", f"m-{next(self._numbers)}")
+        known = {"state": "waiting", "id": message_id, "subject": subject, "deliver_at": text_of(due)}
+        known["scheduled_id"] = scheduled_id
+        self.scheduled[scheduled_id] = FakeScheduled(known, {**message, "id": message_id}, owner)
+        return {"id": message_id, "scheduled": text_of(due), "scheduled_id": scheduled_id}
 
     def _store(self, owner: FakeSubject, message: Json) -> Json:
         number = sum(map(ord, message.get("key", ""))) % len(owner.queues)
@@ -129,6 +168,58 @@ class Broker:
         stored = {"id": f"m-{next(self._numbers)}", **message, "queue": number, "offset": len(queue)}
         queue.append({**stored, "produced_at": NOW, "attempt": 1})
         return {name: stored[name] for name in ("id", "queue", "offset")}
+
+    # Delayed messages
+
+    def _known_scheduled(self, scheduled_id: str) -> FakeScheduled:
+        if not scheduled_id.startswith("s-"):
+            raise Refusal(400, "scheduled-id-invalid", "this is not the id of a delayed message", where="id")
+        if scheduled_id not in self.scheduled:
+            raise Refusal(404, "scheduled-unknown", f"there is no delayed message {scheduled_id!r}")
+        return self.scheduled[scheduled_id]
+
+    def show_scheduled(self, scheduled_id: str) -> Json:
+        return self._known_scheduled(scheduled_id).known
+
+    def cancel(self, scheduled_id: str) -> Json:
+        found = self._known_scheduled(scheduled_id)
+        if found.known["state"] == "waiting":
+            found.known["state"] = "cancelled"
+        return found.known
+
+    def reschedule(self, scheduled_id: str, request: Json) -> Json:
+        found = self._known_scheduled(scheduled_id)
+        due = due_of(request)
+        assert due is not None
+        if found.known["state"] == "waiting" and found.known["deliver_at"] != text_of(due):
+            found.known |= {"deliver_at": text_of(due), "scheduled_id": f"s-{next(self._numbers)}"}
+            self.scheduled[found.known["scheduled_id"]] = found
+        return found.known
+
+    def pending(self, subject: str, hours: int) -> Json:
+        self.known_subject(subject)
+        before = text_of(datetime.fromisoformat(NOW) + timedelta(hours=hours))
+        waiting = {each.known["scheduled_id"]: each.known for each in self.scheduled.values()}.values()
+        dues = [known["deliver_at"] for known in waiting if known["subject"] == subject and known["state"] == "waiting"]
+        each = Counter(due[:14] + "00:00.000Z" for due in dues if due < before)
+        counts = [{"hour": hour, "messages": count} for hour, count in sorted(each.items())]
+        return {"subject": subject, "messages": sum(each.values()), "hours": counts}
+
+    def strike(self, scheduled_id: str) -> None:
+        """Its time has come."""
+        with self.changed:
+            found = self._known_scheduled(scheduled_id)
+            known, message = found.known, {**found.message, "due_at": found.known["deliver_at"]}
+            if self.subjects.get(known["subject"]) is found.owner:
+                known |= {"state": "dispatched", "dispatched_at": NOW, **self._store(found.owner, message)}
+            else:
+                orphans = self.orphans.setdefault(known["subject"], [])
+                of_death = {"dead_id": f"0-{len(orphans)}-0", "died_at": NOW, "reason": "subject-deleted"}
+                orphans.append({**message, "produced_at": NOW, **of_death})
+            self.changed.notify_all()
+
+    def list_orphans(self, subject: str, limit: int, after: str) -> Json:
+        return _page_of(self.orphans.get(subject, []), limit, after)
 
     # Pull and settle
 
@@ -212,14 +303,18 @@ class Broker:
         if "extend_seconds" in entry:
             lease.until = time.monotonic() + entry["extend_seconds"]
             return {"status": "extended", "lease_until": NOW}
-        retry, release, dead = (set(entry.get(name, ())) for name in ("retry", "release", "dead"))
-        moved = retry | release | dead
+        release, dead = (set(entry.get(name, ())) for name in ("release", "dead"))
+        retry = {each if isinstance(each, int) else each["index"]: each for each in entry.get("retry", ())}
+        moved = set(retry) | release | dead
         acked = set(entry["ack"]) if "ack" in entry else lease.left - moved
         if not acked | moved <= lease.left:
             return {"status": "stale"}
         group.retries += [lease.messages[index] for index in sorted(release)]
         for index in sorted(retry):
-            self._retry(group, lease.messages[index])
+            if isinstance(retry[index], int):
+                self._retry(group, lease.messages[index])
+            else:
+                group.backing_off.append((retry[index]["delay"], lease.messages[index]))
         for index in sorted(dead):
             self._bury(group, lease.messages[index], "rejected")
         group.acked += [lease.messages[index].get("body", "") for index in sorted(acked)]
@@ -236,6 +331,7 @@ class Broker:
             raise Refusal(409, "setting-fixed", "queues can only grow", where="queues")
         owner.queues += [[] for _ in range(wanted - len(owner.queues))]
         owner.retention_seconds = request.get("retention_seconds", owner.retention_seconds)
+        owner.clamp_delays = request.get("clamp_delays", owner.clamp_delays)
         for group in owner.groups.values():
             group.positions += [0] * (len(owner.queues) - len(group.positions))
         return self.show_subject(name)
@@ -247,6 +343,7 @@ class Broker:
             "queues": len(owner.queues),
             "retention_seconds": owner.retention_seconds,
             "created_at": NOW,
+            "clamp_delays": owner.clamp_delays,
             "groups": sorted(owner.groups),
         }
 
@@ -272,12 +369,13 @@ class Broker:
         group = self.group(subject, name)
         group.start = request.get("start", group.start)
         group.max_attempts = request.get("max_attempts", group.max_attempts)
+        group.retry = request.get("retry", group.retry)
         return self.show_group(subject, name)
 
     def show_group(self, subject: str, name: str) -> Json:
         group = self.known_group(subject, name)
         known = {"start": group.start, "max_attempts": group.max_attempts, "created_at": NOW}
-        return {"subject": subject, "group": name, **known}
+        return {"subject": subject, "group": name, "retry": group.retry, **known}
 
     def seek(self, subject: str, name: str, request: Json) -> Json:
         group, owner = self.known_group(subject, name), self.known_subject(subject)
@@ -303,6 +401,7 @@ class Broker:
             "waiting": sum(queue["waiting"] for queue in queues),
             "in_flight": sum(len(lease.left) for lease in group.leases.values() if not lease.taken_over),
             "retrying": len(group.retries),
+            "backing_off": len(group.backing_off),
             "dead": len(group.dead),
             "oldest_at": None,
             "queues": queues,
@@ -311,10 +410,7 @@ class Broker:
     # Dead letters
 
     def list_dead(self, subject: str, name: str, limit: int, after: str) -> Json:
-        dead = self.known_group(subject, name).dead
-        start = next((index + 1 for index, letter in enumerate(dead) if letter["dead_id"] == after), 0)
-        page = dead[start : start + limit]
-        return {"messages": page, "next": page[-1]["dead_id"] if len(dead) > start + limit else None}
+        return _page_of(self.known_group(subject, name).dead, limit, after)
 
     def show_dead(self, subject: str, name: str, dead_id: str) -> Json:
         for letter in self.known_group(subject, name).dead:
@@ -342,3 +438,28 @@ class Broker:
 
     def health(self) -> Json:
         return {"status": "ok", "version": "0.0.0"}
+
+
+def due_of(request: Json) -> datetime | None:
+    """When it is due; None for at once."""
+    now = datetime.fromisoformat(NOW)
+    if "deliver_at" in request:
+        due = datetime.fromisoformat(request["deliver_at"])
+        return due if due > now else None
+    delay = request.get("delay")
+    if isinstance(delay, str):
+        found = re.fullmatch(r"([\d.]+)(ms|s|m|h|d)", delay)
+        if found is None:
+            raise Refusal(400, "field-invalid", "delay is none", where="delay")
+        delay = float(found[1]) * _UNITS[found[2]]
+    return now + timedelta(seconds=delay) if delay else None
+
+
+def text_of(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _page_of(letters: list[Json], limit: int, after: str) -> Json:
+    start = next((index + 1 for index, letter in enumerate(letters) if letter["dead_id"] == after), 0)
+    page = letters[start : start + limit]
+    return {"messages": page, "next": page[-1]["dead_id"] if len(letters) > start + limit else None}

@@ -4,7 +4,7 @@ import pytest
 
 from hourwheel.client import Api
 from tests.unit.client.fake import FakeServer
-from tests.unit.client.ids import StillIds
+from tests.unit.client.ids import StillClock, StillIds
 
 
 @pytest.fixture
@@ -15,5 +15,5 @@ def server() -> Iterator[FakeServer]:
 
 @pytest.fixture
 def api(server: FakeServer) -> Iterator[Api]:
-    with Api(server.url, ids=StillIds()) as api:
+    with Api(server.url, ids=StillIds(), clock=StillClock()) as api:
         yield api

@@ -132,10 +132,26 @@ _ROUTES: list[tuple[str, str, str]] = [
     ("GET", _GROUP + "/dead/([^/]+)", "show_dead"),
     ("POST", _GROUP + "/dead/redrive", "redrive"),
     ("DELETE", _GROUP + "/dead", "drop"),
+    ("GET", "/v1/scheduled/([^/]+)", "show_scheduled"),
+    ("DELETE", "/v1/scheduled/([^/]+)", "cancel"),
+    ("PATCH", "/v1/scheduled/([^/]+)", "reschedule"),
+    ("GET", _SUBJECT + "/scheduled", "pending"),
+    ("GET", _SUBJECT + "/dead", "list_orphans"),
     ("GET", "/v1/health", "health"),
 ]
-_WITH_BODY = {"produce", "produce_many", "pull", "settle", "put_subject", "put_group", "seek", "redrive", "drop"}
-_PAGED = {"list_subjects", "list_dead"}
+_WITH_BODY = {
+    "produce",
+    "produce_many",
+    "pull",
+    "settle",
+    "put_subject",
+    "put_group",
+    "seek",
+    "redrive",
+    "drop",
+    "reschedule",
+}
+_PAGED = {"list_subjects", "list_dead", "list_orphans"}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -189,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._answer(status, b"" if answer is None else json.dumps(answer).encode(), fault.retry_after)
 
-    do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815 - the base class wants these names
+    do_POST = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815 - the base class wants these names
 
     def _route(self, path: str) -> tuple[str, list[str]]:
         for method, pattern, call in _ROUTES:
@@ -209,6 +225,8 @@ class _Handler(BaseHTTPRequestHandler):
         given: list[Any] = [*names, body] if call in _WITH_BODY else list(names)
         if call in _PAGED:
             given += [int(query["limit"]), query.get("after", "")]
+        if call == "pending":
+            given.append(int(query["hours"]))
         with broker.changed:
             answer = getattr(broker, call)(*given)
         return (204, None) if answer is None else (200, answer)

@@ -1,4 +1,4 @@
-"""Ids without chance: nothing pauses, and keys can be told apart."""
+"""Ids without chance: nothing pauses, and keys can be told apart. A clock that stands still."""
 
 import itertools
 
@@ -15,3 +15,13 @@ class StillIds:
 
     def jitter(self) -> float:
         return 0.0
+
+
+class StillClock:
+    """2026-11-20T09:00:00Z, as the fake server has it."""
+
+    def now_ms(self) -> int:
+        return 1_795_165_200_000
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("nothing here sleeps")

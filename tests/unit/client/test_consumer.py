@@ -3,11 +3,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from hourwheel.client import BadRequest, Consumer, Delivery, Message, Reject, Unauthorized
+from hourwheel.client import BadRequest, Consumer, Delivery, Message, Reject, Retry, Unauthorized
 from tests.unit.client.broker import Broker, FakeGroup
 from tests.unit.client.fake import TOKEN, FakeServer
 from tests.unit.client.ids import StillIds
@@ -110,6 +111,36 @@ def test_a_handler_may_decide_by_itself(server: FakeServer) -> None:
     with Running(consumer(server), handle):
         server.wait_until(lambda broker: settled(broker, 1))
     assert [letter["body"] for letter in group(server).dead] == ["a"]
+
+
+def test_a_handler_may_say_when_to_try_again(server: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
+    fill(server, "raises", "decides", "mistakes", "fine")
+
+    def handle(message: Delivery) -> None:
+        if message.body == "raises":
+            raise Retry("the bank is closed", delay="10m")
+        if message.body == "decides":
+            message.retry(delay=timedelta(minutes=2))
+        if message.body == "mistakes" and message.attempt == 1:
+            raise Retry(delay="1000d")
+
+    with caplog.at_level(logging.INFO), Running(consumer(server), handle):
+        server.wait_until(lambda broker: settled(broker, 2))
+    own = [(delay, message["body"]) for delay, message in group(server).backing_off]
+    assert sorted(own, key=str) == [("10m", "raises"), (120.0, "decides")]
+    assert "the bank is closed" in caplog.text
+    assert "delay is too long" in caplog.text  # an exception like any other: its message is retried as the group says
+
+
+def test_a_message_says_when_it_was_due(server: FakeServer) -> None:
+    with server.broker.changed:
+        late = {"body": "late", "deliver_at": "2027-01-01T09:00:00Z"}
+        [placed, _] = server.broker.produce("orders", {"messages": [late, {"body": "at once"}]})["results"]
+    server.broker.strike(placed["scheduled_id"])
+    with consumer(server) as messages:
+        loop = iter(messages)
+        due = {message.body: message.due_at for message in (next(loop), next(loop))}
+    assert due == {"at once": None, "late": datetime(2027, 1, 1, 9, tzinfo=UTC)}
 
 
 def test_threads_share_the_messages_of_a_pull(server: FakeServer) -> None:

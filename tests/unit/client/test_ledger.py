@@ -1,8 +1,10 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from hourwheel.client.ledger import Delivery, Ledger, Outcome
 from hourwheel.client.records import Pull, Received
-from hourwheel.model import Settled, Settlement
+from hourwheel.model import Delay, RetryLater, Settled, Settlement
 
 MOMENT = datetime(2026, 11, 20, 9, tzinfo=UTC)
 
@@ -22,8 +24,8 @@ class Book:
         pull = Pull(receipt=receipt, queue=0, lease_until=MOMENT, messages=records)
         return self.ledger.open(pull, self.now, self._decide)
 
-    def _decide(self, delivery: Delivery, outcome: Outcome) -> None:
-        self.ledger.decide(delivery, outcome, self.now)
+    def _decide(self, delivery: Delivery, outcome: Outcome, delay: Delay | None) -> None:
+        self.ledger.decide(delivery, outcome, self.now, delay)
 
     def answer(self, settlements: list[Settlement], *statuses: str) -> None:
         self.ledger.answered(settlements, [Settled(status) for status in statuses], self.now)  # type: ignore[arg-type]
@@ -45,6 +47,25 @@ def test_failures_are_named_and_the_rest_is_acknowledged() -> None:
     book.messages[2].retry()
     book.messages[1].ack()
     assert book.ledger.complete() == [Settlement(receipt="r-1", retry=[2], dead=[0])]
+
+
+def test_a_retry_may_have_a_delay_of_its_own() -> None:
+    book = Book(4)
+    book.messages[3].retry(delay=timedelta(minutes=1.5))
+    book.messages[0].retry(delay="10m")
+    book.messages[2].retry()
+    book.messages[1].retry(delay=0)
+    own = {0: "10m", 1: 0, 3: 90.0}
+    retry = [RetryLater(index=index, delay=own[index]) if index in own else index for index in range(4)]
+    assert book.ledger.complete() == [Settlement(receipt="r-1", retry=retry)]
+
+
+def test_a_bad_delay_decides_nothing() -> None:
+    book = Book(1)
+    with pytest.raises(ValueError, match="delay"):
+        book.messages[0].retry(delay="soon")
+    book.messages[0].ack()
+    assert book.ledger.complete() == [Settlement(receipt="r-1")]
 
 
 def test_results_that_linger_are_told_before_the_pull_is_through() -> None:

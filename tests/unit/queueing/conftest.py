@@ -4,11 +4,11 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
-from tests.support import Bench, CallByCall
+from tests.support import AT_ONCE, Bench, CallByCall
 
 
 @pytest.fixture(params=["call by call", "transactions"])
 def bench(request: pytest.FixtureRequest) -> Bench:
     store = MemoryStore()
-    settings = Settings(directory_seconds=0)
+    settings = Settings(retry=AT_ONCE, directory_seconds=0)
     return Bench(CallByCall(store) if request.param == "call by call" else store, settings=settings)

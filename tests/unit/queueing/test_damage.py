@@ -9,14 +9,14 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
 from hourwheel.ports import Key, Record, Table
-from tests.support import Bench, CallByCall
+from tests.support import AT_ONCE, Bench, CallByCall
 
 NOISE = random.Random(1).randbytes(4_000).hex()
 
 
 @pytest.fixture
 def bench() -> Bench:
-    return Bench(CallByCall(MemoryStore()), settings=Settings(directory_seconds=0, inline_bytes=1_024))
+    return Bench(CallByCall(MemoryStore()), settings=Settings(retry=AT_ONCE, directory_seconds=0, inline_bytes=1_024))
 
 
 def remove_segments(bench: Bench) -> dict[str, bytes]:

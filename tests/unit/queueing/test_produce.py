@@ -10,7 +10,7 @@ from hourwheel.errors import Conflict, Unavailable
 from hourwheel.model import IDEMPOTENCY_MS, AddressedMessage, NewMessage
 from hourwheel.ports import Table
 from hourwheel.queueing.produce import IdempotencyKey
-from tests.support import Bench, CallByCall
+from tests.support import AT_ONCE, Bench, CallByCall
 
 KEY = IdempotencyKey("once", b"digest")
 
@@ -138,7 +138,7 @@ def test_a_subject_deleted_while_its_settings_are_cached_is_made_again(bench: Be
 def cut_off() -> Bench:
     """A keyed batch of a subject with a short retention whose writer got no further than its key."""
     store = CallByCall(MemoryStore())
-    bench = Bench(store, settings=Settings(directory_seconds=0))
+    bench = Bench(store, settings=Settings(retry=AT_ONCE, directory_seconds=0))
     bench.cell.put_subject("orders", retention_seconds=60)
     bench.cell.put_group("orders", "billing")
     put = store.put

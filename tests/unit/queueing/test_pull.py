@@ -14,7 +14,7 @@ from hourwheel.model import NewMessage, PullRequest, SettleRequest
 from hourwheel.ports import Record, Table
 from hourwheel.queueing.pulllog import EMPTY_ROWS, PULL_BYTES
 from hourwheel.queueing.records import SETTLED_KEPT_MS
-from tests.support import Bench, CallByCall, NoArrivals
+from tests.support import AT_ONCE, Bench, CallByCall, NoArrivals
 
 MEGABYTE = random.Random(1).randbytes(500_000).hex()
 
@@ -42,7 +42,7 @@ def test_a_pull_that_covers_many_empty_rows_has_a_receipt_that_can_be_settled(be
 
 def test_expired_rows_are_passed_over_once() -> None:
     store = CallByCall(MemoryStore())
-    bench = Bench(store, settings=Settings(directory_seconds=0))
+    bench = Bench(store, settings=Settings(retry=AT_ONCE, directory_seconds=0))
     bench.send("first")
     (pull,) = bench.pull()
     bench.settle(pull)
@@ -88,7 +88,7 @@ class OneWait(NoArrivals):
 
 def test_a_pull_that_fails_when_it_was_woken_lets_another_one_look() -> None:
     store, arrivals = CallByCall(MemoryStore()), OneWait()
-    bench = Bench(store, arrivals=arrivals, settings=Settings(directory_seconds=0))
+    bench = Bench(store, arrivals=arrivals, settings=Settings(retry=AT_ONCE, directory_seconds=0))
     bench.pull()
     scan = store.scan
 
@@ -118,7 +118,7 @@ class SweptBetween(CallByCall):
 
 
 def test_a_seek_holds_though_the_sweeper_lets_go_of_all_rows_meanwhile() -> None:
-    bench = Bench(MemoryStore(), settings=Settings(directory_seconds=0))
+    bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, directory_seconds=0))
     bench.cell.put_subject("orders", retention_seconds=2_592_000)
     for body in "ab":
         bench.send(body)
@@ -127,13 +127,15 @@ def test_a_seek_holds_though_the_sweeper_lets_go_of_all_rows_meanwhile() -> None
         bench.cell.sweep()
     bench.clock.pass_time(SETTLED_KEPT_MS / 1_000 + 100)
     bench.send("c")
-    seeking = Bench(SweptBetween(bench), bench.blobs, bench.clock, settings=Settings(directory_seconds=0))
+    seeking = Bench(
+        SweptBetween(bench), bench.blobs, bench.clock, settings=Settings(retry=AT_ONCE, directory_seconds=0)
+    )
     seeking.cell.seek("orders", "billing", to="end")
     assert bench.bodies() == []
 
 
 def test_a_process_that_was_away_saves_the_place_behind_rows_that_are_gone() -> None:
-    bench = Bench(MemoryStore(), settings=Settings(directory_seconds=0))
+    bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, directory_seconds=0))
     bench.cell.put_subject("orders", retention_seconds=2_592_000)
     away = bench.another_process()
     bench.pull()

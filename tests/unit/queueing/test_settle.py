@@ -7,7 +7,7 @@ from hourwheel.context import Settings
 from hourwheel.errors import NotFound, Rejected, Unavailable
 from hourwheel.model import MAX_LEASE_SECONDS, PullRequest, Settlement
 from hourwheel.ports import Table
-from tests.support import Bench, CallByCall
+from tests.support import AT_ONCE, Bench, CallByCall
 
 
 def test_a_message_goes_to_one_consumer_of_each_group(bench: Bench) -> None:
@@ -215,7 +215,7 @@ def test_a_pull_is_not_extended_beyond_twelve_hours_and_then_stale(bench: Bench)
 
 def test_a_retry_that_lost_its_store_half_way_does_not_wait_for_the_lease() -> None:
     store = CallByCall(MemoryStore())
-    bench = Bench(store, settings=Settings(directory_seconds=0))
+    bench = Bench(store, settings=Settings(retry=AT_ONCE, directory_seconds=0))
     bench.send("a", "b")
     (pull,) = bench.pull(lease=MAX_LEASE_SECONDS)
     put = store.put
@@ -262,3 +262,13 @@ def test_a_process_that_knows_the_old_subject_and_no_group_asks_to_send_again() 
     with pytest.raises(Unavailable):
         old.settle(pull)
     assert old.settle(pull) == "settled"
+
+
+def test_a_settlement_whose_answer_was_lost_is_known_again_though_the_lease_has_ended(bench: Bench) -> None:
+    bench.send("a", "b")
+    (pull,) = bench.pull(lease=30)
+    assert bench.settle(pull, ack=[0]) == "open"
+    bench.clock.pass_time(31)
+    assert bench.bodies() == ["b"]
+    assert bench.settle(pull, ack=[0]) == "open"
+    assert bench.settle(pull, ack=[1]) == "stale"

@@ -11,11 +11,19 @@ from typing import Literal
 import msgspec
 
 from hourwheel.context import Context
+from hourwheel.delay.buckets import Bucket
+from hourwheel.delay.fate import Fates, Scheduled
+from hourwheel.delay.forecast import Forecast
+from hourwheel.delay.handles import Waiting, open_handle, seal_handle
+from hourwheel.delay.orphans import orphans
+from hourwheel.delay.waits import check_limit, limited_delay_ms
+from hourwheel.delay.wheel import Ended, Pause, Wheel
 from hourwheel.errors import Conflict, Rejected
 from hourwheel.meta.directory import Directory
 from hourwheel.model import (
     AddressedMessage,
     DeadPage,
+    Delay,
     Group,
     Lag,
     Message,
@@ -23,6 +31,8 @@ from hourwheel.model import (
     Placed,
     PullRequest,
     PullResult,
+    RetryPolicy,
+    ScheduledMessage,
     Settled,
     Settlement,
     Subject,
@@ -35,6 +45,7 @@ from hourwheel.queueing.pull import Puller
 from hourwheel.queueing.pulllog import PullLog, pull_logs
 from hourwheel.queueing.receipts import cell_secret
 from hourwheel.queueing.sweep import Sweeper, SweepReport
+from hourwheel.times import parse_rfc3339, rfc3339
 
 
 @dataclass
@@ -43,6 +54,7 @@ class Cell:
 
     context: Context
     leases: Leases = field(default_factory=Leases)
+    forecast: Forecast = field(default_factory=Forecast)
 
     @cached_property
     def directory(self) -> Directory:
@@ -64,13 +76,13 @@ class Cell:
         self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
     ) -> list[Placed]:
         """Stores a batch; where each message is. The subject is made if there is none."""
-        return produce(self.context, self.directory, subject, messages, idempotency)
+        return produce(self.context, self.directory, subject, messages, idempotency, handle=self._handle)
 
     def produce_many(
         self, messages: Sequence[AddressedMessage], idempotency: IdempotencyKey | None = None
     ) -> list[Placed]:
         """The same for a batch that spans subjects."""
-        return produce_many(self.context, self.directory, messages, idempotency)
+        return produce_many(self.context, self.directory, messages, idempotency, handle=self._handle)
 
     def pull(self, subject: str, group: str, request: PullRequest) -> PullResult:
         """Messages for a consumer of the group. Subject and group are made if there are none."""
@@ -81,7 +93,14 @@ class Cell:
         self._group(subject, group)
         return self._puller(subject, group).settle(settlements)
 
-    def put_subject(self, name: str, *, queues: int | None = None, retention_seconds: int | None = None) -> Subject:
+    def put_subject(
+        self,
+        name: str,
+        *,
+        queues: int | None = None,
+        retention_seconds: int | None = None,
+        clamp_delays: bool | None = None,
+    ) -> Subject:
         """Makes or changes a subject; None keeps a setting. Raises ``Conflict`` for fewer queues."""
 
         def change(subject: Subject) -> Subject:
@@ -95,6 +114,7 @@ class Cell:
                 subject,
                 queues=subject.queues if queues is None else queues,
                 retention_seconds=subject.retention_seconds if retention_seconds is None else retention_seconds,
+                clamp_delays=subject.clamp_delays if clamp_delays is None else clamp_delays,
             )
 
         return self.directory.change_subject(name, change)
@@ -117,6 +137,7 @@ class Cell:
         *,
         start: Literal["earliest", "latest"] | None = None,
         max_attempts: int | None = None,
+        retry: RetryPolicy | None = None,
     ) -> Group:
         """Makes or changes a group; None keeps a setting. Raises ``Conflict`` for another ``start``."""
 
@@ -126,7 +147,9 @@ class Cell:
                     "setting-fixed", f"group {name!r} began at {group.start!r}: use seek to move it", field="start"
                 )
             return msgspec.structs.replace(
-                group, max_attempts=group.max_attempts if max_attempts is None else max_attempts
+                group,
+                max_attempts=group.max_attempts if max_attempts is None else max_attempts,
+                retry=group.retry if retry is None else retry,
             )
 
         # Not from the cache: ``latest`` must know all queues.
@@ -158,8 +181,17 @@ class Cell:
 
     def lag(self, subject: str, group: str) -> Lag:
         owner, member = self._group(subject, group)
+        # What moves on while the rest is counted is counted twice rather than not at all.
+        before = self._backing_off(owner, member)
         logs = pull_logs(self.context, owner, member)
-        return progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member))
+        lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member))
+        lag.backing_off = max(before, self._backing_off(owner, member))
+        return lag
+
+    def _backing_off(self, subject: Subject, group: Group) -> int:
+        policy = group.retry or self.context.settings.retry
+        within_ms = self.context.clock.now_ms() + policy.longest_ms
+        return self.forecast.retries(self.context, subject.name, subject.generation, group.member, within_ms=within_ms)
 
     def dead(self, subject: str, group: str, *, after: str | None, limit: int) -> DeadPage:
         return self._dead(subject, group).page(after=after, limit=limit)
@@ -173,8 +205,60 @@ class Cell:
     def drop_dead(self, subject: str, group: str, choose: Callable[[DeadId, int], bool]) -> int:
         return self._dead(subject, group).drop(choose)
 
+    def scheduled(self, scheduled_id: str) -> ScheduledMessage:
+        """What is known of a delayed message. Raises ``NotFound`` long after its time."""
+        return self._scheduled(Fates(self.context).look(self._place(scheduled_id)))
+
+    def cancel(self, scheduled_id: str) -> ScheduledMessage:
+        """Cancels a delayed message if it was not sent yet. The state in the answer is final."""
+        return self._scheduled(Fates(self.context).cancel(self._place(scheduled_id)))
+
+    def reschedule(
+        self, scheduled_id: str, *, deliver_at: str | None = None, delay: Delay | None = None
+    ) -> ScheduledMessage:
+        """Moves a delayed message to another time, if it was neither sent nor cancelled."""
+        place = self._place(scheduled_id)
+        now_ms = self.context.clock.now_ms()
+        if deliver_at is not None:
+            due_ms = check_limit(parse_rfc3339(deliver_at, "deliver_at"), now_ms, "deliver_at")
+        else:
+            assert delay is not None
+            due_ms = now_ms + limited_delay_ms(delay, "delay")
+        return self._scheduled(Fates(self.context).reschedule(place, max(due_ms, now_ms)))
+
+    def orphans(self, subject: str, *, after: str | None, limit: int) -> DeadPage:
+        """Messages that waited for their time when the subject was deleted."""
+        return orphans(self.context, subject, after=after, limit=limit)
+
+    def pending(self, subject: str, *, hours: int) -> list[tuple[int, int]]:
+        """Delayed messages of the subject that are due within so many hours: (start of the hour, ms; messages)."""
+        owner = self.directory.subject(subject)
+        return self.forecast.hours(self.context, owner.name, owner.generation, hours=hours)
+
+    def turn_wheel(self, bucket: str, owner: str, pause: Pause, *, leaves_ms: int = 0) -> Ended:
+        """Turns the wheel of a bucket until there is nothing to do for it, or ``pause`` says stop."""
+        return Wheel(self.context, self.directory, Bucket.parse(bucket), owner, leaves_ms).run(pause)
+
     def sweep(self) -> SweepReport:
         return self.sweeper.sweep()
+
+    def _handle(self, place: Waiting) -> str:
+        return seal_handle(self._secret, place)
+
+    def _place(self, scheduled_id: str) -> Waiting:
+        return open_handle(self._secret, scheduled_id)
+
+    def _scheduled(self, known: Scheduled) -> ScheduledMessage:
+        return ScheduledMessage(
+            scheduled_id=self._handle(known.place),
+            state=known.state,
+            id=known.message_id,
+            subject=known.subject,
+            deliver_at=rfc3339(known.due_ms),
+            dispatched_at=None if known.dispatched_ms is None else rfc3339(known.dispatched_ms),
+            queue=known.queue,
+            offset=known.offset,
+        )
 
     def _group(self, subject: str, name: str) -> tuple[Subject, Group]:
         owner = self.directory.subject(subject)

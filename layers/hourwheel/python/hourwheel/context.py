@@ -7,7 +7,8 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from hourwheel.logs.log import Log
-from hourwheel.ports import Arrivals, Blobs, Clock, Ids, Meter, Store, atomically
+from hourwheel.model import RetryPolicy
+from hourwheel.ports import Arrivals, Blobs, Clock, Ids, Meter, Store, Timers, atomically, transactional
 
 T = TypeVar("T")
 
@@ -17,10 +18,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     ``inline_bytes``: largest encoded batch that sits in its row. DynamoDB's writes cost more than an S3 PUT
     from 8 to 13 KB on. ``directory_seconds``: how old a subject's or group's settings may be when they are used.
+    ``bucket_minutes`` and ``shards``: length and number of the buckets of delayed messages; they may be changed while
+    messages wait. ``batch_buckets``: the messages of one batch may fall due in so many of them. ``tick_ms``: how often
+    a wheel looks for what is due. ``retry``: for groups without a policy.
     """
 
     inline_bytes: Annotated[int, msgspec.Meta(ge=1_024, le=300 * 1_024)] = 12 * 1_024
     directory_seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 2.0
+    bucket_minutes: Annotated[int, msgspec.Meta(ge=5, le=60)] = 60
+    batch_buckets: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 1_000
+    shards: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
+    tick_ms: Annotated[int, msgspec.Meta(ge=10, le=500)] = 500
+    retry: RetryPolicy = RetryPolicy()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +40,35 @@ class Context:
     ids: Ids
     arrivals: Arrivals
     meter: Meter
+    timers: Timers
     settings: Settings = field(default_factory=Settings)
+    buckets: set[str] = field(default_factory=set)
+    """The buckets of delayed messages that this process has seen registered."""
+    later: "list[Callable[[Context], None]] | None" = None
+    """Inside of ``atomically``: what is to be done once all is stored."""
 
     def log(self, name: str) -> Log:
         return Log(self.store, self.clock, self.ids, name)
 
     def atomically(self, work: "Callable[[Context], T]") -> T:
-        """Runs ``work`` on this context, in one transaction where the store has them."""
-        return atomically(self.store, lambda store: work(replace(self, store=store)))
+        """Runs ``work`` on this context, in one transaction where the store has them. What it leaves for afterwards is
+        done then; where there are no transactions, at once, as nothing can be taken back."""
+        if not transactional(self.store):
+            return work(self)
+        later: list[Callable[[Context], None]] = []
+
+        def run(store: Store) -> T:
+            later.clear()
+            return work(replace(self, store=store, later=later))
+
+        result = atomically(self.store, run)
+        for call in later:
+            call(self)
+        return result
+
+    def afterwards(self, call: "Callable[[Context], None]") -> None:
+        """Calls once what was stored so far cannot be taken back any more: at once when not ``atomically``."""
+        if self.later is None:
+            call(self)
+        else:
+            self.later.append(call)

@@ -5,7 +5,7 @@ answered as JSON without being turned into something else on the way.
 """
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -23,6 +23,8 @@ DEFAULT_MAX_ATTEMPTS = 16
 DEFAULT_LEASE_SECONDS = 30
 MAX_LEASE_SECONDS = 12 * 3_600
 MAX_WAIT_SECONDS = 20
+MAX_RETRY_SECONDS = 30 * 86_400
+MAX_DELAY_MS = 2 * 366 * 86_400_000
 DEAD_RETENTION_MS = 30 * 86_400_000
 IDEMPOTENCY_MS = 10 * 60_000
 
@@ -47,8 +49,13 @@ def check_name(value: str, field: str) -> str:
     return value
 
 
+Delay: TypeAlias = int | float | Annotated[str, Meta(max_length=30)]
+"""Seconds, or a number with ``ms``, ``s``, ``m``, ``h`` or ``d``: "500ms", "90d"."""
+
+
 class NewMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A message as a producer sends it: exactly one of ``body`` and ``body_base64``."""
+    """A message as a producer sends it: exactly one of ``body`` and ``body_base64``, at most one of ``delay`` and
+    ``deliver_at`` (RFC 3339)."""
 
     body: str | None = None
     body_base64: bytes | None = None
@@ -56,6 +63,8 @@ class NewMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields
     tags: Annotated[list[Text], Meta(max_length=10)] | None = None
     headers: Headers | None = None
     id: Text | None = None
+    delay: Delay | None = None
+    deliver_at: Annotated[str, Meta(max_length=64)] | None = None
 
 
 class AddressedMessage(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -68,7 +77,8 @@ class Message(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_field
     """A message as it is stored and delivered.
 
     ``queue`` and ``offset`` say where it was first accepted, ``attempt`` counts from 1. In a consume
-    log the three are left out: the row implies them. Copies in retry and dead logs hold them. The
+    log the three are left out: the row implies them. Copies in retry and dead logs hold them. ``due_at`` is when a
+    delayed message was due. The
     limits of ``NewMessage`` do not bind what is stored already.
     """
 
@@ -80,6 +90,7 @@ class Message(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_field
     offset: int | None = None
     attempt: int = 0
     produced_at: str | None = None
+    due_at: str | None = None
     died_at: str | None = None
     reason: str | None = None
     dead_id: str | None = None
@@ -95,16 +106,40 @@ class ProduceManyRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     idempotency_key: Text | None = None
 
 
-class Placed(Struct):
-    """Where an accepted message is: ``offset`` is its sequence in the queue."""
+class Placed(Struct, omit_defaults=True):
+    """Where an accepted message is: ``offset`` is its sequence in the queue. Or, of a delayed one, when it is due and
+    the id under which it can be looked up, cancelled and rescheduled until then."""
 
     id: str
-    queue: int
-    offset: int
+    queue: int | None = None
+    offset: int | None = None
+    scheduled: str | None = None
+    scheduled_id: str | None = None
+
+
+class ScheduledMessage(Struct, omit_defaults=True):
+    """What is known of a delayed message. ``dispatched``: it was sent, to that offset of that queue. Of a message that
+    was moved to another time, ``scheduled_id`` is its new one; the old one serves as well."""
+
+    scheduled_id: str
+    state: Literal["waiting", "cancelled", "dispatched"]
+    id: str
+    subject: str
+    deliver_at: str
+    dispatched_at: str | None = None
+    queue: int | None = None
+    offset: int | None = None
 
 
 class ProduceResult(Struct):
     results: list[Placed]
+
+
+class RetryLater(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A message to be tried again after a delay of the consumer's own choice."""
+
+    index: Index
+    delay: Delay
 
 
 class Settlement(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -113,7 +148,7 @@ class Settlement(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields
 
     receipt: Annotated[str, Meta(min_length=1, max_length=16_384)]
     ack: Indexes | None = None
-    retry: Indexes | None = None
+    retry: Annotated[list[Index | RetryLater], Meta(max_length=BATCH_MESSAGES)] | None = None
     release: Indexes | None = None
     dead: Indexes | None = None
     extend_seconds: Annotated[int, Meta(ge=1, le=MAX_LEASE_SECONDS)] | None = None
@@ -155,15 +190,40 @@ class PullResult(Struct, omit_defaults=True):
     settled: list[Settled] | None = None
 
 
+class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long a message waits before it is tried again: ``first_seconds``, and each time ``factor`` times longer up to
+    ``cap_seconds``; or the list of delays, of which the last one is repeated."""
+
+    first_seconds: Annotated[float, Meta(ge=0, le=MAX_RETRY_SECONDS)] = 5.0
+    factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
+    cap_seconds: Annotated[float, Meta(ge=0, le=MAX_RETRY_SECONDS)] = 7_200.0
+    delays_seconds: Annotated[tuple[float, ...], Meta(max_length=100)] = ()
+
+    def delay_ms(self, attempt: int) -> int:
+        """Before the next try, when the attempt of this number (from 1) has failed."""
+        if self.delays_seconds:
+            seconds = self.delays_seconds[min(attempt, len(self.delays_seconds)) - 1]
+        else:
+            # Past this many doublings every cap is reached; the power stays a small number.
+            seconds = min(self.cap_seconds, self.first_seconds * self.factor ** min(attempt - 1, 64))
+        return round(seconds * 1_000)
+
+    @property
+    def longest_ms(self) -> int:
+        return round(max(self.delays_seconds or (self.cap_seconds,)) * 1_000)
+
+
 class Subject(Struct, frozen=True, kw_only=True):
     """A subject's record. Each deletion raises ``generation``: the logs of a subject that is made
-    again are new ones. Of a deleted one, ``erased`` says that nothing of it is left."""
+    again are new ones. Of a deleted one, ``erased`` says that nothing of it is left. ``clamp_delays``: a delay that is
+    too long becomes the longest, instead of being refused."""
 
     name: str
     generation: int
     queues: int
     retention_seconds: int
     created_ms: int
+    clamp_delays: bool = False
     deleted: bool = False
     erased: bool = False
 
@@ -186,6 +246,7 @@ class Group(Struct, frozen=True, kw_only=True):
     start: Literal["earliest", "latest"]
     max_attempts: int
     created_ms: int
+    retry: RetryPolicy | None = None
     origins: tuple[int, ...] = ()
     deleted: bool = False
     erased: bool = False
@@ -218,6 +279,7 @@ class Lag(Struct):
     dead: int
     oldest_at: str | None
     queues: list[QueueLag]
+    backing_off: int = 0
 
 
 class DeadPage(Struct):

@@ -23,6 +23,8 @@ class Table(StrEnum):
     CONSUME = "consume"
     PULL = "pull"
     KEYS = "keys"
+    SCHEDULE = "schedule"
+    DISPATCH = "dispatch"
 
 
 class Key(NamedTuple):
@@ -146,10 +148,15 @@ def atomically(store: Store, work: Callable[[Store], T]) -> T:
 
     ``work`` must be right without the transaction: it saves round trips and syncs, no more.
     """
-    # Not isinstance: looking through the protocol costs 10 us each time.
     transact = getattr(store, "transact", None)
     result: T = work(store) if transact is None else transact(work)
     return result
+
+
+def transactional(store: Store) -> bool:
+    """Whether the store is ``Transactional``."""
+    # Not isinstance: looking through the protocol costs 10 us each time.
+    return hasattr(store, "transact")
 
 
 class Blobs(Protocol):
@@ -215,6 +222,17 @@ class Arrivals(Protocol):
         """Returns when something may have arrived since ``mark`` was taken, at the latest after ``seconds``;
         ``tries`` counts the waits of one pull, from 0. False: it will not wait (shutting down, or
         too many waiters): answer now. Each return is only a hint."""
+        ...
+
+
+class Timers(Protocol):
+    """Starts the wheels of buckets."""
+
+    def at(self, when_ms: int, bucket: str) -> None:
+        """Has the wheel of the bucket started at that time, give or take 5 s, or up to a minute later; within a second
+        or two where it has passed: at least once. Asked again for the same time and bucket it may do nothing. May raise
+        ``Unavailable``.
+        """
         ...
 
 

@@ -1,8 +1,13 @@
 """Times at the edge: RFC 3339 in UTC with milliseconds; inside, Unix milliseconds."""
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 
 from hourwheel.errors import Rejected
+
+_FORM = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII)
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def rfc3339(ms: int) -> str:
@@ -14,10 +19,10 @@ def rfc3339(ms: int) -> str:
 def parse_rfc3339(text: str, field: str) -> int:
     """Unix milliseconds of a time with a zone; raises ``Rejected`` for anything else."""
     try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            raise ValueError("it has no zone")
-        return int(moment.timestamp() * 1_000)
+        if _FORM.fullmatch(text) is None:
+            raise ValueError("write it so, with the seconds and a zone")
+        moment = datetime.fromisoformat(text.upper())
+        return -((_EPOCH - moment) // _MILLISECOND)  # up: never before that time
     except (ValueError, OverflowError) as error:
         raise Rejected(
             "field-invalid", f"{field} must be an RFC 3339 time such as 2026-11-20T09:00:00Z: {error}", field=field

@@ -1,6 +1,7 @@
 """The store on DynamoDB.
 
-{prefix}-meta, -consume, -pull, -keys                  {prefix}-counters
+{prefix}-meta, -consume, -pull, -keys,                 {prefix}-counters
+         -schedule, -dispatch
 pk  S  Key.partition                                   pk       S     name of the counter
 sk  S  Key.sort                                        rows     N     given out
 v   B  Record.value                                    numbers  N     given out
@@ -82,7 +83,7 @@ def create_tables(client: "DynamoDBClient", prefix: str) -> None:
 
 
 class DynamoStore:
-    """``Store`` on the five tables that begin with ``prefix``. Every call is one request (a scan: one a page)
+    """``Store`` on the tables that begin with ``prefix``. Every call is one request (a scan: one a page)
     and is never repeated here. ``consistent=False`` reads cost half."""
 
     def __init__(self, client: "DynamoDBClient", *, prefix: str) -> None:

@@ -8,6 +8,9 @@ from aws_lambda_powertools.metrics import EphemeralMetrics
 
 from hourwheel.ports import MeterUnit
 
+_FIGURES = 99
+"""At 100 of one name the formatter prints by itself, and complains when it is flushed with nothing left."""
+
 _Dimensions = tuple[tuple[str, str], ...]
 
 
@@ -27,10 +30,15 @@ class PowertoolsMeter:
             self._kept[tuple(sorted((dimensions or {}).items()))].append((name, unit, value))
 
     def flush(self) -> None:
-        """Prints what was recorded: one line for each set of dimensions, none when there is nothing."""
+        """Prints what was recorded: a line for each set of dimensions and 99 figures, none when there is nothing."""
         with self._lock:
             kept, self._kept = self._kept, defaultdict(list)
-        for dimensions, figures in kept.items():
+        batches = (
+            (dimensions, figures[at : at + _FIGURES])
+            for dimensions, figures in kept.items()
+            for at in range(0, len(figures), _FIGURES)
+        )
+        for dimensions, figures in batches:
             metrics = EphemeralMetrics(namespace=self._namespace, service=self._service)
             for key, text in dimensions:
                 metrics.add_dimension(name=key, value=text)

@@ -2,9 +2,17 @@
 
 from typing import Annotated, Literal, Self
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hourwheel.model import MAX_QUEUES, MAX_RETENTION_SECONDS, MIN_RETENTION_SECONDS
+from hourwheel.model import (
+    MAX_QUEUES,
+    MAX_RETENTION_SECONDS,
+    MAX_RETRY_SECONDS,
+    MIN_RETENTION_SECONDS,
+    Delay,
+    RetryPolicy,
+)
 
 PAGE = 100
 LARGEST_OFFSET = 2**63 - 1
@@ -17,11 +25,36 @@ class _Body(BaseModel):
 class SubjectBody(_Body):
     queues: Annotated[int, Field(ge=1, le=MAX_QUEUES)] | None = None
     retention_seconds: Annotated[int, Field(ge=MIN_RETENTION_SECONDS, le=MAX_RETENTION_SECONDS)] | None = None
+    clamp_delays: bool | None = None
+
+
+RetrySeconds = Annotated[float, Field(ge=0, le=MAX_RETRY_SECONDS, allow_inf_nan=False)]
+
+
+class RetryBody(_Body):
+    """A ``RetryPolicy``: ``delays_seconds``, or some of the others."""
+
+    first_seconds: RetrySeconds | None = None
+    factor: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)] | None = None
+    cap_seconds: RetrySeconds | None = None
+    delays_seconds: Annotated[list[RetrySeconds], Field(min_length=1, max_length=100)] | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        others = (self.first_seconds, self.factor, self.cap_seconds)
+        if self.delays_seconds is not None and any(other is not None for other in others):
+            raise ValueError("delays_seconds stands alone: leave out first_seconds, factor and cap_seconds")
+        return self
+
+    @property
+    def policy(self) -> RetryPolicy:
+        return msgspec.convert(self.model_dump(exclude_none=True), RetryPolicy)
 
 
 class GroupBody(_Body):
     start: Literal["earliest", "latest"] | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
+    retry: RetryBody | None = None
 
 
 class SeekBody(_Body):
@@ -56,10 +89,23 @@ class SelectionBody(_Body):
         return self
 
 
-class PageQuery(BaseModel):
+class RescheduleBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Exactly one of the two, each as in a message that is sent."""
+
+    deliver_at: Annotated[str, msgspec.Meta(max_length=64)] | None = None
+    delay: Delay | None = None
+
+
+class _Query(BaseModel):
     """Query parameters are text: numbers are read from it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+
+class PendingQuery(_Query):
+    hours: Annotated[int, Field(ge=1, le=744)] = 72
+
+
+class PageQuery(_Query):
     limit: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
     after: Annotated[str, Field(min_length=1, max_length=100)] | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hourwheel import __version__
-from hourwheel.api import deadletters, subjects
+from hourwheel.api import deadletters, scheduled, subjects
 from hourwheel.api.events import Event, Invocation, Response, ok
 from hourwheel.cell import Cell
 
@@ -19,6 +19,7 @@ def health(cell: Cell, event: Event) -> Response:
 
 _SUBJECT = "/v1/subjects/{subject}"
 _GROUP = f"{_SUBJECT}/groups/{{group}}"
+_SCHEDULED = "/v1/scheduled/{id}"
 
 _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     "GET /v1/health": health,
@@ -36,4 +37,9 @@ _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     f"DELETE {_GROUP}/dead": deadletters.drop,
     f"POST {_GROUP}/dead/redrive": deadletters.redrive,
     f"GET {_GROUP}/dead/{{dead_id}}": deadletters.get_dead,
+    f"GET {_SUBJECT}/scheduled": scheduled.pending,
+    f"GET {_SUBJECT}/dead": scheduled.list_orphans,
+    f"GET {_SCHEDULED}": scheduled.get_scheduled,
+    f"PATCH {_SCHEDULED}": scheduled.reschedule,
+    f"DELETE {_SCHEDULED}": scheduled.cancel,
 }

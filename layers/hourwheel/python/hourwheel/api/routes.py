@@ -16,6 +16,7 @@ class Route(NamedTuple):
 
 _SUBJECT = "/v1/subjects/{subject}"
 _GROUP = f"{_SUBJECT}/groups/{{group}}"
+_SCHEDULED = "/v1/scheduled/{id}"
 
 ROUTES = (
     Route("POST", "/v1/messages", "produce"),
@@ -37,4 +38,9 @@ ROUTES = (
     Route("DELETE", f"{_GROUP}/dead", "meta"),
     Route("POST", f"{_GROUP}/dead/redrive", "meta"),
     Route("GET", f"{_GROUP}/dead/{{dead_id}}", "meta"),
+    Route("GET", f"{_SUBJECT}/scheduled", "meta"),
+    Route("GET", f"{_SUBJECT}/dead", "meta"),
+    Route("GET", _SCHEDULED, "meta"),
+    Route("PATCH", _SCHEDULED, "meta"),
+    Route("DELETE", _SCHEDULED, "meta"),
 )

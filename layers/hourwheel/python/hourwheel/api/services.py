@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import msgspec
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,6 +12,7 @@ from hourwheel.adapters import dynamodb, s3
 from hourwheel.adapters.metrics import PowertoolsMeter
 from hourwheel.adapters.polling import PollingArrivals
 from hourwheel.adapters.retrying import RetryingStore
+from hourwheel.adapters.scheduler import SchedulerTimers
 from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.api.boundary import Boundary
 from hourwheel.api.events import Event, Function, Invocation, Response
@@ -18,6 +20,9 @@ from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 
 _PREFIX = "HOURWHEEL_"
+
+_BATCH_BUCKETS = 100
+"""Each takes up to five calls, one after the other, and API Gateway waits for 30 s."""
 
 
 class Environment(BaseModel):
@@ -29,7 +34,12 @@ class Environment(BaseModel):
     bucket: str = Field(min_length=3, max_length=63)
     region: str | None = None
     endpoint_url: str | None = None
+    wheel_function: str = Field(pattern=r"^arn:[^:]+:lambda:[^:]+:[^:]+:function:.+$")
+    timer_group: str = Field(min_length=1, max_length=64)
+    timer_role: str = Field(pattern=r"^arn:[^:]+:iam::[^:]*:role/.+$")
     inline_bytes: int = Settings().inline_bytes
+    bucket_minutes: int = Settings().bucket_minutes
+    shards: int = Settings().shards
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> "Environment":
@@ -37,6 +47,12 @@ class Environment(BaseModel):
             name.removeprefix(_PREFIX).lower(): text for name, text in variables.items() if name.startswith(_PREFIX)
         }
         return cls.model_validate(named)
+
+    @property
+    def settings(self) -> Settings:
+        """Raises ``ValueError`` where one is out of its limits."""
+        given = {name: getattr(self, name) for name in ("inline_bytes", "bucket_minutes", "shards")}
+        return msgspec.convert({**given, "batch_buckets": _BATCH_BUCKETS}, Settings)
 
 
 @dataclass(frozen=True)
@@ -64,7 +80,15 @@ class Services:
             ids=ids,
             arrivals=PollingArrivals(clock),
             meter=meter,
-            settings=Settings(inline_bytes=environment.inline_bytes),
+            timers=SchedulerTimers(
+                clock,
+                function=environment.wheel_function,
+                role=environment.timer_role,
+                group=environment.timer_group,
+                region=environment.region,
+                endpoint_url=environment.endpoint_url,
+            ),
+            settings=environment.settings,
         )
         return cls(Boundary(Cell(context), Logger(service="hourwheel")), meter)
 

@@ -4,7 +4,7 @@ from hourwheel.api.bodies import GroupBody, PageQuery, SeekBody, SubjectBody
 from hourwheel.api.events import Event, Response, no_content, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name
 from hourwheel.cell import Cell
-from hourwheel.model import Group, Subject, check_name
+from hourwheel.model import Group, RetryPolicy, Subject, check_name
 from hourwheel.times import parse_rfc3339, rfc3339
 
 _NOTHING = b"{}"
@@ -24,7 +24,10 @@ def get_subject(cell: Cell, event: Event) -> Response:
 def put_subject(cell: Cell, event: Event) -> Response:
     name = path_name(event, "subject")
     body = decode_control(SubjectBody, body_of(event) or _NOTHING)
-    return ok(_subject(cell, cell.put_subject(name, queues=body.queues, retention_seconds=body.retention_seconds)))
+    subject = cell.put_subject(
+        name, queues=body.queues, retention_seconds=body.retention_seconds, clamp_delays=body.clamp_delays
+    )
+    return ok(_subject(cell, subject))
 
 
 def delete_subject(cell: Cell, event: Event) -> Response:
@@ -33,17 +36,19 @@ def delete_subject(cell: Cell, event: Event) -> Response:
 
 
 def list_groups(cell: Cell, event: Event) -> Response:
-    return ok({"groups": [_group(group) for group in cell.groups(path_name(event, "subject"))]})
+    return ok({"groups": [_group(cell, group) for group in cell.groups(path_name(event, "subject"))]})
 
 
 def get_group(cell: Cell, event: Event) -> Response:
-    return ok(_group(cell.group(path_name(event, "subject"), path_name(event, "group"))))
+    return ok(_group(cell, cell.group(path_name(event, "subject"), path_name(event, "group"))))
 
 
 def put_group(cell: Cell, event: Event) -> Response:
     subject, name = path_name(event, "subject"), path_name(event, "group")
     body = decode_control(GroupBody, body_of(event) or _NOTHING)
-    return ok(_group(cell.put_group(subject, name, start=body.start, max_attempts=body.max_attempts)))
+    retry = None if body.retry is None else body.retry.policy
+    group = cell.put_group(subject, name, start=body.start, max_attempts=body.max_attempts, retry=retry)
+    return ok(_group(cell, group))
 
 
 def delete_group(cell: Cell, event: Event) -> Response:
@@ -74,16 +79,25 @@ def _subject(cell: Cell, subject: Subject) -> dict[str, object]:
         "subject": subject.name,
         "queues": subject.queues,
         "retention_seconds": subject.retention_seconds,
+        "clamp_delays": subject.clamp_delays,
         "created_at": rfc3339(subject.created_ms),
         "groups": [group.name for group in cell.directory.groups(subject)],
     }
 
 
-def _group(group: Group) -> dict[str, object]:
+def _group(cell: Cell, group: Group) -> dict[str, object]:
     return {
         "subject": group.subject,
         "group": group.name,
         "start": group.start,
         "max_attempts": group.max_attempts,
+        "retry": _retry(group.retry or cell.context.settings.retry),
         "created_at": rfc3339(group.created_ms),
     }
+
+
+def _retry(policy: RetryPolicy) -> dict[str, object]:
+    """The policy as it would be sent."""
+    if policy.delays_seconds:
+        return {"delays_seconds": policy.delays_seconds}
+    return {"first_seconds": policy.first_seconds, "factor": policy.factor, "cap_seconds": policy.cap_seconds}

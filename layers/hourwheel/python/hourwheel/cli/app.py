@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from hourwheel import __version__
-from hourwheel.cli import consume, dead, groups, lag, produce, serve, subjects
+from hourwheel.cli import consume, dead, groups, lag, produce, scheduled, serve, subjects
 from hourwheel.cli.settings import Settings
 from hourwheel.client import DEFAULT_URL
 from hourwheel.errors import HourwheelError
@@ -78,4 +78,5 @@ app.command()(consume.consume)
 app.add_typer(subjects.app, name="subject")
 app.add_typer(groups.app, name="group")
 app.add_typer(dead.app, name="dead")
+app.add_typer(scheduled.app, name="scheduled")
 app.command()(lag.lag)

@@ -1,6 +1,7 @@
 """``hourwheel dead …``"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -15,7 +16,8 @@ from hourwheel.cli.settings import (
     moment,
     settings_of,
 )
-from hourwheel.client import Api, DeadLetter, DeadSelection
+from hourwheel.client import Api, DeadLetter, DeadSelection, Orphan
+from hourwheel.client.records import DeadPage, OrphanPage
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them again, or drop them.")
 
@@ -23,6 +25,7 @@ IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="DEAD_ID", help
 AllOption = Annotated[bool, typer.Option("--all", help="All of the group.")]
 FromOption = Annotated[str | None, typer.Option("--from", help="Those that died then or later.")]
 ToOption = Annotated[str | None, typer.Option("--to", help="Those that died before.")]
+LimitOption = Annotated[int, typer.Option(min=1, help="At most so many.")]
 
 
 @app.command("list")
@@ -30,17 +33,20 @@ def list_(
     ctx: typer.Context,
     subject: SubjectArgument,
     group: GroupArgument,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    limit: LimitOption = 100,
 ) -> None:
     """List the dead letters of a group."""
     with connect(ctx) as api:
-        letters = list(_first(api, subject, group, limit))
-    if settings_of(ctx).json:
-        for letter in letters:
-            write_json(letter)
-    else:
-        rows = [(each.dead_id, each.died_at, each.reason, each.attempt, each.id, each.body) for each in letters]
-        write_table(["dead id", "died at", "reason", "attempt", "id", "body"], rows)
+        letters = list(_first(partial(api.list_dead, subject, group), limit))
+    _list(ctx, letters, ["dead id", "died at", "reason", "attempt", "id", "body"])
+
+
+@app.command()
+def orphans(ctx: typer.Context, subject: SubjectArgument, limit: LimitOption = 100) -> None:
+    """List the delayed messages that still waited when their subject was deleted."""
+    with connect(ctx) as api:
+        letters = list(_first(partial(api.list_orphans, subject), limit))
+    _list(ctx, letters, ["dead id", "died at", "due at", "id", "body"])
 
 
 @app.command()
@@ -91,10 +97,19 @@ def _selection(ids: list[str] | None, every: bool, since: str | None, until: str
     return DeadSelection.everything() if every else DeadSelection.between(moment(since), moment(until))
 
 
-def _first(api: Api, subject: str, group: str, limit: int) -> Iterator[DeadLetter]:
+def _list(ctx: typer.Context, letters: Sequence[DeadLetter | Orphan], columns: list[str]) -> None:
+    if settings_of(ctx).json:
+        for letter in letters:
+            write_json(letter)
+    else:
+        names = [column.replace(" ", "_") for column in columns]
+        write_table(columns, [[getattr(each, name) for name in names] for each in letters])
+
+
+def _first(list_page: Callable[..., DeadPage | OrphanPage], limit: int) -> Iterator[DeadLetter | Orphan]:
     after: str | None = None
     while limit > 0:
-        page = api.list_dead(subject, group, limit=min(limit, 100), after=after)
+        page = list_page(limit=min(limit, 100), after=after)
         yield from page.messages
         limit -= len(page.messages)
         after = page.next

@@ -15,7 +15,7 @@ from hourwheel.cli.settings import (
     moment,
     settings_of,
 )
-from hourwheel.client import Position
+from hourwheel.client import Position, RetryPolicy
 from hourwheel.client.records import Group
 
 app = typer.Typer(no_args_is_help=True, help="Make, show, change, move and delete groups.")
@@ -30,10 +30,17 @@ def create(
         Literal["earliest", "latest"] | None, typer.Option(help="Where a new group begins (default: earliest).")
     ] = None,
     max_attempts: Annotated[int | None, typer.Option(help="After so many a message is dead.")] = None,
+    retry_first: Annotated[float | None, typer.Option(help="Seconds before the first retry.")] = None,
+    retry_factor: Annotated[float | None, typer.Option(help="Each further one waits so many times longer.")] = None,
+    retry_cap: Annotated[float | None, typer.Option(help="None waits longer than so many seconds.")] = None,
+    retry_delays: Annotated[
+        str | None, typer.Option(metavar="SECONDS,…", help="Instead: before each retry; the last is repeated.")
+    ] = None,
 ) -> None:
     """Make a group, or change one."""
+    retry = _retry(retry_first, retry_factor, retry_cap, retry_delays)
     with connect(ctx) as api:
-        _show(ctx, api.put_group(subject, group, start=start, max_attempts=max_attempts))
+        _show(ctx, api.put_group(subject, group, start=start, max_attempts=max_attempts, retry=retry))
 
 
 @app.command()
@@ -87,6 +94,20 @@ def seek(
         write_json(positions)
     else:
         write_table(["queue", "offset"], [(position.queue, position.offset) for position in positions])
+
+
+def _retry(first: float | None, factor: float | None, cap: float | None, delays: str | None) -> RetryPolicy | None:
+    growing = (first, factor, cap) != (None, None, None)
+    if growing and delays is not None:
+        raise typer.BadParameter("--retry-delays stands alone: leave out --retry-first, --retry-factor and --retry-cap")
+    if growing:
+        return RetryPolicy(first_seconds=first, factor=factor, cap_seconds=cap)
+    if delays is None:
+        return None
+    try:
+        return RetryPolicy(delays_seconds=tuple(map(float, delays.split(","))))
+    except ValueError as error:
+        raise typer.BadParameter(f"--retry-delays are seconds such as 1,10,60, got {delays!r}") from error
 
 
 def _target(

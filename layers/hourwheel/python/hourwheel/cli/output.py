@@ -29,7 +29,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> "Table":
 
     table = Table(*columns, box=box.SIMPLE_HEAD)
     for row in rows:
-        table.add_row(*(Text(_text(cell)) for cell in row))
+        table.add_row(*(Text(text_of(cell)) for cell in row))
     return table
 
 
@@ -45,16 +45,19 @@ def write_fields(record: msgspec.Struct) -> None:
     width = max(map(len, fields))
     for name, value in fields.items():
         if value is not None and value != [] and value != {}:
-            write_line(f"{name:<{width}}  {_text(value)}")
+            write_line(f"{name:<{width}}  {text_of(value)}")
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """As people read it."""
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}Z"
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    if isinstance(value, list):
-        return ", ".join(map(_text, value))
+    if isinstance(value, list | tuple):
+        return ", ".join(map(text_of, value))
+    if isinstance(value, msgspec.Struct):
+        return text_of(msgspec.to_builtins(value))
     if isinstance(value, dict):
-        return ", ".join(f"{name}={_text(item)}" for name, item in value.items())
+        return ", ".join(f"{name}={text_of(item)}" for name, item in value.items())
     return "-" if value is None else str(value)

@@ -11,8 +11,16 @@ from typing import Annotated, BinaryIO
 import msgspec
 import typer
 
-from hourwheel.cli.output import write_json, write_line
-from hourwheel.cli.settings import Settings, SubjectArgument, settings_of
+from hourwheel.cli.output import text_of, write_json, write_line
+from hourwheel.cli.settings import (
+    DelayOption,
+    DeliverAtOption,
+    Settings,
+    SubjectArgument,
+    moment,
+    seconds,
+    settings_of,
+)
 from hourwheel.client import Message, Placed, Producer
 from hourwheel.model import NewMessage
 
@@ -29,15 +37,17 @@ def produce(
     key: Annotated[str | None, typer.Option(help="Of every message.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Of every message; may be given again.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="The same.")] = None,
+    delay: DelayOption = None,
+    deliver_at: DeliverAtOption = None,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Each is a JSON object, as in the HTTP API.")] = False,
 ) -> None:
     """Send messages: the BODYs, else the lines of a file, else those of stdin."""
-    if jsonl and (key or tag or header):
-        raise typer.BadParameter("with --jsonl, key, tags and headers stand in the objects")
+    if jsonl and (key or tag or header or delay or deliver_at):
+        raise typer.BadParameter("with --jsonl, key, tags, headers and delays stand in the objects")
     if bodies and file:
         raise typer.BadParameter("give bodies or --file, not both")
     settings = settings_of(ctx)
-    make = _parse_object if jsonl else _Maker(key, tag, _headers(header or []))
+    make = _parse_object if jsonl else _Maker(_like(key, tag, header, delay, deliver_at))
     with contextlib.ExitStack() as stack:
         lines: Iterator[bytes] = (body.encode(errors="surrogateescape") for body in bodies or ())
         if not bodies:
@@ -61,7 +71,7 @@ def _send(settings: Settings, subject: str, messages: Iterator[Message], tell_ea
             if settings.json:
                 write_json(placed)
             elif tell_each:
-                write_line(f"{placed.id}  queue {placed.queue}  offset {placed.offset}")
+                write_line(f"{placed.id}  {_place(placed)}")
 
         for message in messages:
             waiting.append(
@@ -71,6 +81,8 @@ def _send(settings: Settings, subject: str, messages: Iterator[Message], tell_ea
                     tags=list(message.tags) if message.tags is not None else None,
                     headers=message.headers,
                     message_id=message.id,
+                    delay=message.delay,
+                    deliver_at=message.deliver_at,
                 )
             )
             while waiting and waiting[0].done():
@@ -80,6 +92,12 @@ def _send(settings: Settings, subject: str, messages: Iterator[Message], tell_ea
     return count
 
 
+def _place(placed: Placed) -> str:
+    if placed.scheduled is None:
+        return f"queue {placed.queue}  offset {placed.offset}"
+    return f"scheduled {text_of(placed.scheduled)}  {placed.scheduled_id}"
+
+
 def _producer(settings: Settings, subject: str) -> Producer:
     try:
         return Producer(settings.url, token=settings.token, subject=subject, delivery_timeout_seconds=_DELIVERY_SECONDS)
@@ -87,20 +105,28 @@ def _producer(settings: Settings, subject: str) -> Producer:
         raise typer.BadParameter(str(error)) from error
 
 
+def _like(
+    key: str | None, tags: list[str] | None, headers: list[str] | None, delay: str | None, deliver_at: str | None
+) -> Message:
+    """What all messages have in common."""
+    try:
+        return Message("", key, tags, _headers(headers or []), None, seconds(delay), moment(deliver_at))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 class _Maker:
     """A line as a body. What is not UTF-8 is sent as bytes."""
 
-    def __init__(self, key: str | None, tags: list[str] | None, headers: dict[str, str] | None) -> None:
-        self._key = key
-        self._tags = tags
-        self._headers = headers
+    def __init__(self, like: Message) -> None:
+        self._like = like
 
     def __call__(self, number: int, line: bytes) -> Message:
         try:
             body: str | bytes = line.decode()
         except UnicodeDecodeError:
             body = line
-        return Message(body, self._key, self._tags, self._headers)
+        return msgspec.structs.replace(self._like, body=body)
 
 
 _decoder = msgspec.json.Decoder(NewMessage)
@@ -115,7 +141,10 @@ def _parse_object(number: int, line: bytes) -> Message:
         raise typer.BadParameter(f"message {number} must have one of body and body_base64")
     body = found.body if found.body is not None else found.body_base64
     assert body is not None
-    return Message(body, found.key, found.tags, found.headers, found.id)
+    try:
+        return Message(body, found.key, found.tags, found.headers, found.id, found.delay, found.deliver_at)
+    except ValueError as error:
+        raise typer.BadParameter(f"message {number}: {error}") from error
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:

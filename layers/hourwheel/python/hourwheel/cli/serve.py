@@ -17,10 +17,20 @@ def serve(
         Literal["FULL", "NORMAL"],
         typer.Option(help="FULL survives a power cut; NORMAL may then lose the last moments, and is faster."),
     ] = "FULL",
+    bucket_minutes: Annotated[
+        int, typer.Option(min=5, max=60, help="Length of the buckets in which delayed messages wait.")
+    ] = 60,
 ) -> None:
     """Run the server on this machine. With --token it serves only those who have it."""
     from hourwheel.embedded.options import ServeOptions
     from hourwheel.embedded.server import serve as run_server
 
-    options = ServeOptions(data=data, host=host, port=port, token=settings_of(ctx).token, synchronous=synchronous)
+    options = ServeOptions(
+        data=data,
+        host=host,
+        port=port,
+        token=settings_of(ctx).token,
+        synchronous=synchronous,
+        bucket_minutes=bucket_minutes,
+    )
     raise typer.Exit(run_server(options))

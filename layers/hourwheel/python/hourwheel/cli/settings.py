@@ -33,6 +33,10 @@ def connect(ctx: typer.Context) -> Api:
 
 SubjectArgument = Annotated[str, typer.Argument(help="The subject.")]
 GroupArgument = Annotated[str, typer.Argument(help="The group.")]
+DelayOption = Annotated[
+    str | None, typer.Option(help="Deliver after so many seconds, or such as 500ms, 10s, 5m, 2h, 90d.")
+]
+DeliverAtOption = Annotated[str | None, typer.Option(help="Deliver then, such as 2027-01-01T09:00:00Z.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -54,3 +58,13 @@ def moment(text: str | None) -> datetime | None:
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is no time such as 2026-11-20T09:00:00Z") from error
     return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+
+
+def seconds(text: str | None) -> float | str | None:
+    """A delay from the command line; without a unit it is in seconds."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text

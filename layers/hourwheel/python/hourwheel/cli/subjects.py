@@ -21,10 +21,15 @@ def create(
     subject: SubjectArgument,
     queues: Annotated[int | None, typer.Option(help="1 to 64; can only grow.")] = None,
     retention: Annotated[int | None, typer.Option(help="Seconds that messages are kept.")] = None,
+    clamp_delays: Annotated[
+        bool | None,
+        typer.Option("--clamp-delays/--no-clamp-delays", help="Shorten delays that are too long, or refuse them."),
+    ] = None,
 ) -> None:
     """Make a subject, or change one."""
     with connect(ctx) as api:
-        _show(ctx, api.put_subject(subject, queues=queues, retention_seconds=retention))
+        made = api.put_subject(subject, queues=queues, retention_seconds=retention, clamp_delays=clamp_delays)
+    _show(ctx, made)
 
 
 @app.command()

@@ -9,6 +9,12 @@
         for message in messages:
             print(message.body)
 
+Messages may be delayed, and looked up, moved and cancelled until they are due:
+
+    placed = producer.send("remind", delay="90d").result()
+    with Api("http://127.0.0.1:7420") as api:
+        api.cancel(placed.scheduled_id)
+
 ``Api`` has every call of the HTTP API, one method each.
 """
 
@@ -24,6 +30,7 @@ from hourwheel.client.errors import (
     NotFound,
     Problem,
     Reject,
+    Retry,
     ServerFault,
     ServerUnavailable,
     TooLarge,
@@ -35,13 +42,19 @@ from hourwheel.client.records import (
     AddressedMessage,
     DeadLetter,
     DeadSelection,
+    Forecast,
+    ForecastHour,
     Message,
+    Orphan,
+    Placed,
     Position,
     Pull,
     Pulled,
     Received,
+    RetryPolicy,
+    ScheduledMessage,
 )
-from hourwheel.model import Placed, Settled, Settlement
+from hourwheel.model import RetryLater, Settled, Settlement
 
 __all__ = [
     "DEFAULT_URL",
@@ -57,8 +70,11 @@ __all__ = [
     "DeadSelection",
     "Delivery",
     "DeliveryTimeout",
+    "Forecast",
+    "ForecastHour",
     "Message",
     "NotFound",
+    "Orphan",
     "Placed",
     "Position",
     "Problem",
@@ -67,6 +83,10 @@ __all__ = [
     "Pulled",
     "Received",
     "Reject",
+    "Retry",
+    "RetryLater",
+    "RetryPolicy",
+    "ScheduledMessage",
     "ServerFault",
     "ServerUnavailable",
     "Settled",

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from hourwheel.adapters.system import SystemIds
+from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.client.errors import Conflict
 from hourwheel.client.http import Http, path
 from hourwheel.client.records import (
@@ -22,20 +22,26 @@ from hourwheel.client.records import (
     DeadLetter,
     DeadPage,
     DeadSelection,
+    Forecast,
     Group,
     Health,
     Lag,
     Message,
+    OrphanPage,
+    Placed,
     Position,
     ProduceBody,
     Pulled,
+    RetryPolicy,
+    ScheduledMessage,
     Subject,
     SubjectPage,
     on_the_wire,
     rfc3339,
 )
-from hourwheel.model import Placed, ProduceResult, Settled, Settlement, SettleResult
-from hourwheel.ports import Ids
+from hourwheel.client.waits import Delay, Moment, due_at
+from hourwheel.model import Settled, Settlement, SettleResult
+from hourwheel.ports import Clock, Ids
 
 DEFAULT_URL = "http://127.0.0.1:7420"
 DEFAULT_TIMEOUT_SECONDS = 30.0
@@ -45,6 +51,10 @@ DEFAULT_RETRY_SECONDS = 30.0
 @functools.cache
 def _answers(kind: Any) -> Any:
     return msgspec.json.Decoder(kind)
+
+
+class _Produced(msgspec.Struct):
+    results: list[Placed]
 
 
 class _Groups(msgspec.Struct):
@@ -79,7 +89,9 @@ class Api:
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         retry_seconds: float = DEFAULT_RETRY_SECONDS,
         ids: Ids | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or SystemClock()
         self._http = Http(
             url, token=token, timeout_seconds=timeout_seconds, retry_seconds=retry_seconds, ids=ids or SystemIds()
         )
@@ -106,7 +118,7 @@ class Api:
         idempotency_key: str | None = None,
         retry_seconds: float | None = None,
     ) -> list[Placed]:
-        """Where each message was placed, in their order. All are durable, or none is stored."""
+        """Where each message was placed, or when it is due, in their order. All are durable, or none is stored."""
         return self._produce(path("subjects", subject, "messages"), messages, idempotency_key, retry_seconds)
 
     def produce_many(self, messages: Sequence[AddressedMessage], *, idempotency_key: str | None = None) -> list[Placed]:
@@ -117,15 +129,45 @@ class Api:
         self, target: str, messages: Sequence[Message], idempotency_key: str | None, retry_seconds: float | None
     ) -> list[Placed]:
         body = ProduceBody([on_the_wire(message) for message in messages], idempotency_key)
-        result: ProduceResult = self._http.call(
+        result: _Produced = self._http.call(
             "POST",
             target,
-            _answers(ProduceResult),
+            _answers(_Produced),
             body=body,
             safe=idempotency_key is not None,
             retry_seconds=retry_seconds,
         )
         return result.results
+
+    # Delayed messages
+
+    def get_scheduled(self, scheduled_id: str) -> ScheduledMessage:
+        """What became of it so far. ``NotFound`` long after its time."""
+        return self._scheduled("GET", scheduled_id)
+
+    def cancel(self, scheduled_id: str) -> ScheduledMessage:
+        """Cancels it if it was not sent yet; if it was, its ``state`` says ``dispatched``."""
+        return self._scheduled("DELETE", scheduled_id)
+
+    def reschedule(
+        self, scheduled_id: str, *, delay: Delay | None = None, deliver_at: Moment | None = None
+    ) -> ScheduledMessage:
+        """Moves it to another time: ``waiting`` then, with a new ``scheduled_id``. One that was cancelled or dispatched
+        stays so. ``delay`` counts from now, by this machine's clock, so that repeating moves it no further."""
+        body = {"deliver_at": due_at(delay, deliver_at, self._clock.now_ms())}
+        return self._scheduled("PATCH", scheduled_id, body)
+
+    def pending(self, subject: str, *, hours: int = 72) -> Forecast:
+        """How many messages fall due within so many hours."""
+        target = path("subjects", subject, "scheduled") + "?" + urlencode({"hours": hours})
+        forecast: Forecast = self._http.call("GET", target, _answers(Forecast))
+        return forecast
+
+    def _scheduled(self, method: str, scheduled_id: str, body: Any = None) -> ScheduledMessage:
+        """Each of them is answered alike when it is repeated, unless the message's time has come meanwhile."""
+        target = path("scheduled", scheduled_id)
+        found: ScheduledMessage = self._http.call(method, target, _answers(ScheduledMessage), body=body)
+        return found
 
     # Pull and settle
 
@@ -173,9 +215,17 @@ class Api:
 
     # Subjects and groups
 
-    def put_subject(self, subject: str, *, queues: int | None = None, retention_seconds: int | None = None) -> Subject:
-        """Creates or changes it; what is None keeps its value."""
-        body = _given(queues=queues, retention_seconds=retention_seconds)
+    def put_subject(
+        self,
+        subject: str,
+        *,
+        queues: int | None = None,
+        retention_seconds: int | None = None,
+        clamp_delays: bool | None = None,
+    ) -> Subject:
+        """Creates or changes it; what is None keeps its value. ``clamp_delays``: a delay that is too long becomes the
+        longest there is, instead of being refused."""
+        body = _given(queues=queues, retention_seconds=retention_seconds, clamp_delays=clamp_delays)
         made: Subject = self._http.call("PUT", path("subjects", subject), _answers(Subject), body=body)
         return made
 
@@ -198,9 +248,10 @@ class Api:
         *,
         start: Literal["earliest", "latest"] | None = None,
         max_attempts: int | None = None,
+        retry: RetryPolicy | None = None,
     ) -> Group:
         """Creates or changes it; what is None keeps its value. ``start`` can only be given to a new one."""
-        body = _given(start=start, max_attempts=max_attempts)
+        body = _given(start=start, max_attempts=max_attempts, retry=retry)
         made: Group = self._http.call("PUT", path("subjects", subject, "groups", group), _answers(Group), body=body)
         return made
 
@@ -251,6 +302,12 @@ class Api:
         target = path("subjects", subject, "groups", group, "dead")
         answer: _Dropped = self._http.call("DELETE", target, _answers(_Dropped), body=which, safe=False)
         return answer.dropped
+
+    def list_orphans(self, subject: str, *, limit: int = 100, after: str | None = None) -> OrphanPage:
+        """Messages that waited for their time when the subject was deleted."""
+        target = path("subjects", subject, "dead") + _page(limit, after)
+        page: OrphanPage = self._http.call("GET", target, _answers(OrphanPage))
+        return page
 
     def health(self) -> Health:
         health: Health = self._http.call("GET", path("health"), _answers(Health))

@@ -12,7 +12,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
 from hourwheel.adapters.system import SystemIds
-from hourwheel.client.errors import Reject
+from hourwheel.client.errors import Reject, Retry
 from hourwheel.client.feed import Feed, FeedOptions
 from hourwheel.client.ledger import Delivery
 from hourwheel.ports import Ids
@@ -27,7 +27,8 @@ _WAKE_SECONDS = 0.5  # the main thread looks after signals so often, whatever it
 class Consumer:
     """A member of a group: the consumers of a group share its messages.
 
-    With a handler, on ``concurrency`` threads: returning acknowledges, an exception retries, ``Reject`` gives up.
+    With a handler, on ``concurrency`` threads: returning acknowledges, an exception retries when the group's policy
+    says, ``Retry`` after a delay of its own, ``Reject`` gives up.
 
         consumer = Consumer("http://127.0.0.1:7420", "orders", "billing", concurrency=8)
 
@@ -167,6 +168,9 @@ class Consumer:
             except Reject as reason:
                 _log.info("message %s rejected: %s", message.id, reason)
                 message.dead()
+            except Retry as reason:
+                _log.info("message %s will be retried after %s: %s", message.id, reason.delay, reason)
+                message.retry(delay=reason.delay)
             except Exception:
                 _log.exception("handler failed, message %s will be retried", message.id)
                 message.retry()

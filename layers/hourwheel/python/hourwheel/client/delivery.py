@@ -14,15 +14,21 @@ from hourwheel.client.errors import (
     TooLarge,
 )
 from hourwheel.client.lanes import Pending
-from hourwheel.client.records import Message
-from hourwheel.model import Placed
+from hourwheel.client.records import Message, Placed
 from hourwheel.ports import Ids
 
 _CULPRIT = re.compile(r"messages\[(\d+)\]")
 
 # Mistakes that one message of a batch can make for all. The others (the subject's name, the token) are
 # everybody's: splitting the batch would only repeat them.
-_OF_ONE_MESSAGE = {"field-invalid", "json-invalid", "message-too-large", "batch-too-large", "request-too-large"}
+_OF_ONE_MESSAGE = {
+    "field-invalid",
+    "json-invalid",
+    "delay-too-long",
+    "message-too-large",
+    "batch-too-large",
+    "request-too-large",
+}
 
 _NOT_SENT = "the message was not sent in time: the server is too slow, or has been away"
 

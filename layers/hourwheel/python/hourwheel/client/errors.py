@@ -13,11 +13,12 @@
     ├── DeliveryTimeout      not accepted in the time given; it may be stored or not
     └── Closed               the producer or the connection was closed meanwhile
 
-``Reject`` is none of these: a handler raises it.
+``Reject`` and ``Retry`` are none of these: a handler raises them.
 """
 
 import msgspec
 
+from hourwheel.client.waits import Delay, checked_retry_delay
 from hourwheel.errors import HourwheelError
 
 _PREFIX = "urn:hourwheel:"
@@ -104,6 +105,17 @@ class Closed(ClientError):
 
 class Reject(Exception):
     """Raised by a handler: this message can never be handled, put it into the dead letters."""
+
+
+class Retry(Exception):
+    """Raised by a handler: try this message again after ``delay``, whatever the group's policy says.
+
+    >>> raise Retry("the bank is closed", delay="10m")
+    """
+
+    def __init__(self, reason: str = "", *, delay: Delay) -> None:
+        super().__init__(reason)
+        self.delay = checked_retry_delay(delay)
 
 
 _BY_STATUS: dict[int, type[AnswerError]] = {

@@ -16,7 +16,7 @@ from hourwheel.client.backoff import pause_seconds
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
 from hourwheel.client.ledger import Delivery, Ledger, Outcome
 from hourwheel.client.records import Pulled
-from hourwheel.model import Settled, Settlement
+from hourwheel.model import Delay, Settled, Settlement
 from hourwheel.ports import Ids
 
 _log = logging.getLogger("hourwheel.consumer")
@@ -128,9 +128,9 @@ class Feed:
         self._settler.join()
         self._settles.close()
 
-    def _decide(self, delivery: Delivery, outcome: Outcome) -> None:
+    def _decide(self, delivery: Delivery, outcome: Outcome, delay: Delay | None = None) -> None:
         with self._due:
-            if self._ledger.decide(delivery, outcome, time.monotonic()):
+            if self._ledger.decide(delivery, outcome, time.monotonic(), delay):
                 self._due.notify()
 
     # The puller

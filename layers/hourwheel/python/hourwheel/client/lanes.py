@@ -10,8 +10,7 @@ from concurrent.futures import Future
 from enum import Enum, auto
 from typing import NamedTuple
 
-from hourwheel.client.records import Message
-from hourwheel.model import Placed
+from hourwheel.client.records import Message, Placed
 
 
 class Pending(NamedTuple):

@@ -6,9 +6,12 @@ import itertools
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
+from typing import TypeAlias
 
+from hourwheel import model
 from hourwheel.client.records import Pull, Received
-from hourwheel.model import Settled, Settlement
+from hourwheel.client.waits import Delay, checked_retry_delay
+from hourwheel.model import RetryLater, Settled, Settlement
 
 MOST_RECEIPTS = 1_000  # of one request
 
@@ -20,14 +23,15 @@ class Outcome(Enum):
     DEAD = "dead"
 
 
+Decide: TypeAlias = Callable[["Delivery", Outcome, model.Delay | None], None]
+
+
 class Delivery:
     """A message in a consumer's hands. The first of ``ack``, ``retry`` and ``dead`` decides, later ones do nothing."""
 
     __slots__ = ("_decide", "_index", "_lease", "_record")
 
-    def __init__(
-        self, record: Received, lease: "Lease", index: int, decide: Callable[["Delivery", Outcome], None]
-    ) -> None:
+    def __init__(self, record: Received, lease: "Lease", index: int, decide: Decide) -> None:
         self._record = record
         self._lease = lease
         self._index = index
@@ -72,21 +76,27 @@ class Delivery:
         return self._record.produced_at
 
     @property
+    def due_at(self) -> datetime | None:
+        """When it was due, if it was sent with a delay."""
+        return self._record.due_at
+
+    @property
     def lost(self) -> bool:
         """The lease ended and the message went to somebody else: what is done with it here no longer counts.
         A handler that runs for long may look, and stop."""
         return self._lease.lost
 
     def ack(self) -> None:
-        self._decide(self, Outcome.ACK)
+        self._decide(self, Outcome.ACK, None)
 
-    def retry(self) -> None:
-        """Serve it again later, with a higher attempt."""
-        self._decide(self, Outcome.RETRY)
+    def retry(self, *, delay: Delay | None = None) -> None:
+        """Serve it again, with a higher attempt: after ``delay`` (0: at once), else when the group's policy says. Both
+        count from when the server is told. A bad delay raises ``ValueError`` and decides nothing."""
+        self._decide(self, Outcome.RETRY, None if delay is None else checked_retry_delay(delay))
 
     def dead(self) -> None:
         """Put it into the group's dead letters."""
-        self._decide(self, Outcome.DEAD)
+        self._decide(self, Outcome.DEAD, None)
 
     def __repr__(self) -> str:
         return f"<Delivery {self.id} queue={self.queue} offset={self.offset} attempt={self.attempt}>"
@@ -100,6 +110,7 @@ class Lease:
         self.unsettled = messages
         self.undecided = set(range(messages))
         self.unsent: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
+        self.delays: dict[int, model.Delay] = {}
         self.unsent_since: float | None = None
         self.asked: Settlement | None = None
         self.answering = False
@@ -119,7 +130,7 @@ class Lease:
             self.asked = Settlement(
                 receipt=self.receipt,
                 ack=sorted(self.unsent[Outcome.ACK]) if named else None,
-                retry=sorted(self.unsent[Outcome.RETRY]) or None,
+                retry=[self._retry(index) for index in sorted(self.unsent[Outcome.RETRY])] or None,
                 release=sorted(self.unsent[Outcome.RELEASE]) or None,
                 dead=sorted(self.unsent[Outcome.DEAD]) or None,
             )
@@ -127,6 +138,10 @@ class Lease:
             self.unsent_since = None
         self.answering = True
         return self.asked
+
+    def _retry(self, index: int) -> int | RetryLater:
+        delay = self.delays.get(index)
+        return index if delay is None else RetryLater(index=index, delay=delay)
 
 
 class Ledger:
@@ -138,18 +153,20 @@ class Ledger:
         self._leases: dict[str, Lease] = {}
         self.lost_messages = 0
 
-    def open(self, pull: Pull, now: float, decide: Callable[[Delivery, Outcome], None]) -> list[Delivery]:
+    def open(self, pull: Pull, now: float, decide: Decide) -> list[Delivery]:
         lease = Lease(pull.receipt, len(pull.messages), now + self._lease_seconds / 2)
         self._leases[pull.receipt] = lease
         return [Delivery(record, lease, index, decide) for index, record in enumerate(pull.messages)]
 
-    def decide(self, delivery: Delivery, outcome: Outcome, now: float) -> bool:
-        """True when that changes what is due next, so somebody must look."""
+    def decide(self, delivery: Delivery, outcome: Outcome, now: float, delay: model.Delay | None = None) -> bool:
+        """True when that changes what is due next, so somebody must look. ``delay`` is of a retry."""
         lease, index = delivery._lease, delivery._index
         if lease.lost or index not in lease.undecided:
             return False
         lease.undecided.discard(index)
         lease.unsent[outcome].append(index)
+        if delay is not None:
+            lease.delays[index] = delay
         first = lease.unsent_since is None
         if first:
             lease.unsent_since = now

@@ -15,8 +15,8 @@ from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
 from hourwheel.client.delivery import deliver, place
 from hourwheel.client.errors import Closed, DeliveryTimeout
 from hourwheel.client.lanes import Flight, Lanes, Pending
-from hourwheel.client.records import Message
-from hourwheel.model import Placed
+from hourwheel.client.records import Message, Placed
+from hourwheel.client.waits import Delay, Moment
 from hourwheel.ports import Ids
 
 _MOST_SENDERS = 8  # subjects whose batches are under way at one time
@@ -36,6 +36,11 @@ class Producer:
     ``max_pending_messages`` and ``max_pending_bytes``: at the bound ``send`` waits. What is left at the end of the
     program is sent then, for at most 10 s. After a fork the child has an empty producer; the parent's messages stay the
     parent's.
+
+    A ``delay`` counts from when the server accepts the message: some ``linger_seconds`` after ``send``, or when the
+    server is back if it was away. A lost answer does not lengthen it: what was accepted then is found when the batch is
+    repeated. For a fixed time give ``deliver_at``; one that is over delivers at once. The future says when the message
+    is ``scheduled``, and its ``scheduled_id`` for ``Api.get_scheduled``, ``cancel`` and ``reschedule``.
     """
 
     def __init__(
@@ -96,15 +101,18 @@ class Producer:
         tags: list[str] | None = None,
         headers: dict[str, str] | None = None,
         message_id: str | None = None,
+        delay: Delay | None = None,
+        deliver_at: Moment | None = None,
         on_done: Callable[[Future[Placed]], None] | None = None,
     ) -> Future[Placed]:
-        """Returns at once with a future of where the message was placed.
+        """Returns at once with a future of where the message was placed, or when it is scheduled.
 
+        ``delay``: seconds, text such as "90d", or a ``timedelta``; ``deliver_at``: a ``datetime`` with a zone, or text.
         ``on_done`` is called with it, on a thread of the producer, which it must not hold up. A message that the server
         refuses fails its own future only. Waits while the producer is at its bound; raises ``DeliveryTimeout``
         when that takes too long, ``Closed`` after ``close``.
         """
-        message = Message(body, key, tags, headers, message_id)
+        message = Message(body, key, tags, headers, message_id, delay, deliver_at)
         future: Future[Placed] = Future()
         if on_done is not None:
             future.add_done_callback(on_done)

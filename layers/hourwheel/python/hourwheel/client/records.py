@@ -12,13 +12,16 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from hourwheel import model
+from hourwheel.client.waits import Delay, Moment, at_most_one, checked_delay, checked_moment
 from hourwheel.model import NewMessage, QueueLag, Settled
 
 
 class Message(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A message to send. Text travels as it is, bytes as base64.
+    """A message to send. Text travels as it is, bytes as base64. With ``delay`` or ``deliver_at`` it is delivered
+    later; both, or one that makes no sense, raise ``ValueError``.
 
     >>> Message("paid", key="customer-42", tags=["eu"], headers={"trace": "abc"})
+    >>> Message("remind", delay="90d")
     """
 
     body: str | bytes
@@ -26,6 +29,17 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     tags: Sequence[str] | None = None
     headers: dict[str, str] | None = None
     id: str | None = None
+    delay: Delay | None = None
+    deliver_at: Moment | None = None
+
+    def __post_init__(self) -> None:
+        if self.delay is None is self.deliver_at:
+            return
+        at_most_one(self.delay, self.deliver_at)
+        if self.delay is not None:
+            msgspec.structs.force_setattr(self, "delay", checked_delay(self.delay))
+        if self.deliver_at is not None:
+            msgspec.structs.force_setattr(self, "deliver_at", checked_moment(self.deliver_at))
 
 
 class AddressedMessage(Message, frozen=True, omit_defaults=True, kw_only=True, gc=False):
@@ -34,14 +48,23 @@ class AddressedMessage(Message, frozen=True, omit_defaults=True, kw_only=True, g
     subject: str
 
 
-class Received(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A message as the server hands it out. ``attempt`` counts from 1."""
+class Placed(Struct, frozen=True, omit_defaults=True, gc=False):
+    """Where an accepted message is. Or, of a delayed one, when it is due and the id under which it can be looked up,
+    moved and cancelled until then."""
 
     id: str
-    queue: int
-    offset: int
-    attempt: int
+    queue: int | None = None
+    offset: int | None = None
+    scheduled: datetime | None = None
+    scheduled_id: str | None = None
+
+
+class Kept(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A message as the server keeps it. ``due_at``: when it was due, if it was delayed."""
+
+    id: str
     produced_at: datetime
+    due_at: datetime | None = None
     text: str | None = msgspec.field(name="body", default=None)
     data: bytes | None = msgspec.field(name="body_base64", default=None)
     key: str | None = None
@@ -54,10 +77,25 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return self.text if self.text is not None else self.data or b""
 
 
+class Received(Kept, frozen=True, kw_only=True, gc=False):
+    """A message as the server hands it out. ``attempt`` counts from 1."""
+
+    queue: int
+    offset: int
+    attempt: int
+
+
 class DeadLetter(Received, frozen=True, kw_only=True, gc=False):
     dead_id: str
     died_at: datetime
     reason: Literal["attempts", "rejected"]
+
+
+class Orphan(Kept, frozen=True, kw_only=True, gc=False):
+    """A message that waited for its time when its subject was deleted."""
+
+    dead_id: str
+    died_at: datetime
 
 
 class Pull(Struct, frozen=True, kw_only=True):
@@ -82,6 +120,7 @@ class Subject(Struct, frozen=True, kw_only=True):
     queues: int
     retention_seconds: int
     created_at: datetime
+    clamp_delays: bool = False
     groups: list[str] = []
 
 
@@ -90,11 +129,26 @@ class SubjectPage(Struct, frozen=True, kw_only=True):
     next: str | None = None
 
 
+class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How long a message waits before it is tried again: ``first_seconds``, and each time ``factor`` times longer, up
+    to ``cap_seconds``. Or ``delays_seconds``, of which the last one is repeated. What is left out has the default.
+
+    >>> RetryPolicy(first_seconds=1, factor=3, cap_seconds=600)
+    >>> RetryPolicy(delays_seconds=(1, 10, 60))
+    """
+
+    first_seconds: float | None = None
+    factor: float | None = None
+    cap_seconds: float | None = None
+    delays_seconds: tuple[float, ...] = ()
+
+
 class Group(Struct, frozen=True, kw_only=True):
     subject: str
     group: str
     start: Literal["earliest", "latest"]
     max_attempts: int
+    retry: RetryPolicy = RetryPolicy()
     created_at: datetime
 
 
@@ -104,12 +158,14 @@ class Position(Struct, frozen=True):
 
 
 class Lag(Struct, frozen=True, kw_only=True):
-    """``waiting`` may count too much after a writer died, never too little."""
+    """``waiting`` may count too much after a writer died, never too little. ``backing_off`` counts messages that wait
+    to be tried again."""
 
     waiting: int
     in_flight: int
     retrying: int
     dead: int
+    backing_off: int = 0
     oldest_at: datetime | None = None
     queues: list[QueueLag] = []
 
@@ -117,6 +173,40 @@ class Lag(Struct, frozen=True, kw_only=True):
 class DeadPage(Struct, frozen=True, kw_only=True):
     messages: list[DeadLetter]
     next: str | None = None
+
+
+class OrphanPage(Struct, frozen=True, kw_only=True):
+    messages: list[Orphan]
+    next: str | None = None
+
+
+class ScheduledMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A delayed message. ``dispatched``: it was sent, to that offset of that queue. Once it was moved to another time,
+    ``scheduled_id`` is a new one; the old one serves as well."""
+
+    scheduled_id: str
+    state: Literal["waiting", "cancelled", "dispatched"]
+    id: str
+    subject: str
+    deliver_at: datetime
+    dispatched_at: datetime | None = None
+    queue: int | None = None
+    offset: int | None = None
+
+
+class ForecastHour(Struct, frozen=True, kw_only=True):
+    """``hour`` is its start."""
+
+    hour: datetime
+    messages: int
+
+
+class Forecast(Struct, frozen=True, kw_only=True):
+    """How many delayed messages of a subject are due, in all and in each hour that has any."""
+
+    subject: str
+    messages: int
+    hours: list[ForecastHour]
 
 
 class Health(Struct, frozen=True, kw_only=True):

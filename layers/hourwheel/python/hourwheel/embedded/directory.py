@@ -65,7 +65,8 @@ class Neighbours:
         fcntl.lockf(self._file, fcntl.LOCK_SH)
         location = database(data).absolute().as_uri()
         self._connection = sqlite3.connect(f"{location}?mode=ro", uri=True, check_same_thread=False)
-        self._was_alone = self._alone()
+        self.alone = self._was_alone = self._alone()
+        """Whether nobody else had the directory open at the start."""
         self._seen = self._version()
 
     def wrote(self) -> bool:

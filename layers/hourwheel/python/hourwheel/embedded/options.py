@@ -18,6 +18,12 @@ class ServeOptions(BaseModel):
     token: str | None = Field(default=None, min_length=1)
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
 
+    bucket_minutes: int = Field(default=60, ge=5, le=60)
+    """Length of the buckets in which delayed messages wait. It may be changed while messages wait."""
+
+    retry_seconds: float = Field(default=5.0, ge=0, le=7_200)
+    """How long a message waits before it is tried again the first time, in groups without a policy of their own."""
+
     threads: int = Field(default=32, ge=1, le=256)
     """Threads for the control plane, and for the files of large batches."""
 

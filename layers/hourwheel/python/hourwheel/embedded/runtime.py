@@ -14,16 +14,23 @@ from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.api.boundary import Boundary
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
+from hourwheel.delay.buckets import LEAD_MS, buckets
+from hourwheel.delay.lease import evict
+from hourwheel.delay.upkeep import start_wheels
 from hourwheel.embedded.arrivals import EmbeddedArrivals
 from hourwheel.embedded.directory import Neighbours, database, prepare
 from hourwheel.embedded.fibres import FibreBlobs, Fibres, FibreStore
 from hourwheel.embedded.housekeeping import Repeating
 from hourwheel.embedded.options import ServeOptions
+from hourwheel.embedded.wheels import Wheels
 from hourwheel.logs.segments import drop_expired_segments
+from hourwheel.model import RetryPolicy
 
 _LOOK_SECONDS = 0.25
 _LEASES_SECONDS = 1.0
 _SWEEP_SECONDS = 60.0
+_TICK_MS = 100
+_WHEELS = 6
 
 
 class Runtime:
@@ -43,22 +50,40 @@ class Runtime:
         self.threads = ThreadPoolExecutor(options.threads, "request")
         self._closing.callback(self.threads.shutdown)
         self.arrivals = EmbeddedArrivals(max_waiting=options.max_waiting, fibres=self.fibres)
+        clock = SystemClock()
+        self._wheels = Wheels(clock, at_once=_WHEELS)
         context = Context(
             store=FibreStore(store, self.fibres),
             blobs=FibreBlobs(FileBlobs(options.data), self.fibres, self.threads),
-            clock=SystemClock(),
+            clock=clock,
             ids=SystemIds(),
             arrivals=self.arrivals,
             meter=self.meter,
+            timers=self._wheels,
             # A row in the same transaction is cheaper than a file of its own, which wants two syncs more.
-            settings=Settings(inline_bytes=300 * 1024),
+            settings=Settings(
+                inline_bytes=300 * 1024,
+                tick_ms=_TICK_MS,
+                bucket_minutes=options.bucket_minutes,
+                retry=RetryPolicy(first_seconds=options.retry_seconds),
+            ),
         )
         self.cell = Cell(context)
         self.cell.prepare()
         self.boundary = Boundary(self.cell, Logger(service="hourwheel", stream=sys.stderr))
 
     def start(self) -> None:
-        """Begins to end leases, to sweep, and to look out for messages that other processes store."""
+        """Begins to turn wheels, to end leases, to sweep, and to look out for messages that other processes store."""
+        context = self.cell.context
+        if self._neighbours.alone:
+            # Whoever had wheels is gone: nobody needs to wait for their leases to run out.
+            evict(context)
+        for bucket, record in buckets(context):
+            if not record.closed_ms:
+                context.timers.at(bucket.start_ms - LEAD_MS, bucket.name)
+        start_wheels(context)
+        self._wheels.start(self.cell, context.ids.unique(context.clock.now_ms()), self.boundary)
+        self._closing.callback(self._wheels.stop)
         sweeper = self.cell.sweeper
         self._repeat("waking", self._wake, _LOOK_SECONDS)
         self._repeat("ending leases", sweeper.end_busy_leases, _LEASES_SECONDS)

@@ -21,6 +21,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -31,6 +32,8 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
+
+T = TypeVar("T")
 
 MAX_RAW_BYTES = 8 << 20
 """A batch at its limits, with the field names and places that storing adds, stays below this."""
@@ -47,6 +50,8 @@ HEADER_BYTES = _HEADER.size
 _encoder = msgspec.msgpack.Encoder()
 _threads = threading.local()
 _decoder = msgspec.msgpack.Decoder(list[Message])
+_splitter = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_one = msgspec.msgpack.Decoder(Message)
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -81,6 +86,22 @@ def encode(messages: Sequence[NewMessage]) -> Block:
 
 def decode(data: bytes) -> list[Message]:
     """The messages of a block; raises ``Corrupt`` with what is wrong."""
+    return _read(data, _decoder)
+
+
+def split(data: bytes) -> list[msgspec.Raw]:
+    """The messages of a block, each still encoded, for those who want few of them; raises ``Corrupt``."""
+    return _read(data, _splitter)
+
+
+def decode_one(message: msgspec.Raw) -> Message:
+    try:
+        return _one.decode(message)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"block holds something that is no message: {error}") from error
+
+
+def _read(data: bytes, decoder: msgspec.msgpack.Decoder[list[T]]) -> list[T]:
     if len(data) < HEADER_BYTES:
         raise Corrupt(f"block of {len(data)} bytes is shorter than its header")
     magic, compression, _, schema, count, raw_size, stored_size, checksum = _HEADER.unpack_from(data)
@@ -95,7 +116,7 @@ def decode(data: bytes) -> list[Message]:
         raise Corrupt("block fails its checksum")
     raw = _unpack(stored, raw_size) if compression else stored
     try:
-        messages = _decoder.decode(raw)
+        messages = decoder.decode(raw)
     except msgspec.MsgspecError as error:
         raise Corrupt(f"block holds no list of messages: {error}") from error
     if len(messages) != count or len(raw) != raw_size:

@@ -15,9 +15,12 @@ from typing import Protocol, Self, TypeVar
 import msgspec
 
 from hourwheel.context import Context
+from hourwheel.delay.buckets import Bucket, reserve_in
+from hourwheel.delay.lease import expect
 from hourwheel.errors import Filled
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.log import Reservation
+from hourwheel.logs.notes import Plan
 from hourwheel.logs.rows import Row
 
 
@@ -25,7 +28,8 @@ class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """A reservation in a target log, as its source remembers it.
 
     ``picks`` are the [row, index] positions of the messages in the source log, ``kind`` says what
-    becomes of them. Time and expiry are fixed here: whoever puts the row puts the same one.
+    becomes of them, ``plan`` is theirs in a schedule log. Time and expiry are fixed here: whoever puts the row puts the
+    same one.
     """
 
     kind: str
@@ -36,6 +40,7 @@ class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     at_ms: int
     expires_ms: int
     picks: tuple[tuple[int, int], ...]
+    plan: Plan | None = None
 
 
 class Source(Protocol):
@@ -57,18 +62,27 @@ class Source(Protocol):
 S = TypeVar("S", bound=Source)
 
 
-def reserve(context: Context, *, kind: str, log: str, picks: tuple[tuple[int, int], ...], expires_ms: int) -> Transfer:
+def reserve(
+    context: Context,
+    *,
+    kind: str,
+    log: str,
+    picks: tuple[tuple[int, int], ...],
+    expires_ms: int,
+    plan: Plan | None = None,
+) -> Transfer:
     """Step 1, for the messages at ``picks``. One write."""
-    place = context.log(log).reserve(len(picks))
+    taken, place = reserve_in(context, log, len(picks))
     return Transfer(
         kind=kind,
-        log=log,
+        log=taken,
         row=place.row,
         number=place.number,
         token=context.ids.token(),
         at_ms=context.clock.now_ms(),
         expires_ms=expires_ms,
         picks=picks,
+        plan=plan,
     )
 
 
@@ -85,8 +99,10 @@ def place(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]) 
     try:
         log.put(Reservation(transfer.row, transfer.number), row(transfer), transfer.token)
     except Filled:
-        again = log.reserve(len(transfer.picks))
-        return msgspec.structs.replace(transfer, row=again.row, number=again.number)
+        taken, again = reserve_in(context, transfer.log, len(transfer.picks))
+        return msgspec.structs.replace(transfer, log=taken, row=again.row, number=again.number)
+    if transfer.plan is not None:
+        expect(context, Bucket.of_log(transfer.log), transfer.plan.first_ms)
     return None
 
 

@@ -5,13 +5,14 @@ once, and readers fill the holes that dead writers leave. Safety rests on the wr
 cells alone; the counter only keeps writers out of each other's way.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
 from hourwheel.errors import Filled
-from hourwheel.logs.rows import Row, from_record, row_key, sort_of, to_record
+from hourwheel.logs.rows import Row, from_record, row_key, sort_of, table_of, to_record
 from hourwheel.ports import Clock, Counter, Ids, Key, Record, Store, Table
 
 GRACE_MS = 1_000
@@ -23,6 +24,11 @@ GARBAGE_MS = 86_400_000
 FILLER_MS = 20 * 60_000
 """Fillers stay for this long at least, whatever the rows around them: longer than an idempotency key is remembered.
 So a row that a key names and that is gone from below the trim mark held the key's batch."""
+
+_FIRST_PAGE = 16
+_LARGEST_PAGE = 1_000
+_PAGE_BYTES = 2 << 20
+_ROW_BYTES = 100
 
 _trim_encoder = msgspec.msgpack.Encoder()
 _trim_decoder = msgspec.msgpack.Decoder(int)
@@ -63,22 +69,31 @@ class Log:
         after = self.store.add(self.name, rows=1, numbers=count)
         return Reservation(after.rows - 1, after.numbers - count)
 
-    def put(self, reservation: Reservation, row: Row, token: bytes) -> None:
-        """Stores the batch at its reservation. Repeating it with the same token is harmless; raises
+    def put(self, reservation: Reservation, row: Row, token: bytes) -> bool:
+        """Stores the batch at its reservation. Repeating it with the same token is harmless, and answered False; raises
         ``Filled`` when anything else stands there."""
         whole = msgspec.structs.replace(row, number=reservation.number)
         record = to_record(whole, token, GARBAGE_MS)
         refused = self.store.put(row_key(self.name, reservation.row), record, expect=None)
         if refused is None:
-            return
+            return True
         # Our own earlier try won, its answer was lost.
         if refused.current is not None and refused.current.token == token:
-            return
+            return False
         raise Filled
 
     def abandon(self, reservation: Reservation, row: Row) -> None:
         """Fills a reservation that will not be used, so that no reader has to wait for it."""
         self._fill(reservation.row, row)
+
+    def fill(self, start: int, end: int) -> None:
+        """Settles the rows of a schedule log from ``start`` up to ``end``, all of which were given out a grace ago or
+        longer: what has not landed is filled, also where no row follows."""
+        present = {number for number, _ in self._scan(start, end - start, consistent=True)}
+        now_ms = self.clock.now_ms()
+        for hole in range(start, end):
+            if hole not in present:
+                self._fill(hole, Row(number=-1, count=0, at_ms=now_ms, expires_ms=0))
 
     def read(self, start: int, limit: int, *, consistent: bool = False) -> list[tuple[int, Row]]:
         """Up to ``limit`` rows from ``start`` on, fillers included, in order and without a gap; fewer when there are
@@ -105,6 +120,19 @@ class Log:
             rows.append((number, row))
             following = number + 1
         return rows
+
+    def rows(self, start: int) -> Iterator[tuple[int, Row]]:
+        """The rows from ``start`` on as ``read`` gives them, strongly consistent, as many at a time as make up about
+        2 MB."""
+        page = _FIRST_PAGE
+        while True:
+            rows = self.read(start, page, consistent=True)
+            yield from rows
+            if len(rows) < page:
+                return
+            start = rows[-1][0] + 1
+            size = sum(len(row.block) + len(row.note) + _ROW_BYTES for _, row in rows)
+            page = max(_FIRST_PAGE, min(_LARGEST_PAGE, page * _PAGE_BYTES // size))
 
     def get(self, row: int) -> Row | None:
         record = self.store.get(row_key(self.name, row))
@@ -136,28 +164,31 @@ class Log:
             # Refused: another sweeper moved it. The rows go next time.
             if self.store.put(self._trim_key, mark, expect=None if held is None else held.token) is not None:
                 return
-        self.store.trim(Table.CONSUME, self.name, below=sort_of(below))
+        self.store.trim(table_of(self.name), self.name, below=sort_of(below))
 
     def clear(self) -> None:
         """Lets rows below the trim mark go that were left when somebody who moved it got no further."""
         oldest, mark = self._scan(0, 1, consistent=False), self.trimmed()
         if oldest and oldest[0][0] < mark:
-            self.store.trim(Table.CONSUME, self.name, below=sort_of(mark))
+            self.store.trim(table_of(self.name), self.name, below=sort_of(mark))
 
     @property
     def _trim_key(self) -> Key:
         return Key(Table.META, "trim", self.name)
 
     def _scan(self, start: int, limit: int, *, consistent: bool) -> list[tuple[int, Row]]:
-        items = self.store.scan(Table.CONSUME, self.name, start=sort_of(start), limit=limit, consistent=consistent)
+        items = self.store.scan(
+            table_of(self.name), self.name, start=sort_of(start), limit=limit, consistent=consistent
+        )
         return [(int(sort), from_record(record)) for sort, record in items]
 
     def _overdue(self, follower: Row) -> bool:
-        return self.clock.now_ms() - follower.at_ms >= GRACE_MS
+        # A writer whose clock is ahead must not hold its readers up for so long.
+        return abs(self.clock.now_ms() - follower.at_ms) >= GRACE_MS
 
     def _fill(self, hole: int, follower: Row) -> Row:
         """What stands in the row once its fate is sealed: a filler, or the batch that came after all."""
-        expires_ms = max(follower.expires_ms, self.clock.now_ms() + FILLER_MS)
+        expires_ms = max(follower.expires_ms, self.clock.now_ms() + FILLER_MS) if follower.expires_ms else 0
         filler = Row(number=-1, count=0, at_ms=follower.at_ms, expires_ms=expires_ms)
         refused = self.store.put(row_key(self.name, hole), to_record(filler, self.ids.token(), GARBAGE_MS), expect=None)
         return filler if refused is None or refused.current is None else from_record(refused.current)

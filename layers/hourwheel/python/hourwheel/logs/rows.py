@@ -1,12 +1,14 @@
-"""Rows of a consume, retry or dead log, and their keys.
+"""Rows of a consume, retry, dead or schedule log, and their keys.
 
-    table    consume
-    partition  {log}                 the log's name, e.g. orders~1/0
-    sort       {row:016d}
-    value      msgpack array [number, count, at_ms, expires_ms, raw_bytes, block, segment]
+    table      consume               schedule
+    partition  {log}                 {log}      the log's name, e.g. orders~1/0, schedule/{bucket}
+    sort       {row:016d}            {row:016d}
+    value      msgpack array [number, count, at_ms, expires_ms, raw_bytes, block, segment, note]
 
 ``number`` is the sequence of the row's first message. A filler has ``count`` 0: its number was
 never used. A batch lies in ``block``, or in a segment that ``segment`` names as [key, offset, length].
+With ``expires_ms`` 0 it does not expire: rows of schedule logs go with their bucket. What their ``note`` says is
+drawn in ``notes.py``.
 """
 
 import msgspec
@@ -29,14 +31,26 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
     raw_bytes: int = 0
     block: bytes = b""
     segment: SegmentRef | None = None
+    note: bytes = b""
 
     @property
     def filler(self) -> bool:
+        """Whether it holds no messages."""
         return self.count == 0
+
+    def live(self, now_ms: int) -> bool:
+        return self.expires_ms == 0 or self.expires_ms > now_ms
 
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Row)
+
+
+SCHEDULES = "schedule/"
+
+
+def table_of(log: str) -> Table:
+    return Table.SCHEDULE if log.startswith(SCHEDULES) else Table.CONSUME
 
 
 def sort_of(row: int) -> str:
@@ -44,11 +58,12 @@ def sort_of(row: int) -> str:
 
 
 def row_key(log: str, row: int) -> Key:
-    return Key(Table.CONSUME, log, sort_of(row))
+    return Key(table_of(log), log, sort_of(row))
 
 
 def to_record(row: Row, token: bytes, garbage_after_ms: int) -> Record:
-    return Record(_encoder.encode(row), token, row.expires_ms + garbage_after_ms)
+    expires_ms = row.expires_ms + garbage_after_ms if row.expires_ms else None
+    return Record(_encoder.encode(row), token, expires_ms)
 
 
 def from_record(record: Record) -> Row:

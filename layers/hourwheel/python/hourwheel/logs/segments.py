@@ -1,29 +1,40 @@
 """Segments: batches too large for a row, in one object per produce call.
 
     key      segments/{hour in which the last of its rows expires, ms}/{unique}
+             scheduled/{bucket}/{unique}
     bytes    block … block, footer: msgpack array of [offset, length], its length (u32 LE), "HWS1"
 
-A segment is written before the rows that name it. One that no row names is garbage; so is one whose hour is over.
+A segment is written before the rows that name it. One that no row names is garbage; so is one whose hour is over,
+or whose bucket was removed.
 """
 
 import struct
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
 from hourwheel.errors import Corrupt, NotFound
-from hourwheel.logs.codec import Block, decode
-from hourwheel.logs.rows import Row, SegmentRef
+from hourwheel.logs.codec import Block, decode, split
+from hourwheel.logs.rows import SCHEDULES, Row, SegmentRef
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
+
+T = TypeVar("T")
 
 _HOUR_MS = 3_600_000
 _MAGIC = b"HWS1"
 
 
-def write_segment(blobs: Blobs, name: str, blocks: Sequence[Block], expires_ms: int) -> list[SegmentRef]:
+def segment_folder(log: str, expires_ms: int) -> str:
+    """Where the segments of a log's rows are."""
+    if log.startswith(SCHEDULES):
+        return f"scheduled/{log.removeprefix(SCHEDULES)}"
+    return f"segments/{-(-expires_ms // _HOUR_MS) * _HOUR_MS:015d}"
+
+
+def write_segment(blobs: Blobs, key: str, blocks: Sequence[Block]) -> list[SegmentRef]:
     """Stores the blocks as one object; where each of them is."""
-    key = f"segments/{-(-expires_ms // _HOUR_MS) * _HOUR_MS:015d}/{name}"
     refs, offset = [], 0
     for block in blocks:
         refs.append(SegmentRef(key, offset, len(block.data)))
@@ -35,11 +46,12 @@ def write_segment(blobs: Blobs, name: str, blocks: Sequence[Block], expires_ms: 
 
 
 def rows_of(
-    blocks: Sequence[Block], *, blobs: Blobs, name: str, at_ms: int, expires_ms: int, inline_bytes: int
+    blocks: Sequence[Block], *, blobs: Blobs, segment: str, at_ms: int, expires_ms: int, inline_bytes: int
 ) -> list[Row]:
-    """A row for each block: inline where it fits, the others in one segment. ``number`` is still open."""
+    """A row for each block: inline where it fits, the others together in an object of the key ``segment``. ``number``
+    is still open."""
     large = [block for block in blocks if len(block.data) > inline_bytes]
-    refs = iter(write_segment(blobs, name, large, expires_ms) if large else ())
+    refs = iter(write_segment(blobs, segment, large) if large else ())
 
     def row(block: Block) -> Row:
         fits = len(block.data) <= inline_bytes
@@ -58,12 +70,22 @@ def rows_of(
 
 def messages_of(row: Row, blobs: Blobs) -> list[Message]:
     """The messages of a row, from wherever they are. Raises ``Corrupt``, also when their segment is missing."""
-    if row.filler:
-        return []
-    messages = decode(row.block if row.segment is None else _part(blobs, row.segment))
+    return [] if row.filler else _counted(row, decode(_block(row, blobs)))
+
+
+def raw_messages_of(row: Row, blobs: Blobs) -> list[msgspec.Raw]:
+    """The same, each message still encoded."""
+    return [] if row.filler else _counted(row, split(_block(row, blobs)))
+
+
+def _counted(row: Row, messages: list[T]) -> list[T]:
     if len(messages) != row.count:
         raise Corrupt(f"row of {row.count} messages has a block of {len(messages)}")
     return messages
+
+
+def _block(row: Row, blobs: Blobs) -> bytes:
+    return row.block if row.segment is None else _part(blobs, row.segment)
 
 
 def _part(blobs: Blobs, segment: SegmentRef) -> bytes:

@@ -9,14 +9,17 @@ from hourwheel.errors import Corrupt
 from hourwheel.logs.codec import encode
 from hourwheel.logs.handover import Transfer
 from hourwheel.logs.log import Log
+from hourwheel.logs.notes import encode_note
 from hourwheel.logs.rows import Row
-from hourwheel.logs.segments import messages_of, rows_of
+from hourwheel.logs.segments import messages_of, rows_of, segment_folder
 from hourwheel.model import Message
 from hourwheel.queueing.faults import unreadable
 from hourwheel.times import rfc3339
 
 RETRY, RELEASED, ATTEMPTS, REJECTED, REDRIVE = "retry", "released", "attempts", "rejected", "redrive"
-"""What a transfer does: try again; give back untried; dead after the last attempt, by its consumer's word; revive."""
+MOVED = "moved"
+"""What a transfer does: try again; give back untried; dead after the last attempt, by its consumer's word; revive; wait
+for another time."""
 
 
 def fetch(
@@ -42,7 +45,7 @@ def _retained(context: Context, source: Log, number: int, row: Row, strict: bool
         return messages_of(row, context.blobs)
     except Corrupt as error:
         # Segments are removed after their retention, rows later still.
-        if row.expires_ms > context.clock.now_ms():
+        if row.live(context.clock.now_ms()):
             if strict:
                 raise
             unreadable(context, source.name, number, row.count, error)
@@ -50,14 +53,19 @@ def _retained(context: Context, source: Log, number: int, row: Row, strict: bool
 
 
 def complete(row: Row, messages: list[Message], queue: int | None) -> list[Message]:
-    """Fills in what the row of a queue implies. Copies in retry and dead logs have it already."""
+    """Fills in what the row of a queue implies. Copies in retry and dead logs have it already, those in schedule logs
+    but for the time at which they were accepted."""
+    if queue is None and row.note:
+        for message in messages:
+            message.produced_at = message.produced_at or rfc3339(row.at_ms)
     if queue is not None:
         produced_at = rfc3339(row.at_ms)
         for index, message in enumerate(messages):
             message.queue = queue
             message.offset = row.number + index
             message.attempt = 1
-            message.produced_at = produced_at
+            if message.due_at is None:
+                message.produced_at = produced_at
     return messages
 
 
@@ -69,15 +77,19 @@ def target_row(context: Context, source: Log, queue: int | None, *, strict: bool
         messages = [_changed(message, transfer) for _, message in found]
         if not messages:
             return Row(number=-1, count=0, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms)
+        note = b""
+        if transfer.plan is not None:
+            places = {pick: at for at, pick in enumerate(transfer.picks)}
+            note = encode_note(transfer.plan.only(places[pick] for pick, _ in found))
         (row,) = rows_of(
             [encode(messages)],
             blobs=context.blobs,
-            name=context.ids.unique(transfer.at_ms),
+            segment=f"{segment_folder(transfer.log, transfer.expires_ms)}/{context.ids.unique(transfer.at_ms)}",
             at_ms=transfer.at_ms,
             expires_ms=transfer.expires_ms,
             inline_bytes=context.settings.inline_bytes,
         )
-        return row
+        return msgspec.structs.replace(row, note=note) if note else row
 
     return make
 
@@ -85,7 +97,7 @@ def target_row(context: Context, source: Log, queue: int | None, *, strict: bool
 def _changed(message: Message, transfer: Transfer) -> Message:
     if transfer.kind == RETRY:
         return msgspec.structs.replace(message, attempt=message.attempt + 1)
-    if transfer.kind == RELEASED:
+    if transfer.kind in (RELEASED, MOVED):
         return message
     if transfer.kind == REDRIVE:
         return msgspec.structs.replace(message, attempt=1, died_at=None, reason=None)

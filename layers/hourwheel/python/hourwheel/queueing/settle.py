@@ -3,16 +3,20 @@
 Retries and dead letters are handed over: their reservations are written by that same update.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import msgspec
 
 from hourwheel.context import Context
+from hourwheel.delay.buckets import Bucket
+from hourwheel.delay.waits import limited_delay_ms
 from hourwheel.errors import Rejected, Sealed
 from hourwheel.logs.handover import Transfer, carry_out, release, reserve
 from hourwheel.logs.item import Held, Swap
-from hourwheel.model import DEAD_RETENTION_MS, MAX_LEASE_SECONDS, Settled, Settlement, Subject
+from hourwheel.logs.notes import Plan
+from hourwheel.model import DEAD_RETENTION_MS, MAX_LEASE_SECONDS, RetryLater, Settled, Settlement, Subject
 from hourwheel.queueing.moving import ATTEMPTS, REJECTED, RELEASED, RETRY, fetch, target_row
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, PullRow
@@ -23,12 +27,14 @@ _STALE = Settled("stale")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of messages of a pull, by index: tried again, given back, dead, the rest of ``named`` acknowledged.
-    Or nothing of that, and the lease is extended. ``mark`` recognises the same verdict when it comes again."""
+    """What becomes of messages of a pull, by index: tried again (after a delay of its own, or as the group's policy
+    says), given back, dead, the rest of ``named`` acknowledged. Or nothing of that, and the lease is extended.
+    ``mark`` recognises the same verdict when it comes again."""
 
     named: frozenset[int]
     mark: bytes
     retried: frozenset[int] = frozenset()
+    delays_ms: Mapping[int, int] = field(default_factory=dict)
     released: frozenset[int] = frozenset()
     dead: frozenset[int] = frozenset()
     extend_seconds: int | None = None
@@ -41,7 +47,8 @@ class Verdict:
 
 def verdict(settlement: Settlement, size: int) -> Verdict:
     """What a settlement says about a pull of ``size`` messages; raises ``Rejected`` where it contradicts itself."""
-    lists = {name: getattr(settlement, name) for name in ("ack", "retry", "release", "dead")}
+    retried = None if settlement.retry is None else [_index(entry) for entry in settlement.retry]
+    lists = {"ack": settlement.ack, "retry": retried, "release": settlement.release, "dead": settlement.dead}
     seen: set[int] = set()
     for name, indexes in lists.items():
         if indexes is not None and settlement.extend_seconds is not None:
@@ -54,12 +61,29 @@ def verdict(settlement: Settlement, size: int) -> Verdict:
             seen.add(index)
     return Verdict(
         named=frozenset(range(size) if settlement.ack is None else seen),
-        retried=frozenset(settlement.retry or ()),
+        retried=frozenset(retried or ()),
+        delays_ms=_delays_ms(settlement),
         released=frozenset(settlement.release or ()),
         dead=frozenset(settlement.dead or ()),
-        mark=blake2b(msgspec.msgpack.encode(tuple(lists.values())), digest_size=8).digest(),
+        mark=blake2b(
+            msgspec.msgpack.encode((settlement.ack, settlement.retry, settlement.release, settlement.dead)),
+            digest_size=8,
+        ).digest(),
         extend_seconds=settlement.extend_seconds,
     )
+
+
+def _index(entry: int | RetryLater) -> int:
+    return entry if isinstance(entry, int) else entry.index
+
+
+def _delays_ms(settlement: Settlement) -> dict[int, int]:
+    delays = {}
+    for at, entry in enumerate(settlement.retry or ()):
+        if isinstance(entry, RetryLater):
+            field_name = f"retry[{at}].delay"
+            delays[entry.index] = limited_delay_ms(entry.delay, field_name)
+    return delays
 
 
 @dataclass(frozen=True)
@@ -89,12 +113,13 @@ class Settler:
         held = seen
         while True:
             held = self.finish(number, held)
-            if held.value.claim != claim or held.value.outcome == EXPIRED:
+            if held.value.claim != claim:
                 return _STALE
+            ended = held.value.outcome == EXPIRED
             if wish.extend_seconds is None and held.value.last == wish.mark:
-                # Our own earlier try, or the consumer's: its answer was lost.
-                return Settled("open" if held.value.state == OPEN else "settled")
-            if held.value.state != OPEN:
+                # Our own earlier try, or the consumer's: its answer was lost. The lease may have ended since.
+                return Settled("open" if held.value.state == OPEN or ended else "settled")
+            if ended or held.value.state != OPEN:
                 return _STALE
             if wish.extend_seconds is not None:
                 extended = self._extended(held.value, wish.extend_seconds)
@@ -131,7 +156,7 @@ class Settler:
         if held.value.state != OPEN or held.value.lease_until_ms > now_ms:
             return False
         rest = frozenset(held.value.unsettled())
-        value = self._settled(held.value, Verdict(named=rest, retried=rest, mark=b""), EXPIRED)
+        value = self._settled(held.value, Verdict(named=rest, retried=rest, mark=held.value.last), EXPIRED)
         outcome = self._swap(number, held, value)
         if not outcome.stored or outcome.held is None:
             return False
@@ -185,22 +210,39 @@ class Settler:
         def at(indexes: frozenset[int]) -> list[tuple[int, int]]:
             return [(places[index].row, places[index].index) for index in sorted(indexes - row.settled)]
 
-        picks = at(wish.retried)
+        picks = {(places[index].row, places[index].index): index for index in sorted(wish.retried - row.settled)}
         again: list[tuple[int, int]] = []
+        later: dict[Bucket, list[tuple[tuple[int, int], int]]] = {}
         spent: list[tuple[int, int]] = []
         group = self.log.group
-        for pick, message in fetch(self.context, self.log.source, self.log.queue, picks):
-            (again if message.attempt < group.max_attempts else spent).append(pick)
+        policy = group.retry or self.context.settings.retry
         now_ms = self.context.clock.now_ms()
-        plans = [
-            # The one place for the delay of a retry: until messages can be delayed it is served at once.
+        for pick, message in fetch(self.context, self.log.source, self.log.queue, picks):
+            wait_ms = wish.delays_ms.get(picks[pick], policy.delay_ms(message.attempt))
+            if message.attempt >= group.max_attempts:
+                spent.append(pick)
+            elif wait_ms:
+                later.setdefault(self._bucket(now_ms + wait_ms), []).append((pick, now_ms + wait_ms))
+            else:
+                again.append(pick)
+        targets = [
             (RETRY, group.retry_log, again, now_ms + self.subject.retention_ms),
             (RELEASED, group.retry_log, at(wish.released), now_ms + self.subject.retention_ms),
             (ATTEMPTS, group.dead_log, spent, now_ms + DEAD_RETENTION_MS),
             (REJECTED, group.dead_log, at(wish.dead), now_ms + DEAD_RETENTION_MS),
         ]
-        return tuple(
-            reserve(self.context, kind=kind, log=log, picks=tuple(moved), expires_ms=expires_ms)
-            for kind, log, moved, expires_ms in plans
-            if moved
-        )
+        moved = [
+            reserve(self.context, kind=kind, log=log, picks=tuple(picked), expires_ms=expires_ms)
+            for kind, log, picked, expires_ms in targets
+            if picked
+        ]
+        for bucket, waiting in later.items():
+            dues = [due_ms for _, due_ms in waiting]
+            plan = Plan.of(group.subject, group.subject_generation, group.member, dues)
+            waits = tuple(pick for pick, _ in waiting)
+            moved.append(reserve(self.context, kind=RETRY, log=bucket.log, picks=waits, expires_ms=0, plan=plan))
+        return tuple(moved)
+
+    def _bucket(self, due_ms: int) -> Bucket:
+        settings = self.context.settings
+        return Bucket.at(due_ms, settings.bucket_minutes, int(self.context.ids.jitter() * settings.shards))

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 import msgspec
 
 from hourwheel.context import Context
+from hourwheel.delay.fate import Fates
+from hourwheel.delay.orphans import delist, orphan_logs
+from hourwheel.delay.upkeep import drop_closed, start_wheels
 from hourwheel.logs.log import Log
 from hourwheel.meta.directory import Directory
 from hourwheel.model import Group, Subject
@@ -21,6 +24,8 @@ class SweepReport(msgspec.Struct):
     subjects: int = 0
     groups: int = 0
     ended_leases: int = 0
+    started_wheels: int = 0
+    dropped_buckets: int = 0
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,21 @@ class Sweeper:
         for subject in self.directory.all_subjects():
             with self._contained(f"sweeping subject {subject.name}"):
                 self._subject(subject, report)
+        self._delayed(report)
         self.context.store.collect(Table.KEYS, self.context.clock.now_ms())
         return report
+
+    def _delayed(self, report: SweepReport) -> None:
+        with self._contained("starting wheels"):
+            report.started_wheels = start_wheels(self.context)
+        with self._contained("finishing moves of delayed messages"):
+            Fates(self.context, patience_ms=0).finish_moves(self._contained)
+        with self._contained("removing closed buckets"):
+            report.dropped_buckets = drop_closed(self.context)
+        for name in orphan_logs(self.context):
+            with self._contained(f"sweeping {name}"):
+                self._trim(self.context.log(name))
+                delist(self.context, self.context.log(name))
 
     def end_leases(self, subject: Subject, group: Group) -> int:
         """Ends the leases of one group that are over, and wakes its consumers; how many."""

@@ -1,0 +1,46 @@
+"""Delayed messages: look at one, cancel it, move it to another time; how many wait, and what outlived its subject."""
+
+import msgspec
+
+from hourwheel.api.bodies import PageQuery, PendingQuery, RescheduleBody
+from hourwheel.api.events import Event, Response, ok
+from hourwheel.api.requests import body_of, decode, decode_query, path_name, path_text
+from hourwheel.cell import Cell
+from hourwheel.errors import Rejected
+from hourwheel.times import rfc3339
+
+_decoder = msgspec.json.Decoder(RescheduleBody)
+
+
+def get_scheduled(cell: Cell, event: Event) -> Response:
+    return ok(cell.scheduled(path_text(event, "id")))
+
+
+def cancel(cell: Cell, event: Event) -> Response:
+    return ok(cell.cancel(path_text(event, "id")))
+
+
+def reschedule(cell: Cell, event: Event) -> Response:
+    body = decode(_decoder, body_of(event))
+    if (body.deliver_at is None) is (body.delay is None):
+        raise Rejected("field-invalid", 'send one of {"deliver_at": …} and {"delay": …}')
+    return ok(cell.reschedule(path_text(event, "id"), deliver_at=body.deliver_at, delay=body.delay))
+
+
+def pending(cell: Cell, event: Event) -> Response:
+    subject = path_name(event, "subject")
+    hours = cell.pending(subject, hours=decode_query(PendingQuery, event).hours)
+    return ok(
+        {
+            "subject": subject,
+            "messages": sum(messages for _, messages in hours),
+            "hours": [{"hour": rfc3339(hour_ms), "messages": messages} for hour_ms, messages in hours],
+        }
+    )
+
+
+def list_orphans(cell: Cell, event: Event) -> Response:
+    """Messages whose subject was deleted while they waited."""
+    subject = path_name(event, "subject")
+    query = decode_query(PageQuery, event)
+    return ok(cell.orphans(subject, after=query.after, limit=query.limit))

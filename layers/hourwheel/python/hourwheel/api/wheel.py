@@ -1,0 +1,63 @@
+"""Function ``wheel``: turns the wheel of one bucket, started by a timer and not by a request."""
+
+from collections.abc import Callable
+
+from hourwheel.api.events import Event, Function, Invocation, Response
+from hourwheel.cell import Cell
+from hourwheel.delay.buckets import Bucket
+from hourwheel.delay.wheel import Pause
+from hourwheel.ports import Clock
+
+_LAST_STEP_MS = 20_000
+"""Left over from the time of an invocation for a step that was begun."""
+
+_LEAST_MS = 360_000
+"""Lambda stops functions that start each other more than 16 times in a row: a bucket must take fewer invocations."""
+
+_FLUSH_MS = 60_000
+
+
+def turning(flush: Callable[[], None]) -> Function:
+    """The function. It calls ``flush`` about each minute, so that figures do not pile up while it turns.
+
+    Raises ``ValueError`` for an event that names no bucket, and for an invocation that is too short.
+    """
+
+    def wheel(cell: Cell, event: Event, context: Invocation | None) -> Response:
+        bucket = _bucket(event)
+        clock = cell.context.clock
+        now_ms = clock.now_ms()
+        leaves_ms = 0
+        if context is not None:
+            left_ms = context.get_remaining_time_in_millis()
+            if left_ms < _LEAST_MS:
+                raise ValueError(
+                    f"the function has {left_ms} ms left and needs {_LEAST_MS}: give it a time-out of 15 minutes"
+                )
+            leaves_ms = now_ms + left_ms - _LAST_STEP_MS
+        owner = cell.context.ids.unique(now_ms)
+        ended = cell.turn_wheel(bucket, owner, _flushing(clock, flush), leaves_ms=leaves_ms)
+        return {"ended": ended.value}
+
+    return wheel
+
+
+def _bucket(event: Event) -> str:
+    name = event.get("bucket") if isinstance(event, dict) else None
+    if not isinstance(name, str):
+        raise ValueError('an event of the function wheel is {"bucket": NAME}')
+    return Bucket.parse(name).name
+
+
+def _flushing(clock: Clock, flush: Callable[[], None]) -> Pause:
+    flushed_ms = clock.now_ms()
+
+    def pause(seconds: float) -> bool:
+        nonlocal flushed_ms
+        clock.sleep(seconds)
+        if clock.now_ms() - flushed_ms >= _FLUSH_MS:
+            flush()
+            flushed_ms = clock.now_ms()
+        return True
+
+    return pause

@@ -1,0 +1,77 @@
+"""``hourwheel scheduled …``"""
+
+from typing import Annotated
+
+import typer
+
+from hourwheel.cli.output import text_of, write_fields, write_json, write_line, write_table
+from hourwheel.cli.settings import DelayOption, DeliverAtOption, SubjectArgument, connect, moment, seconds, settings_of
+from hourwheel.client import ScheduledMessage
+
+app = typer.Typer(no_args_is_help=True, help="Look at delayed messages, move them, or cancel them.")
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The scheduled id, as it came when it was sent.")]
+
+
+@app.command()
+def show(ctx: typer.Context, scheduled_id: IdArgument) -> None:
+    """Show a delayed message."""
+    with connect(ctx) as api:
+        found = api.get_scheduled(scheduled_id)
+    (write_json if settings_of(ctx).json else write_fields)(found)
+
+
+@app.command()
+def cancel(ctx: typer.Context, scheduled_id: IdArgument) -> None:
+    """Cancel a delayed message. Exit status 1 if it was sent already."""
+    with connect(ctx) as api:
+        found = api.cancel(scheduled_id)
+    _tell(ctx, found, f"cancelled {found.id}", wanted="cancelled")
+
+
+@app.command()
+def move(
+    ctx: typer.Context, scheduled_id: IdArgument, delay: DelayOption = None, deliver_at: DeliverAtOption = None
+) -> None:
+    """Move a delayed message to another time; its id is another one then. Exit status 1 if it is not waiting."""
+    with connect(ctx) as api:
+        try:
+            found = api.reschedule(scheduled_id, delay=seconds(delay), deliver_at=moment(deliver_at))
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+    done = f"{found.id}  scheduled {text_of(found.deliver_at)}  {found.scheduled_id}"
+    _tell(ctx, found, done, wanted="waiting")
+
+
+@app.command("list")
+def list_(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    hours: Annotated[int, typer.Option(min=1, help="Within so many.")] = 72,
+) -> None:
+    """List in which hours delayed messages of a subject are due, and how many."""
+    with connect(ctx) as api:
+        forecast = api.pending(subject, hours=hours)
+    if settings_of(ctx).json:
+        write_json(forecast)
+        return
+    write_table(["hour", "messages"], [(each.hour, each.messages) for each in forecast.hours])
+    write_line(f"{forecast.messages} due within {hours} h")
+
+
+def _tell(ctx: typer.Context, found: ScheduledMessage, done: str, *, wanted: str) -> None:
+    if settings_of(ctx).json:
+        write_json(found)
+    elif found.state == wanted:
+        write_line(done)
+    if found.state != wanted:
+        typer.echo(f"hourwheel: {_too_late(found)}", err=True)
+        raise typer.Exit(1)
+
+
+def _too_late(found: ScheduledMessage) -> str:
+    if found.state != "dispatched":
+        return f"too late: {found.id} is {found.state}"
+    when = "" if found.dispatched_at is None else f" at {text_of(found.dispatched_at)}"
+    where = "" if found.queue is None else f", to queue {found.queue}, offset {found.offset}"
+    return f"too late: {found.id} was sent{when}{where}"

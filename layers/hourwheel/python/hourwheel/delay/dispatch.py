@@ -1,0 +1,414 @@
+"""Handing over what is due: reserve rows in the targets, write one dispatch row that names them, put the rows.
+
+Whoever takes the bucket over repeats the puts that the last dispatch row names.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+from zlib import crc32
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.delay.buckets import Bucket
+from hourwheel.delay.orphans import enlist
+from hourwheel.delay.ownership import Fenced, Ownership
+from hourwheel.delay.timing import unpack
+from hourwheel.errors import Corrupt, Filled, NotFound, Sealed
+from hourwheel.logs.codec import decode_one, encode
+from hourwheel.logs.handover import Transfer, release
+from hourwheel.logs.log import Reservation
+from hourwheel.logs.notes import Plan, decode_note
+from hourwheel.logs.rows import Row
+from hourwheel.logs.segments import raw_messages_of, rows_of, segment_folder
+from hourwheel.meta.directory import Directory
+from hourwheel.model import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS, Message, Subject
+from hourwheel.queueing.faults import unreadable
+from hourwheel.times import rfc3339
+
+DUE, AGAIN, ORPHANED, DROPPED, DAMAGED = "due", "again", "orphaned", "dropped", "damaged"
+"""What becomes of picks: to the subject's queue; to a group's retry log; to the log of a deleted subject; nothing, as
+their group is deleted; nothing, as they cannot be read."""
+
+_STEP_PICKS = 5_000
+_STEP_PARCELS = 500
+"""A dispatch row names so many messages and targets at most: with the longest names it stays below 350 KB."""
+
+_logger = logging.getLogger("hourwheel")
+
+_CACHE_BYTES = 48 << 20
+_RAW_OVERHEAD = 120
+_DENSE = 4
+_READ_ROWS = 32
+_STEP_BYTES = 16 << 20
+
+Pick: TypeAlias = tuple[int, int]
+"""A message's row and index in the schedule log."""
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A row of the schedule log with its messages still encoded; none when they cannot be read."""
+
+    at_ms: int
+    plan: Plan
+    raw: Sequence[msgspec.Raw]
+    size: int
+
+
+class Pages:
+    """The rows of a schedule log that were used last. For one thread."""
+
+    def __init__(self, context: Context, bucket: Bucket) -> None:
+        self._context = context
+        self._log = context.log(bucket.log)
+        self._rows: OrderedDict[int, _Opened] = OrderedDict()
+        self._size = 0
+
+    def each(self, numbers: Sequence[int]) -> Iterator[tuple[int, _Opened]]:
+        """These rows, which are in order, one by one: read in as few calls as it takes, held no longer than there is
+        room."""
+        for run in _runs(numbers):
+            missing = [number for number in run if number not in self._rows]
+            read = dict(self._log.read(missing[0], missing[-1] - missing[0] + 1)) if missing else {}
+            for number in run:
+                page = self._rows.get(number)
+                if page is None:
+                    # A read that may be out of date may have missed it.
+                    row = read.get(number) or self._log.get(number)
+                    assert row is not None
+                    page = self._keep(number, row)
+                else:
+                    self._rows.move_to_end(number)
+                yield number, page
+
+    def _keep(self, number: int, row: Row) -> _Opened:
+        note = decode_note(row.note)
+        assert isinstance(note, Plan)
+        try:
+            raw = raw_messages_of(row, self._context.blobs)
+        except Corrupt as error:
+            unreadable(self._context, self._log.name, number, row.count, error)
+            raw = []
+        page = _Opened(row.at_ms, note, raw, row.raw_bytes + _RAW_OVERHEAD * row.count)
+        self._rows[number] = page
+        self._size += page.size
+        while self._size > _CACHE_BYTES and len(self._rows) > 1:
+            self._size -= self._rows.popitem(last=False)[1].size
+        return page
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The numbers, which are in order, in slices without much between one and the next."""
+    at = 0
+    for end in range(1, len(numbers) + 1):
+        far = end == len(numbers) or numbers[end] - numbers[end - 1] > _DENSE
+        if far or numbers[end] - numbers[at] >= _READ_ROWS:
+            yield numbers[at:end]
+            at = end
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where messages go, and for how long they are kept there. Without a log they go nowhere."""
+
+    kind: str
+    log: str
+    keep_ms: int = 0
+    subject: str = ""
+    group: str | None = None
+
+
+@dataclass(eq=False)
+class Parcel:
+    """Messages of one bucket for one target: a row there."""
+
+    target: Target
+    plan: Plan
+    picks: list[Pick] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    size: int = 0
+    earliest_ms: int = 0
+    """When the first of them was due."""
+
+    def fits(self, size: int) -> bool:
+        return len(self.picks) < BATCH_MESSAGES and (not self.picks or self.size + size <= BATCH_BYTES)
+
+    def add(self, pick: Pick, message: Message | None, size: int, due_ms: int) -> None:
+        self.picks.append(pick)
+        self.size += size
+        self.earliest_ms = min(self.earliest_ms or due_ms, due_ms)
+        if message is not None:
+            self.messages.append(message)
+
+
+@dataclass
+class Dispatcher:
+    """Hands messages of one bucket over, under its owner's dispatch log. For one thread."""
+
+    context: Context
+    directory: Directory
+    bucket: Bucket
+    ownership: Ownership
+    pages: Pages
+
+    def dispatch(self, places: Sequence[int]) -> Iterator[None]:
+        """Hands over the messages at these packed positions, which are due, step by step. Raises ``Fenced`` and the
+        store's errors; what was written down by then is finished by the next owner."""
+        for at in range(0, len(places), _STEP_PICKS):
+            rest = [unpack(place) for place in places[at : at + _STEP_PICKS]]
+            while rest:
+                parcels, rest = self._parcels(rest)
+                while parcels:
+                    parcels = self._hand_over(parcels)
+                yield
+
+    def finish(self, transfers: Iterable[Transfer]) -> None:
+        """Repeats the puts that a row of the dispatch log names."""
+        again = []
+        for transfer in transfers:
+            if not transfer.log or self._expired(transfer):
+                continue
+            parcel = self._parcel_of(transfer)
+            if self._trimmed(transfer):
+                # A filler stood there, and its time is over: below the trim mark nobody reads.
+                again.append(parcel)
+                continue
+            row = self._row(parcel, transfer.at_ms, transfer.expires_ms, transfer.log)
+            try:
+                if self._put(self.context, transfer, row):
+                    self._announce([parcel])
+            except Filled:
+                again.append(parcel)
+        while again:
+            again = self._hand_over(again)
+
+    def _expired(self, transfer: Transfer) -> bool:
+        """Whether what was put has been trimmed since, its retention being over."""
+        return transfer.expires_ms <= self.context.clock.now_ms() and self._trimmed(transfer)
+
+    def _trimmed(self, transfer: Transfer) -> bool:
+        log = self.context.log(transfer.log)
+        return transfer.row < log.trimmed() and log.get(transfer.row) is None
+
+    def _hand_over(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+        """One step: the parcels that found their row filled or their log sealed are to be sent anew."""
+        at_ms = self.ownership.time()
+        for log in {parcel.target.log for parcel in parcels if parcel.target.kind == ORPHANED}:
+            enlist(self.context, log)
+        rows = [
+            self._row(parcel, at_ms, at_ms + parcel.target.keep_ms, parcel.target.log) if parcel.target.log else None
+            for parcel in parcels
+        ]
+
+        def work(context: Context) -> tuple[list[Parcel], list[Parcel]]:
+            transfers: list[Transfer] = []
+            ready: list[tuple[Parcel, Transfer, Row | None]] = []
+            closed = []
+            for parcel, row in zip(parcels, rows, strict=True):
+                transfer = self._reserved(context, parcel, at_ms)
+                if transfer is None:
+                    closed.append(parcel)
+                else:
+                    transfers.append(transfer)
+                    ready.append((parcel, transfer, row))
+            if transfers:
+                try:
+                    self.ownership.append(context, tuple(transfers))
+                except Fenced:
+                    release(context, [transfer for transfer in transfers if transfer.log])
+                    raise
+            filled = []
+            for parcel, transfer, row in ready:
+                if row is not None:
+                    try:
+                        self._put(context, transfer, row)
+                    except Filled:
+                        filled.append(parcel)
+            return filled, closed
+
+        filled, closed = self.context.atomically(work)
+        self._announce(parcel for parcel in parcels if parcel not in closed and parcel not in filled)
+        return filled + [self._redirected(parcel) for parcel in closed]
+
+    def _reserved(self, context: Context, parcel: Parcel, at_ms: int) -> Transfer | None:
+        """A transfer for the parcel; None when its log is sealed."""
+        reservation = Reservation(0, 0)
+        if parcel.target.log:
+            try:
+                reservation = context.log(parcel.target.log).reserve(len(parcel.picks))
+            except Sealed:
+                return None
+        return Transfer(
+            kind=parcel.target.kind,
+            log=parcel.target.log,
+            row=reservation.row,
+            number=reservation.number,
+            token=context.ids.token(),
+            at_ms=at_ms,
+            expires_ms=at_ms + parcel.target.keep_ms,
+            picks=tuple(parcel.picks),
+        )
+
+    def _put(self, context: Context, transfer: Transfer, row: Row) -> bool:
+        return context.log(transfer.log).put(Reservation(transfer.row, transfer.number), row, transfer.token)
+
+    def _row(self, parcel: Parcel, at_ms: int, expires_ms: int, log: str) -> Row:
+        """The row that stands for the parcel: with the same messages whoever makes it."""
+        messages = parcel.messages
+        if parcel.target.kind == ORPHANED:
+            died_at = rfc3339(at_ms)
+            messages = [
+                msgspec.structs.replace(message, died_at=died_at, reason="subject-deleted") for message in messages
+            ]
+        if not messages:
+            return Row(number=-1, count=0, at_ms=at_ms, expires_ms=expires_ms)
+        (row,) = rows_of(
+            [encode(messages)],
+            blobs=self.context.blobs,
+            segment=f"{segment_folder(log, expires_ms)}/{self.context.ids.unique(at_ms)}",
+            at_ms=at_ms,
+            expires_ms=expires_ms,
+            inline_bytes=self.context.settings.inline_bytes,
+        )
+        return row
+
+    def _parcels(self, picks: Sequence[Pick]) -> tuple[list[Parcel], list[Pick]]:
+        """The messages of these positions by target, in their order; and what would be too much for one step."""
+        read, rest = self._read(picks), []
+        targets: dict[tuple[str, int, str | None], tuple[Subject | None, Target | None]] = {}
+        open_parcels: dict[str, Parcel] = {}
+        parcels: list[Parcel] = []
+        for pick in picks:
+            if pick not in read:
+                rest.append(pick)
+                continue
+            plan, message, size = read[pick]
+            address = (plan.subject, plan.generation, plan.member)
+            if address not in targets:
+                targets[address] = self._resolve(plan)
+            subject, fixed = targets[address]
+            if message is None:
+                target = Target(DAMAGED, "")
+            elif fixed is not None:
+                target = fixed
+            else:
+                assert subject is not None
+                target = _queue(subject, message)
+            lane = f"{target.kind} {target.log} {plan.subject}"
+            parcel = open_parcels.get(lane)
+            if parcel is None or not parcel.fits(size):
+                if len(parcels) == _STEP_PARCELS:
+                    open_parcels.pop(lane, None)  # what follows for this target waits with it
+                    rest.append(pick)
+                    continue
+                parcel = open_parcels[lane] = Parcel(target, plan)
+                parcels.append(parcel)
+            parcel.add(pick, message, size, plan.due_ms(pick[1]))
+        return parcels, rest
+
+    def _read(self, picks: Iterable[Pick]) -> dict[Pick, tuple[Plan, Message | None, int]]:
+        """Plan, message (None: it cannot be read) and size, until it would be too much for one step."""
+        by_row: dict[int, list[int]] = {}
+        for row, index in picks:
+            by_row.setdefault(row, []).append(index)
+        read: dict[Pick, tuple[Plan, Message | None, int]] = {}
+        total = 0
+        for row, page in self.pages.each(sorted(by_row)):
+            for index in by_row[row]:
+                size = len(page.raw[index]) if page.raw else 0
+                read[row, index] = page.plan, _message(page, index), size
+                total += size
+            if total > _STEP_BYTES:
+                break
+        return read
+
+    def _parcel_of(self, transfer: Transfer) -> Parcel:
+        """What a transfer stands for, made again."""
+        indexes: dict[int, list[int]] = {}
+        for row, index in transfer.picks:
+            indexes.setdefault(row, []).append(index)
+        found: dict[Pick, Message | None] = {}
+        for row, page in self.pages.each(sorted(indexes)):
+            plan = page.plan
+            found |= {(row, index): _message(page, index) for index in indexes[row]}
+        _, _, group = transfer.log.rpartition("/retry/") if transfer.kind == AGAIN else ("", "", "")
+        keep_ms = transfer.expires_ms - transfer.at_ms
+        target = Target(transfer.kind, transfer.log, keep_ms, plan.subject, group.rpartition("~")[0] or None)
+        parcel = Parcel(target, plan)
+        for pick in transfer.picks:
+            parcel.add(pick, found[pick], 0, 0)
+        return parcel
+
+    def _resolve(self, plan: Plan) -> tuple[Subject | None, Target | None]:
+        """The subject, whose queue depends on the message, or a target for all messages of the plan."""
+        try:
+            subject = self.directory.subject(plan.subject)
+            if subject.generation < plan.generation:
+                self.directory.forget(plan.subject)
+                subject = self.directory.subject(plan.subject)
+        except NotFound:
+            subject = None
+        if subject is None or subject.generation != plan.generation:
+            return None, self._astray(plan)
+        if plan.member is None:
+            return subject, None
+        log = f"{plan.subject}~{plan.generation}/retry/{plan.member}"
+        group = plan.member.rpartition("~")[0]
+        return subject, Target(AGAIN, log, subject.retention_ms, plan.subject, group)
+
+    def _astray(self, plan: Plan) -> Target:
+        """For messages whose subject, or group, is there no more."""
+        if plan.member is not None:
+            return Target(DROPPED, "")
+        return Target(ORPHANED, f"{plan.subject}~{plan.generation}/dead", DEAD_RETENTION_MS, plan.subject)
+
+    def _redirected(self, parcel: Parcel) -> Parcel:
+        """The log of a parcel was sealed since it was looked up: subject or group were deleted."""
+        self.directory.forget(parcel.plan.subject)
+        return replace(parcel, target=self._astray(parcel.plan))
+
+    def _announce(self, parcels: Iterable[Parcel]) -> None:
+        """Wakes those who wait for what was handed over, and tells those who operate."""
+        for parcel in parcels:
+            target = parcel.target
+            meter = self.context.meter
+            if target.kind in (DUE, AGAIN):
+                self.context.arrivals.announce(target.subject, target.group)
+                meter.record("Dispatched", len(parcel.picks))
+                if parcel.earliest_ms:
+                    late_ms = self.context.clock.now_ms() - parcel.earliest_ms
+                    meter.record("DispatchLateness", late_ms, unit="Milliseconds")
+            elif target.kind == ORPHANED:
+                meter.record("OrphanedMessages", len(parcel.picks))
+                _logger.error(
+                    "%d messages of subject %s, deleted meanwhile, went to %s",
+                    len(parcel.picks),
+                    target.subject,
+                    target.log,
+                )
+
+
+def _message(page: _Opened, index: int) -> Message | None:
+    """The message as it is sent; None when it cannot be read."""
+    if not page.raw:
+        return None
+    try:
+        message = decode_one(page.raw[index])
+    except Corrupt:
+        return None
+    if page.plan.member is None:
+        message.due_at = rfc3339(page.plan.due_ms(index))
+        if message.produced_at is None:
+            message.produced_at = rfc3339(page.at_ms)
+    return message
+
+
+def _queue(subject: Subject, message: Message) -> Target:
+    queue = 0
+    if subject.queues > 1:
+        queue = crc32((message.key or message.id or "").encode()) % subject.queues
+    return Target(DUE, subject.log(queue), subject.retention_ms, subject.name)

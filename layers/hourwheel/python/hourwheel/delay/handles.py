@@ -1,0 +1,48 @@
+"""Ids of delayed messages: where a message waits, and a keyed digest, so that nobody can make one up.
+
+{start of its bucket, s, hex}-{minutes}-{shard}-{row}-{index}-{HMAC-SHA-256 of the rest, first 16 hex digits}
+"""
+
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass
+
+from hourwheel.delay.buckets import Bucket
+from hourwheel.errors import Rejected
+
+_DIGITS = 16
+_FORM = re.compile(r"([0-9a-f]{1,10})-(\d{1,2})-(\d{1,3})-(\d{1,16})-(\d{1,3})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Where a message waits: in that row of its bucket's schedule log."""
+
+    bucket: Bucket
+    row: int
+    index: int
+
+
+def seal_handle(secret: bytes, place: Waiting) -> str:
+    bucket = place.bucket
+    text = f"{bucket.start_ms // 1_000:x}-{bucket.minutes}-{bucket.shard}-{place.row}-{place.index}"
+    return f"{text}-{_digest(secret, text)}"
+
+
+def open_handle(secret: bytes, handle: str) -> Waiting:
+    """The place, if the id is one that this cell gave out; else ``Rejected``."""
+    text, _, digest = handle.rpartition("-")
+    found = _FORM.fullmatch(text)
+    if found is None or not hmac.compare_digest(digest.encode(), _digest(secret, text).encode()):
+        raise Rejected(
+            "scheduled-id-invalid",
+            "this is not the id of a delayed message of this cell: use scheduled_id as it came when it was sent",
+            field="id",
+        )
+    start, minutes, shard, row, index = found.groups()
+    return Waiting(Bucket(int(start, 16) * 1_000, int(minutes), int(shard)), int(row), int(index))
+
+
+def _digest(secret: bytes, text: str) -> str:
+    return hmac.digest(secret, b"scheduled " + text.encode(), hashlib.sha256).hex()[:_DIGITS]

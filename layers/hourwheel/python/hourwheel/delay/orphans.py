@@ -1,0 +1,111 @@
+"""Messages whose subject was deleted while they waited for their time: kept for 30 days in the subject's own dead log.
+
+table      meta
+partition  orphans
+sort       {subject}~{generation}/dead      such a log
+value      since when it is used, ms, msgpack
+"""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.errors import Corrupt, Rejected
+from hourwheel.logs.log import Log
+from hourwheel.logs.rows import Row
+from hourwheel.logs.segments import messages_of
+from hourwheel.model import BATCH_BYTES, DeadPage, Message, message_bytes
+from hourwheel.ports import Key, Record, Table
+from hourwheel.queueing.faults import unreadable
+
+_PAGE = 64
+_CURSOR = re.compile(r"(\d{1,12})-(\d{1,16})-(\d{1,4})", re.ASCII)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def enlist(context: Context, log: str) -> None:
+    """Makes the log known before anything goes there."""
+    key = Key(Table.META, "orphans", log)
+    if context.store.get(key) is None:
+        record = Record(_encoder.encode(context.clock.now_ms()), context.ids.token())
+        context.store.put(key, record, expect=None)  # refused: another wheel has done so
+
+
+def orphan_logs(context: Context) -> Iterator[str]:
+    """The logs that hold orphans, or did."""
+    start = ""
+    while True:
+        items = context.store.scan(Table.META, "orphans", start=start, limit=_PAGE)
+        yield from (name for name, _ in items)
+        if len(items) < _PAGE:
+            return
+        start = items[-1][0] + "\x00"
+
+
+def delist(context: Context, log: Log) -> None:
+    """Forgets a log in which all has expired."""
+    key = Key(Table.META, "orphans", log.name)
+    record = context.store.get(key)
+    if record is not None and log.first() is None and log.trimmed() >= log.totals().rows > 0:
+        context.store.delete(key, expect=record.token)
+
+
+def orphans(context: Context, subject: str, *, after: str | None, limit: int) -> DeadPage:
+    """Up to ``limit`` of a deleted subject's messages behind the cursor ``after``, the oldest first; fewer where they
+    would be more than a batch may hold."""
+    start = _parse(after) if after else (0, 0, -1)
+    page: list[Message] = []
+    size = 0
+    for generation, log in _generations(context, subject):
+        if generation < start[0]:
+            continue
+        first = start[1] if generation == start[0] else 0
+        for number, row in _rows(context, log, first):
+            for index, message in enumerate(_messages(context, log, number, row)):
+                if (generation, number, index) <= start:
+                    continue
+                size += message_bytes(message)
+                if len(page) == limit or (page and size > BATCH_BYTES):
+                    return DeadPage(page, page[-1].dead_id)
+                message.dead_id = f"{generation}-{number}-{index}"
+                page.append(message)
+    return DeadPage(page, None)
+
+
+def _generations(context: Context, subject: str) -> list[tuple[int, Log]]:
+    """The logs of the subject's generations, the oldest first."""
+    found = []
+    for name in orphan_logs(context):
+        owner, _, generation = name.rpartition("/")[0].rpartition("~")
+        if owner == subject:
+            found.append((int(generation), context.log(name)))
+    return sorted(found, key=lambda entry: entry[0])
+
+
+def _rows(context: Context, log: Log, start: int) -> Iterator[tuple[int, Row]]:
+    while True:
+        rows = log.read(start, _PAGE, consistent=True)
+        now_ms = context.clock.now_ms()
+        yield from ((number, row) for number, row in rows if not row.filler and row.live(now_ms))
+        if len(rows) < _PAGE:
+            return
+        start = rows[-1][0] + 1
+
+
+def _messages(context: Context, log: Log, number: int, row: Row) -> list[Message]:
+    try:
+        return messages_of(row, context.blobs)
+    except Corrupt as error:
+        unreadable(context, log.name, number, row.count, error)
+        return []
+
+
+def _parse(cursor: str) -> tuple[int, int, int]:
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        raise Rejected(
+            "field-invalid", f"after must be a cursor as an answer gave it, got {cursor[:40]!r}", field="after"
+        )
+    return int(found[1]), int(found[2]), int(found[3])

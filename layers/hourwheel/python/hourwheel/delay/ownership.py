@@ -1,0 +1,174 @@
+"""Who turns the wheel of a bucket, and what has been handed over from it.
+
+    table      dispatch
+    partition  {bucket}
+    sort       {row:016d}
+    value      Dispatched, msgpack array
+
+The lease only keeps wheels out of each other's way. What fences them is the dispatch log: it is appended at a fixed
+next row by a conditional put, and a new owner begins with an empty row of its own. From then on an old one that was
+only paused finds its next row taken.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.delay.buckets import Bucket
+from hourwheel.delay.lease import LEASE_MS, Owner, owner_slot
+from hourwheel.errors import Corrupt, HourwheelError
+from hourwheel.logs.handover import Transfer
+from hourwheel.logs.item import Held
+from hourwheel.logs.rows import sort_of
+from hourwheel.ports import Key, Record, Table
+
+RENEW_MS = 12_000
+_PAGE = 64
+
+
+class Fenced(HourwheelError):
+    """Another wheel has the bucket now (protocol)."""
+
+
+class Dispatched(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What was handed over in one step; without transfers, the first row of an owner. Times never fall from row to
+    row, and no message is named in a row before its time."""
+
+    owner: str
+    at_ms: int
+    transfers: tuple[Transfer, ...] = ()
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Dispatched)
+
+
+class DispatchLog:
+    """Reads the dispatch log of a bucket."""
+
+    def __init__(self, context: Context, bucket: Bucket) -> None:
+        self.context = context
+        self.bucket = bucket
+
+    def rows(self, start: int = 0) -> Iterator[tuple[int, Dispatched]]:
+        """The rows from ``start`` on, up to the end as it is when the last of them is read."""
+        while True:
+            items = self.context.store.scan(Table.DISPATCH, self.bucket.name, start=sort_of(start), limit=_PAGE)
+            for sort, record in items:
+                yield int(sort), opened(record)
+            if len(items) < _PAGE:
+                return
+            start = int(items[-1][0]) + 1
+
+    def search(self, row: int, index: int, due_ms: int) -> tuple[Transfer, int, int] | None:
+        """The transfer that names the message, its place in it, and when that was; None if none does. A transfer that
+        had to be reserved anew is named again: the last one holds."""
+        found = None
+        for _, dispatched in self.rows(self._first_since(due_ms)):
+            for transfer in dispatched.transfers:
+                if (row, index) in transfer.picks:
+                    found = transfer, transfer.picks.index((row, index)), dispatched.at_ms
+        return found
+
+    def _first_since(self, at_ms: int) -> int:
+        last = self.context.store.scan(Table.DISPATCH, self.bucket.name, limit=1, reverse=True)
+        low, high = 0, int(last[0][0]) + 1 if last else 0
+        while low < high:
+            middle = (low + high) // 2
+            record = self.context.store.get(Key(Table.DISPATCH, self.bucket.name, sort_of(middle)))
+            if record is None or opened(record).at_ms < at_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def opened(record: Record) -> Dispatched:
+    try:
+        return _decoder.decode(record.value)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"not a row of a dispatch log: {error}") from error
+
+
+class Ownership:
+    """The right to hand messages over from one bucket. For one thread."""
+
+    def __init__(self, context: Context, bucket: Bucket, owner: str, *, leaves_ms: int = 0) -> None:
+        self._context = context
+        self._bucket = bucket
+        self._owner = owner
+        self._leaves_ms = leaves_ms
+        self._held: Held[Owner] | None = None
+        self._next = 0
+        self._last_ms = 0
+
+    def take(self) -> bool:
+        """Takes the lease; False while another owner's runs. Fenced only by ``fence``."""
+        slot = owner_slot(self._context, self._bucket)
+        held = slot.load()
+        while True:
+            now_ms = self._context.clock.now_ms()
+            if held is not None and held.value.owner != self._owner and held.value.alive(now_ms):
+                return False
+            stored, held = slot.swap(None if held is None else held.token, self._owner_now(0))
+            if stored:
+                self._held = held
+                return True
+
+    def fence(self, start: int, last_ms: int) -> None:
+        """Puts an empty row of our own at ``start``, where the log ended when it was read; its last row was written at
+        ``last_ms``. Raises ``Fenced`` when another one came first."""
+        self._next, self._last_ms = start, last_ms
+        self.append(self._context, ())
+
+    def append(self, context: Context, transfers: tuple[Transfer, ...]) -> None:
+        """Writes down what is handed over, before it is. Raises ``Fenced``."""
+        at_ms = self.time()
+        row = Dispatched(owner=self._owner, at_ms=at_ms, transfers=transfers)
+        record = Record(_encoder.encode(row), context.ids.token())
+        refused = context.store.put(Key(Table.DISPATCH, self._bucket.name, sort_of(self._next)), record, expect=None)
+        if refused is not None and (refused.current is None or refused.current.token != record.token):
+            raise Fenced(self._bucket.name)
+        # A transaction may run again: the row stands once it is over.
+        context.afterwards(lambda _: self._appended(at_ms))
+
+    def pass_to(self, now_ms: int) -> None:
+        """Nothing that follows is written down under an earlier time than this."""
+        self._last_ms = max(self._last_ms, now_ms)
+
+    def time(self) -> int:
+        """The time to write down now: never less than what was written last."""
+        return max(self._context.clock.now_ms(), self._last_ms)
+
+    def _appended(self, at_ms: int) -> None:
+        self._next += 1
+        self._last_ms = at_ms
+
+    @property
+    def held(self) -> bool:
+        """Whether the lease was taken."""
+        return self._held is not None
+
+    def due_for_renewal(self) -> bool:
+        assert self._held is not None
+        return self._held.value.until_ms - LEASE_MS + RENEW_MS <= self._context.clock.now_ms()
+
+    def keep(self, read_below: int) -> None:
+        """Renews the lease and says how far the schedule log was read. Raises ``Fenced``. One write."""
+        self._swap(self._owner_now(read_below))
+
+    def leave(self, read_below: int, *, wakes_ms: int) -> None:
+        """Gives the lease back. Raises ``Fenced``."""
+        self._swap(Owner(owner=self._owner, until_ms=0, read_below=read_below, wakes_ms=wakes_ms))
+
+    def _owner_now(self, read_below: int) -> Owner:
+        until_ms = self._context.clock.now_ms() + LEASE_MS
+        return Owner(owner=self._owner, until_ms=until_ms, read_below=read_below, leaves_ms=self._leaves_ms)
+
+    def _swap(self, value: Owner) -> None:
+        assert self._held is not None
+        outcome = owner_slot(self._context, self._bucket).swap(self._held.token, value)
+        if not outcome.stored or outcome.held is None:
+            raise Fenced(self._bucket.name)
+        self._held = outcome.held

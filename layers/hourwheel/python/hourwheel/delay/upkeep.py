@@ -1,0 +1,69 @@
+"""What the sweeper does for delayed messages: starts wheels that should run and do not, finishes moves that were left
+behind, removes buckets that were closed a day ago."""
+
+from hourwheel.context import Context
+from hourwheel.delay.buckets import LEAD_MS, Bucket, bucket_slot, buckets
+from hourwheel.delay.lease import owner_slot, wanted
+from hourwheel.ports import Key, Table
+
+_DAY_MS = 86_400_000
+_LONGEST_MS = 3_600_000
+_PAGE = 200
+_REMOVING_MS = 30_000
+"""A sweep removes what is left of closed buckets for so long at most."""
+
+_ALL = "\U0010ffff"
+
+
+def start_wheels(context: Context) -> int:
+    """Orders a wheel for each bucket that should have one and has none; how many."""
+    now_ms = context.clock.now_ms()
+    started = 0
+    # Messages that came too late for their bucket may be due before the next one begins.
+    for bucket, record in buckets(context, before_ms=now_ms + LEAD_MS + _LONGEST_MS):
+        if not record.closed_ms and wanted(context, bucket):
+            context.timers.at(now_ms, bucket.name)
+            started += 1
+    return started
+
+
+def drop_closed(context: Context) -> int:
+    """Removes what is left of buckets that were closed a day ago; how many were removed wholly."""
+    now_ms = context.clock.now_ms()
+    over = [
+        bucket
+        for bucket, record in buckets(context, before_ms=now_ms)
+        if record.closed_ms and record.closed_ms + _DAY_MS <= now_ms
+    ]
+    return sum(_drop(context, bucket, now_ms + _REMOVING_MS) for bucket in over)
+
+
+def _drop(context: Context, bucket: Bucket, until_ms: int) -> bool:
+    """Removes a bucket, unless a move out of it is still to be finished. Its own record goes last: what a crash leaves
+    is removed by the next sweep."""
+    moves = context.store.scan(Table.META, "moves", start=bucket.name, limit=1)
+    if moves and moves[0][0].startswith(f"{bucket.name} "):
+        return False
+    partitions = ((Table.SCHEDULE, bucket.log), (Table.SCHEDULE, f"fates/{bucket.name}"), (Table.DISPATCH, bucket.name))
+    if not all(_clear(context, table, partition, until_ms) for table, partition in partitions):
+        return False
+    for key in context.blobs.list(f"scheduled/{bucket.name}/"):
+        context.blobs.delete(key)
+    for slot in (owner_slot(context, bucket), bucket_slot(context, bucket)):
+        record = context.store.get(slot.key)
+        if record is not None:
+            context.store.delete(slot.key, expect=record.token)
+    return True
+
+
+def _clear(context: Context, table: Table, partition: str, until_ms: int) -> bool:
+    """Removes the items of a partition until time is up; whether all of them are gone."""
+    context.store.trim(table, partition, below=_ALL)
+    while context.clock.now_ms() < until_ms:
+        # Where trimming is left to the store's own clock, these items have no time to go by.
+        items = context.store.scan(table, partition, limit=_PAGE)
+        for sort, record in items:
+            context.store.delete(Key(table, partition, sort), expect=record.token)
+        if len(items) < _PAGE:
+            return True
+    return False

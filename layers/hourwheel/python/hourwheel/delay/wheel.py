@@ -1,0 +1,283 @@
+"""The wheel of one bucket: takes the lease, reads the schedule log, hands over what is due, tick by tick.
+
+Each tick reads the tail of the schedule log first, so a message or a cancel that was stored before it counts. Nothing
+is kept that the two logs do not tell: a wheel that ends anywhere is replaced by one that reads them.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hourwheel.context import Context
+from hourwheel.delay.buckets import LEAD_MS, Bucket, BucketRecord, bucket_slot
+from hourwheel.delay.dispatch import DAMAGED, Dispatcher, Pages
+from hourwheel.delay.lease import owner_slot
+from hourwheel.delay.ownership import DispatchLog, Fenced, Ownership
+from hourwheel.delay.timing import TimingWheel, pack
+from hourwheel.errors import Corrupt
+from hourwheel.logs.handover import Transfer
+from hourwheel.logs.log import GRACE_MS
+from hourwheel.logs.notes import Plan, Strike, decode_note
+from hourwheel.logs.rows import Row
+from hourwheel.meta.directory import Directory
+from hourwheel.queueing.faults import unreadable
+
+RELAY_MS = 45_000
+"""So long before it leaves a wheel calls its successor, which reads the bucket meanwhile."""
+
+_SETTLED_MS = 5_000
+_FENCES = 20
+_STAY_ROWS = 1_000
+_DAMAGE_KEPT_MS = 30 * 86_400_000
+
+
+class Ended(StrEnum):
+    """Why a wheel stopped turning."""
+
+    CLOSED = "closed"  # all of the bucket is handed over or cancelled
+    ASLEEP = "asleep"  # nothing is due soon: a timer wakes it
+    BUSY = "busy"  # another wheel has the bucket
+    LEFT = "left"  # its time is over: its successor has been called
+    STOPPED = "stopped"  # it was told to
+
+
+Pause = Callable[[float], bool]
+"""Waits so many seconds; False when the wheel is to stop."""
+
+
+@dataclass
+class Wheel:
+    """Turns for one bucket. For one thread. ``owner`` names who turns it, ``leaves_ms`` when it has to leave (0: it
+    may stay)."""
+
+    context: Context
+    directory: Directory
+    bucket: Bucket
+    owner: str
+    leaves_ms: int = 0
+    _next: int = 0
+    """The first row of the schedule log that is not read."""
+    _must_read: int = 0
+    """Nothing is handed over until the schedule log is read up to this row."""
+    _passed: int = 0
+    """The first row of the dispatch log that is not read."""
+    _last_ms: int = 0
+    _done: "array[int]" = field(default_factory=lambda: array("q"))
+    _unfinished: tuple[Transfer, ...] = ()
+    _loaded: bool = False
+    _fenced: bool = False
+    _damaged: bool = False
+    _opened_ms: int = 0
+    _sealed_ms: int = 0
+    _end: int = 0
+    """Where the schedule log ends, once it is sealed."""
+    _called: bool = False
+
+    def __post_init__(self) -> None:
+        self._log = self.context.log(self.bucket.log)
+        self._wheel = TimingWheel(self.context.settings.tick_ms)
+        self._ownership = Ownership(self.context, self.bucket, self.owner, leaves_ms=self.leaves_ms)
+        self._dispatched = DispatchLog(self.context, self.bucket)
+        self._dispatcher = Dispatcher(
+            self.context, self.directory, self.bucket, self._ownership, Pages(self.context, self.bucket)
+        )
+
+    @property
+    def waiting(self) -> int:
+        """Messages in the wheel; cancelled ones count until their time."""
+        return self._wheel.waiting
+
+    def run(self, pause: Pause) -> Ended:
+        """Turns until there is nothing to do, or ``pause`` says stop. Raises the store's errors: the lease is then left
+        to run out, because the last call may still have its effect."""
+        held = bucket_slot(self.context, self.bucket).load()
+        if held is None or held.value.closed_ms:
+            return Ended.CLOSED
+        try:
+            if not self._take(pause):
+                return Ended.BUSY
+            self.open()
+            while True:
+                ended = self.turn(pause)
+                if ended is not None:
+                    return ended
+                if not pause(self._until_next_tick() / 1_000):
+                    return self._stop()
+        except Fenced:
+            return Ended.BUSY
+
+    def open(self) -> None:
+        """Fences the former owner off, finishes what it had written down, reads the bucket. Raises ``Fenced``."""
+        for _ in range(_FENCES):
+            self._read_dispatched()
+            try:
+                self._ownership.fence(self._passed, self._last_ms)
+                break
+            except Fenced:
+                continue  # the former owner's last row has come in
+        else:
+            raise Fenced(self.bucket.name)
+        self._fenced = True
+        self._dispatcher.finish(self._unfinished)
+        # A strike may stand behind a row that is still open: who found no owner has relied on it.
+        self._must_read = self._log.totals().rows
+        self._read()
+        self._ownership.keep(self._next)
+        self._opened_ms = self.context.clock.now_ms()
+
+    def turn(self, pause: Pause = lambda seconds: True) -> Ended | None:
+        """One tick; None while there is more to do. Raises ``Fenced``. Told to stop in a large tick it leaves what is
+        not handed over yet to the next owner."""
+        struck = self._read()
+        if struck or self._ownership.due_for_renewal():
+            self._ownership.keep(self._next)
+        if self._next < self._must_read:
+            if self.context.clock.now_ms() >= self._opened_ms + GRACE_MS:
+                self._log.fill(self._next, self._must_read)
+            return None
+        now_ms = self.context.clock.now_ms()
+        due = self._wheel.take(now_ms)
+        self._ownership.pass_to(now_ms)
+        for _ in self._dispatcher.dispatch(due):
+            self._stay(self._next)
+            ended = self._relay(self.context.clock.now_ms())
+            if ended is not None:
+                return ended
+            if not pause(0):
+                return self._stop()
+        now_ms = self.context.clock.now_ms()
+        if now_ms >= self.bucket.end_ms:
+            return self._close(now_ms)
+        return self._rest(now_ms) or self._relay(now_ms)
+
+    def _take(self, pause: Pause) -> bool:
+        while not self._ownership.take():
+            held = owner_slot(self.context, self.bucket).load()
+            now_ms = self.context.clock.now_ms()
+            leaving = held is not None and 0 < held.value.leaves_ms <= now_ms + 2 * RELAY_MS
+            if not leaving or held is None or now_ms > held.value.leaves_ms + RELAY_MS:
+                return False
+            if not self._loaded:
+                # What it reads now it need not read once it has the bucket.
+                self._read_dispatched()
+                self._read()
+            if not pause(self.context.settings.tick_ms / 1_000):
+                return False
+        return True
+
+    def _until_next_tick(self) -> int:
+        tick_ms = self.context.settings.tick_ms
+        return tick_ms - self.context.clock.now_ms() % tick_ms
+
+    def _read_dispatched(self) -> None:
+        """Takes note of what has been handed over."""
+        fresh = []
+        for number, dispatched in self._dispatched.rows(self._passed):
+            self._passed, self._last_ms = number + 1, dispatched.at_ms
+            if dispatched.transfers:
+                self._unfinished = dispatched.transfers
+            self._stay(0)  # not fenced off yet, the former owner may still miss what we read
+            for transfer in dispatched.transfers:
+                self._damaged = self._damaged or transfer.kind == DAMAGED
+                fresh += [pack(row, index) for row, index in transfer.picks]
+        if self._loaded:
+            for place in fresh:
+                self._wheel.strike(place)
+        elif fresh:
+            self._done = array("q", sorted([*self._done, *fresh]))
+
+    def _read(self) -> bool:
+        """Reads the schedule log to its end; whether there was a strike."""
+        self._loaded = True
+        struck = False
+        for number, row in self._log.rows(self._next):
+            struck = self._note(number, row) or struck
+            self._next = number + 1
+            if self._fenced and self._next % _STAY_ROWS == 0:
+                self._stay(self._next)
+        return struck
+
+    def _stay(self, read_below: int) -> None:
+        """Renews the lease, if there is one, where reading takes long."""
+        if self._ownership.held and self._ownership.due_for_renewal():
+            self._ownership.keep(read_below)
+
+    def _note(self, number: int, row: Row) -> bool:
+        if not row.note:
+            return False
+        try:
+            note = decode_note(row.note)
+        except Corrupt as error:
+            unreadable(self.context, self._log.name, number, row.count, error)
+            self._damaged = True
+            return False
+        if isinstance(note, Strike):
+            self._wheel.strike(pack(note.row, note.index))
+            return True
+        self._add(number, row.count, note)
+        return False
+
+    def _add(self, number: int, count: int, plan: Plan) -> None:
+        first = pack(number, 0)
+        places: Iterable[int] = range(first, first + count)
+        at = bisect_left(self._done, first)
+        if at < len(self._done) and self._done[at] < first + count:
+            done = set(self._done[at : bisect_left(self._done, first + count)])
+            places = [place for place in places if place not in done]
+        if not plan.after_ms:
+            self._wheel.add_all(places, plan.first_ms)
+            return
+        for place in places:
+            self._wheel.add(place, plan.due_ms(place - first))
+
+    def _rest(self, now_ms: int) -> Ended | None:
+        """Leaves when nothing is due soon. The timer is ordered first; rows given out before we have left are seen by
+        the look after it, also those that have not landed yet, and who stores later sees that we have left."""
+        following_ms = self._wheel.next_ms()
+        wakes_ms = self.bucket.end_ms if following_ms is None else min(following_ms - LEAD_MS, self.bucket.end_ms)
+        if wakes_ms <= now_ms + LEAD_MS or now_ms - self._opened_ms < _SETTLED_MS:
+            return None
+        self.context.timers.at(wakes_ms, self.bucket.name)
+        self._leave(wakes_ms)
+        if self._log.totals().rows > self._next:
+            self.context.timers.at(self.context.clock.now_ms(), self.bucket.name)
+        return Ended.ASLEEP
+
+    def _relay(self, now_ms: int) -> Ended | None:
+        if not self.leaves_ms:
+            return None
+        if not self._called and now_ms >= self.leaves_ms - RELAY_MS:
+            self.context.timers.at(now_ms, self.bucket.name)
+            self._called = True
+        if now_ms < self.leaves_ms:
+            return None
+        self._leave(now_ms)
+        return Ended.LEFT
+
+    def _stop(self) -> Ended:
+        self._leave(0)
+        return Ended.STOPPED
+
+    def _leave(self, wakes_ms: int) -> None:
+        self._ownership.leave(self._next, wakes_ms=wakes_ms)
+
+    def _close(self, now_ms: int) -> Ended | None:
+        """Seals the schedule log, and once all that was given out has landed or is filled, and all is handed over,
+        closes the bucket."""
+        if not self._sealed_ms:
+            self._sealed_ms, self._end = now_ms, self._log.seal().rows
+        if self._next < self._end:
+            if now_ms >= self._sealed_ms + GRACE_MS:
+                self._log.fill(self._next, self._end)
+            return None  # the next tick reads the rest
+        if self._wheel.waiting:
+            return None
+        kept_ms = now_ms + _DAMAGE_KEPT_MS if self._damaged else now_ms
+        slot = bucket_slot(self.context, self.bucket)
+        held = slot.load()
+        if held is not None and not held.value.closed_ms:
+            slot.swap(held.token, BucketRecord(closed_ms=kept_ms))
+        self._leave(0)
+        return Ended.CLOSED

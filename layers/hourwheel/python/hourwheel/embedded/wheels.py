@@ -1,0 +1,140 @@
+"""Turns wheels in threads of this process, and starts them when their time has come."""
+
+import heapq
+import threading
+from collections.abc import Callable
+from itertools import islice
+
+from hourwheel.adapters.system import SystemClock
+from hourwheel.api.boundary import Boundary
+from hourwheel.api.problems import is_fault
+from hourwheel.cell import Cell
+from hourwheel.delay.buckets import Bucket
+from hourwheel.delay.wheel import Ended
+
+_AGAIN_MS = 2_000
+_LONGEST_AGAIN_MS = 60_000
+_LONGEST_SLEEP_SECONDS = 5.0
+_SPARE = 2
+"""So many places are kept for buckets that are not over."""
+
+
+class Wheels:
+    """``Timers`` of one process. Wheels turn once ``start`` was called, ``at_once`` of them at the same time at most.
+    After days of standstill the buckets that are over take turns, and leave room for those that are not."""
+
+    def __init__(self, clock: SystemClock, *, at_once: int) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._timers: list[tuple[int, str]] = []
+        self._soonest: dict[str, int] = {}
+        self._turning: dict[str, threading.Thread] = {}
+        self._again: dict[str, int] = {}
+        self._ready: dict[str, None] = {}
+        self._overdue: dict[str, None] = {}
+        self._at_once = at_once
+        self._stopping = threading.Event()
+        self._turn: Callable[[str], int | None] = lambda bucket: None
+        self._starter = threading.Thread(target=self._run, name="wheels", daemon=True)
+
+    def at(self, when_ms: int, bucket: str) -> None:
+        with self._changed:
+            self._order(when_ms, bucket)
+
+    def start(self, cell: Cell, owner: str, boundary: Boundary) -> None:
+        """Begins to turn the cell's wheels, as ``owner``."""
+
+        failing: dict[str, tuple[int, str]] = {}
+
+        def turn(bucket: str) -> int | None:
+            """Until the wheel ends; after how many milliseconds to try again if it did so too early. Of the same error
+            again and again only the first is reported."""
+            try:
+                ended = cell.turn_wheel(bucket, owner, self._pause)
+            except Exception as error:
+                before_ms, told = failing.get(bucket, (_AGAIN_MS // 2, ""))
+                text = f"{type(error).__name__}: {error}"
+                if is_fault(error) and text != told:
+                    boundary.report(error, f"the wheel of {bucket} failed")
+                failing[bucket] = (min(2 * before_ms, _LONGEST_AGAIN_MS), text)
+                return failing[bucket][0]
+            failing.pop(bucket, None)
+            return _AGAIN_MS if ended is Ended.BUSY else None
+
+        self._turn = turn
+        self._starter.start()
+
+    def stop(self) -> None:
+        """Lets each wheel finish its tick and give its lease back."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify()
+        if self._starter.is_alive():
+            self._starter.join()
+        for thread in list(self._turning.values()):
+            thread.join()
+
+    @property
+    def turning(self) -> int:
+        """How many wheels turn now."""
+        with self._changed:
+            return len(self._turning)
+
+    def _pause(self, seconds: float) -> bool:
+        return not self._stopping.wait(seconds)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            with self._changed:
+                for bucket in self._due():
+                    thread = threading.Thread(target=self._serve, args=(bucket,), name=f"wheel {bucket}", daemon=True)
+                    self._turning[bucket] = thread
+                    thread.start()
+                self._changed.wait(self._idle_seconds())
+
+    def _order(self, when_ms: int, bucket: str) -> None:
+        if self._soonest.get(bucket, when_ms + 1) > when_ms:
+            self._soonest[bucket] = when_ms
+            heapq.heappush(self._timers, (when_ms, bucket))
+            self._changed.notify()
+
+    def _due(self) -> list[str]:
+        """The buckets whose time has come and that are not turning, as many as there is room for."""
+        now_ms = self._clock.now_ms()
+        while self._timers and self._timers[0][0] <= now_ms:
+            when_ms, bucket = heapq.heappop(self._timers)
+            if self._soonest.get(bucket) != when_ms:
+                continue  # an earlier one has replaced it
+            del self._soonest[bucket]
+            if bucket in self._turning:
+                self._again[bucket] = when_ms
+            elif Bucket.parse(bucket).end_ms <= now_ms:
+                self._overdue[bucket] = None
+            else:
+                self._ready[bucket] = None
+        room = self._at_once - len(self._turning)
+        due = list(islice(self._ready, max(0, room)))
+        # One at least, whatever else turns: it may hold messages that nobody else will send.
+        over = sum(Bucket.parse(bucket).end_ms <= now_ms for bucket in self._turning)
+        due += islice(self._overdue, max(1 - over, room - len(due) - _SPARE, 0))
+        for bucket in due:
+            self._ready.pop(bucket, None)
+            self._overdue.pop(bucket, None)
+        return list(dict.fromkeys(due))
+
+    def _idle_seconds(self) -> float:
+        if not self._timers:
+            return _LONGEST_SLEEP_SECONDS
+        left_seconds = (self._timers[0][0] - self._clock.now_ms()) / 1_000
+        return min(max(0.0, left_seconds), _LONGEST_SLEEP_SECONDS)
+
+    def _serve(self, bucket: str) -> None:
+        again_ms = self._turn(bucket)
+        with self._changed:
+            del self._turning[bucket]
+            asked_ms = self._again.pop(bucket, None)
+            if asked_ms is not None:
+                self._order(asked_ms, bucket)
+            if again_ms is not None:
+                self._order(self._clock.now_ms() + again_ms, bucket)
+            self._changed.notify()

@@ -1,0 +1,62 @@
+"""What a row of a schedule log says beside its batch.
+
+    plan    [1, subject, generation, member, first_ms, after_ms]     when each message is due, and where it goes
+    strike  [2, row, index]                                          a message of the same log that is not to be sent
+
+``member`` is the group for whose retry log the messages are meant, as ``{group}~{generation}``; without it they go to
+the subject's queues. Message ``k`` is due at ``first_ms + after_ms[k]``, or all at ``first_ms`` when the list is empty.
+A row with a strike holds no messages.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Self, TypeAlias
+
+import msgspec
+
+from hourwheel.errors import Corrupt
+
+
+class Plan(msgspec.Struct, array_like=True, frozen=True, tag=1):
+    subject: str
+    generation: int
+    member: str | None
+    first_ms: int
+    after_ms: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, subject: str, generation: int, member: str | None, dues: Sequence[int]) -> Self:
+        """A plan for messages that are due at these times."""
+        first = min(dues)
+        after = tuple(due - first for due in dues)
+        return cls(subject, generation, member, first, after if any(after) else ())
+
+    def due_ms(self, index: int) -> int:
+        return self.first_ms + (self.after_ms[index] if self.after_ms else 0)
+
+    def only(self, indexes: Iterable[int]) -> Self:
+        """The plan for some of its messages."""
+        if not self.after_ms:
+            return self
+        return type(self).of(self.subject, self.generation, self.member, [self.due_ms(index) for index in indexes])
+
+
+class Strike(msgspec.Struct, array_like=True, frozen=True, tag=2):
+    row: int
+    index: int
+
+
+Note: TypeAlias = Plan | Strike
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Note] = msgspec.msgpack.Decoder(Note)
+
+
+def encode_note(note: Note) -> bytes:
+    return _encoder.encode(note)
+
+
+def decode_note(data: bytes) -> Note:
+    try:
+        return _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"not a note: {error}") from error

@@ -1,0 +1,211 @@
+"""The history of one bucket: what waited in it, what was handed over, struck or moved."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hourwheel.delay.buckets import Bucket, BucketRecord
+from hourwheel.delay.dispatch import AGAIN, DROPPED, DUE, ORPHANED
+from hourwheel.delay.fate import Fate
+from hourwheel.delay.ownership import Dispatched
+from hourwheel.logs.handover import Transfer
+from hourwheel.logs.notes import Plan, Strike
+from hourwheel.ports import Key, Table
+from tests.simulation.facts import LogName, Pick, Promiser, RowFact
+from tests.simulation.world import Verb, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.ledger import Ledger
+
+_DAY_MS = 86_400_000
+_LATEST_MS = 90_000
+"""A timer is a minute late at most, a wheel that turns rests for some seconds."""
+
+
+@dataclass
+class BucketHistory:
+    """``named`` is the transfer that hands a message over, ``cancelled`` whose senders were told so."""
+
+    ledger: "Ledger"
+    bucket: Bucket
+    registered: bool = False
+    closed_ms: int = 0
+    dropped: bool = False
+    next_row: int = 0
+    last_ms: int = 0
+    named: dict[Pick, bytes] = field(default_factory=dict)
+    struck: set[Pick] = field(default_factory=set)
+    fates: dict[Pick, Fate] = field(default_factory=dict)
+    cancelled: set[Pick] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        return self.bucket.name
+
+    @property
+    def open(self) -> bool:
+        return self.registered and not self.closed_ms
+
+    @property
+    def may_go(self) -> bool:
+        """Whether what is left of it may be removed, or was: one that is registered again holds nothing."""
+        return self.dropped or 0 < self.closed_ms <= self.ledger.soon - _DAY_MS
+
+    def changed(self, record: BucketRecord) -> None:
+        """Registered, or closed: then nothing in it waits any more (12)."""
+        self.registered = True
+        if record.closed_ms and not self.closed_ms:
+            self._check_closed()
+        self.closed_ms = max(self.closed_ms, record.closed_ms)
+
+    def removed(self) -> None:
+        if not self.closed_ms:
+            raise Violation("12", f"bucket {self.name} was removed before it was closed")
+        self.registered, self.dropped = False, True
+
+    def item_removed(self, key: Key) -> None:
+        """Parts of a bucket go once it has been closed for a day."""
+        if not self.may_go:
+            raise Violation("12", f"{key} was removed before its bucket had been closed for a day")
+        if key.table == Table.DISPATCH:
+            self.next_row = 0
+
+    def row_stored(self, number: int, fact: RowFact) -> None:
+        note = fact.note
+        if isinstance(note, Strike):
+            self.struck.add((note.row, note.index))
+        elif not fact.row.filler and self.closed_ms:
+            raise Violation("12", f"row {number} came into bucket {self.name}, which is closed")
+
+    def dispatched(self, verb: Verb, row: int, value: Dispatched) -> None:
+        """A step of a wheel: in turn (9), of what is due by its own clock (7), and not cancelled (8)."""
+        if row != self.next_row:
+            raise Violation("9", f"bucket {self.name}: dispatch row {row} came, {self.next_row} is next")
+        self.next_row = row + 1
+        if value.at_ms < self.last_ms:
+            raise Violation("8", f"bucket {self.name}: dispatch row {row} is older than the one before it")
+        self.last_ms = value.at_ms
+        for transfer in value.transfers:
+            for pick in transfer.picks:
+                self._check_named(verb, row, value, transfer, pick)
+            self.ledger.promised(self.bucket.log, transfer)
+            self.named |= dict.fromkeys(transfer.picks, transfer.token)
+
+    def fated(self, pick: Pick, value: Fate) -> None:
+        """The fate of a message, which is final once it is certain (8)."""
+        where = f"message {pick} of bucket {self.name}"
+        before = self.fates.get(pick) or Fate(due_ms=value.due_ms)
+        if before.due_ms != value.due_ms or (before.state != "waiting" and before.state != value.state):
+            raise Violation("8", f"{where} was {before}, it is {value}")
+        plan = self.plan(pick)
+        address = (plan.subject, plan.generation, plan.member)
+        self.ledger.keep_promises(
+            Promiser(before.transfers, value.transfers, self.bucket.log, frozenset(), address=address)
+        )
+        self.fates[pick] = value
+        leaves = value.state == "cancelled" or value.transfers or value.state == "moved"
+        if leaves and pick in self.named:
+            raise Violation("8", f"{where} was handed over, and is {value}")
+        if value.state == "dispatched" and pick not in self.named:
+            raise Violation("8", f"{where} was not handed over, and is {value}")
+        if value.state == "moved" and before.state != "moved":
+            self._check_moved(where, before, value)
+
+    def tell_cancelled(self, pick: Pick) -> None:
+        """A sender was told that the message is cancelled."""
+        if pick in self.named:
+            raise Violation("8", f"message {pick} of bucket {self.name} was handed over, the answer is cancelled")
+        self.cancelled.add(pick)
+
+    def plan(self, pick: Pick) -> Plan:
+        note = self.ledger.rows(self.bucket.log)[pick[0]].note
+        assert isinstance(note, Plan)
+        return note
+
+    def waiting(self) -> list[Pick]:
+        """Messages that are neither handed over nor taken away by their sender."""
+        return [
+            pick
+            for number, fact in sorted(self.ledger.rows(self.bucket.log).items())
+            for pick in ((number, index) for index in range(fact.row.count))
+            if pick not in self.named and not self._left(pick)
+        ]
+
+    def _left(self, pick: Pick) -> bool:
+        fate = self.fates.get(pick)
+        if fate is None or pick not in self.struck:
+            return False
+        # A cancel that was never answered stands all the same.
+        return fate.state in ("cancelled", "moved") or fate.due_ms is None
+
+    def _check_closed(self) -> None:
+        total = self.ledger.totals(self.bucket.log)
+        rows = self.ledger.rows(self.bucket.log)
+        missing = [number for number in range(total.rows) if number not in rows]
+        if not total.sealed or missing:
+            raise Violation("12", f"bucket {self.name} is closed, its rows {missing} are open")
+        waiting = [pick for pick in self.waiting() if pick not in self.struck]
+        if waiting:
+            raise Violation("7", f"bucket {self.name} is closed, {waiting} were not handed over")
+        for token in self.named.values():
+            promise = self.ledger.promises[token]
+            transfer = promise.transfer
+            nowhere = not transfer.log or self.ledger.lost(transfer.log) or self.ledger.missed(transfer)
+            if promise.landed is None and not nowhere:
+                raise Violation("9", f"bucket {self.name} is closed, {promise.transfer.picks} did not land")
+
+    def _check_named(self, verb: Verb, row: int, value: Dispatched, transfer: Transfer, pick: Pick) -> None:
+        where = f"bucket {self.name}, dispatch row {row}: message {pick}"
+        fact = self.ledger.rows(self.bucket.log).get(pick[0])
+        if fact is None or pick[1] >= fact.row.count:
+            raise Violation("9", f"{where} does not exist")
+        self._check_target(transfer, self.plan(pick))
+        due_ms, clock_ms = self.plan(pick).due_ms(pick[1]), self.ledger.world.latest_clock(verb.actor)
+        # By the clock of the wheel: it may go wrong by as much as the plan allows.
+        if due_ms > min(clock_ms, value.at_ms, transfer.at_ms):
+            raise Violation("7", f"{where} is due at {due_ms}, handed over at {clock_ms}, {value.at_ms}")
+        self._check_late(where, max(due_ms, fact.at_ms))
+        fate = self.fates.get(pick)
+        if pick in self.cancelled or (fate and (fate.state in ("cancelled", "moved") or fate.transfers)):
+            raise Violation("8", f"{where} is handed over, it was {fate}")
+        named = self.named.get(pick)
+        if named is not None:
+            self._check_renamed(where, named)
+
+    def _check_late(self, where: str, due_ms: int) -> None:
+        world = self.ledger.world
+        delays, late_ms = world.plan.delays, world.now_ms - due_ms
+        if delays is not None and delays.prompt and world.lively and late_ms > _LATEST_MS:
+            raise Violation("7", f"{where} is handed over {late_ms} ms late, though nothing went wrong")
+
+    def _check_renamed(self, where: str, token: bytes) -> None:
+        """A message may be named again if the row that was reserved for it was filled."""
+        promise = self.ledger.promises[token]
+        log, row = promise.transfer.log, promise.transfer.row
+        if promise.landed is not None:
+            raise Violation("7", f"{where} is handed over again, it stands in {log} row {promise.landed}")
+        left = self.ledger.rows(log).get(row)
+        if not self.ledger.lost(log) and (left is None or left.token == token):
+            raise Violation("9", f"{where} is handed over again, though {log} row {row} may be put")
+        promise.replaced = True
+
+    def _check_target(self, transfer: Transfer, plan: Plan) -> None:
+        ledger, head = self.ledger, f"{plan.subject}~{plan.generation}"
+        if transfer.kind == DUE:
+            name = LogName.parse(transfer.log)
+            right = plan.member is None and name.kind == "queue" and transfer.log.startswith(f"{head}/")
+        elif transfer.kind == AGAIN:
+            right = transfer.log == f"{head}/retry/{plan.member}"
+        elif transfer.kind == ORPHANED:
+            right = transfer.log == f"{head}/dead" and plan.member is None and ledger.gone(f"{head}/0")
+        else:
+            right = transfer.kind == DROPPED and plan.member is not None and ledger.gone(f"{head}/0", plan.member)
+        if not right:
+            raise Violation("11", f"bucket {self.name}: messages for {plan} go to {transfer.kind} {transfer.log}")
+
+    def _check_moved(self, where: str, before: Fate, value: Fate) -> None:
+        if value.moved is None or not before.transfers:
+            raise Violation("8", f"{where} moved nowhere")
+        transfer = before.transfers[0]
+        promise, (name, row, _) = self.ledger.promises[transfer.token], value.moved
+        if (Bucket.parse(name).log, row) != (promise.transfer.log, promise.landed):
+            raise Violation("8", f"{where} is said to be in {value.moved}, it is in row {promise.landed}")

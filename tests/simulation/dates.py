@@ -1,0 +1,76 @@
+"""When messages fall due: a few places in time, and the moments around them to which the actors are drawn."""
+
+from dataclasses import dataclass
+from random import Random
+
+from hourwheel.times import parse_rfc3339, rfc3339
+from tests.simulation.plan import Delays
+
+_AROUND_MS = 2_500
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A sender's wish: so long from now, or at a time."""
+
+    after_ms: int | None = None
+    at_ms: int | None = None
+
+    @property
+    def fields(self) -> dict[str, str]:
+        if self.at_ms is not None:
+            return {"deliver_at": rfc3339(self.at_ms)}
+        return {"delay": f"{self.after_ms}ms"}
+
+    @property
+    def text(self) -> str:
+        return next(iter(self.fields.values()))
+
+    def due_ms(self, now_ms: int) -> int:
+        """When it is due if it is accepted now; in the past: now."""
+        return self.at_ms if self.at_ms is not None else now_ms + (self.after_ms or 0)
+
+
+class Dates:
+    """The times of one run. All that happens in a wheel happens around them."""
+
+    def __init__(self, rng: Random, delays: Delays, now_ms: int) -> None:
+        self._rng = rng
+        # A wheel goes to sleep where nothing is due soon.
+        self._soon = 0.05 if delays.prompt else 0.25
+        self._length_ms = delays.bucket_minutes * 60_000
+        self._dates = [self._date(now_ms, delays.reach_ms) for _ in range(delays.dates)]
+        self._marks = {now_ms // self._length_ms * self._length_ms + self._length_ms}
+
+    def draw(self, now_ms: int) -> Wait:
+        """For a message that is sent now: soon, at one of the dates, or at the end of the bucket."""
+        rng = self._rng
+        roll = rng.random()
+        if roll < self._soon:
+            wait = Wait(after_ms=rng.choice((1, 400, 3_000, 20_000)))
+        elif roll < self._soon + 0.1:
+            wait = Wait(at_ms=self._end(now_ms) - rng.choice((1, 300, 1_500)))
+        elif roll < self._soon + 0.15:
+            wait = Wait(at_ms=now_ms - 1_000)
+        else:
+            wait = Wait(at_ms=rng.choice(self._dates) + rng.randrange(3_000))
+        due_ms = wait.due_ms(now_ms)
+        self._marks |= {due_ms, self._end(due_ms)}
+        return wait
+
+    def wait_ms(self, now_ms: int) -> int:
+        """Until shortly before, or after, something is going to happen."""
+        coming = min((mark for mark in self._marks if mark > now_ms), default=now_ms)
+        return max(1, coming - now_ms + self._rng.randint(-_AROUND_MS, _AROUND_MS))
+
+    def _date(self, now_ms: int, reach_ms: int) -> int:
+        at_ms = now_ms + self._rng.randrange(reach_ms)
+        # Often just around the end of a bucket.
+        return self._end(at_ms) - 1_500 if self._rng.random() < 0.25 else at_ms
+
+    def _end(self, at_ms: int) -> int:
+        return at_ms // self._length_ms * self._length_ms + self._length_ms
+
+
+def parsed(text: str) -> int:
+    return parse_rfc3339(text, "")

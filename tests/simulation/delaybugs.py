@@ -1,0 +1,336 @@
+"""Planted bugs of delayed messages: the real code with one clause of the protocol left out."""
+
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+from greenlet import getcurrent
+
+from hourwheel.context import Context
+from hourwheel.delay import buckets, upkeep
+from hourwheel.delay.buckets import Bucket
+from hourwheel.delay.dispatch import Dispatcher
+from hourwheel.delay.fate import Fates
+from hourwheel.delay.lease import owner_slot
+from hourwheel.delay.ownership import DispatchLog, Ownership
+from hourwheel.delay.timing import TimingWheel
+from hourwheel.delay.wheel import Ended, Wheel
+from hourwheel.errors import Filled, Sealed
+from hourwheel.logs.log import Reservation
+from hourwheel.logs.notes import Plan as Note
+from hourwheel.model import RetryPolicy
+from hourwheel.queueing.settle import Settler, Verdict
+from tests.simulation.bugs import Bug, registrar
+from tests.simulation.plan import Delays, Faults, Plan, delayed, prompt
+
+DELAYED: list[Bug] = []
+planted = registrar(DELAYED)
+
+
+def _waiting(**changes: Any) -> Callable[[Plan], Plan]:
+    """Makes a plan with delayed messages of any plan, with these changes of it or of its delays."""
+    names = {field.name for field in fields(Delays)}
+
+    def sharpen(plan: Plan) -> Plan:
+        plan = delayed(plan, Random(plan.seed))
+        assert plan.delays is not None
+        inside = {"prompt": False} | {name: value for name, value in changes.items() if name in names}
+        outside = {name: value for name, value in changes.items() if name not in names}
+        plan = replace(plan, **outside, delays=replace(plan.delays, **inside))
+        # An engine in the same process has no calls that land later.
+        return replace(plan, faults=replace(plan.faults, late=0.0)) if plan.transactional else plan
+
+    return sharpen
+
+
+_owners_that_pause = _waiting(
+    transactional=False,
+    trims=False,
+    faults=Faults(pause=0.12),
+    long_pauses=True,
+    calls=900,
+    skew_ms=0,
+    consumers=1,
+    sweepers=2,
+    bucket_minutes=20,
+    shards=1,
+    reach_ms=20_000,
+    batches=4,
+    wheels=3,
+    cancellers=3,
+    leaves_seconds=0,
+    patience=0.1,
+    share=1.0,
+    pace=3,
+)
+_owners_that_crash = _waiting(
+    transactional=False, trims=False, faults=Faults(crash=0.03, forget=0.1), calls=900, wheels=3
+)
+_cancellers_at_work = _waiting(calls=900, wheels=3, cancellers=3, reach_ms=20_000, share=1.0, batches=4, pace=10)
+
+
+@planted(sharpen=_owners_that_pause)
+def a_new_owner_does_not_fence_off_the_old_one() -> Iterator[None]:
+    def fence(self: Ownership, start: int, last_ms: int) -> None:
+        self._next, self._last_ms = start, last_ms
+
+    with patch.object(Ownership, "fence", fence):
+        yield
+
+
+@planted(sharpen=_owners_that_crash)
+def a_new_owner_does_not_finish_what_the_old_one_wrote_down() -> Iterator[None]:
+    with patch.object(Dispatcher, "finish", lambda *_: None):
+        yield
+
+
+@planted(sharpen=_waiting())
+def a_wheel_takes_a_slot_before_it_is_over() -> Iterator[None]:
+    def take(self: TimingWheel, now_ms: int) -> list[int]:
+        return real(self, now_ms + 500)
+
+    real = TimingWheel.take
+    with patch.object(TimingWheel, "take", take):
+        yield
+
+
+@planted(sharpen=_cancellers_at_work)
+def a_strike_is_ignored_when_its_message_is_due() -> Iterator[None]:
+    with patch.object(TimingWheel, "strike", lambda *_: None):
+        yield
+
+
+@planted(sharpen=_owners_that_pause)
+def a_cancel_is_answered_when_a_lease_has_merely_run_out() -> Iterator[None]:
+    def wait(self: Fates, place: Any, strike: int) -> None:
+        held = owner_slot(self.context, place.bucket).load()
+        if held is None or held.value.alive(self.context.clock.now_ms()):
+            real(self, place, strike)
+
+    real = Fates._await
+    with patch.object(Fates, "_await", wait):
+        yield
+
+
+@planted(sharpen=_cancellers_at_work)
+def a_cancel_is_answered_without_a_second_look_at_what_was_handed_over() -> Iterator[None]:
+    def settled(self: Fates, place: Any, held: Any) -> Any:
+        due_ms = self._message(place)[0].due_ms(place.index)
+        if held.value.due_ms is not None or DispatchLog(self.context, place.bucket).search(*_at(place), due_ms):
+            return real(self, place, held)
+        self._await(place, held.value.strike)
+        return self._swapped(place, held, msgspec.structs.replace(held.value, state="cancelled"))
+
+    real = Fates._settled
+    with patch.object(Fates, "_settled", settled):
+        yield
+
+
+def _at(place: Any) -> tuple[int, int]:
+    return place.row, place.index
+
+
+@planted(sharpen=_cancellers_at_work)
+def a_message_is_moved_though_it_was_handed_over() -> Iterator[None]:
+    def settled(self: Fates, place: Any, held: Any) -> Any:
+        if held.value.due_ms is None:
+            return real(self, place, held)
+        blind.add(getcurrent())
+        try:
+            return real(self, place, held)
+        finally:
+            blind.discard(getcurrent())
+
+    def search(self: DispatchLog, *what: Any) -> Any:
+        return None if getcurrent() in blind else real_search(self, *what)
+
+    blind: set[Any] = set()
+    real, real_search = Fates._settled, DispatchLog.search
+    with patch.object(Fates, "_settled", settled), patch.object(DispatchLog, "search", search):
+        yield
+
+
+@planted(sharpen=_cancellers_at_work)
+def an_owner_says_that_it_has_read_more_than_it_has() -> Iterator[None]:
+    def keep(self: Ownership, read_below: int) -> None:
+        real(self, read_below + 1)
+
+    real = Ownership.keep
+    with patch.object(Ownership, "keep", keep):
+        yield
+
+
+@planted(sharpen=_cancellers_at_work)
+def a_cancel_does_not_wait_for_the_wheel() -> Iterator[None]:
+    with patch.object(Fates, "_await", lambda *_: None):
+        yield
+
+
+def _promptly(plan: Plan) -> Plan:
+    plan = prompt(delayed(plan, Random(plan.seed)), Random(plan.seed))
+    assert plan.delays is not None
+    return replace(plan, latency_ms=80, switch=0.9, consumers=1, delays=replace(plan.delays, share=0.5, cancellers=0))
+
+
+@planted(sharpen=_promptly)
+def a_wheel_goes_to_sleep_without_a_second_look() -> Iterator[None]:
+    def leave(self: Wheel, wakes_ms: int) -> None:
+        real(self, wakes_ms)
+        self._next = 1 << 50
+
+    real = Wheel._leave
+    with patch.object(Wheel, "_leave", leave):
+        yield
+
+
+@planted(sharpen=_promptly)
+def a_producer_does_not_have_the_wheel_woken() -> Iterator[None]:
+    with patch("hourwheel.queueing.produce.expect", lambda *_: None):
+        yield
+
+
+@planted(sharpen=_waiting(transactional=False, trims=False, calls=600, faults=Faults(pause=0.05, late=0.03)))
+def a_bucket_is_closed_before_its_exact_end_is_read() -> Iterator[None]:
+    def close(self: Wheel, now_ms: int) -> Ended | None:
+        end = self._log.totals().rows
+        if self._sealed_ms and self._next < end:
+            self._next = end
+        return real(self, now_ms)
+
+    real = Wheel._close
+    with patch.object(Wheel, "_close", close):
+        yield
+
+
+@planted(sharpen=_waiting(calls=600))
+def a_bucket_is_removed_by_age() -> Iterator[None]:
+    def drop(context: Context) -> int:
+        now_ms = context.clock.now_ms()
+        over = [bucket for bucket, _ in buckets.buckets(context, before_ms=now_ms) if bucket.end_ms + 60_000 <= now_ms]
+        return sum(upkeep._drop(context, bucket, now_ms + 30_000) for bucket in over)
+
+    with patch("hourwheel.queueing.sweep.drop_closed", drop):
+        yield
+
+
+@planted(
+    sharpen=_waiting(
+        transactional=False,
+        trims=False,
+        skew_ms=4_000,
+        producers=3,
+        consumers=1,
+        start_ms=295_000,
+        bucket_minutes=5,
+        shards=1,
+        share=1.0,
+        reach_ms=5_000,
+        batches=20,
+        patience=0.6,
+        calls=900,
+    )
+)
+def a_message_that_comes_too_late_goes_to_its_sealed_bucket() -> Iterator[None]:
+    def reserve_open(context: Context, bucket: Bucket, count: int) -> tuple[Bucket, Reservation]:
+        buckets.register(context, bucket)
+        log = context.log(bucket.log)
+        try:
+            return bucket, log.reserve(count)
+        except Sealed:
+            total = log.totals()
+            return bucket, Reservation(total.rows, total.numbers)
+
+    with patch.object(buckets, "reserve_open", reserve_open):
+        yield
+
+
+@planted(sharpen=_owners_that_crash)
+def a_new_owner_forgets_what_was_handed_over() -> Iterator[None]:
+    def read(self: Wheel) -> None:
+        real(self)
+        self._done = array("q")
+
+    real = Wheel._read_dispatched
+    with patch.object(Wheel, "_read_dispatched", read):
+        yield
+
+
+@planted(sharpen=_owners_that_pause)
+def a_row_that_was_filled_is_not_reserved_anew() -> Iterator[None]:
+    def put(self: Dispatcher, *what: Any) -> None:
+        try:
+            real(self, *what)
+        except Filled:
+            return
+
+    real = Dispatcher._put
+    with patch.object(Dispatcher, "_put", put):
+        yield
+
+
+@planted(sharpen=_waiting(retry=RetryPolicy(first_seconds=1), calls=400))
+def a_retry_goes_to_all_groups_after_its_delay() -> Iterator[None]:
+    def reserve(self: Settler, *what: Any) -> Any:
+        transfers = real(self, *what)
+        return tuple(
+            transfer
+            if transfer.plan is None
+            else msgspec.structs.replace(transfer, plan=msgspec.structs.replace(transfer.plan, member=None))
+            for transfer in transfers
+        )
+
+    real = Settler._reserve
+    with patch.object(Settler, "_reserve", reserve):
+        yield
+
+
+@planted(sharpen=_waiting(retry=RetryPolicy(first_seconds=5), calls=250))
+def a_retry_is_served_at_once() -> Iterator[None]:
+    def reserve(self: Settler, row: Any, wish: Verdict) -> Any:
+        return real(self, row, replace(wish, delays_ms=dict.fromkeys(wish.retried, 0)))
+
+    real = Settler._reserve
+    with patch.object(Settler, "_reserve", reserve):
+        yield
+
+
+@planted(sharpen=_waiting(skew_ms=4_000, calls=900, wheels=3, leaves_seconds=5))
+def the_times_of_a_dispatch_log_go_back_with_the_clock() -> Iterator[None]:
+    def time(self: Ownership) -> int:
+        return self._context.clock.now_ms()
+
+    with patch.object(Ownership, "time", time):
+        yield
+
+
+@planted(
+    sharpen=_waiting(
+        transactional=True,
+        trims=True,
+        operators=2,
+        moves=("delete-subject",),
+        share=0.5,
+        calls=600,
+        directory_seconds=2.0,
+        batches=20,
+        reach_ms=60_000,
+    )
+)
+def a_registration_that_was_taken_back_is_remembered() -> Iterator[None]:
+    def register(context: Context, bucket: Bucket) -> None:
+        real(context, bucket)
+        context.buckets.add(bucket.name)
+
+    real = buckets.register
+    with patch.object(buckets, "register", register):
+        yield
+
+
+@planted(sharpen=_waiting(calls=600))
+def a_message_is_due_when_the_first_of_its_batch_is() -> Iterator[None]:
+    with patch.object(Note, "due_ms", lambda self, index: self.first_ms):
+        yield

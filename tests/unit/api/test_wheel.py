@@ -1,0 +1,133 @@
+"""The function ``wheel``: which events it takes, how long it turns, and when it prints its figures."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from hourwheel.api.wheel import turning
+from hourwheel.delay.wheel import RELAY_MS, Ended, Pause
+from tests.support import NOON_MS, Bench
+
+BUCKET = f"{NOON_MS}-60/000"
+MINUTES_15 = 900.0
+
+
+class Invocation:
+    """One that has so much time left of the clock of its bench."""
+
+    def __init__(self, bench: Bench, seconds: float = MINUTES_15) -> None:
+        self._clock = bench.clock
+        self._ends_ms = bench.clock.ms + round(seconds * 1_000)
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self._ends_ms - self._clock.ms
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def turn(bench: Bench, event: Any = None, *, seconds: float = MINUTES_15) -> Any:
+    event = {"bucket": BUCKET} if event is None else event
+    return turning(lambda: None)(bench.cell, event, Invocation(bench, seconds))
+
+
+def test_it_hands_over_what_is_due_and_says_how_it_ended(bench: Bench) -> None:
+    bench.send_later("a", delay=30)
+    bench.send_later("b", delay="50m")
+    assert turn(bench) == {"ended": "asleep"}
+    assert bench.bodies() == ["a"]
+    assert NOON_MS + 30_000 <= bench.clock.ms < NOON_MS + 31_000
+
+
+def test_a_bucket_of_which_nothing_is_known_is_closed(bench: Bench) -> None:
+    assert turn(bench) == {"ended": "closed"}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {},
+        {"bucket": None},
+        {"bucket": 7},
+        {"bucket": ""},
+        {"bucket": "noon"},
+        {"bucket": f"{BUCKET}0"},
+        [],
+        "x",
+        None,
+        7,
+        {"bucket": BUCKET.replace("/000", "/..")},
+        {"bucket": f"{BUCKET}\n"},
+    ],
+)
+def test_an_event_that_names_no_bucket_fails_the_invocation(bench: Bench, event: Any) -> None:
+    with pytest.raises(ValueError, match="bucket"):
+        turning(lambda: None)(bench.cell, event, Invocation(bench))
+
+
+def test_it_calls_its_successor_and_leaves_before_its_time_is_over(bench: Bench) -> None:
+    for minute in range(1, 20):
+        bench.send_later(f"{minute}", delay=f"{minute}m")
+    bench.timers.ordered.clear()
+    assert turn(bench) == {"ended": "left"}
+    left_ms = bench.clock.ms
+    assert NOON_MS + 879_000 <= left_ms <= NOON_MS + 881_000
+    ((called_ms, bucket),) = bench.timers.ordered
+    assert bucket == BUCKET
+    assert left_ms - RELAY_MS - 1_000 <= called_ms <= left_ms - RELAY_MS + 1_000
+    assert len(bench.bodies(lease=3_600)) == 14
+    turn(bench)
+    assert len(bench.bodies(lease=3_600)) == 5
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3.0, 60.0, 359.9])
+def test_an_invocation_that_is_too_short_fails(bench: Bench, seconds: float) -> None:
+    bench.send_later("a", delay=1)
+    bench.timers.ordered.clear()
+    with pytest.raises(ValueError, match="15 minutes"):
+        turn(bench, seconds=seconds)
+    assert bench.timers.ordered == [], "it would be called again at once"
+
+
+def test_a_bucket_takes_fewer_invocations_than_lambda_allows_in_a_row(bench: Bench) -> None:
+    for minute in range(1, 60):
+        bench.send_later(f"{minute}", delay=f"{minute}m")
+    ended = []
+    while not ended or ended[-1] == "left":
+        ended.append(turn(bench, seconds=360)["ended"])
+    assert len(ended) < 16
+    assert len(bench.bodies()) == 59
+
+
+def test_figures_are_printed_each_minute(bench: Bench) -> None:
+    for minute in range(1, 11):
+        bench.send_later(f"{minute}", delay=f"{minute}m")
+    flushed: list[int] = []
+    turning(lambda: flushed.append(bench.clock.ms))(bench.cell, {"bucket": BUCKET}, Invocation(bench))
+    assert len(flushed) == 10
+    assert all(60_000 <= later - earlier <= 61_000 for earlier, later in pairwise(flushed))
+
+
+def test_each_invocation_is_an_owner_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners: list[str] = []
+
+    def turn_wheel(cell: object, bucket: str, owner: str, pause: Pause, *, leaves_ms: int) -> Ended:
+        owners.append(owner)
+        return Ended.CLOSED
+
+    monkeypatch.setattr(type(bench.cell), "turn_wheel", turn_wheel)
+    turn(bench)
+    turn(bench)
+    assert len(set(owners)) == 2
+
+
+def test_an_error_fails_the_invocation(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def turn_wheel(*_: Any, **__: Any) -> Ended:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(type(bench.cell), "turn_wheel", turn_wheel)
+    with pytest.raises(ZeroDivisionError):
+        turn(bench)

@@ -1,0 +1,104 @@
+import json
+
+import pytest
+
+from tests.unit.cli.conftest import Shell
+
+
+def schedule(shell: Shell, body: str = "a", at: str = "2027-01-01T09:00:00Z") -> str:
+    [placed] = shell.json("produce", "orders", body, "--deliver-at", at)
+    scheduled_id = placed["scheduled_id"]
+    assert isinstance(scheduled_id, str)
+    return scheduled_id
+
+
+def test_show(shell: Shell) -> None:
+    scheduled_id = schedule(shell)
+    shown = shell.ok("scheduled", "show", scheduled_id)
+    assert "state          waiting" in shown
+    assert "deliver_at     2027-01-01 09:00:00Z" in shown
+    shell.server.broker.strike(scheduled_id)
+    [found] = shell.json("scheduled", "show", scheduled_id)
+    assert (found["state"], found["queue"], found["offset"]) == ("dispatched", 0, 0)
+
+
+def test_cancel_in_time(shell: Shell) -> None:
+    first, second = schedule(shell), schedule(shell)
+    assert shell.ok("scheduled", "cancel", first) == "cancelled m-2\n"
+    assert shell.ok("scheduled", "cancel", first) == "cancelled m-2\n"
+    assert shell.json("scheduled", "cancel", second)[0]["state"] == "cancelled"
+
+
+def test_a_cancel_that_came_too_late_is_exit_status_1(shell: Shell) -> None:
+    scheduled_id = schedule(shell)
+    shell.server.broker.strike(scheduled_id)
+    result = shell("scheduled", "cancel", scheduled_id)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "hourwheel: too late: m-2 was sent at 2026-11-20 09:00:00Z, to queue 0, offset 0\n"
+    result = shell("scheduled", "cancel", scheduled_id, "--json")
+    assert (result.exit_code, json.loads(result.stdout)["state"]) == (1, "dispatched")
+
+
+def test_move(shell: Shell) -> None:
+    scheduled_id = schedule(shell)
+    moved = shell.ok("scheduled", "move", scheduled_id, "--deliver-at", "2027-02-01")
+    assert moved == "m-2  scheduled 2027-02-01 00:00:00Z  s-3\n"
+    [found] = shell.json("scheduled", "move", scheduled_id, "--delay", "90d")
+    assert found["state"] == "waiting"
+    assert "delay" not in shell.server.calls("reschedule")[1].body
+
+
+def test_a_move_that_came_too_late_is_exit_status_1(shell: Shell) -> None:
+    sent, cancelled = schedule(shell), schedule(shell)
+    shell.server.broker.strike(sent)
+    shell.ok("scheduled", "cancel", cancelled)
+    result = shell("scheduled", "move", sent, "--delay", "5m")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "too late: m-2 was sent" in result.stderr
+    result = shell("scheduled", "move", cancelled, "--delay", "5m", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["state"]) == (1, "cancelled")
+    assert result.stderr == "hourwheel: too late: m-4 is cancelled\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ([], "say when"),
+        (["--delay", "1h", "--deliver-at", "2027-01-01"], "not both"),
+        (["--delay", "soon"], "such as '90d'"),
+        (["--delay", "-1"], "0 or more"),
+        (["--delay", "1000d"], "too long"),
+        (["--deliver-at", "noon"], "no time"),
+    ],
+)
+def test_a_bad_time_is_exit_status_2(shell: Shell, args: list[str], says: str) -> None:
+    result = shell("scheduled", "move", "s-1", *args)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert not shell.server.requests
+
+
+@pytest.mark.parametrize("command", [["show"], ["cancel"], ["move", "--delay", "1h"]])
+def test_an_unknown_id_is_one_line_and_exit_status_1(shell: Shell, command: list[str]) -> None:
+    result = shell("scheduled", *command, "s-77")
+    assert (result.exit_code, result.stderr) == (1, "hourwheel: there is no delayed message 's-77'\n")
+    result = shell("scheduled", *command, "nonsense")
+    assert (result.exit_code, result.stderr) == (1, "hourwheel: this is not the id of a delayed message\n")
+
+
+def test_list_counts_by_the_hour(shell: Shell) -> None:
+    for at in ("2026-11-20T10:10:00Z", "2026-11-20T10:20:00Z", "2026-11-21T09:00:00Z"):
+        schedule(shell, at=at)
+    [forecast] = shell.json("scheduled", "list", "orders")
+    assert forecast == {
+        "subject": "orders",
+        "messages": 3,
+        "hours": [
+            {"hour": "2026-11-20T10:00:00Z", "messages": 2},
+            {"hour": "2026-11-21T09:00:00Z", "messages": 1},
+        ],
+    }
+    listed = shell.ok("scheduled", "list", "orders", "--hours", "2")
+    assert ["2026-11-20", "10:00:00Z", "2"] in [line.split() for line in listed.splitlines()]
+    assert listed.endswith("2 due within 2 h\n")
+    assert shell("scheduled", "list", "orders", "--hours", "0").exit_code == 2

@@ -1,0 +1,284 @@
+"""Cancel, reschedule and look up: the answers are definite, and hold."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.delay.buckets import Bucket
+from hourwheel.delay.lease import Owner, owner_slot
+from hourwheel.errors import NotFound, Rejected, Unavailable
+from hourwheel.model import NewMessage, Placed
+from hourwheel.times import parse_rfc3339, rfc3339
+from tests.support import NOON_MS, Bench, CallByCall
+from tests.unit.delay.test_waiting import bodies, received
+
+
+@pytest.fixture(params=["transactions", "call by call"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    return Bench() if request.param == "transactions" else Bench(CallByCall(MemoryStore()))
+
+
+def later(bench: Bench, *names: str, delay: str = "20m") -> list[str]:
+    """Sends delayed messages; their scheduled ids."""
+    return [placed.scheduled_id or "" for placed in bench.send_later(*names, delay=delay)]
+
+
+def test_what_waits_can_be_looked_at_and_what_was_sent_says_where_it_is(bench: Bench) -> None:
+    placed: list[Placed] = bench.send_later("a", "b", delay="20m")
+    known = bench.cell.scheduled(placed[1].scheduled_id or "")
+    assert (known.state, known.id, known.subject, known.deliver_at) == (
+        "waiting",
+        placed[1].id,
+        "orders",
+        placed[1].scheduled,
+    )
+    bench.send("first")
+    bench.turn(1_201)
+    known = bench.cell.scheduled(placed[1].scheduled_id or "")
+    assert (known.state, known.queue, known.offset) == ("dispatched", 0, 2)
+    assert parse_rfc3339(known.dispatched_at or "", "") >= parse_rfc3339(known.deliver_at, "")
+    assert [message.offset for message in received(bench) if message.body == "b"] == [2]
+
+
+def test_far_ahead_of_its_time_a_cancel_is_certain_at_once(bench: Bench) -> None:
+    first, second = later(bench, "a", "b", delay="90d")
+    began_ms = bench.clock.ms
+    assert bench.cell.cancel(first).state == "cancelled"
+    assert bench.clock.ms == began_ms
+    assert bench.cell.cancel(first).state == "cancelled"
+    assert bench.cell.scheduled(first).state == "cancelled"
+    assert bench.cell.scheduled(second).state == "waiting"
+    bench.turn(91 * 86_400)
+    assert bodies(bench) == ["b"]
+
+
+def test_a_cancel_that_comes_too_late_says_so(bench: Bench) -> None:
+    (one,) = later(bench, "a", delay="5s")
+    bench.turn(7)
+    assert bench.cell.cancel(one).state == "dispatched"
+    assert bodies(bench) == ["a"]
+
+
+def test_a_wheel_that_turns_honours_a_cancel_before_it_answers(bench: Bench) -> None:
+    (one, _) = later(bench, "a", "b", delay="60s")
+    bench.turn(30)
+    answers: list[str] = []
+
+    def asks() -> None:
+        answers.append(bench.cell.cancel(one).state)
+
+    bench.turn(5, beside=asks)
+    assert answers == ["cancelled"]
+    bench.turn(60)
+    assert bodies(bench) == ["b"]
+
+
+def test_an_owner_that_went_without_a_word_leaves_the_answer_open(bench: Bench) -> None:
+    (one,) = later(bench, "a", delay="20m")
+    bucket = Bucket.at(bench.clock.ms + 1_200_000, 60)
+    slot = owner_slot(bench.cell.context, bucket)
+    slot.swap(getattr(slot.load(), "token", None), Owner(owner="gone", until_ms=bench.clock.ms - 1))
+    bench.timers.ordered.clear()
+    with pytest.raises(Unavailable, match="ask again"):
+        bench.cell.cancel(one)
+    assert [bucket for _, bucket in bench.timers.ordered] == [bucket.name]  # the next wheel was asked for
+    bench.turn(1)
+    assert bench.cell.cancel(one).state == "cancelled"
+    bench.turn(1_300)
+    assert bodies(bench) == []
+
+
+@pytest.mark.parametrize("delay", ["1h", "90d", "30s"])
+def test_a_message_moves_to_another_time_earlier_or_later(bench: Bench, delay: str) -> None:
+    (one, _) = later(bench, "a", "b", delay="20h")
+    moved = bench.cell.reschedule(one, delay=delay)
+    assert (moved.state, moved.scheduled_id != one) == ("waiting", True)
+    # The old id still leads to it.
+    assert bench.cell.scheduled(one) == moved
+    due_ms = parse_rfc3339(moved.deliver_at, "")
+    bench.turn((due_ms - bench.clock.ms) / 1_000 - 1)
+    assert "a" not in bodies(bench)
+    bench.turn(2)
+    (message,) = [message for message in received(bench) if message.body == "a"]
+    assert message.due_at == moved.deliver_at
+    assert message.produced_at == rfc3339(NOON_MS)
+
+
+def test_a_move_asked_for_again_moves_once_and_chains_are_followed(bench: Bench) -> None:
+    (one,) = later(bench, "a", delay="20h")
+    at = rfc3339(bench.clock.ms + 3_600_000 * 30)
+    first = bench.cell.reschedule(one, deliver_at=at)
+    assert bench.cell.reschedule(one, deliver_at=at) == first
+    second = bench.cell.reschedule(one, delay="40h")
+    assert second.scheduled_id not in (one, first.scheduled_id)
+    back = bench.cell.reschedule(one, deliver_at=at)
+    assert (back.state, back.deliver_at) == ("waiting", at)
+    assert bench.cell.cancel(first.scheduled_id).state == "cancelled"
+    for known in (one, first.scheduled_id, second.scheduled_id, back.scheduled_id):
+        assert bench.cell.scheduled(known).state == "cancelled"
+        assert bench.cell.reschedule(known, delay="1h").state == "cancelled"
+    bench.turn(86_400 * 3)
+    assert bodies(bench) == []
+
+
+def test_a_sent_message_does_not_move(bench: Bench) -> None:
+    (one,) = later(bench, "a", delay="5s")
+    bench.turn(7)
+    assert bench.cell.reschedule(one, delay="1h").state == "dispatched"
+    bench.turn(2 * 3_600)
+    assert bodies(bench) == ["a"]
+
+
+def test_ids_of_others_are_refused_and_those_of_removed_buckets_unknown(bench: Bench) -> None:
+    (one,) = later(bench, "a", delay="5s")
+    other = Bench()
+    for wrong in (one[:-1] + ("0" if one[-1] != "0" else "1"), "x", "", one.replace("-", "_"), "é" * 9, one + "-"):
+        with pytest.raises(Rejected, match="not the id"):
+            bench.cell.scheduled(wrong)
+    with pytest.raises(Rejected, match="not the id"):
+        other.cell.cancel(one)
+    bench.turn(3 * 3_600)
+    assert bench.cell.cancel(one).state == "dispatched"
+    bench.clock.pass_time(86_400)
+    bench.cell.sweep()
+    for ask in (bench.cell.scheduled, bench.cell.cancel):
+        with pytest.raises(NotFound, match="more than a day ago"):
+            ask(one)
+
+
+@dataclass
+class Failing(CallByCall):
+    """A store whose calls end with an error from the chosen one on, before or after its effect."""
+
+    fails_at: int = 1 << 60
+    effect: bool = False
+    count: int = 0
+    inner: MemoryStore = field(default_factory=MemoryStore)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.inner)
+
+    def __getattribute__(self, name: str) -> object:
+        found = super().__getattribute__(name)
+        if name not in {"add", "put", "delete", "seal", "get", "scan", "counter"}:
+            return found
+
+        def call(*values: object, **named: object) -> object:
+            self.count += 1
+            if self.count < self.fails_at:
+                return found(*values, **named)  # type: ignore[operator]
+            if self.count == self.fails_at and self.effect:
+                found(*values, **named)  # type: ignore[operator]
+            raise Unavailable("cut off")
+
+        return call
+
+
+@pytest.mark.parametrize("effect", [False, True])
+@pytest.mark.parametrize("wish", ["cancel", "move"])
+def test_a_wish_that_is_cut_off_anywhere_is_finished_when_it_is_asked_again(wish: str, effect: bool) -> None:
+    for cut in range(1, 40):
+        store = Failing(effect=effect)
+        bench = Bench(store)
+        (one,) = later(bench, "a", delay="20h")
+        at = rfc3339(bench.clock.ms + 3_600_000 * 30)
+
+        def ask(bench: Bench = bench, one: str = one, at: str = at) -> str:
+            return (bench.cell.cancel(one) if wish == "cancel" else bench.cell.reschedule(one, deliver_at=at)).state
+
+        store.count, store.fails_at = 0, cut
+        try:
+            ask()
+            finished = True
+        except Unavailable:
+            finished = False
+        store.fails_at = 1 << 60
+        if cut % 2:
+            bench.cell.sweep()
+        bench = Bench(store, bench.blobs, bench.clock, timers=bench.timers)
+        assert ask(bench) == ("cancelled" if wish == "cancel" else "waiting")
+        bench.turn(3_600 * 29.99)
+        bench.cell.sweep()  # a timer that was cut off is the sweeper's to order
+        bench.turn(3_600)
+        assert bodies(bench) == ([] if wish == "cancel" else ["a"])
+        if finished:
+            return
+    raise AssertionError("it never finished")
+
+
+def test_a_move_that_nobody_asks_for_again_is_finished_by_the_sweeper() -> None:
+    store = Failing()
+    bench = Bench(store)
+    (one,) = later(bench, "a", delay="20h")
+    at = rfc3339(bench.clock.ms + 3_600_000)
+    store.count = 0
+    bench.cell.reschedule(one, deliver_at=at)
+    calls = store.count
+    for cut in range(1, calls):
+        store = Failing()
+        bench = Bench(store)
+        (one,) = later(bench, "a", delay="20h")
+        store.count, store.fails_at = 0, cut
+        with pytest.raises(Unavailable):
+            bench.cell.reschedule(one, deliver_at=at)
+        store.fails_at = 1 << 60
+        bench.cell.sweep()
+        bench.turn(86_400)
+        assert bodies(bench) == ["a"], cut
+
+
+def test_a_batch_can_be_cancelled_message_by_message(bench: Bench) -> None:
+    placed = bench.cell.produce("orders", [NewMessage(body=str(n), delay=600 + n) for n in range(20)])
+    for one in placed[::2]:
+        bench.cell.cancel(one.scheduled_id or "")
+    bench.turn(700)
+    assert bodies(bench) == [str(n) for n in range(1, 20, 2)]
+
+
+def test_a_closed_bucket_answers_though_its_last_owner_went_without_a_word() -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    (one,) = later(bench, "a", delay="20m")
+    bucket = Bucket.at(bench.clock.ms + 1_200_000, 60)
+    context = bench.cell.context
+    slot = owner_slot(context, bucket)
+    held = slot.load()
+    silent = slot.swap(None if held is None else held.token, Owner(owner="silent", until_ms=1)).held
+    assert silent is not None
+    at = rfc3339(bench.clock.ms + 86_400_000)
+    with pytest.raises(Unavailable):
+        bench.cell.reschedule(one, deliver_at=at)  # struck, and not decided
+    bench.turn(7_200)
+    held = slot.load()
+    assert held is not None
+    slot.swap(held.token, Owner(owner="silent", until_ms=1))
+    bench.clock.pass_time(3_600)
+    assert bench.cell.reschedule(one, deliver_at=at).state == "waiting"
+    bench.turn(86_400)
+    assert bodies(bench) == ["a"]
+
+
+def test_a_bucket_stays_until_the_moves_out_of_it_are_finished() -> None:
+    store = Failing()
+    bench = Bench(store)
+    (one,) = later(bench, "a", delay="5s")
+    at = rfc3339(bench.clock.ms + 86_400_000 * 3)
+    store.count = 0
+    bench.cell.reschedule(one, deliver_at=at)
+    whole = store.count
+    for cut in range(4, whole):
+        store = Failing()
+        bench = Bench(store)
+        (one,) = later(bench, "a", delay="5s")
+        store.count, store.fails_at = 0, cut
+        with pytest.raises(Unavailable):
+            bench.cell.reschedule(one, deliver_at=at)
+        store.fails_at = 1 << 60
+        bench.turn(7_200)
+        came = bodies(bench)
+        bench.clock.pass_time(86_400)
+        bench.cell.sweep()
+        bench.turn(3 * 86_400)
+        bench.cell.sweep()
+        bench.turn(60)
+        assert came + bodies(bench) == ["a"], cut

@@ -1,0 +1,68 @@
+"""The timing wheel against the simplest thing that could be right: a list of due times."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hourwheel.delay.timing import TimingWheel, pack, unpack
+
+TICK_MS = 500
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 20_000)),
+        st.tuples(st.just("strike"), st.integers(0, 60)),
+        st.tuples(st.just("take"), st.integers(0, 3_000)),
+    ),
+    max_size=80,
+)
+
+
+@given(steps)
+def test_it_takes_what_a_list_of_due_times_would_give(todo: list[tuple[str, int]]) -> None:
+    wheel, model = TimingWheel(TICK_MS), dict[int, int]()
+    struck: set[int] = set()
+    now_ms = added = 0
+    for verb, number in todo:
+        if verb == "add":
+            wheel.add(added, number)
+            model[added] = number
+            added += 1
+        elif verb == "strike":
+            if number < added:
+                wheel.strike(number)
+                struck.add(number)
+        else:
+            now_ms += number
+            taken = wheel.take(now_ms)
+            due = {place for place, due_ms in model.items() if -(-due_ms // TICK_MS) * TICK_MS <= now_ms}
+            assert sorted(taken) == sorted(due - struck)
+            for place in due:
+                del model[place]
+    assert wheel.waiting == len(model)
+    following = min((-(-due_ms // TICK_MS) * TICK_MS for due_ms in model.values()), default=None)
+    assert wheel.next_ms() == following
+
+
+@given(st.integers(0, 100_000), st.integers(0, 100_000))
+def test_nothing_is_taken_early_or_more_than_a_tick_late(due_ms: int, now_ms: int) -> None:
+    wheel = TimingWheel(TICK_MS)
+    wheel.add(1, due_ms)
+    taken = wheel.take(now_ms) == [1]
+    assert not (taken and now_ms < due_ms)
+    assert taken or now_ms < due_ms + TICK_MS
+
+
+@given(st.integers(0, 2**40), st.integers(0, 999))
+def test_positions_are_packed_in_order(row: int, index: int) -> None:
+    assert unpack(pack(row, index)) == (row, index)
+    assert pack(row, 999) < pack(row + 1, 0)
+
+
+def test_messages_of_one_tick_keep_their_order_and_a_late_one_comes_with_the_next() -> None:
+    wheel = TimingWheel(TICK_MS)
+    wheel.add_all(range(5, 10), 1_200)
+    wheel.add_all(range(5), 1_300)
+    wheel.add(20, 700)
+    assert wheel.take(1_500) == [20, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4]
+    wheel.add(30, 100)
+    assert wheel.take(1_501) == [30]

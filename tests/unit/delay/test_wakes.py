@@ -1,0 +1,179 @@
+"""A message is never forgotten: wheels that rest, timers that cannot be ordered, writers that never come back."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.context import Settings
+from hourwheel.delay.buckets import Bucket
+from hourwheel.delay.dispatch import Dispatcher
+from hourwheel.delay.wheel import Ended, Wheel
+from hourwheel.errors import Broken, Throttled, Unavailable
+from hourwheel.logs.handover import Transfer
+from hourwheel.logs.log import Reservation
+from hourwheel.logs.rows import Row
+from hourwheel.model import NewMessage, PullRequest, Settlement
+from hourwheel.times import rfc3339
+from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall, HandClock, HandTimers
+from tests.unit.delay.test_fates import Failing, later
+from tests.unit.delay.test_waiting import bodies
+from tests.unit.delay.test_wheel import noise
+
+NEW_HOUR_MS = NOON_MS // 3_600_000 * 3_600_000 + 600_000
+
+
+def delivered_after(bench: Bench, body: str, *, minutes: int) -> float:
+    """Seconds until the message comes, with a sweep each minute."""
+    began_ms = bench.clock.ms
+    for _ in range(minutes):
+        bench.turn(60)
+        bench.cell.sweep()
+        if body in bodies(bench):
+            return (bench.clock.ms - began_ms) / 1_000
+    raise AssertionError(f"{body} did not come within {minutes} minutes")
+
+
+def test_a_wheel_does_not_rest_on_a_row_behind_one_that_never_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.clock.ms = NEW_HOUR_MS
+    bench.send_later("first", delay="20s")
+    rest = Wheel._rest
+    stored: list[object] = []
+
+    def stored_meanwhile(wheel: Wheel, now_ms: int) -> Ended | None:
+        if not stored and wheel._wheel.next_ms() is None and now_ms - wheel._opened_ms > 6_000:
+            # A writer stalls, and another one, which sees the wheel turning, stores behind it.
+            wheel.context.log(wheel.bucket.log).reserve(1)
+            stored.append(bench.send_later("behind", delay="4m"))
+        return rest(wheel, now_ms)
+
+    monkeypatch.setattr(Wheel, "_rest", stored_meanwhile)
+    bench.turn(60)
+    assert stored
+    assert bodies(bench) == ["first"]
+    assert delivered_after(bench, "behind", minutes=10) <= 240
+
+
+@dataclass
+class FailingTimers(HandTimers):
+    error: Exception | None = None
+
+    def at(self, when_ms: int, bucket: str) -> None:
+        if self.error is not None:
+            raise self.error
+        super().at(when_ms, bucket)
+
+
+@pytest.mark.parametrize("error", [Throttled("busy"), Broken("AccessDenied")])
+def test_where_no_timer_can_be_ordered_messages_are_accepted_once_and_the_sweeper_starts_the_wheel(
+    error: Exception,
+) -> None:
+    timers = FailingTimers()
+    bench = Bench(CallByCall(MemoryStore()), timers=timers)
+    bench.clock.ms = NEW_HOUR_MS
+    bench.send_later("first", delay=1)
+    assert bench.turn(60) == [Ended.ASLEEP]  # until the end of the hour
+    timers.error = error
+    bench.send_later("soon", delay="4m")
+    bench.send_later("other", delay="2h")
+    timers.error = None
+    assert len([figure for figure in bench.meter.figures if figure[0] == "WakesMissed"]) == 2
+    assert delivered_after(bench, "soon", minutes=10) <= 300
+    assert delivered_after(bench, "other", minutes=130) <= 7_260
+
+
+def test_a_message_that_had_to_be_placed_again_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.clock.ms = NEW_HOUR_MS
+    bench.send_later(*["now"] * 5, delay="20s")
+    bench.send_later(*["late"] * 5, delay="40m")
+    put = Dispatcher._put
+    filled: list[int] = []
+
+    def put_late(self: Dispatcher, context: object, transfer: Transfer, row: Row) -> bool:
+        if not filled:
+            filled.append(transfer.row)
+            self.context.log(transfer.log).abandon(Reservation(transfer.row, transfer.number), row)
+        return put(self, context, transfer, row)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Dispatcher, "_put", put_late)
+    bench.turn(60)
+    assert filled
+    assert bodies(bench) == ["now"] * 5
+    assert [messages for _, messages in bench.cell.pending("orders", hours=5)] == [5]
+
+
+def test_a_move_that_cannot_be_finished_does_not_hold_the_others_up() -> None:
+    for cut in range(6, 10):
+        store = Failing()
+        bench = Bench(store, settings=Settings(retry=AT_ONCE, inline_bytes=1_024))
+        (damaged,) = bench.cell.produce("orders", [NewMessage(body=noise(1), delay="20h")])
+        (precious,) = later(bench, "precious", delay="21h")
+        at = rfc3339(bench.clock.ms + 3_600_000 * 30)
+        for scheduled_id in (damaged.scheduled_id or "", precious):
+            store.count, store.fails_at = 0, cut
+            with pytest.raises(Unavailable, match="cut off"):
+                bench.cell.reschedule(scheduled_id, deliver_at=at)
+            store.fails_at = 1 << 60
+        for key in bench.blobs.list("scheduled/"):
+            bench.blobs.delete(key)
+        bench.cell.sweep()
+        bench.turn(3_600 * 31)
+        assert "precious" in bodies(bench), cut
+
+
+def test_a_row_of_a_clock_that_is_ahead_holds_nothing_up() -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.clock.ms = NEW_HOUR_MS
+    bench.send_later("first", delay="100s")
+    bench.turn(30)
+    bucket = Bucket.at(bench.clock.ms, 60)
+    bench.cell.context.log(bucket.log).reserve(1)  # its writer never comes
+    ahead = bench.another_process()
+    object.__setattr__(ahead.context, "clock", HandClock(bench.clock.ms + 25 * 60_000))
+    ahead.produce("orders", [NewMessage(body="ahead", delay="30m")])
+    bench.send_later("behind", delay="30s")
+    assert delivered_after(bench, "behind", minutes=2) <= 60
+
+
+def test_a_retry_is_not_forgotten_when_what_comes_after_it_fails() -> None:
+    """Where there are no transactions nothing is put off until the rest has succeeded."""
+    store = Failing()
+    bench = Bench(store, settings=Settings())
+    bench.clock.ms = NEW_HOUR_MS
+    bench.send_later("first", delay=1)
+    assert bench.turn(60)[-1] is Ended.ASLEEP  # until the end of the hour
+    for pull in bench.pull():
+        bench.settle(pull)
+    bench.send("a")
+    (pull,) = bench.pull()
+    store.count = 0
+    settle = Settlement(receipt=pull.receipt, retry=[0])
+    request = PullRequest(consumer="c1", settle=[settle])
+    bench.another_process().pull("orders", "billing", PullRequest(consumer="c2"))
+    store.count, calls = 0, 0
+    while True:  # the claim is the last write: cut off just before it
+        store.fails_at = calls = calls + 1
+        store.count = 0
+        try:
+            bench.cell.pull("orders", "billing", request)
+        except Unavailable:
+            store.fails_at = 1 << 60
+            bench.turn(0.1)
+            continue
+        break
+    store.fails_at = 1 << 60
+    assert delivered_after(bench, "a", minutes=3) <= 60
+
+
+@pytest.mark.parametrize("kind", ["look", "cancel"])
+def test_a_damaged_message_still_has_an_answer(kind: str) -> None:
+    bench = Bench(settings=Settings(retry=AT_ONCE, inline_bytes=1_024))
+    (placed,) = bench.cell.produce("orders", [NewMessage(body=noise(1), delay=10)])
+    for key in bench.blobs.list("scheduled/"):
+        bench.blobs.delete(key)
+    ask = bench.cell.scheduled if kind == "look" else bench.cell.cancel
+    assert ask(placed.scheduled_id or "").state == ("waiting" if kind == "look" else "cancelled")
+    bench.turn(20)
+    assert ask(placed.scheduled_id or "").state in ("dispatched", "cancelled")

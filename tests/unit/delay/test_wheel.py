@@ -1,0 +1,408 @@
+"""The wheel of a bucket: cut off anywhere, fought over, relayed, with its clock set back; every message comes once."""
+
+from contextlib import suppress
+from random import Random
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.context import Settings
+from hourwheel.delay.buckets import Bucket, bucket_slot
+from hourwheel.delay.lease import LEASE_MS, owner_slot
+from hourwheel.delay.ownership import Fenced
+from hourwheel.delay.wheel import Ended, Wheel
+from hourwheel.errors import HourwheelError, Unavailable
+from hourwheel.logs.log import GRACE_MS
+from hourwheel.logs.rows import Row
+from hourwheel.model import AddressedMessage, NewMessage
+from tests.support import AT_ONCE, Bench, CallByCall
+from tests.unit.delay.test_fates import Failing
+from tests.unit.delay.test_waiting import bodies, received
+
+
+def bucket_of(bench: Bench, seconds: float = 0) -> Bucket:
+    return Bucket.at(bench.clock.ms + round(seconds * 1_000), bench.settings.bucket_minutes)
+
+
+def wheel_of(bench: Bench, bucket: Bucket, owner: str = "w", leaves_ms: int = 0) -> Wheel:
+    cell = bench.another_process()
+    return Wheel(cell.context, cell.directory, bucket, owner, leaves_ms)
+
+
+def turned(wheel: Wheel, *ticks: float, bench: Bench) -> Ended:
+    """Runs a wheel for so many pauses, each of so many seconds; the clock moves by them."""
+    left = list(ticks)
+
+    def pause(seconds: float) -> bool:
+        if not left:
+            return False
+        bench.clock.pass_time(left.pop(0))
+        return True
+
+    return wheel.run(pause)
+
+
+@pytest.mark.parametrize("effect", [False, True])
+def test_a_wheel_that_is_cut_off_at_any_call_is_replaced_and_every_message_comes_once(effect: bool) -> None:
+    sent = [str(number) for number in range(12)]
+    for cut in range(1, 200):
+        store = Failing(effect=effect)
+        bench = Bench(store)
+        bench.cell.put_subject("orders", queues=2)
+        for first in range(0, 12, 4):
+            messages = [NewMessage(body=body, delay=1 + 2 * (int(body) % 3)) for body in sent[first : first + 4]]
+            bench.cell.produce("orders", messages)
+        bucket = bucket_of(bench)
+        store.count, store.fails_at = 0, cut
+        try:
+            turned(wheel_of(bench, bucket, "first"), 1, 1, 2, 2, bench=bench)
+            whole = True
+        except Unavailable:
+            whole = False
+        store.fails_at = 1 << 60
+        bench.clock.pass_time(LEASE_MS / 1_000 + 1)
+        turned(wheel_of(bench, bucket, "second"), 1, 1, 4_000, 2, 2, bench=bench)
+        assert sorted(bodies(bench)) == sorted(sent), cut
+        record = bucket_slot(bench.cell.context, bucket).load()
+        assert record is not None
+        assert record.value.closed_ms
+        if whole:
+            return
+    raise AssertionError("it was cut off at each of 200 calls")
+
+
+@pytest.mark.parametrize("effect", [False, True])
+@pytest.mark.parametrize("second_cut", [1, 2, 4, 6, 7, 8, 9, 10, 12, 15])
+def test_a_second_wheel_that_is_cut_off_while_it_takes_over_changes_nothing(second_cut: int, effect: bool) -> None:
+    sent = [str(number) for number in range(6)]
+    for first_cut in range(4, 24):
+        store = Failing(effect=effect)
+        bench = Bench(store)
+        bench.cell.produce("orders", [NewMessage(body=body, delay=1) for body in sent])
+        bucket = bucket_of(bench)
+        for owner, cut in (("first", first_cut), ("second", second_cut)):
+            store.count, store.fails_at = 0, cut
+            with suppress(Unavailable):
+                turned(wheel_of(bench, bucket, owner), 1, 1, bench=bench)
+            store.fails_at = 1 << 60
+            bench.clock.pass_time(LEASE_MS / 1_000 + 1)
+        turned(wheel_of(bench, bucket, "third"), 1, 1, bench=bench)
+        assert sorted(bodies(bench)) == sent, first_cut
+
+
+def test_an_owner_that_was_only_paused_finds_itself_fenced_off() -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.send_later("a", "b", delay=30)
+    bucket = bucket_of(bench)
+    first, second = wheel_of(bench, bucket, "first"), wheel_of(bench, bucket, "second")
+    assert first._ownership.take()
+    first.open()
+    assert turned(second, bench=bench) is Ended.BUSY
+    bench.clock.pass_time(LEASE_MS / 1_000 + 1)
+    assert second._ownership.take()
+    second.open()
+    bench.clock.pass_time(30)
+    with pytest.raises(Fenced):
+        first.turn()
+    second.turn()
+    assert bodies(bench) == ["a", "b"]
+
+
+def test_an_owner_that_pauses_between_reading_and_handing_over_hands_nothing_over() -> None:
+    """A cancel that the new owner has answered for must not be overtaken by the old one."""
+    bench = Bench(CallByCall(MemoryStore()))
+    (placed,) = bench.send_later("a", delay=40)
+    bucket = bucket_of(bench)
+    first, second = wheel_of(bench, bucket, "first"), wheel_of(bench, bucket, "second")
+    assert first._ownership.take()
+    first.open()
+    bench.clock.pass_time(LEASE_MS / 1_000 + 1)
+    assert second._ownership.take()  # the lease of the first is over
+    second.open()
+    answers: list[str] = []
+    bench.clock.sleeps = False
+    context = bench.cell.context
+    second._read()
+    # The strike is appended, then the second reads and publishes, then the first wakes up.
+    bench.timers.ordered.clear()
+    held = owner_slot(context, bucket).load()
+    assert held is not None
+    cell = bench.another_process()
+
+    class Turning:
+        def now_ms(self) -> int:
+            return bench.clock.now_ms()
+
+        def sleep(self, seconds: float) -> None:
+            second.turn()
+
+    object.__setattr__(cell.context, "clock", Turning())
+    answers.append(cell.cancel(placed.scheduled_id or "").state)
+    assert answers == ["cancelled"]
+    bench.clock.pass_time(10)
+    with pytest.raises(Fenced):
+        list(first._dispatcher.dispatch(first._wheel.take(bench.clock.now_ms())))
+    second.turn()
+    assert bodies(bench) == []
+
+
+def test_a_late_row_of_the_former_owner_is_finished_by_the_new_one() -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.send_later("a", delay=5)
+    bucket = bucket_of(bench)
+    first, second = wheel_of(bench, bucket, "first"), wheel_of(bench, bucket, "second")
+    assert first._ownership.take()
+    first.open()
+    bench.clock.pass_time(LEASE_MS / 1_000 + 1)
+    assert second._ownership.take()
+    second._read_dispatched()
+    list(first._dispatcher.dispatch(first._wheel.take(bench.clock.now_ms())))  # lands before the fence
+    second.open()
+    assert second.waiting == 0
+    assert bodies(bench) == ["a"]
+
+
+def test_a_wheel_calls_its_successor_and_leaves_it_the_bucket() -> None:
+    bench = Bench()
+    bench.send_later("a", delay=60)
+    bench.send_later("b", delay=200)
+    bucket = bucket_of(bench)
+    leaves_ms = bench.clock.ms + 120_000
+    first = wheel_of(bench, bucket, "first", leaves_ms)
+    bench.timers.ordered.clear()
+    assert turned(first, *[1] * 130, bench=bench) is Ended.LEFT
+    assert [name for _, name in bench.timers.ordered] == [bucket.name]
+    assert bodies(bench) == ["a"]
+    bench.clock.pass_time(-30)
+    held = owner_slot(bench.cell.context, bucket).load()
+    assert held is not None
+    assert held.value.left
+    assert turned(wheel_of(bench, bucket, "second"), *[1] * 130, bench=bench) is Ended.ASLEEP
+    assert bodies(bench) == ["b"]
+
+
+def test_a_successor_reads_the_bucket_before_it_has_it() -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.send_later(*[str(number) for number in range(50)], delay=70)
+    bench.send_later("early", delay=40)
+    bucket = bucket_of(bench)
+    first = wheel_of(bench, bucket, "first", bench.clock.ms + 50_000)
+    second = wheel_of(bench, bucket, "second")
+    assert first._ownership.take()
+    first.open()
+    ended: list[Ended | None] = []
+
+    def pause(seconds: float) -> bool:
+        bench.clock.pass_time(1)
+        if not ended or ended[-1] is None:
+            ended.append(first.turn())
+        return bench.clock.ms < first.leaves_ms + 40_000
+
+    assert second.run(pause) is Ended.ASLEEP
+    assert ended[-1] is Ended.LEFT
+    assert sorted(bodies(bench)) == sorted(["early", *[str(number) for number in range(50)]])
+
+
+def test_a_row_that_was_given_out_before_the_seal_lands_or_is_filled() -> None:
+    for lands in (True, False):
+        bench = Bench(CallByCall(MemoryStore()))
+        bench.send_later("a", delay=5)
+        bucket = bucket_of(bench)
+        log = bench.cell.context.log(bucket.log)
+        source = log.get(0)
+        assert source is not None
+        wheel = wheel_of(bench, bucket)
+        seconds = (bucket.end_ms - bench.clock.ms) / 1_000
+        assert turned(wheel, 4, 2, 0, 0, bench=bench) is Ended.ASLEEP
+        given_out = log.reserve(1)
+        bench.clock.pass_time(seconds)
+        assert turned(wheel_of(bench, bucket), bench=bench) is Ended.STOPPED
+        if lands:
+            log.put(given_out, source, b"t" * 16)
+        bench.clock.pass_time(GRACE_MS / 1_000)
+        assert turned(wheel_of(bench, bucket), *[1] * 4, bench=bench) is Ended.CLOSED
+        assert bodies(bench) == (["a", "a"] if lands else ["a"])
+        row = log.get(given_out.row)
+        assert row is not None
+        assert row.filler is not lands
+
+
+def test_a_clock_that_is_set_back_an_hour_makes_nothing_early_lost_or_double() -> None:
+    bench = Bench(settings=Settings(retry=AT_ONCE, bucket_minutes=5))
+    bench.send_later("a", delay=30)
+    bench.send_later("b", delay=90)
+    bench.turn(40)
+    assert bodies(bench) == ["a"]
+    bench.clock.pass_time(-3_600)
+    bench.send_later("c", delay=60)
+    bench.turn(30)
+    assert bodies(bench) == []
+    bench.turn(40)
+    bench.cell.sweep()
+    assert bodies(bench) == ["c"]
+    for _ in range(70):
+        bench.turn(60)
+        bench.cell.sweep()
+    assert bodies(bench) == ["b"]
+
+
+def test_a_process_that_dies_with_its_clock_ahead_keeps_nobody_out() -> None:
+    bench = Bench()
+    bench.send_later("a", delay=30)
+    bucket = bucket_of(bench)
+    bench.clock.pass_time(7_200)
+    assert wheel_of(bench, bucket, "ahead")._ownership.take()
+    bench.clock.pass_time(-7_200)
+    assert wheel_of(bench, bucket, "second")._ownership.take()
+
+
+def test_what_waits_for_a_deleted_subject_goes_to_its_dead_log_and_is_reported() -> None:
+    bench = Bench()
+    bench.send_later("a", "b", delay=30)
+    bench.send_later("other", delay=30, subject="bills")
+    bench.cell.delete_subject("orders")
+    bench.send("new")
+    bench.turn(40)
+    assert bodies(bench) == ["new"]
+    page = bench.cell.orphans("orders", after=None, limit=1)
+    assert [message.body for message in page.messages] == ["a"]
+    assert page.messages[0].reason == "subject-deleted"
+    page = bench.cell.orphans("orders", after=page.next, limit=10)
+    assert ([message.body for message in page.messages], page.next) == (["b"], None)
+    assert ("OrphanedMessages", 2) in bench.meter.figures
+    assert bench.bodies(subject="bills") == ["other"]
+    bench.turn(7_200)
+    bench.clock.pass_time(31 * 86_400)
+    bench.cell.sweep()
+    bench.cell.sweep()
+    assert bench.cell.orphans("orders", after=None, limit=10).messages == []
+
+
+def test_retries_of_a_deleted_group_are_dropped_and_hold_nobody_up() -> None:
+    bench = Bench(settings=Settings())
+    bench.send("a")
+    (pull,) = bench.pull()
+    bench.settle(pull, retry=[0])
+    bench.cell.delete_group("orders", "billing")
+    bench.send_later("b", delay=10)
+    bench.turn(12)
+    assert bench.bodies(group="audit") == ["a", "b"]
+    assert [message.attempt for message in bench.take()] == [1, 1]
+
+
+def noise(seed: int) -> str:
+    """A text that does not compress."""
+    return Random(seed).randbytes(2_000).hex()
+
+
+def test_a_message_that_cannot_be_read_is_reported_and_the_others_come() -> None:
+    bench = Bench(settings=Settings(retry=AT_ONCE, inline_bytes=1_024))
+    bench.cell.produce("orders", [NewMessage(body=noise(n), delay=10) for n in range(3)])
+    bench.send_later("fine", delay=10)
+    for key in bench.blobs.list("scheduled/"):
+        bench.blobs.delete(key)
+    bench.turn(12)
+    assert [message.body for message in received(bench)] == ["fine"]
+    assert ("UnreadableMessages", 3) in bench.meter.figures
+    bucket = bucket_of(bench)
+    bench.turn(2 * 3_600)
+    bench.clock.pass_time(10 * 86_400)
+    assert bench.cell.sweep().dropped_buckets == 0  # it may still be mended
+    assert bench.cell.context.log(bucket.log).get(0) is not None
+    bench.clock.pass_time(25 * 86_400)
+    assert bench.cell.sweep().dropped_buckets == 1
+
+
+def test_a_bucket_whose_registration_was_taken_back_is_registered_by_the_next_one() -> None:
+    bench = Bench()
+
+    def refuse(context: object) -> None:
+        raise Unavailable("the transaction failed")
+
+    def work(context: object) -> None:
+        from hourwheel.delay.buckets import register
+
+        register(context, Bucket.at(bench.clock.ms + 86_400_000, 60))  # type: ignore[arg-type]
+        refuse(context)
+
+    with pytest.raises(HourwheelError):
+        bench.cell.context.atomically(work)
+    assert bench.timers.ordered == []
+    bench.send_later("a", delay="1d")
+    assert len(bench.timers.ordered) == 1
+    bench.turn(86_405)
+    assert bodies(bench) == ["a"]
+
+
+def test_a_filler_in_a_schedule_log_never_expires() -> None:
+    """A writer that lands after its filler is gone would be read by nobody."""
+    bench = Bench(CallByCall(MemoryStore()))
+    bucket = bucket_of(bench, 86_400)
+    log = bench.cell.context.log(bucket.log)
+    log.reserve(1)
+    bench.send_later("a", delay="1d")
+    bench.clock.pass_time(2)
+    rows = log.read(0, 10, consistent=True)
+    assert [row.filler for _, row in rows] == [True, False]
+    assert isinstance(rows[0][1], Row)
+    assert rows[0][1].expires_ms == 0
+
+
+def test_hours_are_counted_by_subject() -> None:
+    bench = Bench()
+    bench.send_later("a", "b", delay="30m")
+    (c,) = bench.send_later("c", delay="90m")
+    bench.send_later("x", delay="30m", subject="bills")
+    bench.send_later("far", delay="400d")
+    hour = bench.clock.ms // 3_600_000 * 3_600_000
+    assert bench.cell.pending("orders", hours=72) == [(hour, 2), (hour + 3_600_000, 1)]
+    bench.cell.cancel(c.scheduled_id or "")
+    assert bench.cell.pending("orders", hours=72) == [(hour, 2)]
+    bench.turn(31 * 60)
+    assert bench.cell.pending("orders", hours=72) == []
+    assert bench.cell.pending("bills", hours=72) == []
+
+
+def test_lag_counts_what_backs_off() -> None:
+    bench = Bench(settings=Settings())
+    bench.send("a", "b")
+    (pull,) = bench.pull()
+    bench.settle(pull, retry=[0], ack=[1])
+    lag = bench.cell.lag("orders", "billing")
+    assert (lag.backing_off, lag.retrying, lag.in_flight) == (1, 0, 0)
+    bench.turn(6)
+    lag = bench.cell.lag("orders", "billing")
+    assert (lag.backing_off, lag.retrying) == (0, 1)
+
+
+def test_a_cancel_behind_a_row_that_never_came_is_read_before_anything_is_sent() -> None:
+    """Who finds no owner answers at once: the next owner must not stop reading before the strike."""
+    bench = Bench(CallByCall(MemoryStore()))
+    (placed,) = bench.send_later("a", delay=3)
+    bucket = bucket_of(bench)
+    bench.cell.context.log(bucket.log).reserve(1)
+    bench.timers.ordered.clear()
+    bench.clock.pass_time(3)
+    assert bench.cell.cancel(placed.scheduled_id or "").state == "cancelled"
+    turned(wheel_of(bench, bucket), 0.3, 0.5, 0.5, 0.5, bench=bench)
+    assert bodies(bench) == []
+
+
+def test_a_row_that_never_came_holds_nothing_up_for_longer_than_the_grace() -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.send_later("a", delay=3)
+    bucket = bucket_of(bench)
+    bench.cell.context.log(bucket.log).reserve(1)
+    turned(wheel_of(bench, bucket), *[0.5] * 8, bench=bench)
+    assert bodies(bench) == ["a"]
+
+
+def test_messages_for_thousands_of_subjects_that_are_due_at_once_all_come() -> None:
+    """One dispatch row could not name so many targets."""
+    bench = Bench()
+    names = [f"{number:04d}".ljust(100, "s") for number in range(1_500)]
+    for first in range(0, len(names), 500):
+        messages = [AddressedMessage(subject=name, body=name[:4], delay=10) for name in names[first : first + 500]]
+        bench.cell.produce_many(messages)
+    bench.turn(12)
+    assert [bench.bodies(subject=name, group="g" * 100) for name in names] == [[name[:4]] for name in names]

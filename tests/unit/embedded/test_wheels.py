@@ -1,0 +1,126 @@
+"""Wheels in threads: who turns first, and what happens to those that fail."""
+
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hourwheel.adapters.system import SystemClock
+from hourwheel.delay.buckets import Bucket
+from hourwheel.delay.wheel import Ended
+from hourwheel.embedded import wheels as module
+from hourwheel.embedded.wheels import Wheels
+
+SECONDS = 10
+
+
+class Turned:
+    """A cell whose wheels do as they are told, and are written down."""
+
+    def __init__(self, turn: Callable[[str, Callable[[float], bool]], Ended]) -> None:
+        self.started: list[str] = []
+        self.reported: list[str] = []
+        self._turn = turn
+        self._changed = threading.Condition()
+
+    def turn_wheel(self, bucket: str, owner: str, pause: Callable[[float], bool]) -> Ended:
+        with self._changed:
+            self.started.append(bucket)
+            self._changed.notify_all()
+        return self._turn(bucket, pause)
+
+    def until(self, reached: Callable[[list[str]], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: reached(self.started), SECONDS), self.started
+
+    def report(self, error: Exception, what: str, **rest: Any) -> None:
+        self.reported.append(what)
+
+
+@pytest.fixture
+def running() -> Iterator[Callable[..., Wheels]]:
+    made: list[Wheels] = []
+
+    def run(turned: Turned, at_once: int = 6) -> Wheels:
+        wheels = Wheels(SystemClock(), at_once=at_once)
+        made.append(wheels)
+        wheels.start(turned, "owner", SimpleNamespace(report=turned.report))  # type: ignore[arg-type]
+        return wheels
+
+    yield run
+    for wheels in made:
+        wheels.stop()
+
+
+def turning(bucket: str, pause: Callable[[float], bool]) -> Ended:
+    """A wheel that turns until it is told to stop."""
+    while pause(0.01):
+        pass
+    return Ended.STOPPED
+
+
+def named(hours: int, shard: int = 0) -> str:
+    return Bucket.at(SystemClock().now_ms() + hours * 3_600_000, 60, shard)._replace(shard=shard).name
+
+
+def test_what_is_over_leaves_room_for_what_is_not_and_is_never_kept_out(running: Callable[..., Wheels]) -> None:
+    turned = Turned(turning)
+    wheels = running(turned)
+    overdue = [named(-hours) for hours in range(30, 10, -1)]
+    for bucket in overdue:
+        wheels.at(0, bucket)
+    turned.until(lambda started: len(started) == 4)
+    assert set(turned.started) <= set(overdue)
+    for shard in range(2):
+        wheels.at(0, named(0, shard))
+    turned.until(lambda started: len(started) == 6)
+    assert turned.started[4:] == [named(0), named(0, 1)]
+
+
+def test_one_bucket_that_is_over_turns_beside_any_number_of_others(running: Callable[..., Wheels]) -> None:
+    turned = Turned(turning)
+    wheels = running(turned, 3)
+    for shard in range(5):
+        wheels.at(0, named(0, shard))
+    turned.until(lambda started: len(started) == 3)
+    wheels.at(0, named(-5))
+    turned.until(lambda started: named(-5) in started)
+    assert wheels.turning == 4
+
+
+def test_a_timer_for_a_bucket_that_turns_starts_it_again_when_it_has_ended(running: Callable[..., Wheels]) -> None:
+    gate = threading.Event()
+
+    def once(bucket: str, pause: Callable[[float], bool]) -> Ended:
+        gate.wait(SECONDS)
+        return Ended.ASLEEP
+
+    turned = Turned(once)
+    wheels = running(turned)
+    wheels.at(0, named(0))
+    turned.until(lambda started: len(started) == 1)
+    wheels.at(0, named(0))
+    wheels.at(0, named(0))
+    gate.set()
+    turned.until(lambda started: len(started) == 2)
+
+
+def test_a_wheel_that_fails_is_tried_again_ever_more_rarely_and_reported_once(
+    running: Callable[..., Wheels], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_AGAIN_MS", 20)
+    failures = iter(["first", "first", "first", "second"])
+
+    def fails(bucket: str, pause: Callable[[float], bool]) -> Ended:
+        text = next(failures, None)
+        if text is None:
+            return Ended.CLOSED
+        raise RuntimeError(text)
+
+    turned = Turned(fails)
+    wheels = running(turned)
+    wheels.at(0, named(0))
+    turned.until(lambda started: len(started) == 5)
+    assert len(turned.reported) == 2
