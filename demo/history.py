@@ -5,8 +5,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, TypeVar
 from zlib import crc32
+
+Line = TypeVar("Line")
 
 
 @dataclass(frozen=True)
@@ -36,19 +38,19 @@ class Account:
     wrong: tuple[str, ...]
 
 
-def write(file: TextIO, line: Handled) -> None:
-    """Appends a line; it is with the operating system when this returns, so that a kill does not lose it."""
-    file.write(json.dumps([line.consumer, line.id, line.attempt, line.ok, line.crc, line.at]) + "\n")
+def write(file: TextIO, line: Any) -> None:
+    """Appends a record; it is with the operating system when this returns, so that a kill does not lose it."""
+    file.write(json.dumps(list(vars(line).values())) + "\n")
     file.flush()
 
 
-def read(folder: Path, group: str) -> list[Handled]:
+def read(folder: Path, group: str, kind: type[Line]) -> list[Line]:
     """All lines of a group's consumers. The line that a kill cut short is left out."""
     lines = []
     for path in sorted(folder.glob(f"{group}-*.jsonl")):
         for line in path.read_text().splitlines(keepends=True):
             if line.endswith("\n"):
-                lines.append(Handled(*json.loads(line)))
+                lines.append(kind(*json.loads(line)))
     return lines
 
 

@@ -61,4 +61,4 @@ def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:
     with (tmp_path / "g-1.jsonl").open("w") as file:
         write(file, handled("a"))
         file.write('["c1", "b", 1, tr')
-    assert read(tmp_path, "g") == [handled("a")]
+    assert read(tmp_path, "g", Handled) == [handled("a")]

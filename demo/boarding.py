@@ -1,0 +1,92 @@
+"""The boarding calls' account: each received once, none before its time, none that was cancelled."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from demo.flights import Flight
+
+
+@dataclass(frozen=True)
+class Call:
+    """A boarding call, due when its flight is to leave. The call of a ``cancelled`` flight is to be cancelled."""
+
+    id: str
+    key: str
+    due_ms: int
+    cancelled: bool
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The gate received a call: from where in the queue, due when, and when that was (``at_ms``)."""
+
+    call: str
+    queue: int
+    offset: int
+    attempt: int
+    due_ms: int
+    at_ms: float
+
+
+@dataclass(frozen=True)
+class Account:
+    """``cancelled``: as the server answered; ``too_late``: it answered that the call was dispatched already. ``double``
+    calls stand in the queue more than once; ``redelivered`` counts receipts of one place after the first."""
+
+    calls: int
+    cancelled: int
+    too_late: int
+    delivered: int
+    redelivered: int
+    early: int
+    double: int
+    missing: int
+    delivered_though_cancelled: int
+    wrong: tuple[str, ...]
+
+
+def timetable(flights: Iterable[Flight], begin_ms: int, ms_a_minute: float) -> list[Call]:
+    """The flights' calls in the order in which they are due, when the month begins at ``begin_ms``."""
+    calls = [
+        Call(flight.name, flight.carrier, begin_ms + round(flight.minute * ms_a_minute), flight.cancelled)
+        for flight in flights
+    ]
+    return sorted(calls, key=lambda call: call.due_ms)
+
+
+def account(calls: Sequence[Call], answers: Mapping[str, str], seen: Sequence[Seen]) -> Account:
+    """``answers`` are the states that were answered to those who cancelled calls, by the calls' ids."""
+    due_ms = {call.id: call.due_ms for call in calls}
+    unwanted = {call.id for call in calls if call.cancelled}
+    cancelled = {name for name, state in answers.items() if state == "cancelled"}
+    too_late = {name for name, state in answers.items() if state == "dispatched"}
+    places: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    for one in seen:
+        places[one.call].add((one.queue, one.offset))
+    early = {one.call for one in seen if one.at_ms < due_ms.get(one.call, one.due_ms)}
+    double = {name for name, found in places.items() if len(found) > 1}
+    missing = due_ms.keys() - cancelled - places.keys()
+    ghosts = cancelled & places.keys()
+    counts = {
+        "received before they were due": len(early),
+        "in the queue more than once": len(double),
+        "never received": len(missing),
+        "received though they were cancelled": len(ghosts),
+        "to be cancelled without an answer": len(unwanted - cancelled - too_late),
+        "cancelled although their flights left": len(answers.keys() - unwanted),
+        "due at another time than they were sent for": sum(one.due_ms != due_ms.get(one.call) for one in seen),
+        "received that nobody sent": len(places.keys() - due_ms.keys()),
+    }
+    return Account(
+        calls=len(due_ms),
+        cancelled=len(cancelled),
+        too_late=len(too_late),
+        delivered=len(places),
+        redelivered=len(seen) - sum(map(len, places.values())),
+        early=len(early),
+        double=len(double),
+        missing=len(missing),
+        delivered_though_cancelled=len(ghosts),
+        wrong=tuple(f"{count:,} {what}" for what, count in counts.items() if count),
+    )

@@ -1,0 +1,93 @@
+"""How late the boarding calls were: received minus due."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from demo.boarding import Seen
+
+BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+MARGIN_MS = 250.0
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+@dataclass(frozen=True)
+class Outage:
+    """From when the server was killed until it was back."""
+
+    killed_ms: float
+    ready_ms: float
+
+    @property
+    def seconds(self) -> float:
+        return (self.ready_ms - self.killed_ms) / 1_000
+
+
+@dataclass(frozen=True)
+class Lateness:
+    p50: float
+    p99: float
+    max: float
+
+
+def first_receipts(seen: Iterable[Seen]) -> list[Seen]:
+    """Of each call the receipt that came first."""
+    first: dict[str, Seen] = {}
+    for one in sorted(seen, key=lambda one: one.at_ms):
+        first.setdefault(one.call, one)
+    return list(first.values())
+
+
+def resumed_ms(seen: Iterable[Seen], outage: Outage) -> float:
+    """When calls came again after the server was back: the gate has to find that out."""
+    return min((one.at_ms for one in seen if one.at_ms >= outage.ready_ms), default=outage.ready_ms)
+
+
+def split(seen: Sequence[Seen], outage: Outage) -> tuple[list[float], list[float]]:
+    """How late calls were, in milliseconds: those that the outage spared, and those that it hit. That are those due
+    from shortly before the kill until shortly after calls came again."""
+    begin_ms, end_ms = outage.killed_ms - MARGIN_MS, resumed_ms(seen, outage) + MARGIN_MS
+    spared: list[float] = []
+    hit: list[float] = []
+    for one in seen:
+        (hit if begin_ms <= one.due_ms <= end_ms else spared).append(one.at_ms - one.due_ms)
+    return spared, hit
+
+
+def summary(values_ms: Iterable[float]) -> Lateness:
+    """Each percentile is the smallest value that so many do not exceed."""
+    ordered = sorted(values_ms)
+    if not ordered:
+        return Lateness(0.0, 0.0, 0.0)
+
+    def percentile(share: float) -> float:
+        return round(ordered[max(0, math.ceil(share * len(ordered)) - 1)], 1)
+
+    return Lateness(percentile(0.5), percentile(0.99), round(ordered[-1], 1))
+
+
+def histogram(values_ms: Iterable[float]) -> list[tuple[str, int]]:
+    """Counts by upper bound, from the first to the last that is not empty."""
+    counts = [0] * (len(BOUNDS_MS) + 1)
+    for value in values_ms:
+        counts[next((index for index, bound in enumerate(BOUNDS_MS) if value <= bound), len(BOUNDS_MS))] += 1
+    labels = [f"≤ {_duration(bound)}" for bound in BOUNDS_MS] + [f"> {_duration(BOUNDS_MS[-1])}"]
+    filled = [index for index, count in enumerate(counts) if count]
+    return list(zip(labels, counts, strict=True))[filled[0] : filled[-1] + 1] if filled else []
+
+
+def bars(rows: Sequence[tuple[str, int]], *, width: int, plain: bool) -> list[str]:
+    """A line for each row, the longest bar ``width`` wide; in eighths of a cell where the screen can show them."""
+    most = max((count for _, count in rows), default=1)
+    return [f"{label:>9} {_bar(count / most * width, plain):<{width}} {count:>7,}" for label, count in rows]
+
+
+def _bar(length: float, plain: bool) -> str:
+    if plain:
+        return "#" * math.ceil(length)
+    whole, eighths = divmod(math.ceil(length * 8), 8)
+    return "█" * whole + _EIGHTHS[eighths] * (eighths > 0)
+
+
+def _duration(ms: int) -> str:
+    return f"{ms} ms" if ms < 1_000 else f"{ms // 1_000} s"
