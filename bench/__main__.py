@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import floor, measures
+from bench import delays, floor, measures
 from bench.measures import median, quantile
 from bench.serving import server
 
@@ -89,6 +89,29 @@ def waiting(url: str, consumers: int, sends: int) -> dict[str, float]:
     }
 
 
+def lateness(quick: bool) -> dict[str, dict[str, float]]:
+    found = {}
+    for rate in (1_000, 10_000):
+        with server() as url:
+            found[f"{rate:,}/s"] = delays.lateness(url, "late", rate, 2 if quick else 15, beside=True)
+    return found
+
+
+def sustained(quick: bool) -> dict[str, float]:
+    rates = [10_000] if quick else [10_000, 20_000, 30_000, 40_000, 50_000]
+    with server() as url:
+        return delays.sustained(url, rates, 2 if quick else 10)
+
+
+def operations(quick: bool) -> dict[str, dict[str, float]]:
+    cases = {"1 hour": (3_600, 1_000 if quick else 100_000), "1 year": (365 * 86_400, 100 if quick else 200)}
+    return {
+        f"batch {batch}, {name}": delays.operations(batch, spread_seconds, messages)
+        for name, (spread_seconds, messages) in cases.items()
+        for batch in (1, 10, 100)
+    }
+
+
 def table(title: str, columns: dict[str, dict[str, float]]) -> Table:
     """A row for each figure, a column for each case."""
     found = Table(title=title, title_justify="left")
@@ -117,6 +140,17 @@ def main() -> int:
         console.print(table("produce of 10 by groups", {"": wide}))
         beside = waiting(url, 100 if quick else 1_000, 100 if quick else 500)
         console.print(table("produce of 1 beside consumers in a long poll", {"": beside}))
+    late_by_rate = lateness(quick)
+    console.print(table("delayed messages: how late they come, beside other traffic", late_by_rate))
+    best = sustained(quick)
+    console.print(table("delayed messages: highest rate with 99 of 100 within a second", {"": best}))
+    hour = delays.opening(100_000 if quick else 1_000_000, 1_000)
+    console.print(table("an hour of pending messages opened", {"": hour}))
+    with server() as few, server() as many:
+        buckets = delays.open_buckets(few, many, 1 if quick else 6)
+    console.print(table("produce of 10 delayed messages by open buckets", {"": buckets}))
+    costs = operations(quick)
+    console.print(table("store operations for each delayed message", costs))
     figures = {
         "date": measures.today(),
         "python": sys.version.split()[0],
@@ -126,6 +160,11 @@ def main() -> int:
         "pull_by_backlog": deep,
         "produce_by_groups": wide,
         "beside_waiting_consumers": beside,
+        "delayed_lateness": late_by_rate,
+        "delayed_sustained": best,
+        "delayed_opening": hour,
+        "delayed_open_buckets": buckets,
+        "delayed_operations": costs,
     }
     print(json.dumps(figures))
     return 0

@@ -1,0 +1,61 @@
+"""How long a wheel takes to open an hour full of pending messages, and how much memory.
+
+``python -m bench.opening FOLDER MESSAGES BATCH fill`` stores them, ``… open`` opens the hour in a process of its own
+and prints JSON.
+"""
+
+import json
+import random
+import resource
+import sys
+import time
+from pathlib import Path
+
+from bench.measures import bodies
+from hourwheel.adapters.files import FileBlobs
+from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.context import Settings
+from hourwheel.delay.buckets import buckets
+from hourwheel.delay.wheel import Ended, Wheel
+from hourwheel.model import NewMessage
+from tests.support import NOON_MS, Bench, HandClock
+
+
+def cell_in(folder: Path, now_ms: int) -> Bench:
+    """A cell with the embedded server's settings, and a clock of its own."""
+    store = SqliteStore(folder / "hour.db", synchronous="NORMAL")
+    settings = Settings(inline_bytes=300 * 1_024, tick_ms=100)
+    return Bench(store, FileBlobs(folder), HandClock(now_ms), settings=settings)
+
+
+def fill(folder: Path, messages: int, batch: int) -> None:
+    """Messages due at random times of one hour, an hour before it."""
+    bench, chance = cell_in(folder, NOON_MS), random.Random(messages)
+    texts = bodies(batch)
+    for _ in range(messages // batch):
+        delays = [3_600 + chance.random() * 3_599 for _ in texts]
+        bench.cell.produce(
+            "pending", [NewMessage(body=text, delay=delay) for text, delay in zip(texts, delays, strict=True)]
+        )
+
+
+def opened(folder: Path) -> dict[str, float]:
+    bench = cell_in(folder, NOON_MS + 3_600_000 - 60_000)
+    ((bucket, _),) = buckets(bench.cell.context)
+    wheel = Wheel(bench.cell.context, bench.cell.directory, bucket, "bench")
+    idle_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    assert wheel.run(lambda seconds: False) is Ended.STOPPED
+    return {
+        "messages": wheel.waiting,
+        "seconds": round(time.perf_counter() - began, 2),
+        "peak_mb_above_idle": round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - idle_kb) / 1_024, 1),
+    }
+
+
+if __name__ == "__main__":
+    folder, messages, batch, step = sys.argv[1:]
+    if step == "fill":
+        fill(Path(folder), int(messages), int(batch))
+    else:
+        print(json.dumps(opened(Path(folder))))
