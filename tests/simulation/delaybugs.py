@@ -71,6 +71,22 @@ _owners_that_crash = _waiting(
     transactional=False, trims=False, faults=Faults(crash=0.03, forget=0.1), calls=900, wheels=3
 )
 _cancellers_at_work = _waiting(calls=900, wheels=3, cancellers=3, reach_ms=20_000, share=1.0, batches=4, pace=10)
+_senders_at_the_end_of_a_bucket = _waiting(
+    transactional=False,
+    trims=False,
+    faults=Faults(pause=0.05, late=0.04),
+    skew_ms=4_000,
+    producers=3,
+    consumers=1,
+    start_ms=295_000,
+    bucket_minutes=5,
+    shards=1,
+    share=1.0,
+    reach_ms=5_000,
+    batches=20,
+    patience=0.6,
+    calls=900,
+)
 
 
 @planted(sharpen=_owners_that_pause)
@@ -193,7 +209,7 @@ def a_producer_does_not_have_the_wheel_woken() -> Iterator[None]:
         yield
 
 
-@planted(sharpen=_waiting(transactional=False, trims=False, calls=600, faults=Faults(pause=0.05, late=0.03)))
+@planted(sharpen=_senders_at_the_end_of_a_bucket)
 def a_bucket_is_closed_before_its_exact_end_is_read() -> Iterator[None]:
     def close(self: Wheel, now_ms: int) -> Ended | None:
         end = self._log.totals().rows
@@ -217,23 +233,7 @@ def a_bucket_is_removed_by_age() -> Iterator[None]:
         yield
 
 
-@planted(
-    sharpen=_waiting(
-        transactional=False,
-        trims=False,
-        skew_ms=4_000,
-        producers=3,
-        consumers=1,
-        start_ms=295_000,
-        bucket_minutes=5,
-        shards=1,
-        share=1.0,
-        reach_ms=5_000,
-        batches=20,
-        patience=0.6,
-        calls=900,
-    )
-)
+@planted(sharpen=_senders_at_the_end_of_a_bucket)
 def a_message_that_comes_too_late_goes_to_its_sealed_bucket() -> Iterator[None]:
     def reserve_open(context: Context, bucket: Bucket, count: int) -> tuple[Bucket, Reservation]:
         buckets.register(context, bucket)
