@@ -103,12 +103,11 @@ def sustained(quick: bool) -> dict[str, float]:
         return delays.sustained(url, rates, 2 if quick else 10)
 
 
-def operations(quick: bool) -> dict[str, dict[str, float]]:
+def operations(quick: bool) -> dict[str, dict[str, dict[str, float]]]:
     cases = {"1 hour": (3_600, 1_000 if quick else 100_000), "1 year": (365 * 86_400, 100 if quick else 200)}
     return {
-        f"batch {batch}, {name}": delays.operations(batch, spread_seconds, messages)
-        for name, (spread_seconds, messages) in cases.items()
-        for batch in (1, 10, 100)
+        name: {f"batch {batch}": delays.operations(batch, seconds, messages) for batch in (1, 10, 100)}
+        for name, (seconds, messages) in cases.items()
     }
 
 
@@ -150,7 +149,8 @@ def main() -> int:
         buckets = delays.open_buckets(few, many, 1 if quick else 6)
     console.print(table("produce of 10 delayed messages by open buckets", {"": buckets}))
     costs = operations(quick)
-    console.print(table("store operations for each delayed message", costs))
+    for spread, columns in costs.items():
+        console.print(table(f"store operations for each delayed message, due within {spread}", columns))
     figures = {
         "date": measures.today(),
         "python": sys.version.split()[0],

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from bench.measures import bodies, median, quantile
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.client import Api, Message, Producer
+from hourwheel.client import Api, Message, Producer, Settlement
 from hourwheel.context import Settings
 from hourwheel.model import NewMessage
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall, HandClock
@@ -151,7 +151,7 @@ def other_traffic(url: str) -> Iterator[None]:
         with Api(url) as api:
             while not over.is_set():
                 for pull in api.pull("beside", "bench", consumer="bench", max_messages=100, wait_seconds=1).pulls:
-                    api.ack("beside", "bench", [pull.receipt])
+                    api.settle("beside", "bench", [Settlement(receipt=pull.receipt)])
 
     threads = [threading.Thread(target=work) for work in (send, take)]
     for thread in threads:

@@ -48,7 +48,6 @@ def test_whole_message_objects(shell: Shell) -> None:
         (["--delay", "0.5"], "2026-11-20T09:00:00.500000Z"),
         (["--deliver-at", "2027-01-01T09:00:00Z"], "2027-01-01T09:00:00Z"),
         (["--deliver-at", "2027-01-01T10:00:00+01:00"], "2027-01-01T09:00:00Z"),
-        (["--deliver-at", "2027-01-01"], "2027-01-01T00:00:00Z"),
     ],
 )
 def test_messages_may_be_delayed(shell: Shell, args: list[str], due: str) -> None:

@@ -41,7 +41,7 @@ def test_a_cancel_that_came_too_late_is_exit_status_1(shell: Shell) -> None:
 
 def test_move(shell: Shell) -> None:
     scheduled_id = schedule(shell)
-    moved = shell.ok("scheduled", "move", scheduled_id, "--deliver-at", "2027-02-01")
+    moved = shell.ok("scheduled", "move", scheduled_id, "--deliver-at", "2027-02-01T00:00:00Z")
     assert moved == "m-2  scheduled 2027-02-01 00:00:00Z  s-3\n"
     [found] = shell.json("scheduled", "move", scheduled_id, "--delay", "90d")
     assert found["state"] == "waiting"
@@ -68,7 +68,8 @@ def test_a_move_that_came_too_late_is_exit_status_1(shell: Shell) -> None:
         (["--delay", "soon"], "such as '90d'"),
         (["--delay", "-1"], "0 or more"),
         (["--delay", "1000d"], "too long"),
-        (["--deliver-at", "noon"], "no time"),
+        (["--deliver-at", "noon"], "RFC 3339"),
+        (["--deliver-at", "2027-01-01T09:00:00"], "a zone"),
     ],
 )
 def test_a_bad_time_is_exit_status_2(shell: Shell, args: list[str], says: str) -> None:
@@ -100,5 +101,5 @@ def test_list_counts_by_the_hour(shell: Shell) -> None:
     }
     listed = shell.ok("scheduled", "list", "orders", "--hours", "2")
     assert ["2026-11-20", "10:00:00Z", "2"] in [line.split() for line in listed.splitlines()]
-    assert listed.endswith("2 due within 2 h\n")
+    assert listed.endswith("2 due within 2 h; --hours looks further, up to 744\n")
     assert shell("scheduled", "list", "orders", "--hours", "0").exit_code == 2

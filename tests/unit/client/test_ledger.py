@@ -84,6 +84,17 @@ def test_results_that_linger_are_told_before_the_pull_is_through() -> None:
     assert book.ledger.untold == 0
 
 
+def test_a_retry_does_not_linger_its_delay_begins_when_the_server_hears_of_it() -> None:
+    book = Book()
+    book.messages[1].ack()
+    assert book.ledger.next_due() == 1.0
+    book.messages[0].retry()
+    due = book.ledger.next_due()
+    assert due is not None
+    assert due <= 0.1
+    assert book.ledger.due(due) == [Settlement(receipt="r-1", ack=[1], retry=[0])]
+
+
 def test_a_settlement_without_an_answer_is_repeated_as_it_was() -> None:
     book = Book()
     book.messages[1].ack()

@@ -47,6 +47,8 @@ from hourwheel.queueing.receipts import cell_secret
 from hourwheel.queueing.sweep import Sweeper, SweepReport
 from hourwheel.times import parse_rfc3339, rfc3339
 
+_BACKING_OFF_MS = 86_400_000
+
 
 @dataclass
 class Cell:
@@ -190,7 +192,8 @@ class Cell:
 
     def _backing_off(self, subject: Subject, group: Group) -> int:
         policy = group.retry or self.context.settings.retry
-        within_ms = self.context.clock.now_ms() + policy.longest_ms
+        # A consumer may have asked for a longer delay than the policy's.
+        within_ms = self.context.clock.now_ms() + max(policy.longest_ms, _BACKING_OFF_MS)
         return self.forecast.retries(self.context, subject.name, subject.generation, group.member, within_ms=within_ms)
 
     def dead(self, subject: str, group: str, *, after: str | None, limit: int) -> DeadPage:

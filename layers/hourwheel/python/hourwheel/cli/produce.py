@@ -17,7 +17,6 @@ from hourwheel.cli.settings import (
     DeliverAtOption,
     Settings,
     SubjectArgument,
-    moment,
     seconds,
     settings_of,
 )
@@ -110,7 +109,7 @@ def _like(
 ) -> Message:
     """What all messages have in common."""
     try:
-        return Message("", key, tags, _headers(headers or []), None, seconds(delay), moment(deliver_at))
+        return Message("", key, tags, _headers(headers or []), None, seconds(delay), deliver_at)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hourwheel.cli.output import text_of, write_fields, write_json, write_line, write_table
-from hourwheel.cli.settings import DelayOption, DeliverAtOption, SubjectArgument, connect, moment, seconds, settings_of
+from hourwheel.cli.settings import DelayOption, DeliverAtOption, SubjectArgument, connect, seconds, settings_of
 from hourwheel.client import ScheduledMessage
 
 app = typer.Typer(no_args_is_help=True, help="Look at delayed messages, move them, or cancel them.")
@@ -36,7 +36,7 @@ def move(
     """Move a delayed message to another time; its id is another one then. Exit status 1 if it is not waiting."""
     with connect(ctx) as api:
         try:
-            found = api.reschedule(scheduled_id, delay=seconds(delay), deliver_at=moment(deliver_at))
+            found = api.reschedule(scheduled_id, delay=seconds(delay), deliver_at=deliver_at)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
     done = f"{found.id}  scheduled {text_of(found.deliver_at)}  {found.scheduled_id}"
@@ -47,7 +47,7 @@ def move(
 def list_(
     ctx: typer.Context,
     subject: SubjectArgument,
-    hours: Annotated[int, typer.Option(min=1, help="Within so many.")] = 72,
+    hours: Annotated[int, typer.Option(min=1, max=744, help="Within so many.")] = 72,
 ) -> None:
     """List in which hours delayed messages of a subject are due, and how many."""
     with connect(ctx) as api:
@@ -56,7 +56,7 @@ def list_(
         write_json(forecast)
         return
     write_table(["hour", "messages"], [(each.hour, each.messages) for each in forecast.hours])
-    write_line(f"{forecast.messages} due within {hours} h")
+    write_line(f"{forecast.messages} due within {hours} h; --hours looks further, up to 744")
 
 
 def _tell(ctx: typer.Context, found: ScheduledMessage, done: str, *, wanted: str) -> None:

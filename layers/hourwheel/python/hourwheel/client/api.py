@@ -165,6 +165,8 @@ class Api:
 
     def _scheduled(self, method: str, scheduled_id: str, body: Any = None) -> ScheduledMessage:
         """Each of them is answered alike when it is repeated, unless the message's time has come meanwhile."""
+        if not scheduled_id:
+            raise ValueError("there is no scheduled_id: the message was not delayed, so its time has come already")
         target = path("scheduled", scheduled_id)
         found: ScheduledMessage = self._http.call(method, target, _answers(ScheduledMessage), body=body)
         return found

@@ -15,6 +15,8 @@ from hourwheel.model import RetryLater, Settled, Settlement
 
 MOST_RECEIPTS = 1_000  # of one request
 
+_RETRY_LINGER_SECONDS = 0.05
+
 
 class Outcome(Enum):
     ACK = "ack"
@@ -112,6 +114,7 @@ class Lease:
         self.unsent: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
         self.delays: dict[int, model.Delay] = {}
         self.unsent_since: float | None = None
+        self.urgent = False
         self.asked: Settlement | None = None
         self.answering = False
         self.partly_settled = False
@@ -136,6 +139,7 @@ class Lease:
             )
             self.unsent = {outcome: [] for outcome in Outcome}
             self.unsent_since = None
+            self.urgent = False
         self.answering = True
         return self.asked
 
@@ -167,10 +171,10 @@ class Ledger:
         lease.unsent[outcome].append(index)
         if delay is not None:
             lease.delays[index] = delay
-        first = lease.unsent_since is None
-        if first:
-            lease.unsent_since = now
-        return first
+        sooner = lease.unsent_since is None or (outcome is Outcome.RETRY and not lease.urgent)
+        lease.unsent_since = now if lease.unsent_since is None else lease.unsent_since
+        lease.urgent = lease.urgent or outcome is Outcome.RETRY
+        return sooner
 
     def complete(self) -> list[Settlement]:
         """Settlements of pulls that are through: they go with the next pull."""
@@ -233,4 +237,6 @@ class Ledger:
     def _tell_at(self, lease: Lease) -> float:
         if lease.asked is not None or lease.unsent_since is None:
             return 0.0  # asked before, without an answer: at once
-        return lease.unsent_since + self._linger_seconds
+        # The delay of a retry begins when the server hears of it.
+        linger_seconds = min(self._linger_seconds, _RETRY_LINGER_SECONDS) if lease.urgent else self._linger_seconds
+        return lease.unsent_since + linger_seconds

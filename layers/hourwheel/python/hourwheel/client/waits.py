@@ -38,6 +38,8 @@ def checked_retry_delay(delay: Delay) -> model.Delay:
 
 def checked_moment(moment: Moment) -> str:
     """The time as it travels: in UTC, with milliseconds, never before the one given. Raises ``ValueError``."""
+    if not isinstance(moment, datetime | str):
+        raise ValueError(f"deliver_at must be a datetime with a zone, or text such as 2027-01-01T09:00:00Z: {moment!r}")
     if isinstance(moment, datetime) and moment.utcoffset() is None:
         raise ValueError(
             f"deliver_at has no zone, so nobody can tell when it is: {moment.isoformat()}; "
