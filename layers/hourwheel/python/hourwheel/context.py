@@ -1,7 +1,7 @@
 """What the verbs of the queue work with: the ports, the settings, and the logs over them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -59,12 +59,18 @@ class Context:
 
         def run(store: Store) -> T:
             later.clear()
-            return work(replace(self, store=store, later=later))
+            return work(self._inside(store, later))
 
         result = atomically(self.store, run)
         for call in later:
             call(self)
         return result
+
+    def _inside(self, store: Store, later: "list[Callable[[Context], None]]") -> "Context":
+        # dataclasses.replace goes through every field: 4 us, on each call of the queue.
+        inside = object.__new__(Context)
+        inside.__dict__.update(self.__dict__, store=store, later=later)
+        return inside
 
     def afterwards(self, call: "Callable[[Context], None]") -> None:
         """Calls once what was stored so far cannot be taken back any more: at once when not ``atomically``."""
