@@ -200,14 +200,14 @@ class History:
 
     def settled(self, verb: Verb, held: Held, settlement: Settlement, answer: Settled) -> None:
         """``settled`` was done, ``stale`` did nothing (5)."""
+        history = self.ledger.pulls[held.partition]
+        gone = self.ledger.gone(history.source, history.member)
         if answer.status == "stale":
-            if (held.partition, held.row) in verb.settled:
+            # Its answer may have been lost, and its group deleted before it was asked again.
+            if (held.partition, held.row) in verb.settled and not gone:
                 raise Violation("5", f"a stale receipt changed {held.partition} row {held.row}")
             return
-        if settlement.extend_seconds is not None:
-            return
-        history = self.ledger.pulls[held.partition]
-        if self.ledger.gone(history.source, history.member):
+        if settlement.extend_seconds is not None or gone:
             return
         verdicts = history.pulls[held.row].verdicts
         for index in held.named(settlement):
