@@ -177,3 +177,58 @@ def test_a_damaged_message_still_has_an_answer(kind: str) -> None:
     assert ask(placed.scheduled_id or "").state == ("waiting" if kind == "look" else "cancelled")
     bench.turn(20)
     assert ask(placed.scheduled_id or "").state in ("dispatched", "cancelled")
+
+
+def test_a_later_message_does_not_hide_from_the_sweeper_that_a_wheel_is_overdue() -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.clock.ms = NEW_HOUR_MS
+    bench.send_later("first", delay=1)
+    bench.send_later("soon", delay="10m")
+    assert bench.turn(60)[-1] is Ended.ASLEEP  # until shortly before the second one
+    bench.timers.ordered.clear()  # its timer is lost
+    bench.clock.pass_time(8 * 60)
+    bench.send_later("late", delay="30m")
+    assert delivered_after(bench, "soon", minutes=5) <= 180
+
+
+def test_a_wheel_that_was_stopped_is_missed_whatever_is_stored_next() -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.clock.ms = NEW_HOUR_MS
+    bench.send_later("soon", delay="60s")
+    assert bench.turn(10) == [Ended.STOPPED]
+    bench.timers.ordered.clear()  # the process that stopped is gone, another one goes on
+    bench.send_later("late", delay="40m")
+    assert delivered_after(bench, "soon", minutes=3) <= 120
+
+
+def test_a_bucket_whose_own_timer_was_lost_is_opened_by_the_first_who_stores_in_it() -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.clock.ms = NEW_HOUR_MS
+    bench.send_later("soon", delay="60m")  # ten minutes into the next hour
+    bench.timers.ordered.clear()
+    bench.clock.pass_time(55 * 60)
+    bench.send_later("late", delay="50m")
+    assert delivered_after(bench, "soon", minutes=10) <= 360
+
+
+def test_a_wheel_that_finds_a_row_after_it_has_left_is_missed_though_no_timer_can_be_ordered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers = FailingTimers()
+    bench = Bench(CallByCall(MemoryStore()), timers=timers)
+    bench.clock.ms = NEW_HOUR_MS
+    bench.send_later("first", delay=1)
+    rest = Wheel._rest
+    stored: list[object] = []
+
+    def stored_meanwhile(wheel: Wheel, now_ms: int) -> Ended | None:
+        if not stored and wheel._wheel.next_ms() is None and now_ms - wheel._opened_ms >= 5_000:
+            stored.append(bench.send_later("behind", delay="4m"))  # it sees the wheel turning
+            timers.error = Throttled("busy")
+        return rest(wheel, now_ms)
+
+    monkeypatch.setattr(Wheel, "_rest", stored_meanwhile)
+    assert bench.turn(30) == [Ended.ASLEEP]
+    assert stored
+    timers.error = None
+    assert delivered_after(bench, "behind", minutes=10) <= 300

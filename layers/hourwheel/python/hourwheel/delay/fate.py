@@ -24,7 +24,7 @@ from typing import Literal, Self, TypeAlias
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.delay.buckets import Bucket, bucket_slot
+from hourwheel.delay.buckets import Bucket, bucket_slot, order_timer
 from hourwheel.delay.handles import Waiting
 from hourwheel.delay.lease import owner_slot
 from hourwheel.delay.ownership import DispatchLog
@@ -245,7 +245,7 @@ class Fates:
                 return  # nothing more is sent from it, whoever holds its lease
             if not called and not alive:
                 # Its owner is gone without a word: it may only be paused. The next one decides.
-                self.context.timers.at(now_ms, place.bucket.name)
+                order_timer(self.context, now_ms, place.bucket)
                 called = True
             if now_ms > until_ms:
                 raise Unavailable("the wheel of this message's bucket does not answer: the wish stands, ask again")

@@ -47,8 +47,9 @@ def owner_slot(context: Context, bucket: Bucket) -> Slot[Owner]:
 
 
 def expect(context: Context, bucket: Bucket, due_ms: int) -> None:
-    """Has a wheel running when a message that is about to be stored in the bucket is due. One read where the bucket's
-    own timer has run already, else none. Where no timer can be ordered the sweeper sees to it: the message is safe."""
+    """Has a wheel running when a message that was stored in the bucket is due; once that is certain, where it may be
+    taken back. One read where the bucket's own timer has run already, else none. Where no timer can be ordered the
+    sweeper sees to it: the message is safe."""
     context.afterwards(lambda outside: _expect(outside, bucket, due_ms))
 
 
@@ -72,11 +73,15 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
     for _ in range(_RACES):
         owner = None if held is None else held.value
         wakes_ms = max(due_ms - LEAD_MS, now_ms)
-        if owner is not None:
-            if owner.alive(now_ms) or (owner.left and now_ms - _RECENT_MS < owner.wakes_ms <= wakes_ms):
-                return None
-            if not owner.left:
-                return now_ms  # it went without a word
+        if owner is None:
+            if bucket.start_ms - LEAD_MS <= now_ms:
+                wakes_ms = now_ms  # its own timer may have been lost, and others wait for it
+        elif owner.alive(now_ms) or (owner.left and now_ms - _RECENT_MS < owner.wakes_ms <= wakes_ms):
+            return None
+        elif not owner.left:
+            return now_ms  # it went without a word
+        elif owner.wakes_ms <= now_ms:
+            wakes_ms = now_ms  # it should have been there: the record must not hide that
         ours = Owner(owner="", until_ms=0, wakes_ms=wakes_ms)
         stored, held = slot.swap(None if held is None else held.token, ours)
         if stored:

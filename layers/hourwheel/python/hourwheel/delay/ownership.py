@@ -1,4 +1,4 @@
-"""Who turns the wheel of a bucket, and what has been handed over from it.
+"""What has been handed over from a bucket, and the right to do so.
 
     table      dispatch
     partition  {bucket}

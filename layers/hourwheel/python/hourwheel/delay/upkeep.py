@@ -2,7 +2,7 @@
 behind, removes buckets that were closed a day ago."""
 
 from hourwheel.context import Context
-from hourwheel.delay.buckets import LEAD_MS, Bucket, bucket_slot, buckets
+from hourwheel.delay.buckets import LEAD_MS, Bucket, bucket_slot, buckets, order_timer
 from hourwheel.delay.lease import owner_slot, wanted
 from hourwheel.ports import Key, Table
 
@@ -22,7 +22,7 @@ def start_wheels(context: Context) -> int:
     # Messages that came too late for their bucket may be due before the next one begins.
     for bucket, record in buckets(context, before_ms=now_ms + LEAD_MS + _LONGEST_MS):
         if not record.closed_ms and wanted(context, bucket):
-            context.timers.at(now_ms, bucket.name)
+            order_timer(context, now_ms, bucket)
             started += 1
     return started
 

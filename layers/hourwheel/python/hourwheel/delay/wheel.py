@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hourwheel.context import Context
-from hourwheel.delay.buckets import LEAD_MS, Bucket, BucketRecord, bucket_slot
+from hourwheel.delay.buckets import LEAD_MS, Bucket, BucketRecord, bucket_slot, order_timer
 from hourwheel.delay.dispatch import DAMAGED, Dispatcher, Pages
 from hourwheel.delay.lease import owner_slot
 from hourwheel.delay.ownership import DispatchLog, Fenced, Ownership
@@ -239,17 +239,19 @@ class Wheel:
         wakes_ms = self.bucket.end_ms if following_ms is None else min(following_ms - LEAD_MS, self.bucket.end_ms)
         if wakes_ms <= now_ms + LEAD_MS or now_ms - self._opened_ms < _SETTLED_MS:
             return None
-        self.context.timers.at(wakes_ms, self.bucket.name)
+        order_timer(self.context, wakes_ms, self.bucket)
         self._leave(wakes_ms)
         if self._log.totals().rows > self._next:
-            self.context.timers.at(self.context.clock.now_ms(), self.bucket.name)
+            now_ms = self.context.clock.now_ms()
+            self._leave(now_ms)  # the sweeper sees it, too
+            order_timer(self.context, now_ms, self.bucket)
         return Ended.ASLEEP
 
     def _relay(self, now_ms: int) -> Ended | None:
         if not self.leaves_ms:
             return None
         if not self._called and now_ms >= self.leaves_ms - RELAY_MS:
-            self.context.timers.at(now_ms, self.bucket.name)
+            order_timer(self.context, now_ms, self.bucket)
             self._called = True
         if now_ms < self.leaves_ms:
             return None
