@@ -5,6 +5,7 @@ import http.client
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -55,7 +56,7 @@ class Traffic:
         for thread in self._threads:
             thread.join(SECONDS)
 
-    def _live(self, work: object, name: int) -> None:
+    def _live(self, work: Callable[[Connection, int, int], None], name: int) -> None:
         memory = count()
         while True:
             with self._changed:
@@ -66,7 +67,7 @@ class Traffic:
             try:
                 with Connection(port) as connection:
                     while not self._over:
-                        work(connection, name, next(memory))  # type: ignore[operator]
+                        work(connection, name, next(memory))
             except (OSError, http.client.HTTPException):
                 with self._changed:
                     if self._port == port:
@@ -115,12 +116,14 @@ def test_twenty_kills_under_load_deliver_each_delayed_message_once(tmp_path: Pat
     server = Server(tmp_path)
     with server.connect() as connection:
         deadline = time.monotonic() + SECONDS
-        while connection.ok("GET", "/v1/subjects/orders/scheduled")["messages"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
         found: Counter[str] = Counter()
-        while pulls := pull(connection, group="auditor", max_messages=1_000):
+        while True:
+            waiting = connection.ok("GET", "/v1/subjects/orders/scheduled")["messages"]
+            pulls = pull(connection, group="auditor", max_messages=1_000, wait_seconds=1)
             found.update(bodies(pulls))
+            if not pulls and not waiting:
+                break
+            assert time.monotonic() < deadline
     assert server.stop() == (0, "")
     assert len(traffic.accepted) >= KILLS * EACH_LIFE
     assert traffic.received

@@ -1,6 +1,7 @@
 """Cancel, reschedule and look up: the answers are definite, and hold."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -159,17 +160,17 @@ class Failing(CallByCall):
     def __post_init__(self) -> None:
         super().__init__(self.inner)
 
-    def __getattribute__(self, name: str) -> object:
-        found = super().__getattribute__(name)
+    def __getattribute__(self, name: str) -> Any:
+        found: Any = super().__getattribute__(name)
         if name not in {"add", "put", "delete", "seal", "get", "scan", "counter"}:
             return found
 
-        def call(*values: object, **named: object) -> object:
+        def call(*values: Any, **named: Any) -> Any:
             self.count += 1
             if self.count < self.fails_at:
-                return found(*values, **named)  # type: ignore[operator]
+                return found(*values, **named)
             if self.count == self.fails_at and self.effect:
-                found(*values, **named)  # type: ignore[operator]
+                found(*values, **named)
             raise Unavailable("cut off")
 
         return call

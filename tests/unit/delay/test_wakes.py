@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.context import Settings
+from hourwheel.context import Context, Settings
 from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.wheel import Ended, Wheel
@@ -91,11 +91,11 @@ def test_a_message_that_had_to_be_placed_again_is_counted_once(monkeypatch: pyte
     put = Dispatcher._put
     filled: list[int] = []
 
-    def put_late(self: Dispatcher, context: object, transfer: Transfer, row: Row) -> bool:
+    def put_late(self: Dispatcher, context: Context, transfer: Transfer, row: Row) -> bool:
         if not filled:
             filled.append(transfer.row)
             self.context.log(transfer.log).abandon(Reservation(transfer.row, transfer.number), row)
-        return put(self, context, transfer, row)  # type: ignore[arg-type]
+        return put(self, context, transfer, row)
 
     monkeypatch.setattr(Dispatcher, "_put", put_late)
     bench.turn(60)

@@ -6,12 +6,12 @@ from random import Random
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.context import Settings
-from hourwheel.delay.buckets import Bucket, bucket_slot
+from hourwheel.context import Context, Settings
+from hourwheel.delay.buckets import Bucket, bucket_slot, register
 from hourwheel.delay.lease import LEASE_MS, owner_slot
 from hourwheel.delay.ownership import Fenced
 from hourwheel.delay.wheel import Ended, Wheel
-from hourwheel.errors import HourwheelError, Unavailable
+from hourwheel.errors import Unavailable
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.logs.rows import Row
 from hourwheel.model import AddressedMessage, NewMessage
@@ -316,16 +316,11 @@ def test_a_message_that_cannot_be_read_is_reported_and_the_others_come() -> None
 def test_a_bucket_whose_registration_was_taken_back_is_registered_by_the_next_one() -> None:
     bench = Bench()
 
-    def refuse(context: object) -> None:
+    def work(context: Context) -> None:
+        register(context, Bucket.at(bench.clock.ms + 86_400_000, 60))
         raise Unavailable("the transaction failed")
 
-    def work(context: object) -> None:
-        from hourwheel.delay.buckets import register
-
-        register(context, Bucket.at(bench.clock.ms + 86_400_000, 60))  # type: ignore[arg-type]
-        refuse(context)
-
-    with pytest.raises(HourwheelError):
+    with pytest.raises(Unavailable):
         bench.cell.context.atomically(work)
     assert bench.timers.ordered == []
     bench.send_later("a", delay="1d")

@@ -4,7 +4,7 @@
 Nothing above the ports imports a vendor's SDK, reads a clock or draws a random number.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
@@ -141,6 +141,19 @@ class Transactional(Protocol):
         all when it raises (the error passes through). No other writer runs meanwhile. ``work`` may be
         run more than once, only the last run counts. The store handed to it must not be used after it."""
         ...
+
+
+def items_of(
+    store: Store, table: Table, partition: str, *, start: str = "", page: int = 200
+) -> Iterator[tuple[str, Record]]:
+    """The items of a partition from ``start`` on, read so many at a time, up to its end as it is when the last of them
+    are read."""
+    while True:
+        items = store.scan(table, partition, start=start, limit=page)
+        yield from items
+        if len(items) < page:
+            return
+        start = items[-1][0] + "\x00"
 
 
 def atomically(store: Store, work: Callable[[Store], T]) -> T:

@@ -20,7 +20,7 @@ from hourwheel.errors import Broken, Sealed, Unavailable
 from hourwheel.logs.item import Slot
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import SCHEDULES
-from hourwheel.ports import Key, Table
+from hourwheel.ports import Key, Table, items_of
 
 LEAD_MS = 90_000
 """A wheel is started so long before the first message of its bucket may be due: timers come up to a minute late, and
@@ -140,16 +140,10 @@ def reserve_open(context: Context, bucket: Bucket, count: int) -> tuple[Bucket, 
 
 def buckets(context: Context, *, before_ms: int | None = None) -> Iterator[tuple[Bucket, BucketRecord]]:
     """The registered buckets that start before that time, in order; closed ones for a day."""
-    start = ""
-    while True:
-        items = context.store.scan(Table.META, "buckets", start=start, limit=_PAGE)
-        for name, record in items:
-            bucket = Bucket.parse(name)
-            if before_ms is not None and bucket.start_ms >= before_ms:
-                return
-            held = bucket_slot(context, bucket).opened(record)
-            assert held is not None
-            yield bucket, held.value
-        if len(items) < _PAGE:
+    for name, record in items_of(context.store, Table.META, "buckets", page=_PAGE):
+        bucket = Bucket.parse(name)
+        if before_ms is not None and bucket.start_ms >= before_ms:
             return
-        start = items[-1][0] + "\x00"
+        held = bucket_slot(context, bucket).opened(record)
+        assert held is not None
+        yield bucket, held.value

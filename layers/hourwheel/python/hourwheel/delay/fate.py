@@ -36,7 +36,7 @@ from hourwheel.logs.log import Log
 from hourwheel.logs.notes import Plan, Strike, decode_note, encode_note
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import raw_messages_of
-from hourwheel.ports import Key, Record, Table
+from hourwheel.ports import Key, Record, Table, items_of
 from hourwheel.queueing.moving import MOVED, target_row
 
 State: TypeAlias = Literal["waiting", "cancelled", "dispatched"]
@@ -47,7 +47,6 @@ _decoder = msgspec.msgpack.Decoder(int)
 _PATIENCE_MS = 10_000
 _LOOK_SECONDS = 0.05
 _ABANDONED_MS = 3_600_000
-_PAGE = 200
 _UNKNOWN = -1
 _TOO_LATE = -2
 
@@ -129,15 +128,9 @@ class Fates:
 
     def finish_moves(self, contained: Callable[[str], AbstractContextManager[None]]) -> None:
         """Carries out moves that were left behind, each in the context that ``contained`` makes for its name."""
-        start = ""
-        while True:
-            moves = self.context.store.scan(Table.META, "moves", start=start, limit=_PAGE)
-            for name, record in moves:
-                with contained(f"the move of {name}"):
-                    self._finish_move(name, record)
-            if len(moves) < _PAGE:
-                return
-            start = moves[-1][0] + "\x00"
+        for name, record in items_of(self.context.store, Table.META, "moves"):
+            with contained(f"the move of {name}"):
+                self._finish_move(name, record)
 
     def _finish_move(self, name: str, record: Record) -> None:
         bucket, _, at = name.partition(" ")

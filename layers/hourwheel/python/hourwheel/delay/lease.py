@@ -14,7 +14,7 @@ from hourwheel.context import Context
 from hourwheel.delay.buckets import LEAD_MS, Bucket, order_timer
 from hourwheel.errors import Unavailable
 from hourwheel.logs.item import Slot
-from hourwheel.ports import Key, Table
+from hourwheel.ports import Key, Table, items_of
 
 LEASE_MS = 30_000
 _RECENT_MS = 5_000
@@ -101,7 +101,7 @@ def wanted(context: Context, bucket: Bucket) -> bool:
 
 def evict(context: Context) -> None:
     """Ends all leases. Safe at any time, as owners are fenced otherwise; sensible only where their owners are gone."""
-    for name, record in context.store.scan(Table.META, "wheels", limit=100_000):
+    for name, record in items_of(context.store, Table.META, "wheels"):
         bucket = Bucket.parse(name)
         held = owner_slot(context, bucket).opened(record)
         if held is not None and not held.value.left:

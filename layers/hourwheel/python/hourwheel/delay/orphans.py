@@ -17,10 +17,9 @@ from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import BATCH_BYTES, DeadPage, Message, message_bytes
-from hourwheel.ports import Key, Record, Table
+from hourwheel.ports import Key, Record, Table, items_of
 from hourwheel.queueing.faults import unreadable
 
-_PAGE = 64
 _CURSOR = re.compile(r"(\d{1,12})-(\d{1,16})-(\d{1,4})", re.ASCII)
 _encoder = msgspec.msgpack.Encoder()
 
@@ -35,13 +34,7 @@ def enlist(context: Context, log: str) -> None:
 
 def orphan_logs(context: Context) -> Iterator[str]:
     """The logs that hold orphans, or did."""
-    start = ""
-    while True:
-        items = context.store.scan(Table.META, "orphans", start=start, limit=_PAGE)
-        yield from (name for name, _ in items)
-        if len(items) < _PAGE:
-            return
-        start = items[-1][0] + "\x00"
+    return (name for name, _ in items_of(context.store, Table.META, "orphans"))
 
 
 def delist(context: Context, log: Log) -> None:
@@ -85,13 +78,8 @@ def _generations(context: Context, subject: str) -> list[tuple[int, Log]]:
 
 
 def _rows(context: Context, log: Log, start: int) -> Iterator[tuple[int, Row]]:
-    while True:
-        rows = log.read(start, _PAGE, consistent=True)
-        now_ms = context.clock.now_ms()
-        yield from ((number, row) for number, row in rows if not row.filler and row.live(now_ms))
-        if len(rows) < _PAGE:
-            return
-        start = rows[-1][0] + 1
+    now_ms = context.clock.now_ms()
+    return ((number, row) for number, row in log.rows(start) if not row.filler and row.live(now_ms))
 
 
 def _messages(context: Context, log: Log, number: int, row: Row) -> list[Message]:

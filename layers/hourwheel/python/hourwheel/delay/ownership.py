@@ -11,6 +11,7 @@ only paused finds its next row taken.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 
@@ -21,7 +22,7 @@ from hourwheel.errors import Corrupt, HourwheelError
 from hourwheel.logs.handover import Transfer
 from hourwheel.logs.item import Held
 from hourwheel.logs.rows import sort_of
-from hourwheel.ports import Key, Record, Table
+from hourwheel.ports import Key, Record, Table, items_of
 
 RENEW_MS = 12_000
 _PAGE = 64
@@ -44,22 +45,17 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Dispatched)
 
 
+@dataclass(frozen=True)
 class DispatchLog:
     """Reads the dispatch log of a bucket."""
 
-    def __init__(self, context: Context, bucket: Bucket) -> None:
-        self.context = context
-        self.bucket = bucket
+    context: Context
+    bucket: Bucket
 
     def rows(self, start: int = 0) -> Iterator[tuple[int, Dispatched]]:
         """The rows from ``start`` on, up to the end as it is when the last of them is read."""
-        while True:
-            items = self.context.store.scan(Table.DISPATCH, self.bucket.name, start=sort_of(start), limit=_PAGE)
-            for sort, record in items:
-                yield int(sort), opened(record)
-            if len(items) < _PAGE:
-                return
-            start = int(items[-1][0]) + 1
+        found = items_of(self.context.store, Table.DISPATCH, self.bucket.name, start=sort_of(start), page=_PAGE)
+        return ((int(sort), opened(record)) for sort, record in found)
 
     def search(self, row: int, index: int, due_ms: int) -> tuple[Transfer, int, int] | None:
         """The transfer that names the message, its place in it, and when that was; None if none does. A transfer that

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hourwheel.errors import Rejected
 from hourwheel.model import MAX_DELAY_MS, Delay, NewMessage
@@ -14,15 +15,12 @@ _LARGEST_MS = 1e15
 _LIMIT = "a message may wait 732 days (two years) at most"
 
 
-class Wait:
-    """When a message is due: so long after it is accepted, or at a fixed time."""
+class Wait(NamedTuple):
+    """When a message is due: so long after it is accepted, or at a fixed time; ``field`` is where that was said."""
 
-    __slots__ = ("after_ms", "at_ms", "field")
-
-    def __init__(self, field: str, *, after_ms: int | None = None, at_ms: int | None = None) -> None:
-        self.field = field
-        self.after_ms = after_ms
-        self.at_ms = at_ms
+    field: str
+    after_ms: int | None = None
+    at_ms: int | None = None
 
     def due_ms(self, now_ms: int) -> int:
         if self.at_ms is not None:

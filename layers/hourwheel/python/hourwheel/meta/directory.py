@@ -20,7 +20,7 @@ from hourwheel.errors import NotFound, Unavailable
 from hourwheel.logs.item import Held, Slot
 from hourwheel.meta.erasure import erase_group, erase_subject
 from hourwheel.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS, Group, Subject, check_name
-from hourwheel.ports import Key, Table
+from hourwheel.ports import Key, Table, items_of
 
 T = TypeVar("T", Subject, Group)
 
@@ -209,13 +209,8 @@ class Directory:
         return (group for group in groups if group.subject_generation == subject.generation)
 
     def _records(self, partition: str, kind: type[T], after: str) -> Iterator[T]:
-        start = after + "\x00" if after else ""
-        while True:
-            items = self.context.store.scan(Table.META, partition, start=start, limit=_PAGE)
-            yield from (msgspec.msgpack.decode(record.value, type=kind) for _, record in items)
-            if len(items) < _PAGE:
-                return
-            start = items[-1][0] + "\x00"
+        found = items_of(self.context.store, Table.META, partition, start=after + "\x00" if after else "", page=_PAGE)
+        return (msgspec.msgpack.decode(record.value, type=kind) for _, record in found)
 
     def _of_generation(self, subject: Subject) -> Iterator[Group]:
         """The groups of a deleted subject whose logs are still there."""

@@ -23,7 +23,7 @@ from hourwheel.logs.rows import Row, sort_of
 from hourwheel.logs.segments import messages_of
 from hourwheel.meta.directory import unknown_group
 from hourwheel.model import BATCH_BYTES, DeadPage, Group, Message, Subject, message_bytes
-from hourwheel.ports import Key, Table
+from hourwheel.ports import Key, Table, items_of
 from hourwheel.queueing.faults import unreadable
 from hourwheel.queueing.moving import REDRIVE, target_row
 
@@ -165,16 +165,10 @@ class DeadLetters:
 
     def _states(self) -> Iterator[tuple[int, Held[DeadState]]]:
         """The state of each row that has one."""
-        start = ""
-        while True:
-            items = self.context.store.scan(Table.PULL, self._partition, start=start, limit=_LARGE_PAGE)
-            for sort, record in items:
-                held = self._slot(int(sort)).opened(record)
-                assert held is not None
-                yield int(sort), held
-            if len(items) < _LARGE_PAGE:
-                return
-            start = items[-1][0] + "\x00"
+        for sort, record in items_of(self.context.store, Table.PULL, self._partition, page=_LARGE_PAGE):
+            held = self._slot(int(sort)).opened(record)
+            assert held is not None
+            yield int(sort), held
 
     def _redrive_on(self, context: Context, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
         return DeadLetters(context, self.subject, self.group)._redrive_row(number, row, choose)
