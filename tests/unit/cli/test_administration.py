@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,7 @@ def test_subjects(shell: Shell) -> None:
     assert shell.ok("subject", "delete", "returns", "--yes") == "deleted returns\n"
     assert shell.json("subject", "delete", "orders", "-y") == []
     assert shell.json("subject", "list") == []
+    assert shell.ok("subject", "list") == "none\n"
 
 
 def test_groups(shell: Shell) -> None:
@@ -117,11 +119,12 @@ def test_orphans_of_a_deleted_subject(shell: Shell) -> None:
         shell.server.broker.strike(place["scheduled_id"])
     orphans = shell.json("dead", "orphans", "orders", "--limit", "2")
     assert [(orphan["body"], orphan["due_at"]) for orphan in orphans] == [
-        ("a", "2026-11-20T10:00:00Z"),
-        ("b", "2026-11-20T10:00:00Z"),
+        ("a", "2026-11-20T10:00:00.000Z"),
+        ("b", "2026-11-20T10:00:00.000Z"),
     ]
     assert "2026-11-20 10:00:00Z" in shell.ok("dead", "orphans", "orders")
     assert shell.json("dead", "orphans", "returns") == []
+    assert shell.ok("dead", "orphans", "returns") == "none\n"
 
 
 @pytest.mark.parametrize("args", [[], ["1-0", "--all"], ["--all", "--to", "2026-11-20"]])
@@ -184,10 +187,24 @@ def test_the_token_comes_from_the_line_or_the_environment(shell: Shell) -> None:
     assert shell("subject", "list", HOURWHEEL_TOKEN=TOKEN).exit_code == 0
 
 
+def test_requests_are_signed_when_the_line_or_the_environment_says_so(shell: Shell) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_CONFIG_FILE": os.devnull}
+    sign = ["--sign", "aws", "--region", "eu-west-1"]
+    assert shell("subject", "list", *sign, **keys).exit_code == 0
+    assert shell("produce", "orders", "a", *sign[2:], HOURWHEEL_SIGN="aws", **keys).exit_code == 0
+    assert shell("consume", "orders", "billing", "--once", *sign, **keys).exit_code == 0
+    for request in shell.server.requests:
+        assert "/eu-west-1/execute-api/aws4_request" in request.headers["Authorization"]
+    assert shell("subject", "list", *sign, "--token", TOKEN, **keys).exit_code == 2
+    assert shell("produce", "orders", "a", *sign, "--token", TOKEN, **keys).exit_code == 2
+    assert shell("subject", "list", "--sign", "gcp").exit_code == 2
+
+
 def test_shared_options_may_stand_anywhere() -> None:
     assert hoist(["lag", "a", "--json", "b", "--url", "u"]) == ["--json", "--url", "u", "lag", "a", "b"]
     assert hoist(["produce", "s", "--", "--json"]) == ["produce", "s", "--", "--json"]
     assert hoist(["--token=t", "lag", "--token"]) == ["--token=t", "--token", "lag"]
+    assert hoist(["lag", "--sign", "aws", "--region", "r"]) == ["--sign", "aws", "--region", "r", "lag"]
 
 
 def test_serve_hands_its_options_over(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -198,6 +215,8 @@ def test_serve_hands_its_options_over(shell: Shell, monkeypatch: pytest.MonkeyPa
         token: str | None
         synchronous: str
         bucket_minutes: int
+        targets: dict[str, str]
+        push_loopback: bool
 
     served: list[ServeOptions] = []
     options, server = ModuleType("options"), ModuleType("server")
@@ -209,7 +228,7 @@ def test_serve_hands_its_options_over(shell: Shell, monkeypatch: pytest.MonkeyPa
     where = ["--data", str(tmp_path), "--port", "0"]
     result = shell("serve", *where, "--synchronous", "NORMAL", "--token", TOKEN, "--bucket-minutes", "5")
     assert result.exit_code == 7
-    assert served == [ServeOptions(tmp_path, "127.0.0.1", 0, TOKEN, "NORMAL", 5)]
+    assert served == [ServeOptions(tmp_path, "127.0.0.1", 0, TOKEN, "NORMAL", 5, {}, False)]
     assert shell("serve", *where, "--bucket-minutes", "4").exit_code == 2
     assert shell("serve", "--data", str(tmp_path), "--synchronous", "OFF").exit_code == 2
 
@@ -226,5 +245,5 @@ def test_version_is_told_before_anything_slow_is_imported(shell: Shell) -> None:
 def test_the_client_imports_nothing_heavy() -> None:
     program = "import sys, hourwheel.client; print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=10)
-    heavy = {"typer", "rich", "pydantic", "boto3", "uvicorn", "asyncio", "aws_lambda_powertools"}
+    heavy = {"typer", "rich", "pydantic", "boto3", "botocore", "uvicorn", "asyncio", "aws_lambda_powertools"}
     assert not heavy & set(json.loads(done.stdout.replace("'", '"')))

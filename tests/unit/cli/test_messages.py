@@ -43,11 +43,11 @@ def test_whole_message_objects(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("args", "due"),
     [
-        (["--delay", "90d"], "2027-02-18T09:00:00Z"),
-        (["--delay", "90"], "2026-11-20T09:01:30Z"),
-        (["--delay", "0.5"], "2026-11-20T09:00:00.500000Z"),
-        (["--deliver-at", "2027-01-01T09:00:00Z"], "2027-01-01T09:00:00Z"),
-        (["--deliver-at", "2027-01-01T10:00:00+01:00"], "2027-01-01T09:00:00Z"),
+        (["--delay", "90d"], "2027-02-18T09:00:00.000Z"),
+        (["--delay", "90"], "2026-11-20T09:01:30.000Z"),
+        (["--delay", "0.5"], "2026-11-20T09:00:00.500Z"),
+        (["--deliver-at", "2027-01-01T09:00:00Z"], "2027-01-01T09:00:00.000Z"),
+        (["--deliver-at", "2027-01-01T10:00:00+01:00"], "2027-01-01T09:00:00.000Z"),
     ],
 )
 def test_messages_may_be_delayed(shell: Shell, args: list[str], due: str) -> None:
@@ -66,7 +66,11 @@ def test_a_delayed_message_is_told_with_its_time_and_id(shell: Shell) -> None:
 def test_each_message_object_has_its_own_delay(shell: Shell) -> None:
     lines = ['{"body": "a", "delay": "1h"}', '{"body": "b", "deliver_at": "2027-01-01T09:00:00Z"}', '{"body": "c"}']
     placed = shell.json("produce", "orders", "--jsonl", stdin="\n".join(lines))
-    assert [place.get("scheduled") for place in placed] == ["2026-11-20T10:00:00Z", "2027-01-01T09:00:00Z", None]
+    assert [place.get("scheduled") for place in placed] == [
+        "2026-11-20T10:00:00.000Z",
+        "2027-01-01T09:00:00.000Z",
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,6 +83,7 @@ def test_each_message_object_has_its_own_delay(shell: Shell) -> None:
         (["a", "--file", __file__], "", "not both"),
         (["a", "--delay", "soon"], "", "such as '90d'"),
         (["a", "--delay", "nan"], "", "number of seconds"),
+        (["a", "--delay", "1h30m"], "", "a delay has one unit: 90m instead of 1h30m"),
         (["a", "--delay", "1", "--deliver-at", "2027-01-01"], "", "not both"),
         (["a", "--deliver-at", "tomorrow"], "", "2026-11-20T09:00:00Z"),
         (["--jsonl", "--delay", "1"], "", "objects"),
@@ -118,7 +123,7 @@ def test_consume_as_json_says_when_a_message_was_due(shell: Shell) -> None:
     [placed] = shell.json("produce", "orders", "a", "--delay", "1h")
     shell.server.broker.strike(placed["scheduled_id"])
     [message] = shell.json("consume", "orders", "billing", "--once")
-    assert (message["body"], message["due_at"]) == ("a", "2026-11-20T10:00:00Z")
+    assert (message["body"], message["due_at"]) == ("a", "2026-11-20T10:00:00.000Z")
 
 
 def test_bytes_are_printed_as_they_are(shell: Shell) -> None:

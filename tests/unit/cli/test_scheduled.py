@@ -67,6 +67,7 @@ def test_a_move_that_came_too_late_is_exit_status_1(shell: Shell) -> None:
         (["--delay", "1h", "--deliver-at", "2027-01-01"], "not both"),
         (["--delay", "soon"], "such as '90d'"),
         (["--delay", "-1"], "0 or more"),
+        (["--delay", "1d12h"], "36h instead of 1d12h"),
         (["--delay", "1000d"], "too long"),
         (["--deliver-at", "noon"], "RFC 3339"),
         (["--deliver-at", "2027-01-01T09:00:00"], "a zone"),
@@ -95,11 +96,13 @@ def test_list_counts_by_the_hour(shell: Shell) -> None:
         "subject": "orders",
         "messages": 3,
         "hours": [
-            {"hour": "2026-11-20T10:00:00Z", "messages": 2},
-            {"hour": "2026-11-21T09:00:00Z", "messages": 1},
+            {"hour": "2026-11-20T10:00:00.000Z", "messages": 2},
+            {"hour": "2026-11-21T09:00:00.000Z", "messages": 1},
         ],
     }
     listed = shell.ok("scheduled", "list", "orders", "--hours", "2")
     assert ["2026-11-20", "10:00:00Z", "2"] in [line.split() for line in listed.splitlines()]
     assert listed.endswith("2 due within 2 h; --hours looks further, up to 744\n")
+    shell.ok("subject", "create", "returns")
+    assert shell.ok("scheduled", "list", "returns") == "0 due within 72 h; --hours looks further, up to 744\n"
     assert shell("scheduled", "list", "orders", "--hours", "0").exit_code == 2

@@ -13,6 +13,7 @@ Json = dict[str, Any]
 NOW = "2026-11-20T09:00:00.000Z"
 LONGEST = timedelta(days=732)
 RETRY = {"first_seconds": 5, "factor": 2, "cap_seconds": 7_200}
+PUSH = {"batch": 10, "concurrency": 2, "timeout_seconds": 30}
 WAITS = ("delay", "deliver_at")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -46,6 +47,7 @@ class FakeGroup:
     max_attempts: int
     positions: list[int]
     retry: Json = field(default_factory=lambda: RETRY)
+    push: Json | None = None
     retries: list[Json] = field(default_factory=list)
     backing_off: list[tuple[Any, Json]] = field(default_factory=list)
     dead: list[Json] = field(default_factory=list)
@@ -370,12 +372,24 @@ class Broker:
         group.start = request.get("start", group.start)
         group.max_attempts = request.get("max_attempts", group.max_attempts)
         group.retry = request.get("retry", group.retry)
+        if "push" in request:
+            group.push = request["push"] and {**PUSH, **request["push"]}
         return self.show_group(subject, name)
 
     def show_group(self, subject: str, name: str) -> Json:
         group = self.known_group(subject, name)
-        known = {"start": group.start, "max_attempts": group.max_attempts, "created_at": NOW}
+        known: Json = {"start": group.start, "max_attempts": group.max_attempts, "created_at": NOW}
+        if group.push is not None:
+            known["push"] = group.push
         return {"subject": subject, "group": name, "retry": group.retry, **known}
+
+    def show_push(self, subject: str, name: str) -> Json:
+        push = self.known_group(subject, name).push
+        if push is None:
+            raise Refusal(404, "push-unknown", f"the group {name!r} has no target")
+        secret = "whsec_c2VjcmV0" if push["kind"] == "https" else None
+        until = {"state": "paused", "paused_until": NOW, "failures": 5, "last_error": "answered 500"}
+        return {**until, "signing_secret": secret}
 
     def seek(self, subject: str, name: str, request: Json) -> Json:
         group, owner = self.known_group(subject, name), self.known_subject(subject)

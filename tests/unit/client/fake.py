@@ -20,8 +20,10 @@ _LONG_SECONDS = 10.0  # only a broken test waits so long
 
 class Request(NamedTuple):
     call: str
+    method: str
     target: str
     body: Json
+    data: bytes
     headers: dict[str, str]
 
 
@@ -40,6 +42,7 @@ class Fault:
     status: int | None = None
     raw: bytes | None = None
     retry_after: str | None = None
+    date: str | None = None
     before: Callable[[], object] | None = None
 
 
@@ -128,6 +131,7 @@ _ROUTES: list[tuple[str, str, str]] = [
     ("DELETE", _GROUP, "delete_group"),
     ("POST", _GROUP + "/seek", "seek"),
     ("GET", _GROUP + "/lag", "lag"),
+    ("GET", _GROUP + "/push", "show_push"),
     ("GET", _GROUP + "/dead", "list_dead"),
     ("GET", _GROUP + "/dead/([^/]+)", "show_dead"),
     ("POST", _GROUP + "/dead/redrive", "redrive"),
@@ -183,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         body = json.loads(data) if data else {}
         with fake.broker.changed:
-            fake.requests.append(Request(call, self.path, body, dict(self.headers)))
+            fake.requests.append(Request(call, self.command, self.path, body, data, dict(self.headers)))
             fault = fake.take_fault(call) or Fault(call)
             fake.broker.changed.notify_all()
         if fault.before is not None:
@@ -192,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if fault.raw is not None:
-            self._answer(fault.status or 200, fault.raw, fault.retry_after)
+            self._answer(fault.status or 200, fault.raw, fault)
             return
         try:
             if fault.status is not None:
@@ -203,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.lose:
             self.close_connection = True
             return
-        self._answer(status, b"" if answer is None else json.dumps(answer).encode(), fault.retry_after)
+        self._answer(status, b"" if answer is None else json.dumps(answer).encode(), fault)
 
     do_POST = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815 - the base class wants these names
 
@@ -231,13 +235,14 @@ class _Handler(BaseHTTPRequestHandler):
             answer = getattr(broker, call)(*given)
         return (204, None) if answer is None else (200, answer)
 
-    def _answer(self, status: int, data: bytes, retry_after: str | None) -> None:
-        self.send_response(status)
+    def _answer(self, status: int, data: bytes, fault: Fault) -> None:
+        self.send_response_only(status)
+        self.send_header("Date", fault.date or self.date_time_string())
         self.send_header("Content-Type", "application/json" if status < 400 else "application/problem+json")
         if status != 204:
             self.send_header("Content-Length", str(len(data)))
-        if retry_after is not None:
-            self.send_header("Retry-After", retry_after)
+        if fault.retry_after is not None:
+            self.send_header("Retry-After", fault.retry_after)
         self.end_headers()
         with contextlib.suppress(OSError):
             self.wfile.write(data)

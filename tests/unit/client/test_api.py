@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 import pytest
 
 from hourwheel.client import (
+    NO_PUSH,
     AddressedMessage,
     Api,
     BadRequest,
@@ -14,6 +15,8 @@ from hourwheel.client import (
     NotFound,
     Placed,
     Position,
+    PushStatus,
+    PushTarget,
     ServerFault,
     ServerUnavailable,
     Settlement,
@@ -88,6 +91,48 @@ def test_subjects_and_groups_are_made_shown_listed_moved_and_deleted(api: Api) -
     with pytest.raises(NotFound):
         api.get_subject("orders")
     assert api.health().status == "ok"
+
+
+PUSHES: list[tuple[PushTarget, dict[str, object]]] = [
+    (PushTarget(kind="https", url="https://example.com/a"), {"url": "https://example.com/a"}),
+    (
+        PushTarget(kind="sqs", arn="arn:aws:sqs:eu-west-1:1:q", batch=5),
+        {"arn": "arn:aws:sqs:eu-west-1:1:q", "batch": 5},
+    ),
+    (
+        PushTarget(kind="python", name="bill", concurrency=1, timeout_seconds=25),
+        {"name": "bill", "concurrency": 1, "timeout_seconds": 25},
+    ),
+]
+
+
+@pytest.mark.parametrize(("target", "sent"), PUSHES)
+def test_a_group_may_be_delivered_to_a_target(
+    api: Api, server: FakeServer, target: PushTarget, sent: dict[str, object]
+) -> None:
+    assert api.put_group("orders", "billing").push is None
+    made = api.put_group("orders", "billing", push=target).push
+    assert server.calls("put_group")[1].body == {"push": {"kind": target.kind, **sent}}
+    assert made is not None
+    assert (made.kind, made.batch) == (target.kind, target.batch or 10)
+    assert api.put_group("orders", "billing", max_attempts=3).push == made
+    assert api.list_groups("orders")[0].push == api.get_group("orders", "billing").push == made
+    assert api.put_group("orders", "billing", push=NO_PUSH).push is None
+    assert server.calls("put_group")[3].body == {"push": None}
+
+
+def test_the_state_of_a_delivery(api: Api) -> None:
+    api.put_group("orders", "billing", push=PushTarget(kind="https", url="https://example.com/a"))
+    assert api.push("orders", "billing") == PushStatus(
+        state="paused",
+        paused_until=datetime(2026, 11, 20, 9, tzinfo=UTC),
+        failures=5,
+        last_error="answered 500",
+        signing_secret="whsec_c2VjcmV0",
+    )
+    api.put_group("orders", "billing", push=NO_PUSH)
+    with pytest.raises(NotFound):
+        api.push("orders", "billing")
 
 
 def test_dead_letters_are_listed_shown_redriven_and_dropped(api: Api) -> None:

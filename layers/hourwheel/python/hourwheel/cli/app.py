@@ -6,13 +6,14 @@ import typer
 from typer.core import TyperGroup
 
 from hourwheel import __version__
-from hourwheel.cli import consume, dead, groups, lag, produce, scheduled, serve, subjects
+from hourwheel.cli import consume, dead, groups, lag, policy, produce, scheduled, serve, subjects
 from hourwheel.cli.settings import Settings
 from hourwheel.client import DEFAULT_URL
+from hourwheel.client.signing import Sign
 from hourwheel.errors import HourwheelError
 
 _FLAGS = {"--json"}
-_WITH_VALUE = {"--url", "--token"}
+_WITH_VALUE = {"--url", "--token", "--sign", "--region"}
 
 
 class _Root(TyperGroup):
@@ -48,7 +49,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    epilog="--url, --token and --json may stand behind the command too.",
+    epilog="These options, but --help and --version, may stand behind the command too.",
 )
 
 
@@ -63,13 +64,18 @@ def hourwheel(
     ctx: typer.Context,
     url: Annotated[str, typer.Option(envvar="HOURWHEEL_URL", help="The server.")] = DEFAULT_URL,
     token: Annotated[str | None, typer.Option(envvar="HOURWHEEL_TOKEN", help="Its token.")] = None,
+    sign: Annotated[
+        Sign | None,
+        typer.Option(envvar="HOURWHEEL_SIGN", help="Sign requests for AWS; left out for …execute-api… URLs."),
+    ] = None,
+    region: Annotated[str | None, typer.Option(help="Of the API, if the URL does not tell it.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON value, or one on each line, for programs.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """A durable message queue."""
-    ctx.obj = Settings(url=url, token=token or None, json=json)
+    ctx.obj = Settings(url=url, token=token or None, sign=sign, region=region, json=json)
 
 
 app.command()(serve.serve)
@@ -80,3 +86,4 @@ app.add_typer(groups.app, name="group")
 app.add_typer(dead.app, name="dead")
 app.add_typer(scheduled.app, name="scheduled")
 app.command()(lag.lag)
+app.add_typer(policy.app, name="policy")

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
-import msgspec
 import typer
 
 from hourwheel.adapters.system import SystemIds
+from hourwheel.cli.output import json_line
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
 from hourwheel.client import Api, Pull, Received, Settlement
 
@@ -92,14 +92,14 @@ def _settlement(pull: Pull, printed: int) -> Settlement:
 
 def _write_body(message: Received) -> None:
     body = message.body
-    _write(body.encode() if isinstance(body, str) else body)
+    _write((body.encode() if isinstance(body, str) else body) + b"\n")
 
 
 def _write_json(message: Received) -> None:
-    _write(msgspec.json.encode(message))
+    _write(json_line(message))
 
 
 def _write(data: bytes) -> None:
     """Flushed each time: an acknowledged message has left this process."""
-    sys.stdout.buffer.write(data + b"\n")
+    sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()

@@ -6,6 +6,14 @@ from typing import Annotated, Literal
 import typer
 
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
+from hourwheel.cli.push import (
+    PushBatchOption,
+    PushConcurrencyOption,
+    PushOption,
+    PushSecretVersionOption,
+    PushTimeoutOption,
+    push_of,
+)
 from hourwheel.cli.settings import (
     GroupArgument,
     SubjectArgument,
@@ -15,7 +23,7 @@ from hourwheel.cli.settings import (
     moment,
     settings_of,
 )
-from hourwheel.client import Position, RetryPolicy
+from hourwheel.client import Position, PushStatus, RetryPolicy
 from hourwheel.client.records import Group
 
 app = typer.Typer(no_args_is_help=True, help="Make, show, change, move and delete groups.")
@@ -36,11 +44,24 @@ def create(
     retry_delays: Annotated[
         str | None, typer.Option(metavar="SECONDS,…", help="Instead: before each retry; the last is repeated.")
     ] = None,
+    push: PushOption = None,
+    push_batch: PushBatchOption = None,
+    push_concurrency: PushConcurrencyOption = None,
+    push_timeout: PushTimeoutOption = None,
+    push_secret_version: PushSecretVersionOption = None,
 ) -> None:
     """Make a group, or change one."""
     retry = _retry(retry_first, retry_factor, retry_cap, retry_delays)
+    target = push_of(
+        push,
+        batch=push_batch,
+        concurrency=push_concurrency,
+        timeout_seconds=push_timeout,
+        secret_version=push_secret_version,
+    )
     with connect(ctx) as api:
-        _show(ctx, api.put_group(subject, group, start=start, max_attempts=max_attempts, retry=retry))
+        made = api.put_group(subject, group, start=start, max_attempts=max_attempts, retry=retry, push=target)
+    _show(ctx, made)
 
 
 @app.command()
@@ -48,6 +69,13 @@ def show(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> 
     """Show a group."""
     with connect(ctx) as api:
         _show(ctx, api.get_group(subject, group))
+
+
+@app.command("push")
+def push_(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> None:
+    """Show how the delivery to the target of a group goes, and the secret that its receiver checks."""
+    with connect(ctx) as api:
+        _show(ctx, api.push(subject, group))
 
 
 @app.command("list")
@@ -59,9 +87,8 @@ def list_(ctx: typer.Context, subject: SubjectArgument) -> None:
         for group in groups:
             write_json(group)
     else:
-        write_table(
-            ["group", "start", "max attempts"], [(each.group, each.start, each.max_attempts) for each in groups]
-        )
+        rows = [(each.group, each.start, each.max_attempts, each.push and each.push.kind) for each in groups]
+        write_table(["group", "start", "max attempts", "push"], rows)
 
 
 @app.command()
@@ -122,5 +149,5 @@ def _target(
     return given[0]
 
 
-def _show(ctx: typer.Context, group: Group) -> None:
-    (write_json if settings_of(ctx).json else write_fields)(group)
+def _show(ctx: typer.Context, record: Group | PushStatus) -> None:
+    (write_json if settings_of(ctx).json else write_fields)(record)

@@ -30,7 +30,8 @@ def _show(ctx: typer.Context, lag: Lag) -> None:
     if settings_of(ctx).json:
         write_json(lag)
         return
-    write_table(_COLUMNS, _rows(lag))
+    if lag.queues:
+        write_table(_COLUMNS, _rows(lag))
     write_line(_summary(lag))
 
 

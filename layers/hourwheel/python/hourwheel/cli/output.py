@@ -7,13 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hourwheel.client.records import rfc3339
+
 if TYPE_CHECKING:
     from rich.table import Table
 
 
+def json_line(value: Any) -> bytes:
+    """Times have milliseconds, as in the HTTP API."""
+    return msgspec.json.encode(_with_times(msgspec.to_builtins(value, builtin_types=[datetime]))) + b"\n"
+
+
+def _with_times(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return rfc3339(value)
+    if isinstance(value, dict):
+        return {name: _with_times(item) for name, item in value.items()}
+    return [_with_times(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def write_json(value: Any) -> None:
-    """One line."""
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.write(json_line(value).decode())
     sys.stdout.flush()
 
 
@@ -36,6 +50,10 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> "Table":
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     from rich.console import Console
 
+    rows = list(rows)
+    if not rows:
+        write_line("none")
+        return
     Console(soft_wrap=not sys.stdout.isatty()).print(table_of(columns, rows))
 
 

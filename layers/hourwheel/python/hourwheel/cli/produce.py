@@ -19,6 +19,7 @@ from hourwheel.cli.settings import (
     SubjectArgument,
     seconds,
     settings_of,
+    to_server,
 )
 from hourwheel.client import Message, Placed, Producer
 from hourwheel.model import NewMessage
@@ -61,7 +62,10 @@ def _send(settings: Settings, subject: str, messages: Iterator[Message], tell_ea
     """How many were accepted. Results are told in order, as they come; the first refusal ends it."""
     waiting: deque[Future[Placed]] = deque()
     count = 0
-    with _producer(settings, subject) as producer, _progress(settings, tell_each) as advance:
+    with (
+        to_server(Producer, settings, subject=subject, delivery_timeout_seconds=_DELIVERY_SECONDS) as producer,
+        _progress(settings, tell_each) as advance,
+    ):
 
         def tell(placed: Placed) -> None:
             nonlocal count
@@ -95,13 +99,6 @@ def _place(placed: Placed) -> str:
     if placed.scheduled is None:
         return f"queue {placed.queue}  offset {placed.offset}"
     return f"scheduled {text_of(placed.scheduled)}  {placed.scheduled_id}"
-
-
-def _producer(settings: Settings, subject: str) -> Producer:
-    try:
-        return Producer(settings.url, token=settings.token, subject=subject, delivery_timeout_seconds=_DELIVERY_SECONDS)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 def _like(

@@ -55,7 +55,8 @@ def list_(
     if settings_of(ctx).json:
         write_json(forecast)
         return
-    write_table(["hour", "messages"], [(each.hour, each.messages) for each in forecast.hours])
+    if forecast.hours:
+        write_table(["hour", "messages"], [(each.hour, each.messages) for each in forecast.hours])
     write_line(f"{forecast.messages} due within {hours} h; --hours looks further, up to 744")
 
 

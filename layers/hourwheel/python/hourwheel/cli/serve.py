@@ -1,5 +1,8 @@
 """``hourwheel serve``"""
 
+import os
+import re
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,8 +23,22 @@ def serve(
     bucket_minutes: Annotated[
         int, typer.Option(min=5, max=60, help="Length of the buckets in which delayed messages wait.")
     ] = 60,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=MODULE:FUNCTION",
+            help="A Python function, importable from here, to which groups may push as python:NAME. Repeatable.",
+        ),
+    ] = None,
+    push_loopback: Annotated[
+        bool, typer.Option("--push-loopback", help="Groups may push to this machine, also over plain HTTP.")
+    ] = False,
 ) -> None:
     """Run the server on this machine. With --token it serves only those who have it."""
+    targets = _targets(target or [])
+    if targets:
+        sys.path.insert(0, os.getcwd())  # python -m would have; a console script has its own folder there
+
     from hourwheel.embedded.options import ServeOptions
     from hourwheel.embedded.server import serve as run_server
 
@@ -32,5 +49,19 @@ def serve(
         token=settings_of(ctx).token,
         synchronous=synchronous,
         bucket_minutes=bucket_minutes,
+        targets=targets,
+        push_loopback=push_loopback,
     )
     raise typer.Exit(run_server(options))
+
+
+def _targets(given: list[str]) -> dict[str, str]:
+    targets: dict[str, str] = {}
+    for text in given:
+        name, _, place = text.partition("=")
+        if not re.fullmatch(r"[^=]{1,100}=[^:=]+:[^:=]+", text):
+            raise typer.BadParameter(f"--target {text!r} is not of the form NAME=MODULE:FUNCTION")
+        if name in targets:
+            raise typer.BadParameter(f"--target {name!r} is there twice")
+        targets[name] = place
+    return targets

@@ -1,19 +1,27 @@
 """What every command knows, and the arguments that many of them take."""
 
+import re
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from hourwheel.client import Api
+from hourwheel.client.signing import Sign
+
+T = TypeVar("T")
 
 _RETRY_SECONDS = 2.0  # somebody waits at the terminal
+_UNIT_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 class Settings(NamedTuple):
     url: str
     token: str | None
+    sign: Sign | None
+    region: str | None
     json: bool
 
 
@@ -24,9 +32,13 @@ def settings_of(ctx: typer.Context) -> Settings:
 
 
 def connect(ctx: typer.Context) -> Api:
-    settings = settings_of(ctx)
+    return to_server(Api, settings_of(ctx), retry_seconds=_RETRY_SECONDS)
+
+
+def to_server(make: Callable[..., T], settings: Settings, **how: Any) -> T:
+    """A client for the server that the shared options name."""
     try:
-        return Api(settings.url, token=settings.token, retry_seconds=_RETRY_SECONDS)
+        return make(settings.url, token=settings.token, sign=settings.sign, region=settings.region, **how)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -69,4 +81,10 @@ def seconds(text: str | None) -> float | str | None:
     try:
         return float(text)
     except ValueError:
-        return text
+        pass
+    parts = re.findall(r"(\d+)([dhms])", text)
+    if len(parts) > 1 and "".join(amount + unit for amount, unit in parts) == text:
+        unit = parts[-1][1]
+        amount = sum(int(amount) * _UNIT_SECONDS[unit] for amount, unit in parts) // _UNIT_SECONDS[unit]
+        raise typer.BadParameter(f"a delay has one unit: {amount}{unit} instead of {text}")
+    return text

@@ -15,7 +15,8 @@ Messages may be delayed, and looked up, moved and cancelled until they are due:
     with Api("http://127.0.0.1:7420") as api:
         api.cancel(placed.scheduled_id)
 
-``Api`` has every call of the HTTP API, one method each.
+``Api`` has every call of the HTTP API, one method each. ``hourwheel.client.webhooks`` checks what a group with a
+push target was sent over HTTPS.
 """
 
 from hourwheel.client.api import DEFAULT_URL, Api
@@ -39,6 +40,7 @@ from hourwheel.client.errors import (
 from hourwheel.client.ledger import Delivery
 from hourwheel.client.producer import Producer
 from hourwheel.client.records import (
+    NO_PUSH,
     AddressedMessage,
     DeadLetter,
     DeadSelection,
@@ -50,6 +52,8 @@ from hourwheel.client.records import (
     Position,
     Pull,
     Pulled,
+    PushStatus,
+    PushTarget,
     Received,
     RetryPolicy,
     ScheduledMessage,
@@ -58,6 +62,7 @@ from hourwheel.model import RetryLater, Settled, Settlement
 
 __all__ = [
     "DEFAULT_URL",
+    "NO_PUSH",
     "AddressedMessage",
     "AnswerError",
     "Api",
@@ -81,6 +86,8 @@ __all__ = [
     "Producer",
     "Pull",
     "Pulled",
+    "PushStatus",
+    "PushTarget",
     "Received",
     "Reject",
     "Retry",

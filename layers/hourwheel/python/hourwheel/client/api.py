@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -18,6 +18,7 @@ from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.client.errors import Conflict
 from hourwheel.client.http import Http, path
 from hourwheel.client.records import (
+    NO_PUSH,
     AddressedMessage,
     DeadLetter,
     DeadPage,
@@ -27,11 +28,14 @@ from hourwheel.client.records import (
     Health,
     Lag,
     Message,
+    NoPush,
     OrphanPage,
     Placed,
     Position,
     ProduceBody,
     Pulled,
+    PushStatus,
+    PushTarget,
     RetryPolicy,
     ScheduledMessage,
     Subject,
@@ -39,6 +43,7 @@ from hourwheel.client.records import (
     on_the_wire,
     rfc3339,
 )
+from hourwheel.client.signing import Sign
 from hourwheel.client.waits import Delay, Moment, due_at
 from hourwheel.model import Settled, Settlement, SettleResult
 from hourwheel.ports import Clock, Ids
@@ -79,6 +84,11 @@ class Api:
     Calls that are safe to repeat are tried again for ``retry_seconds`` while the server is unavailable: all but
     ``produce`` without an idempotency key, the deletions, ``redrive`` and ``drop``, whose second answer would be
     another one.
+
+    A server that was started with a token is given it as ``token``. An API on AWS wants signed requests: its own
+    address (``https://….execute-api.REGION.amazonaws.com``) is signed for by itself; for another one that leads there
+    give ``sign="aws"``, and the ``region`` where the AWS configuration names another. ``pip install 'hourwheel[aws]'``;
+    credentials are found as the AWS tools find them, and renewed.
     """
 
     def __init__(
@@ -86,6 +96,8 @@ class Api:
         url: str = DEFAULT_URL,
         *,
         token: str | None = None,
+        sign: Sign | None = None,
+        region: str | None = None,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         retry_seconds: float = DEFAULT_RETRY_SECONDS,
         ids: Ids | None = None,
@@ -93,7 +105,13 @@ class Api:
     ) -> None:
         self._clock = clock or SystemClock()
         self._http = Http(
-            url, token=token, timeout_seconds=timeout_seconds, retry_seconds=retry_seconds, ids=ids or SystemIds()
+            url,
+            token=token,
+            sign=sign,
+            region=region,
+            timeout_seconds=timeout_seconds,
+            retry_seconds=retry_seconds,
+            ids=ids or SystemIds(),
         )
 
     def __enter__(self) -> Self:
@@ -159,7 +177,7 @@ class Api:
 
     def pending(self, subject: str, *, hours: int = 72) -> Forecast:
         """How many messages fall due within so many hours."""
-        target = path("subjects", subject, "scheduled") + "?" + urlencode({"hours": hours})
+        target = path("subjects", subject, "scheduled") + _query(hours=hours)
         forecast: Forecast = self._http.call("GET", target, _answers(Forecast))
         return forecast
 
@@ -236,7 +254,9 @@ class Api:
         return found
 
     def list_subjects(self, *, limit: int = 100, after: str | None = None) -> SubjectPage:
-        page: SubjectPage = self._http.call("GET", path("subjects") + _page(limit, after), _answers(SubjectPage))
+        page: SubjectPage = self._http.call(
+            "GET", path("subjects") + _query(limit=limit, after=after), _answers(SubjectPage)
+        )
         return page
 
     def delete_subject(self, subject: str) -> None:
@@ -251,9 +271,13 @@ class Api:
         start: Literal["earliest", "latest"] | None = None,
         max_attempts: int | None = None,
         retry: RetryPolicy | None = None,
+        push: PushTarget | NoPush | None = None,
     ) -> Group:
-        """Creates or changes it; what is None keeps its value. ``start`` can only be given to a new one."""
-        body = _given(start=start, max_attempts=max_attempts, retry=retry)
+        """Creates or changes it; what is None keeps its value. ``start`` can only be given to a new one. ``push`` is
+        set as a whole; ``NO_PUSH`` ends it, and the group is pulled from again."""
+        body = _given(start=start, max_attempts=max_attempts, retry=retry, push=push)
+        if push is NO_PUSH:
+            body["push"] = None
         made: Group = self._http.call("PUT", path("subjects", subject, "groups", group), _answers(Group), body=body)
         return made
 
@@ -277,6 +301,12 @@ class Api:
         moved: _Positions = self._http.call("POST", target, _answers(_Positions), body=body)
         return moved.positions
 
+    def push(self, subject: str, group: str) -> PushStatus:
+        """How the delivery to the group's target goes, and the secret that signs what goes there over HTTPS."""
+        target = path("subjects", subject, "groups", group, "push")
+        status: PushStatus = self._http.call("GET", target, _answers(PushStatus))
+        return status
+
     def lag(self, subject: str, group: str) -> Lag:
         lag: Lag = self._http.call("GET", path("subjects", subject, "groups", group, "lag"), _answers(Lag))
         return lag
@@ -284,7 +314,7 @@ class Api:
     # Dead letters
 
     def list_dead(self, subject: str, group: str, *, limit: int = 100, after: str | None = None) -> DeadPage:
-        target = path("subjects", subject, "groups", group, "dead") + _page(limit, after)
+        target = path("subjects", subject, "groups", group, "dead") + _query(limit=limit, after=after)
         page: DeadPage = self._http.call("GET", target, _answers(DeadPage))
         return page
 
@@ -307,7 +337,7 @@ class Api:
 
     def list_orphans(self, subject: str, *, limit: int = 100, after: str | None = None) -> OrphanPage:
         """Messages that waited for their time when the subject was deleted."""
-        target = path("subjects", subject, "dead") + _page(limit, after)
+        target = path("subjects", subject, "dead") + _query(limit=limit, after=after)
         page: OrphanPage = self._http.call("GET", target, _answers(OrphanPage))
         return page
 
@@ -320,5 +350,6 @@ def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _page(limit: int, after: str | None) -> str:
-    return "?" + urlencode(_given(limit=limit, after=after))
+def _query(**fields: Any) -> str:
+    """A blank as %20: in a signature "+" is another character."""
+    return "?" + urlencode(_given(**fields), quote_via=quote)

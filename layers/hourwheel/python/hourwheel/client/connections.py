@@ -20,6 +20,7 @@ _MAX_IDLE = 64
 class Reply(NamedTuple):
     status: int
     retry_after: str | None
+    date: str | None
     body: bytes
 
 
@@ -62,7 +63,8 @@ class Connections:
             sent = True
             connection.request(method, target, body, headers)
             response = connection.getresponse()
-            reply = Reply(response.status, response.headers.get("Retry-After"), response.read())
+            told = response.headers
+            reply = Reply(response.status, told.get("Retry-After"), told.get("Date"), response.read())
         except (OSError, http.client.HTTPException) as error:
             self._discard(connection)
             raise self._lost(error, sent=sent) from error

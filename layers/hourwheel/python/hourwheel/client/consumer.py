@@ -1,6 +1,7 @@
 """Receives messages: a handler that is called with each, or a loop over them."""
 
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -12,9 +13,11 @@ from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
 from hourwheel.adapters.system import SystemIds
+from hourwheel.client.api import Api
 from hourwheel.client.errors import Reject, Retry
 from hourwheel.client.feed import Feed, FeedOptions
 from hourwheel.client.ledger import Delivery
+from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
 
 _log = logging.getLogger("hourwheel.consumer")
@@ -56,7 +59,7 @@ class Consumer:
     not notice: that one comes again when its lease ends.
 
     A refusal that repeating cannot mend (token, unknown name) stops the consumer and is raised by ``run`` or the loop;
-    while the server is away the consumer waits for it.
+    while the server is away the consumer waits for it. ``token``, ``sign`` and ``region`` are those of ``Api``.
     """
 
     def __init__(
@@ -66,6 +69,8 @@ class Consumer:
         group: str,
         *,
         token: str | None = None,
+        sign: Sign | None = None,
+        region: str | None = None,
         consumer_id: str | None = None,
         concurrency: int = 1,
         max_messages: int = 100,
@@ -84,8 +89,7 @@ class Consumer:
         self._entered = False
         self._feed = Feed(
             FeedOptions(
-                url=url,
-                token=token,
+                connect=functools.partial(Api, url, token=token, sign=sign, region=region, ids=ids),
                 subject=subject,
                 group=group,
                 consumer_id=consumer_id or _default_id(ids),

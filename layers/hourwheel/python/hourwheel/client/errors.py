@@ -3,7 +3,7 @@
     ClientError
     ├── AnswerError          the server said no, or did not say anything
     │   ├── BadRequest       the request is wrong: fix it                                400, 405
-    │   ├── Unauthorized     the token is missing or wrong                               401, 403
+    │   ├── Unauthorized     the token is missing or wrong; AWS refused the signature    401, 403
     │   ├── NotFound         what it names does not exist                                404
     │   ├── Conflict         it contradicts what is stored                               409
     │   ├── TooLarge         it is over a limit: split it                                413
@@ -127,13 +127,32 @@ _BY_STATUS: dict[int, type[AnswerError]] = {
 }
 _UNAVAILABLE = {408, 429, 500, 502, 503, 504}
 
+# What the refusals of API Gateway mean in our words, and what to do; its other answers say no more than their status.
+_OF_GATEWAY = {
+    403: ("forbidden", "; an API on AWS wants signed requests: sign='aws', or --sign aws"),
+    404: ("route-unknown", "; this URL has no such route: does it end with the stage of the API, if that has a name?"),
+    413: ("request-too-large", ""),
+}
+
+
+class _OfGateway(msgspec.Struct):
+    """The same word begins with either letter."""
+
+    message: str = ""
+    refusal: str = msgspec.field(name="Message", default="")
+
+
 _problem_decoder = msgspec.json.Decoder(Problem)
+_gateway_decoder = msgspec.json.Decoder(_OfGateway)
 
 
 def from_answer(status: int, body: bytes, *, retry_after: str | None) -> AnswerError:
     """The error of an answer. A gateway's own errors are no problem documents: their text becomes the detail."""
     try:
         problem = msgspec.structs.replace(_problem_decoder.decode(body), status=status)
+        of_gateway = _gateway_decoder.decode(body)
+        if not problem.detail and (said := of_gateway.message or of_gateway.refusal):
+            problem = _said_by_gateway(status, said)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         problem = Problem(status=status, detail=f"the server answered {status}: {body[:200].decode(errors='replace')}")
     if status in _UNAVAILABLE:
@@ -143,9 +162,19 @@ def from_answer(status: int, body: bytes, *, retry_after: str | None) -> AnswerE
     return _BY_STATUS.get(status, BadRequest)(problem)
 
 
+def _said_by_gateway(status: int, said: str) -> Problem:
+    slug, advice = _OF_GATEWAY.get(status, ("gateway-error", ""))
+    return problem_of(slug, f"the gateway answered {status}: {said}{advice}", status=status, title=said)
+
+
+def problem_of(slug: str, detail: str, *, status: int = 0, title: str = "") -> Problem:
+    """One that is told here."""
+    return Problem(type=_PREFIX + slug, title=title, status=status, detail=detail)
+
+
 def no_answer(detail: str, *, sent: bool) -> ServerUnavailable:
     """The error of a request that got no whole answer."""
-    return ServerUnavailable(Problem(type=_PREFIX + "no-answer", title="no answer", detail=detail), sent=sent)
+    return ServerUnavailable(problem_of("no-answer", detail, title="no answer"), sent=sent)
 
 
 def _seconds(retry_after: str | None) -> float:

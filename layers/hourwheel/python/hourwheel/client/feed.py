@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, Api
@@ -33,8 +33,7 @@ _EMPTY_ATTEMPTS = 3  # bounds the pause then to 0.4 s
 
 
 class FeedOptions(NamedTuple):
-    url: str
-    token: str | None
+    connect: Callable[..., Api]
     subject: str
     group: str
     consumer_id: str
@@ -52,10 +51,10 @@ class Feed:
     def __init__(self, options: FeedOptions) -> None:
         self._options = options
         # Each thread has its own connection: cutting a pull must not cut a settlement.
-        self._pulls = Api(options.url, token=options.token, ids=options.ids)
+        self._pulls = options.connect()
         # An answer that takes as long as the lease would come too late for the leases to extend.
         settle_timeout = min(DEFAULT_TIMEOUT_SECONDS, max(1.0, options.lease_seconds / 2))
-        self._settles = Api(options.url, token=options.token, timeout_seconds=settle_timeout, ids=options.ids)
+        self._settles = options.connect(timeout_seconds=settle_timeout)
         self._ledger = Ledger(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
         self._queue: deque[Delivery] = deque()
         # Reentrant: a signal handler may call ``stop`` while its thread is in here.

@@ -1,4 +1,4 @@
-"""Requests and typed answers: the base URL, the token, problem documents, and what is tried again."""
+"""Requests and typed answers: the base URL, the token or signature, problem documents, and what is tried again."""
 
 import threading
 import time
@@ -10,7 +10,16 @@ import msgspec
 from hourwheel import __version__
 from hourwheel.client.backoff import pause_seconds
 from hourwheel.client.connections import Connections
-from hourwheel.client.errors import Closed, Problem, ServerFault, ServerUnavailable, from_answer
+from hourwheel.client.errors import (
+    BadRequest,
+    Closed,
+    Problem,
+    ServerFault,
+    ServerUnavailable,
+    from_answer,
+    problem_of,
+)
+from hourwheel.client.signing import Sign, signer_of
 from hourwheel.ports import Ids
 
 T = TypeVar("T")
@@ -19,15 +28,29 @@ _encoder = msgspec.json.Encoder()
 
 
 def path(*parts: str) -> str:
-    """``/v1/…`` with each part quoted."""
+    """``/v1/…`` with each part quoted. Refused are parts that proxies, and signatures, take out of a path: what is left
+    would name something else."""
+    if not {"", ".", ".."}.isdisjoint(parts):
+        raise BadRequest(problem_of("name-invalid", "a name or an id cannot be empty, '.' or '..'"))
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
 class Http:
     """Thread-safe."""
 
-    def __init__(self, url: str, *, token: str | None, timeout_seconds: float, retry_seconds: float, ids: Ids) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None,
+        sign: Sign | None,
+        region: str | None,
+        timeout_seconds: float,
+        retry_seconds: float,
+        ids: Ids,
+    ) -> None:
         self._connections = Connections(url, timeout_seconds=timeout_seconds)
+        self._signer = signer_of(url, token=token, sign=sign, region=region)
         self._headers = {"accept": "application/json", "user-agent": f"hourwheel/{__version__}"}
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
@@ -82,9 +105,15 @@ class Http:
         answer: msgspec.json.Decoder[T],
         wait_seconds: float,
     ) -> T:
-        reply = self._connections.exchange(method, target, data, headers, extra_seconds=wait_seconds)
+        signed: dict[str, str] = {}
+        if self._signer is not None:
+            signed = self._signer.headers(method, target, data, headers.get("content-type"))
+        reply = self._connections.exchange(method, target, data, {**headers, **signed}, extra_seconds=wait_seconds)
         if not 200 <= reply.status < 300:
-            raise from_answer(reply.status, reply.body, retry_after=reply.retry_after)
+            error = from_answer(reply.status, reply.body, retry_after=reply.retry_after)
+            if self._signer is not None:
+                error = self._signer.explained(error, method, target, signed, reply.date)
+            raise error
         try:
             return answer.decode(reply.body or b"null")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

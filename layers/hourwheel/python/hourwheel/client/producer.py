@@ -1,6 +1,7 @@
 """Sends messages: one by one, gathered into batches behind the scenes, or a batch at a time."""
 
 import atexit
+import functools
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ from hourwheel.client.delivery import deliver, place
 from hourwheel.client.errors import Closed, DeliveryTimeout
 from hourwheel.client.lanes import Flight, Lanes, Pending
 from hourwheel.client.records import Message, Placed
+from hourwheel.client.signing import Sign
 from hourwheel.client.waits import Delay, Moment
 from hourwheel.ports import Ids
 
@@ -41,6 +43,8 @@ class Producer:
     server is back if it was away. A lost answer does not lengthen it: what was accepted then is found when the batch is
     repeated. For a fixed time give ``deliver_at``; one that is over delivers at once. The future says when the message
     is ``scheduled``, and its ``scheduled_id`` for ``Api.get_scheduled``, ``cancel`` and ``reschedule``.
+
+    ``token``, ``sign`` and ``region`` are those of ``Api``.
     """
 
     def __init__(
@@ -48,6 +52,8 @@ class Producer:
         url: str = DEFAULT_URL,
         *,
         token: str | None = None,
+        sign: Sign | None = None,
+        region: str | None = None,
         subject: str | None = None,
         batch_messages: int = 500,
         batch_bytes: int = 1 << 20,
@@ -57,8 +63,6 @@ class Producer:
         max_pending_bytes: int = 64 << 20,
         ids: Ids | None = None,
     ) -> None:
-        self._url = url
-        self._token = token
         self._subject = subject
         self._batch_messages = batch_messages
         self._batch_bytes = batch_bytes
@@ -67,12 +71,20 @@ class Producer:
         self._max_pending_messages = max_pending_messages
         self._max_pending_bytes = max_pending_bytes
         self._ids = ids or SystemIds()
+        self._connect = functools.partial(
+            Api,
+            url,
+            token=token,
+            sign=sign,
+            region=region,
+            timeout_seconds=min(DEFAULT_TIMEOUT_SECONDS, delivery_timeout_seconds),
+            ids=self._ids,
+        )
         self._begin()
         _producers.add(self)
 
     def _begin(self) -> None:
-        timeout_seconds = min(DEFAULT_TIMEOUT_SECONDS, self._timeout_seconds)
-        self._api = Api(self._url, token=self._token, timeout_seconds=timeout_seconds, ids=self._ids)
+        self._api = self._connect()
         self._lanes = Lanes(
             batch_messages=self._batch_messages, batch_bytes=self._batch_bytes, linger_seconds=self._linger_seconds
         )

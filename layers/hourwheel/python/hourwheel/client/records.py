@@ -6,6 +6,7 @@ collection (``gc=False``): they come by the thousand and hold no cycles.
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Literal
 
 import msgspec
@@ -143,12 +144,53 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     delays_seconds: tuple[float, ...] = ()
 
 
+class PushTarget(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the messages of a group are delivered, instead of being pulled: ``arn`` of a function (``lambda``), queue
+    (``sqs``) or event bus (``eventbridge``); ``url`` (``https``); ``name`` of a function of the embedded server
+    (``python``). ``notify`` only tells the event bus ``arn`` that there are messages. ``batch`` is the most that are
+    delivered together, ``concurrency`` how many batches at a time, ``timeout_seconds`` how long the target has for one.
+    A higher ``secret_version`` means another signing secret (``https``). What is left out has the default.
+
+    >>> PushTarget(kind="https", url="https://example.com/orders", batch=50)
+    >>> PushTarget(kind="lambda", arn="arn:aws:lambda:eu-west-1:111122223333:function:bill")
+    """
+
+    kind: Literal["lambda", "sqs", "eventbridge", "https", "notify", "python"]
+    arn: str | None = None
+    url: str | None = None
+    name: str | None = None
+    batch: int | None = None
+    concurrency: int | None = None
+    timeout_seconds: int | None = None
+    secret_version: int | None = None
+
+
+class NoPush(Enum):
+    NO_PUSH = "none"
+
+
+NO_PUSH = NoPush.NO_PUSH
+"""No target any more: the group is pulled from."""
+
+
+class PushStatus(Struct, frozen=True, kw_only=True):
+    """``failures``: deliveries that failed in a row. ``paused``: after many of them nothing is delivered until
+    ``paused_until``. ``signing_secret`` is for ``hourwheel.client.webhooks.verify`` at the receiver (``https``)."""
+
+    state: Literal["idle", "running", "paused"]
+    paused_until: datetime | None = None
+    failures: int = 0
+    last_error: str | None = None
+    signing_secret: str | None = None
+
+
 class Group(Struct, frozen=True, kw_only=True):
     subject: str
     group: str
     start: Literal["earliest", "latest"]
     max_attempts: int
     retry: RetryPolicy = RetryPolicy()
+    push: PushTarget | None = None
     created_at: datetime
 
 

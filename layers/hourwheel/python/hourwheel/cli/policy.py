@@ -1,0 +1,73 @@
+"""``hourwheel policy …``"""
+
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+
+from hourwheel.cli.output import write_json, write_line
+from hourwheel.cli.settings import GroupArgument, SubjectArgument, settings_of
+from hourwheel.client.signing import EXECUTE_API
+from hourwheel.policies import consumer_policy, producer_policy
+
+app = typer.Typer(no_args_is_help=True, help="Print IAM policies for those who use one subject or group.")
+
+ApiArnOption = Annotated[
+    str | None, typer.Option(metavar="ARN", help="arn:aws:execute-api:REGION:ACCOUNT:API/STAGE; else that of --url.")
+]
+AccountOption = Annotated[str | None, typer.Option(help="Of the API: twelve digits. With an …execute-api… --url.")]
+
+
+@app.command()
+def producer(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    api_arn: ApiArnOption = None,
+    account: AccountOption = None,
+    delayed: Annotated[
+        bool, typer.Option("--delayed", help="Delayed messages may be moved and cancelled: those of ALL subjects.")
+    ] = False,
+) -> None:
+    """Print the policy of who sends to a subject."""
+    arn = api_arn or _arn(settings_of(ctx).url, account)
+    try:
+        _show(ctx, producer_policy(arn, subject, delayed=delayed))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@app.command()
+def consumer(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    group: GroupArgument,
+    api_arn: ApiArnOption = None,
+    account: AccountOption = None,
+    dead_letters: Annotated[bool, typer.Option("--dead-letters", help="And lists, redrives and drops them.")] = False,
+    seek: Annotated[bool, typer.Option("--seek", help="And moves the group.")] = False,
+) -> None:
+    """Print the policy of who pulls for a group."""
+    arn = api_arn or _arn(settings_of(ctx).url, account)
+    try:
+        _show(ctx, consumer_policy(arn, subject, group, dead_letters=dead_letters, seek=seek))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _arn(url: str, account: str | None) -> str:
+    parts = urlsplit(url)
+    named = EXECUTE_API.fullmatch(parts.hostname or "")
+    if named is None or account is None:
+        raise typer.BadParameter("say which API: --api-arn, or its …execute-api… address as --url with --account")
+    region = named["region"]
+    partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
+    stage = parts.path.strip("/") or "$default"
+    return f"arn:{partition}:execute-api:{region}:{account}:{named['api']}/{stage}"
+
+
+def _show(ctx: typer.Context, policy: dict[str, Any]) -> None:
+    if settings_of(ctx).json:
+        write_json(policy)
+    else:
+        write_line(msgspec.json.format(msgspec.json.encode(policy)).decode())

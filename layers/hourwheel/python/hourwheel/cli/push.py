@@ -1,0 +1,48 @@
+"""The push target of a group, as options say it."""
+
+import re
+from typing import Annotated, Any
+
+import typer
+
+from hourwheel.client import NO_PUSH, PushTarget
+from hourwheel.client.records import NoPush
+
+PushOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TARGET",
+        help="Deliver instead of being pulled: https://…, the ARN of a function, queue or event bus, "
+        "notify:ARN (tell an event bus that there are messages), python:NAME; none ends it.",
+    ),
+]
+PushBatchOption = Annotated[int | None, typer.Option(help="At most so many messages at a time.")]
+PushConcurrencyOption = Annotated[int | None, typer.Option(help="At most so many batches at a time.")]
+PushTimeoutOption = Annotated[int | None, typer.Option(help="Seconds that the target has for a batch.")]
+PushSecretVersionOption = Annotated[int | None, typer.Option(help="A higher one: another signing secret (https).")]
+
+# Plain HTTP is for the server to judge: one on the same machine may allow it.
+_KINDS: tuple[tuple[str, str, str], ...] = (
+    (r"(https?://.+)", "https", "url"),
+    (r"(arn:[^:]+:lambda:.+)", "lambda", "arn"),
+    (r"(arn:[^:]+:sqs:.+)", "sqs", "arn"),
+    (r"(arn:[^:]+:events:.+)", "eventbridge", "arn"),
+    (r"notify:(arn:[^:]+:events:.+)", "notify", "arn"),
+    (r"python:(.+)", "python", "name"),
+)
+
+
+def push_of(text: str | None, **settings: Any) -> PushTarget | NoPush | None:
+    """None: as it is. The settings stand with a target: it is set as a whole."""
+    given = any(value is not None for value in settings.values())
+    if text is None or text == "none":
+        if given:
+            raise typer.BadParameter("--push-… need --push TARGET: a target is set as a whole")
+        return None if text is None else NO_PUSH
+    for pattern, kind, field in _KINDS:
+        found = re.fullmatch(pattern, text)
+        if found is not None:
+            return PushTarget(kind=kind, **{field: found[1]}, **settings)  # type: ignore[arg-type]
+    raise typer.BadParameter(
+        f"{text!r} is no target: https://…, the ARN of a function, queue or event bus, notify:ARN, python:NAME, none"
+    )

@@ -1,0 +1,168 @@
+"""Requests signed for AWS (Signature Version 4), which an API with IAM authorisation asks for.
+
+botocore finds the credentials (environment, profiles, SSO, roles, the machine's own), renews those that expire, and
+signs. Nothing of it is imported before something is to be signed.
+"""
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from hourwheel.client.errors import AnswerError, ClientError, ServerUnavailable, Unauthorized, problem_of
+
+if TYPE_CHECKING:
+    from botocore.credentials import Credentials, ReadOnlyCredentials
+
+Sign: TypeAlias = Literal["aws"]
+
+EXECUTE_API = re.compile(r"(?P<api>[a-z0-9]+)\.execute-api\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?")
+
+_SERVICE = "execute-api"
+_DATE = "X-Amz-Date"
+_DATE_FORM = "%Y%m%dT%H%M%SZ"
+_SKEW_SECONDS = 240  # AWS takes 300; the answer's own time on the way counts too
+
+_EXTRA = "requests for AWS are signed by botocore, which is not installed: pip install 'hourwheel[aws]'"
+
+
+class Signer:
+    """Thread-safe. Credentials are looked up with the first request."""
+
+    def __init__(self, url: str, region: str | None) -> None:
+        try:
+            import botocore.auth
+            import botocore.session  # noqa: F401 - here, so that what is missing is told at once
+        except ImportError as error:
+            raise ClientError(_EXTRA) from error
+        parts = urlsplit(url)
+        named = EXECUTE_API.fullmatch(parts.hostname or "")
+        self._origin = f"{parts.scheme}://{parts.netloc}"
+        self._region = region or (named["region"] if named else None) or _configured_region()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._credentials: Credentials | None = None
+
+    def headers(self, method: str, target: str, body: bytes | None, content_type: str | None) -> dict[str, str]:
+        """What to add to a request so that it is signed now, over the target as it is sent.
+
+        Raises ``Unauthorized`` without credentials, ``ServerUnavailable`` when those who give them do not answer."""
+        from botocore.auth import SigV4Auth
+        from botocore.awsrequest import AWSRequest
+
+        # Only what nobody on the way may change is signed: the host, the type, the date, the path, and the body's hash.
+        given = {} if content_type is None else {"content-type": content_type}
+        request = AWSRequest(method=method, url=self._origin + target, data=body, headers=given)
+        with _translated():
+            SigV4Auth(self._frozen(), _SERVICE, self._region).add_auth(request)
+        return dict(request.headers.items())
+
+    def explained(
+        self, error: AnswerError, method: str, target: str, signed: dict[str, str], date: str | None
+    ) -> AnswerError:
+        """A refusal of the gateway, with what to check. ``date`` is the answer's."""
+        if not isinstance(error, Unauthorized) or error.slug != "forbidden":
+            return error
+        said = error.problem.title
+        skew_seconds = _skew_seconds(signed, date)
+        if skew_seconds:
+            ahead = "ahead" if skew_seconds > 0 else "behind"
+            slug, advice = "clock-wrong", f"the clock of this machine is {abs(skew_seconds)} s {ahead}: set it"
+        elif said.startswith(("Signature expired", "Signature not yet current")):
+            slug, advice = "clock-wrong", "the clock of this machine is wrong: set it"
+        elif "security token" in said and "expired" in said:
+            slug, advice = "credentials-expired", "log in again, or renew the credentials that this process was given"
+        else:
+            slug = "iam-refused"
+            advice = (
+                f"check that the identity (aws sts get-caller-identity) may execute-api:Invoke {method} "
+                f"{target.partition('?')[0]}, that it belongs to the account of the API, and that the API is in "
+                f"{self._region}"
+            )
+        detail = f"AWS refused the signed request ({error.status}: {said}): {advice}"
+        return Unauthorized(problem_of(slug, detail, status=error.status, title=said))
+
+    def _frozen(self) -> "ReadOnlyCredentials":
+        """Those of this moment, whoever renews them meanwhile."""
+        import botocore.session
+
+        if self._process != os.getpid():
+            self._forget()  # after a fork a lock may be held by a thread of the parent, the credentials' own too
+        with self._lock:
+            if self._credentials is None:
+                self._credentials = botocore.session.Session().get_credentials()
+            credentials = self._credentials
+        if credentials is None:
+            raise _refused(
+                "credentials-missing",
+                "no AWS credentials were found to sign with: set AWS_PROFILE, or log in, or give this machine a role",
+            )
+        return credentials.get_frozen_credentials()
+
+
+def signer_of(url: str, *, token: str | None, sign: Sign | None, region: str | None) -> Signer | None:
+    """What signs the requests to this URL: always for an address of API Gateway, else if ``sign`` says so. Raises
+    ``ValueError`` for what contradicts itself."""
+    if sign not in {None, "aws"}:
+        raise ValueError(f"sign is 'aws' or left out, got {sign!r}")
+    if sign is None and not EXECUTE_API.fullmatch(urlsplit(url).hostname or ""):
+        if region is not None:
+            raise ValueError("a region is only for signed requests: give sign='aws' too")
+        return None
+    if token is not None:
+        raise ValueError("give a token, or sign for AWS, not both: an API of AWS takes signatures and no token")
+    return Signer(url, region)
+
+
+def _configured_region() -> str:
+    import botocore.session
+
+    with _translated():
+        region = botocore.session.Session().get_config_variable("region")
+    if not region:
+        raise ValueError("the URL does not tell the region of the API: give it, or set AWS_DEFAULT_REGION")
+    return str(region)
+
+
+def _skew_seconds(signed: dict[str, str], date: str | None) -> int:
+    """How far this machine's clock was ahead of the server's, if that is too far; else 0."""
+    try:
+        there = parsedate_to_datetime(date or "")
+        here = datetime.strptime(signed[_DATE], _DATE_FORM).replace(tzinfo=UTC)
+        skew_seconds = round((here - there).total_seconds())
+    except (ValueError, TypeError):  # no date, or one without a zone
+        return 0
+    return skew_seconds if abs(skew_seconds) > _SKEW_SECONDS else 0
+
+
+def _refused(slug: str, detail: str) -> Unauthorized:
+    return Unauthorized(problem_of(slug, detail))
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """What goes wrong while credentials are fetched: who gives them may be back soon, all else needs somebody."""
+    from botocore import exceptions
+
+    away = (
+        exceptions.HTTPClientError,
+        exceptions.ConnectionError,
+        exceptions.MetadataRetrievalError,
+        exceptions.CredentialRetrievalError,
+    )
+    try:
+        yield
+    except away as error:
+        problem = problem_of("credentials-unavailable", f"the AWS credentials cannot be fetched: {error}")
+        raise ServerUnavailable(problem, sent=False) from error
+    except (exceptions.BotoCoreError, exceptions.ClientError, RuntimeError) as error:
+        # A RuntimeError: they were renewed and had expired all the same.
+        raise _refused("credentials-refused", f"there are no AWS credentials to sign with: {error}") from error

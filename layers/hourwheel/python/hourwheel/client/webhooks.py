@@ -1,0 +1,84 @@
+"""Checks that a request comes from Hourwheel: for receivers of groups that push over HTTPS.
+
+    from hourwheel.client import webhooks
+
+    webhooks.verify(secret, request.headers, request.body)  # the secret: Api.push(subject, group).signing_secret
+
+The signatures are those of Standard Webhooks 1.0.0, so that other libraries check them too
+(github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md).
+"""
+
+import hashlib
+import hmac
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+
+from hourwheel.adapters.system import SystemClock
+from hourwheel.errors import HourwheelError
+from hourwheel.ports import Clock
+
+_PREFIX = "whsec_"
+_SECONDS = re.compile(r"\d{1,15}", re.ASCII)
+
+
+class Unverified(HourwheelError):
+    """The request is not to be trusted; the message says why. Answer 401 and do nothing."""
+
+
+def verify(
+    secret: str,
+    headers: Mapping[str, str],
+    body: bytes | str,
+    *,
+    tolerance_seconds: int = 300,
+    clock: Clock | None = None,
+) -> None:
+    """Raises ``Unverified`` unless one of the signatures is right and no older, or newer, than the tolerance.
+
+    ``body`` is what arrived, before anything parses it (text is taken as UTF-8). What arrives twice is verified twice:
+    ``webhook-id`` tells. ``ValueError``: the secret is none.
+    """
+    key = _key(secret)
+    lowered = {name.lower(): value for name, value in headers.items()}
+    message_id, seconds, signatures = (_header(lowered, f"webhook-{name}") for name in ("id", "timestamp", "signature"))
+    if not _SECONDS.fullmatch(seconds):
+        raise Unverified("webhook-timestamp must be Unix seconds")
+    age_seconds = (clock or SystemClock()).now_ms() / 1_000 - int(seconds)
+    if abs(age_seconds) > tolerance_seconds:
+        side = "old" if age_seconds > 0 else "new"
+        raise Unverified(f"the request is too {side}: webhook-timestamp is {abs(age_seconds):.0f} s from now")
+    content = body if isinstance(body, bytes) else body.encode()
+    # A header may hold what no text has; then nothing is right.
+    expected = hmac.digest(key, f"{message_id}.{seconds}.".encode(errors="replace") + content, hashlib.sha256)
+    if not any(hmac.compare_digest(expected, each) for each in _signatures(signatures)):
+        raise Unverified("no v1 signature of webhook-signature is right: another secret, or another body")
+
+
+def _key(secret: str) -> bytes:
+    try:
+        key = b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except ValueError:
+        key = b""
+    if not key or not secret.startswith(_PREFIX):
+        raise ValueError(f"a signing secret is {_PREFIX} and base64")
+    return key
+
+
+def _header(headers: dict[str, str], name: str) -> str:
+    if not headers.get(name):
+        raise Unverified(f"the header {name} is missing")
+    return headers[name]
+
+
+def _signatures(header: str) -> list[bytes]:
+    """The v1 ones; other versions, and what is no base64, count for nothing."""
+    found = []
+    for entry in header.split(" "):
+        version, _, text = entry.partition(",")
+        if version == "v1":
+            try:
+                found.append(b64decode(text, validate=True))
+            except ValueError:
+                continue
+    return found

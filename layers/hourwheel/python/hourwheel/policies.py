@@ -1,0 +1,78 @@
+"""IAM policies for those who use one subject, or one group of it, and nothing else.
+
+    producer_policy("arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/$default", "orders")
+
+API Gateway asks IAM about ``{API}/{method}{path}``, and IAM's ``*`` and ``?`` match any character, ``/`` too. So each
+resource is one exact path; a wildcard stands only behind a ``/`` that follows all the names.
+"""
+
+import re
+from typing import Any
+
+from hourwheel.api.routes import ROUTES
+from hourwheel.model import check_name
+
+PRODUCE = frozenset({"POST /v1/subjects/{subject}/messages"})
+DELAYED = frozenset(
+    {
+        "GET /v1/subjects/{subject}/scheduled",
+        "GET /v1/scheduled/{id}",
+        "PATCH /v1/scheduled/{id}",
+        "DELETE /v1/scheduled/{id}",
+    }
+)
+CONSUME = frozenset(
+    {
+        "POST /v1/subjects/{subject}/groups/{group}/pull",
+        "POST /v1/subjects/{subject}/groups/{group}/ack",
+        "GET /v1/subjects/{subject}/groups/{group}/lag",
+    }
+)
+SEEK = frozenset({"POST /v1/subjects/{subject}/groups/{group}/seek"})
+DEAD_LETTERS = frozenset(
+    {
+        "GET /v1/subjects/{subject}/groups/{group}/dead",
+        "DELETE /v1/subjects/{subject}/groups/{group}/dead",
+        "POST /v1/subjects/{subject}/groups/{group}/dead/redrive",
+        "GET /v1/subjects/{subject}/groups/{group}/dead/{dead_id}",
+    }
+)
+
+_API_ARN = re.compile(r"arn:aws[a-z-]*:execute-api:[a-z0-9-]+:\d{12}:[a-z0-9]+/(\$default|[A-Za-z0-9_-]+)", re.ASCII)
+_ID = re.compile(r"\{(id|dead_id)\}")
+
+
+def producer_policy(api_arn: str, subject: str, *, delayed: bool = False) -> dict[str, Any]:
+    """Sending to the subject, at once or later. ``api_arn`` is ``arn:…:execute-api:{region}:{account}:{api}/{stage}``.
+
+    ``delayed``: looking up, moving and cancelling delayed messages as well. The id of such a message does not name its
+    subject in the path, so this reaches those **of all subjects**, for who knows their ids.
+
+    Raises ``ValueError`` for what is no such ARN, ``Rejected`` for what is no name.
+    """
+    return _policy(api_arn, PRODUCE | (DELAYED if delayed else frozenset()), {"subject": subject})
+
+
+def consumer_policy(
+    api_arn: str, subject: str, group: str, *, dead_letters: bool = False, seek: bool = False
+) -> dict[str, Any]:
+    """Pulling and settling the messages of the group, and asking how far it is behind. ``dead_letters``: listing,
+    redriving and dropping its dead letters; ``seek``: moving it. Raises as ``producer_policy`` does."""
+    keys = CONSUME | (DEAD_LETTERS if dead_letters else frozenset()) | (SEEK if seek else frozenset())
+    return _policy(api_arn, keys, {"subject": subject, "group": group})
+
+
+def _policy(api_arn: str, keys: frozenset[str], names: dict[str, str]) -> dict[str, Any]:
+    if not _API_ARN.fullmatch(api_arn):
+        raise ValueError(f"the ARN of an API is arn:aws:execute-api:REGION:ACCOUNT:API/STAGE, got {api_arn[:200]!r}")
+    for field, name in names.items():
+        check_name(name, field)
+    resources = [
+        f"{api_arn}/{route.method}{_ID.sub('*', route.template).format(**names)}"
+        for route in ROUTES
+        if route.key in keys
+    ]
+    return {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Action": "execute-api:Invoke", "Resource": resources}],
+    }

@@ -1,0 +1,220 @@
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hourwheel.api.routes import ROUTES, Route
+from hourwheel.errors import Rejected
+from hourwheel.policies import (
+    CONSUME,
+    DEAD_LETTERS,
+    DELAYED,
+    PRODUCE,
+    SEEK,
+    consumer_policy,
+    producer_policy,
+)
+
+API = "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/$default"
+ALL = PRODUCE | DELAYED | CONSUME | DEAD_LETTERS | SEEK
+OPERATORS = {
+    "POST /v1/messages",  # many subjects in one request: no path can say which
+    "GET /v1/health",
+    "GET /v1/subjects",
+    "GET /v1/subjects/{subject}",
+    "PUT /v1/subjects/{subject}",
+    "DELETE /v1/subjects/{subject}",
+    "GET /v1/subjects/{subject}/groups",
+    "GET /v1/subjects/{subject}/dead",
+    "GET /v1/subjects/{subject}/groups/{group}",
+    "PUT /v1/subjects/{subject}/groups/{group}",
+    "DELETE /v1/subjects/{subject}/groups/{group}",
+    "GET /v1/subjects/{subject}/groups/{group}/push",  # tells the signing secret
+}
+
+# Short names of few characters meet, begin with each other, and differ in one place; the others are any.
+NAMES = (st.text("aA.-_1", min_size=1, max_size=3) | st.from_regex(r"\A[A-Za-z0-9._-]{1,100}\Z")).filter(
+    lambda name: name not in {".", ".."}
+)
+IDS = st.text(min_size=1, max_size=12)
+
+
+def allows(policy: dict[str, Any], request: str) -> bool:
+    """As IAM decides: "*" is any text and "?" any character, slashes too; case counts."""
+    (statement,) = policy["Statement"]
+    assert (policy["Version"], statement["Effect"], statement["Action"]) == (
+        "2012-10-17",
+        "Allow",
+        "execute-api:Invoke",
+    )
+    return any(_expression(resource).fullmatch(request) for resource in statement["Resource"])
+
+
+@functools.cache
+def _expression(resource: str) -> re.Pattern[str]:
+    parts = ({"*": ".*", "?": "."}.get(character) or re.escape(character) for character in resource)
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def request(route: Route, path: str) -> str:
+    return f"{API}/{route.method}{path}"
+
+
+def path(route: Route, subject: str, group: str, some_id: str = "12-0") -> str:
+    return route.template.format(subject=subject, group=group, id=some_id, dead_id=some_id)
+
+
+@st.composite
+def spelled(draw: st.DrawFn, name: str) -> str:
+    """The name with some of its characters percent-encoded."""
+    return "".join(draw(st.sampled_from([each, f"%{ord(each):02X}", f"%{ord(each):02x}"])) for each in name)
+
+
+def everything(subject: str, group: str) -> dict[str, Any]:
+    return consumer_policy(API, subject, group, dead_letters=True, seek=True)
+
+
+def test_every_route_is_granted_or_left_to_operators() -> None:
+    keys = {route.key for route in ROUTES}
+    assert keys >= ALL
+    assert keys - ALL <= OPERATORS
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(subject=NAMES, group=NAMES, some_id=IDS)
+def test_a_policy_allows_what_it_is_for_and_nothing_else(subject: str, group: str, some_id: str) -> None:
+    granted = [
+        (producer_policy(API, subject), PRODUCE),
+        (producer_policy(API, subject, delayed=True), PRODUCE | DELAYED),
+        (consumer_policy(API, subject, group), CONSUME),
+        (consumer_policy(API, subject, group, dead_letters=True), CONSUME | DEAD_LETTERS),
+        (consumer_policy(API, subject, group, seek=True), CONSUME | SEEK),
+        (everything(subject, group), CONSUME | DEAD_LETTERS | SEEK),
+    ]
+    for policy, keys in granted:
+        for route in ROUTES:
+            wanted = route.key in keys
+            assert allows(policy, request(route, path(route, subject, group, some_id))) == wanted, route.key
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(subject=NAMES, other=NAMES, group=NAMES, some_id=IDS, data=st.data())
+def test_no_policy_reaches_another_subject(
+    subject: str, other: str, group: str, some_id: str, data: st.DataObject
+) -> None:
+    assume(subject != other)
+    text = data.draw(spelled(other))
+    policies = [
+        producer_policy(API, subject),
+        producer_policy(API, subject, delayed=True),
+        everything(subject, group),
+        everything(subject, other),
+    ]
+    for route in ROUTES:
+        if "{subject}" in route.template:
+            for own in (group, subject, other):
+                asked = path(route, text, own, some_id)
+                decoded = path(route, unquote(text), own, some_id)
+                for policy in policies:
+                    assert not allows(policy, request(route, asked))
+                    assert not allows(policy, request(route, decoded))
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(subject=NAMES, group=NAMES, other=NAMES, some_id=IDS, data=st.data())
+def test_no_policy_reaches_another_group(
+    subject: str, group: str, other: str, some_id: str, data: st.DataObject
+) -> None:
+    assume(group != other)
+    text = data.draw(spelled(other))
+    for route in ROUTES:
+        if "{group}" in route.template:
+            for policy in (everything(subject, group), producer_policy(API, subject, delayed=True)):
+                assert not allows(policy, request(route, path(route, subject, text, some_id)))
+                assert not allows(policy, request(route, path(route, subject, unquote(text), some_id)))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [("a", "a.b"), ("a.b", "a"), ("a", "a-b"), ("a", "ab"), ("a.b", "a-b"), ("orders", "Orders"), ("a", "messages")],
+)
+def test_names_that_look_alike(mine: str, theirs: str) -> None:
+    for route in ROUTES:
+        if "{subject}" in route.template:
+            assert not allows(everything(mine, "g"), request(route, path(route, theirs, "g")))
+            assert not allows(producer_policy(API, mine), request(route, path(route, theirs, "g")))
+        if "{group}" in route.template:
+            assert not allows(everything("s", mine), request(route, path(route, "s", theirs)))
+
+
+def test_wildcards_stand_behind_all_names() -> None:
+    for policy in (everything("a", "g"), producer_policy(API, "a", delayed=True)):
+        for resource in policy["Statement"][0]["Resource"]:
+            assert re.fullmatch(re.escape(API) + r"/[A-Z]+/v1(/[A-Za-z]+)+(/\*)?", resource)
+
+
+def test_a_policy_as_it_is_written() -> None:
+    assert producer_policy(API, "orders") == {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": "execute-api:Invoke",
+                "Resource": [f"{API}/POST/v1/subjects/orders/messages"],
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "*", "a*", "a?", "a/b", "${aws:username}", "a b", "ä", "a" * 101, "a\n"]
+)
+def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(Rejected, match="must match"):
+        producer_policy(API, name)
+    with pytest.raises(Rejected, match="must match"):
+        consumer_policy(API, "orders", name)
+
+
+@pytest.mark.parametrize(
+    "arn",
+    [
+        "",
+        "*",
+        "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5",
+        "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/",
+        "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/prod/",
+        "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/*",
+        "arn:aws:execute-api:eu-west-1:111122223333:*/prod",
+        "arn:aws:execute-api:*:111122223333:a1b2c3d4e5/prod",
+        "arn:aws:execute-api:eu-west-1:*:a1b2c3d4e5/prod",
+        "arn:aws:s3:eu-west-1:111122223333:a1b2c3d4e5/prod",
+        "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/prod\n",
+    ],
+)
+def test_what_is_no_api_is_refused(arn: str) -> None:
+    with pytest.raises(ValueError, match="execute-api:REGION:ACCOUNT:API/STAGE"):
+        producer_policy(arn, "orders")
+
+
+def test_the_policy_of_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "iam.md").read_text(encoding="utf-8")
+    shown = page.partition("```json\n")[2].partition("```")[0]
+    assert json.loads(shown) == consumer_policy(API, "orders", "billing")
+
+
+@pytest.mark.parametrize(
+    "arn",
+    [
+        "arn:aws-cn:execute-api:cn-north-1:111122223333:a1b2c3d4e5/prod",
+        "arn:aws-us-gov:execute-api:us-gov-west-1:111122223333:a1b2c3d4e5/v2_x-y",
+    ],
+)
+def test_any_partition_and_stage(arn: str) -> None:
+    assert producer_policy(arn, "orders")["Statement"][0]["Resource"] == [f"{arn}/POST/v1/subjects/orders/messages"]
