@@ -1,6 +1,6 @@
 """A cell in one process, with a clock that only moves when told to."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,9 @@ from hourwheel.adapters.system import SystemIds
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay.wheel import Ended
-from hourwheel.model import Delay, Message, NewMessage, Placed, Pulled, PullRequest, RetryPolicy, Settlement
+from hourwheel.model import Delay, Message, NewMessage, Placed, Pulled, PullRequest, PushTarget, RetryPolicy, Settlement
 from hourwheel.ports import Blobs, Counter, Key, MeterUnit, Record, Refused, Store, Table
+from hourwheel.push.targets import DONE, Delivery, Outcome
 
 NOON_MS = 1_763_640_000_000
 
@@ -57,9 +58,7 @@ class NoArrivals:
 class ListMeter:
     figures: list[tuple[str, float]] = field(default_factory=list)
 
-    def record(
-        self, name: str, value: float, *, unit: MeterUnit = "Count", dimensions: Mapping[str, str] | None = None
-    ) -> None:
+    def record(self, name: str, value: float, *, unit: MeterUnit = "Count") -> None:
         self.figures.append((name, value))
 
 
@@ -91,6 +90,10 @@ class CallByCall:
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         self.calls.append(("get", key.table))
         return self._store.get(key, consistent=consistent)
+
+    def get_many(self, table: Table, partition: str, sorts: Sequence[str], **how: Any) -> dict[str, Record]:
+        self.calls.append(("get many", table))
+        return self._store.get_many(table, partition, sorts, **how)
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         self.calls.append(("put", key.table))
@@ -146,6 +149,40 @@ class HandTimers:
 
 
 @dataclass
+class HandPushes:
+    """Pushes that a test carries out."""
+
+    started: list[tuple[str, str]] = field(default_factory=list)
+
+    def start(self, subject: str, group: str) -> None:
+        self.started.append((subject, group))
+
+
+@dataclass
+class ListTargets:
+    """One target that takes everything, unless ``answer`` says otherwise of a delivery."""
+
+    answer: Callable[[Delivery], Outcome] = lambda _: DONE
+    deliveries: list[Delivery] = field(default_factory=list)
+    announced: list[tuple[str, str]] = field(default_factory=list)
+
+    def check(self, target: PushTarget) -> None:
+        pass
+
+    def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
+        self.deliveries.append(delivery)
+        return self.answer(delivery)
+
+    def announce(self, target: PushTarget, subject: str, group: str) -> Outcome:
+        self.announced.append((subject, group))
+        return DONE
+
+    @property
+    def bodies(self) -> list[str | None]:
+        return [message.body for delivery in self.deliveries for message in delivery.messages]
+
+
+@dataclass
 class Bench:
     """A cell and what it stands on."""
 
@@ -156,6 +193,8 @@ class Bench:
     meter: ListMeter = field(default_factory=ListMeter)
     settings: Settings = field(default_factory=lambda: Settings(retry=AT_ONCE))
     timers: HandTimers = field(default_factory=HandTimers)
+    pushes: HandPushes = field(default_factory=HandPushes)
+    targets: ListTargets = field(default_factory=ListTargets)
 
     def __post_init__(self) -> None:
         self.cell = self.another_process()
@@ -171,8 +210,10 @@ class Bench:
                 arrivals=self.arrivals,
                 meter=self.meter,
                 timers=self.timers,
+                pushes=self.pushes,
                 settings=self.settings,
-            )
+            ),
+            targets=self.targets,
         )
 
     def send(self, *bodies: str, subject: str = "orders", key: str | None = None) -> list[Placed]:

@@ -103,7 +103,7 @@ def file_blobs(request: pytest.FixtureRequest) -> Iterator[Blobs]:
 
 @contextmanager
 def s3_blobs(request: pytest.FixtureRequest) -> Iterator[Blobs]:
-    yield S3Blobs(request.getfixturevalue("s3_client"), BUCKET, prefix=f"run-{next(_names)}/")
+    yield S3Blobs(lambda: request.getfixturevalue("s3_client"), BUCKET, prefix=f"run-{next(_names)}/")
 
 
 STORES = {

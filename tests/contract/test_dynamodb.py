@@ -253,3 +253,31 @@ def test_every_botocore_error_has_a_verdict() -> None:
         assert type(translated(classes[name].__new__(classes[name]))) is OutcomeUnknown
     for name in permanent - {"ClientError", "EventStreamError"}:
         assert type(translated(classes[name].__new__(classes[name]))) is Broken
+
+
+class Hesitant:
+    """A service that answers a request for many keys in part: ``most`` of them at a time."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.asked: list[int] = []
+
+    def batch_get_item(self, RequestItems: dict[str, Any]) -> dict[str, Any]:  # noqa: N803
+        ((table, request),) = RequestItems.items()
+        keys = request["Keys"]
+        self.asked.append(len(keys))
+        items = [{**key, "v": {"B": b"v"}, "t": {"B": bytes(16)}} for key in keys[: self.most]]
+        rest = {table: {"Keys": keys[self.most :]}} if keys[self.most :] else {}
+        return {"Responses": {table: items}, "UnprocessedKeys": rest}
+
+
+def test_keys_that_were_left_out_are_asked_for_again() -> None:
+    service = Hesitant(most=40)
+    found = DynamoStore(service, prefix="p").get_many(Table.SCHEDULE, "log", [str(n) for n in range(150)])  # type: ignore[arg-type]
+    assert len(found) == 150
+    assert max(service.asked) == 100, "the service takes no more at a time"
+
+
+def test_a_service_that_reads_none_of_many_keys_throttles() -> None:
+    with pytest.raises(Throttled):
+        DynamoStore(Hesitant(most=0), prefix="p").get_many(Table.SCHEDULE, "log", ["0", "1"])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Store.get, Store.put, Store.delete."""
+"""Store.get, Store.get_many, Store.put, Store.delete."""
 
 import pytest
 
@@ -188,3 +188,14 @@ def test_the_same_sort_in_another_partition_is_another_key(store: Store, partiti
     assert store.get(Key(Table.PULL, partition + "1", "1")) is None
     assert store.get(Key(Table.PULL, partition.upper(), "1")) is None
     assert store.get(Key(Table.PULL, partition, "1")) == written
+
+
+def test_many_keys_are_read_at_once_those_that_are_there(store: Store, partition: str) -> None:
+    written = {f"{number:04d}": stored(store, Key(Table.SCHEDULE, partition, f"{number:04d}")) for number in range(120)}
+    names = [f"{number:04d}" for number in range(0, 240, 2)]
+    found = store.get_many(Table.SCHEDULE, partition, names)
+    assert found == {name: written[name] for name in names if name in written}
+    assert store.get_many(Table.SCHEDULE, partition, []) == {}
+    assert store.get_many(Table.SCHEDULE, f"{partition} other", ["0000"]) == {}
+    some = store.get_many(Table.SCHEDULE, partition, ["0002", "none"], consistent=False)
+    assert some in ({}, {"0002": written["0002"]})

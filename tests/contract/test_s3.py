@@ -14,7 +14,7 @@ from .stores import BUCKET
 
 @pytest.fixture
 def blobs(s3_client: Any, partition: str) -> S3Blobs:
-    return S3Blobs(s3_client, BUCKET, prefix=f"{partition}/")
+    return S3Blobs(lambda: s3_client, BUCKET, prefix=f"{partition}/")
 
 
 def test_an_object_lies_below_the_prefix(blobs: S3Blobs, s3_client: Any, partition: str) -> None:
@@ -46,7 +46,7 @@ def test_every_put_is_conditional(blobs: S3Blobs, s3_client: Any) -> None:
 
 
 def test_a_bucket_that_is_not_there_is_broken(s3_client: Any) -> None:
-    nowhere = S3Blobs(s3_client, "no-such-bucket")
+    nowhere = S3Blobs(lambda: s3_client, "no-such-bucket")
     for call in (lambda: nowhere.put("a", b""), lambda: nowhere.get("a"), lambda: nowhere.list("")):
         with pytest.raises(Broken, match="NoSuchBucket"):
             call()
@@ -55,7 +55,7 @@ def test_a_bucket_that_is_not_there_is_broken(s3_client: Any) -> None:
 @pytest.fixture
 def nobody() -> Iterator[S3Blobs]:
     opened = s3.client(region="us-east-1", endpoint_url="http://127.0.0.1:9")  # nothing listens there
-    yield S3Blobs(opened, BUCKET)
+    yield S3Blobs(lambda: opened, BUCKET)
     opened.close()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hourwheel.adapters.functions import AsyncFunction
 from hourwheel.adapters.scheduler import SOON_MS, SchedulerTimers
 from hourwheel.adapters.system import SystemClock
 from hourwheel.delay.buckets import LEAD_MS, Bucket
@@ -25,12 +26,16 @@ BUCKET = Bucket.at(NOW_MS, 60, 7).name
 LATER_MS = NOW_MS + 86_400_000
 
 
+def wheel() -> AsyncFunction:
+    return AsyncFunction(FUNCTION, region="us-east-1")
+
+
 class Sent(list[tuple[str, dict[str, Any]]]):
     """The calls that timers would make, as (operation, parameters): none leaves the process."""
 
     def timers(self) -> SchedulerTimers:
-        timers = SchedulerTimers(InstantClock(), function=FUNCTION, role=ROLE, group=GROUP, region="us-east-1")
-        for client, service in ((timers.scheduler, "scheduler"), (timers.functions, "lambda")):
+        timers = SchedulerTimers(InstantClock(), function=wheel(), role=ROLE, group=GROUP, region="us-east-1")
+        for client, service in ((timers.scheduler, "scheduler"), (timers.function.client, "lambda")):
             client.meta.events.register_first(f"provide-client-params.{service}", self._note)
             client.meta.events.register_first(f"before-send.{service}", self._answer)
         return timers
@@ -115,9 +120,10 @@ def test_the_service_keeps_one_schedule_of_equal_orders(on_the_wire: SchedulerTi
 
 
 def test_no_client_is_made_before_a_timer_is_ordered_and_none_that_is_not_needed() -> None:
-    timers = SchedulerTimers(InstantClock(), function=FUNCTION, role=ROLE, group=GROUP, region="us-east-1")
-    assert not {"scheduler", "functions"} & set(vars(timers))
-    functions: Any = timers.functions
+    timers = SchedulerTimers(InstantClock(), function=wheel(), role=ROLE, group=GROUP, region="us-east-1")
+    assert "scheduler" not in vars(timers)
+    assert "client" not in vars(timers.function)
+    functions: Any = timers.function.client
     functions.meta.events.register_first("before-send.lambda", lambda request, **_: wire.answer(request, 202, b""))
     timers.at(NOW_MS, BUCKET)
     assert "scheduler" not in vars(timers)
@@ -125,7 +131,7 @@ def test_no_client_is_made_before_a_timer_is_ordered_and_none_that_is_not_needed
 
 def test_no_call_takes_long() -> None:
     timers = Sent().timers()
-    for client in (timers.scheduler, timers.functions):
+    for client in (timers.scheduler, timers.function.client):
         config: Any = client.meta.config
         assert (config.connect_timeout, config.read_timeout, config.retries["total_max_attempts"]) == (1.0, 5.0, 3)
 
@@ -151,7 +157,7 @@ def spoilt(on_the_wire: SchedulerTimers, monkeypatch: pytest.MonkeyPatch) -> Sch
 
 
 def spoil(timers: SchedulerTimers, service: str, *faults: wire.Fault) -> Wire:
-    found = Wire(timers.scheduler if service == "scheduler" else timers.functions, service)
+    found = Wire(timers.scheduler if service == "scheduler" else timers.function.client, service)
     found.faults.extend(faults)
     return found
 

@@ -14,6 +14,7 @@ import boto3
 import pytest
 from aws_lambda_powertools import Logger
 
+from hourwheel.adapters.functions import AsyncFunction
 from hourwheel.adapters.scheduler import SchedulerTimers
 from hourwheel.adapters.system import SystemClock
 from hourwheel.api.boundary import Boundary
@@ -115,15 +116,16 @@ def make_function(endpoint: str, path: Path) -> str:
 
 @contextmanager
 def on_ministack(endpoint: str, *, function: str, group: str = GROUP) -> Iterator[SchedulerTimers]:
+    wheel = AsyncFunction(function, region="us-east-1", endpoint_url=endpoint)
     timers = SchedulerTimers(
-        SystemClock(), function=function, role=ROLE, group=group, region="us-east-1", endpoint_url=endpoint
+        SystemClock(), function=wheel, role=ROLE, group=group, region="us-east-1", endpoint_url=endpoint
     )
     if group == GROUP:
         with suppress(timers.scheduler.exceptions.ConflictException):  # that of the test before
             timers.scheduler.create_schedule_group(Name=GROUP)
     yield timers
     timers.scheduler.close()
-    timers.functions.close()
+    timers.function.client.close()
 
 
 TIMERS = {"embedded wheels": embedded_wheels, "scheduler on ministack": scheduler_on_ministack}

@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 from moto import mock_aws
 
 from hourwheel.adapters import dynamodb
+from hourwheel.adapters.aws import session
 from hourwheel.adapters.system import SystemClock
 from hourwheel.delay.buckets import LEAD_MS
 from hourwheel.embedded.router import Match, Router, make_event
@@ -43,10 +45,8 @@ class Deployment:
         self.started: list[str] = []
         self._router = Router()
         self._loaded: dict[str, ModuleType] = {}
-        boto3.setup_default_session(region_name="us-east-1")
-        assert boto3.DEFAULT_SESSION is not None
         # moto runs functions in Docker alone.
-        boto3.DEFAULT_SESSION.events.register("before-call.lambda.Invoke", self._start)
+        session().register("before-call.lambda.Invoke", self._start)
 
     def _start(self, params: dict[str, Any], **_: Any) -> Any:
         assert FUNCTION.rpartition(":")[2] in params["url"]
@@ -56,7 +56,7 @@ class Deployment:
 
     @property
     def schedules(self) -> list[Any]:
-        scheduler = boto3.client("scheduler")
+        scheduler = boto3.client("scheduler", region_name="us-east-1")
         names = [found["Name"] for found in scheduler.list_schedules(GroupName=TIMERS)["Schedules"]]
         return [scheduler.get_schedule(GroupName=TIMERS, Name=name) for name in sorted(names)]
 
@@ -101,12 +101,13 @@ def deployment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
         monkeypatch.setenv(name, text)
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    session.cache_clear()  # what is registered on it is this deployment's
     with mock_aws():
         dynamodb.create_tables(dynamodb.client(region="us-east-1"), PREFIX)
         boto3.client("s3", region_name="us-east-1").create_bucket(Bucket=BUCKET)
         boto3.client("scheduler", region_name="us-east-1").create_schedule_group(Name=TIMERS)
         yield Deployment()
+    session.cache_clear()
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_the_sweep_ends_leases(deployment: Deployment) -> None:
 def test_figures_are_flushed_with_the_invocation(deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
     test_the_sweep_ends_leases(deployment)
     metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
-    assert [one["EndedLeases"] for one in metrics if "EndedLeases" in one] == [[1.0]]
+    assert [one["EndedLeases"] for one in metrics if "EndedLeases" in one] == [1]
 
 
 FUNCTIONS = ("produce", "pull", "ack", "meta", "sweep", "wheel")
@@ -182,6 +183,9 @@ def test_a_function_without_its_settings_does_not_start(
         ("TIMER_ROLE", FUNCTION),
         ("TIMER_GROUP", ""),
         ("TICKS", "1"),
+        ("CELL", "a/b"),
+        ("RETENTION_SECONDS", "59"),
+        ("PUSH_FUNCTION", "hw-test-push"),
     ],
 )
 def test_a_function_with_a_setting_out_of_its_limits_does_not_start(
@@ -190,6 +194,26 @@ def test_a_function_with_a_setting_out_of_its_limits_does_not_start(
     monkeypatch.setenv(f"HOURWHEEL_{name}", text)
     with pytest.raises(ValueError, match=name.lower()):
         deployment.invoke("produce", {})
+
+
+def test_figures_and_log_lines_name_the_cell(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOURWHEEL_CELL", "cell-7")
+    test_the_sweep_ends_leases(deployment)
+    logging.getLogger("hourwheel").warning("a line of the library")
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert any("EndedLeases" in line for line in lines)
+    assert "a line of the library" in [line.get("message") for line in lines]
+    assert {line["service"] for line in lines} == {"cell-7"}
+
+
+def test_subjects_are_kept_as_long_as_the_deployment_says(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOURWHEEL_RETENTION_SECONDS", "3600")
+    deployment.call("POST", MESSAGES, {"messages": [{"body": "a"}]})
+    assert deployment.call("GET", "/v1/subjects/orders")[1]["retention_seconds"] == 3600
 
 
 def send_later(deployment: Deployment, body: str, **when: Any) -> str:

@@ -28,7 +28,11 @@ from hourwheel.model import (
     Settled,
     Settlement,
 )
+from hourwheel.push import pusher
+from hourwheel.push.pusher import Pusher
+from hourwheel.push.waking import wake
 from hourwheel.queueing.produce import IdempotencyKey
+from tests.simulation.couriers import Couriers, SimulatedPushes, SimulatedTargets
 from tests.simulation.dates import Dates, Wait
 from tests.simulation.history import Held, History, Ticket
 from tests.simulation.store import SimulatedBlobs, SimulatedStore, State, TransactionalStore
@@ -51,6 +55,7 @@ class Machine:
     settings: Settings
     alarms: Alarms
     dates: Dates | None
+    couriers: Couriers
 
 
 def open_cell(machine: Machine, process: Process) -> Cell:
@@ -71,8 +76,10 @@ def open_cell(machine: Machine, process: Process) -> Cell:
             arrivals=silence,
             meter=silence,
             timers=SimulatedTimers(process, machine.alarms),
+            pushes=SimulatedPushes(process, machine.couriers),
             settings=machine.settings,
-        )
+        ),
+        SimulatedTargets(machine.world, machine.history),
     )
 
 
@@ -390,6 +397,40 @@ class Canceller(Actor):
         if wish is not None and answer.state == "waiting":
             self.history.moved(ticket, wish, answer, (began_ms, self.process.now_ms()))
         return True
+
+
+@dataclass
+class Courier(Actor):
+    """Wakes by what the stream brings, and pushes. What it has not finished comes again, as a stream's records do."""
+
+    logs: list[str] = field(default_factory=list)
+
+    def work(self) -> None:
+        couriers = self.machine.couriers
+        self.logs += couriers.stored
+        couriers.stored.clear()
+        if self.logs:
+            verb, _ = self.ask("wake", lambda: wake(self.cell.context, self.logs), logs=self.logs)
+            if verb.error is None:
+                self.logs = []
+        elif couriers.started:
+            subject, group = couriers.started.pop(0)
+            push(self, subject, group)
+        else:
+            couriers.wait(self.process)
+            return
+        if self.rng.random() < 0.3:
+            self.nap(1_000)
+
+
+def push(actor: Actor, subject: str, group: str) -> None:
+    world = actor.world
+    leaves_ms = actor.process.now_ms() + 5_000 if world.lively and world.rng.random() < 0.3 else 0
+    owner = f"{actor.process.name}.{world.calls}"
+    courier = Pusher(actor.cell, actor.cell.targets, subject, group, owner, leaves_ms)
+    _, ended = actor.ask("push", courier.run, subject=subject, group=group)
+    if ended is pusher.Ended.LEFT:
+        actor.ask("push on", lambda: actor.cell.context.pushes.start(subject, group))
 
 
 @dataclass

@@ -4,7 +4,7 @@ from functools import partial
 
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.model import Group, PullRequest, Settlement
-from tests.simulation.actors import Actor
+from tests.simulation.actors import Actor, push
 from tests.simulation.buckets import BucketHistory
 from tests.simulation.facts import NEVER, LogName
 from tests.simulation.ledger import Ledger
@@ -25,11 +25,13 @@ def drain(actor: Actor, longest_lease_seconds: int) -> None:
             bucket = alarms.fired.pop(0)
             owner = f"keeper {actor.world.calls}"
             actor.ask("wheel", partial(actor.cell.turn_wheel, bucket, owner, actor.wait), bucket=bucket)
+        _push(actor)
         if unfinished(ledger):
             actor.process.sleep(longest_lease_seconds + 2 * actor.world.plan.skew_ms / 1_000 + 1)
             actor.ask("sweep", actor.cell.sweep)
             for group in living_groups(ledger):
-                _consume(actor, group)
+                if group.push is None:
+                    _consume(actor, group)
         elif _open_buckets(ledger) or _open_moves(ledger):
             _pass_time(actor)
         else:
@@ -38,6 +40,14 @@ def drain(actor: Actor, longest_lease_seconds: int) -> None:
         raise Violation("1", f"after the faults the groups do not come to rest: {unfinished(ledger)[:3]}")
     names = [history.name for history in _open_buckets(ledger)]
     raise Violation("7", f"after the faults the wheels do not come to rest: {names[:3]} {_open_moves(ledger)[:3]}")
+
+
+def _push(actor: Actor) -> None:
+    """Who was started pushes; what was stored wakes nobody any more: the sweeper has to find it."""
+    couriers = actor.machine.couriers
+    couriers.stored.clear()
+    while couriers.started:
+        push(actor, *couriers.started.pop(0))
 
 
 def _pass_time(actor: Actor) -> None:

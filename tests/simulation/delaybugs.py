@@ -224,7 +224,7 @@ def a_bucket_is_closed_before_its_exact_end_is_read() -> Iterator[None]:
 
 @planted(sharpen=_waiting(calls=600))
 def a_bucket_is_removed_by_age() -> Iterator[None]:
-    def drop(context: Context) -> int:
+    def drop(context: Context, _: object) -> int:
         now_ms = context.clock.now_ms()
         over = [bucket for bucket, _ in buckets.buckets(context, before_ms=now_ms) if bucket.end_ms + 60_000 <= now_ms]
         return sum(upkeep._drop(context, bucket, now_ms + 30_000) for bucket in over)

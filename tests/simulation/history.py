@@ -237,11 +237,15 @@ class History:
             self._check_content(history, row, pulled)
         bodies = [message.body or "" for message in pulled.messages]
         for body in bodies:
-            # By the clock of the wheel, or of the producer, whichever is wrong by more.
-            if self.earliest.get(body, 0) > self.ledger.soon:
-                raise Violation("7", f"message {body[:20]} is delivered before {self.earliest[body]}")
+            self.in_time(body)
         self.delivered.setdefault((subject, group), set()).update(bodies)
         return Held(subject, group, partition, row, pulled.receipt, bodies)
+
+    def in_time(self, body: str) -> None:
+        """A message that is delivered may be due (7)."""
+        # By the clock of the wheel, or of the producer, whichever is wrong by more.
+        if self.earliest.get(body, 0) > self.ledger.soon:
+            raise Violation("7", f"message {body[:20]} is delivered before {self.earliest[body]}")
 
     def _check_content(self, history: PullHistory, row: int, pulled: Pulled) -> None:
         retries = pulled.queue == "retry"

@@ -97,12 +97,16 @@ class Plan:
     """Where in an hour the run begins."""
     retry: RetryPolicy = AT_ONCE
     delays: Delays | None = None
+    couriers: int = 0
+    """So many push for the first group, if any do."""
 
 
 _FAULTS = {"crash": 0.02, "throttle": 0.08, "lose": 0.10, "late": 0.04, "pause": 0.04, "stale": 0.6}
 _HOUR_MS = 3_600_000
 _SHARE = 0.3
 """Of the plans so many have delayed messages."""
+_PUSHED = 0.15
+"""Of the plans so many have a group that is pushed."""
 _MOVES = ("redrive", "drop", "seek", "retention", "attempts", "lag", "latest", "queues")
 _DELETIONS = ("delete-group", "delete-subject")
 
@@ -110,7 +114,22 @@ _DELETIONS = ("delete-group", "delete-subject")
 def draw(seed: int) -> Plan:
     plan = _draw(seed)
     rng = Random(seed ^ 0xDE1A7)
-    return delayed(plan, rng) if rng.random() < _SHARE else plan
+    plan = delayed(plan, rng) if rng.random() < _SHARE else plan
+    rng = Random(seed ^ 0x9054)
+    fits = not plan.quiet_days and (plan.delays is None or not plan.delays.prompt)
+    return pushed(plan, rng) if rng.random() < _PUSHED and fits else plan
+
+
+def pushed(plan: Plan, rng: Random) -> Plan:
+    """The plan with somebody who pushes for the first group, and a sweeper behind him."""
+    forget = max(plan.faults.forget, rng.choice((0.0, 0.3)))
+    return replace(
+        plan,
+        couriers=rng.choice((1, 2, 2, 3)),
+        calls=plan.calls * 2,
+        sweepers=max(1, plan.sweepers),
+        faults=replace(plan.faults, forget=forget),
+    )
 
 
 def delayed(plan: Plan, rng: Random) -> Plan:

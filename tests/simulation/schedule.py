@@ -20,6 +20,7 @@ from tests.simulation.actors import (
     Actor,
     Canceller,
     Consumer,
+    Courier,
     Machine,
     Operator,
     Producer,
@@ -27,6 +28,7 @@ from tests.simulation.actors import (
     WheelTurner,
 )
 from tests.simulation.checker import check, drain, drain_others
+from tests.simulation.couriers import Couriers, Stream, target_of
 from tests.simulation.dates import Dates
 from tests.simulation.history import Held, History
 from tests.simulation.ledger import Ledger
@@ -113,10 +115,11 @@ def _scaled(plan: Plan) -> Iterator[None]:
 def _run(world: World, plan: Plan) -> None:
     blobs = MemoryBlobs()
     ledger = Ledger(world, blobs)
-    state = State(ledger, trims=plan.trims)
+    couriers = Couriers(world)
+    state = State(Stream(ledger, couriers) if plan.couriers else ledger, trims=plan.trims)
     ledger.totals = state.counter
     dates = Dates(world.rng, plan.delays, world.now_ms) if plan.delays else None
-    machine = Machine(world, state, blobs, History(ledger), _settings(plan), Alarms(world), dates)
+    machine = Machine(world, state, blobs, History(ledger), _settings(plan), Alarms(world), dates, couriers)
     faults, world.faults, world.limit = world.faults, type(world.faults)(), sys.maxsize
     keeper = Actor(machine, world.process("keeper"))
     _prepare(keeper, plan)
@@ -149,6 +152,8 @@ def _prepare(keeper: Actor, plan: Plan) -> None:
         keeper.cell.put_subject(subject, queues=plan.queues, retention_seconds=plan.retention_seconds)
         for group in plan.groups:
             keeper.cell.put_group(subject, group, max_attempts=plan.max_attempts)
+        if plan.couriers:
+            keeper.cell.put_group(subject, plan.groups[0], push=target_of(plan.seed))
 
 
 def _cast(machine: Machine, plan: Plan) -> list[Actor]:
@@ -157,6 +162,7 @@ def _cast(machine: Machine, plan: Plan) -> list[Actor]:
     actors += [Consumer(machine, world.process(f"c{n}")) for n in range(plan.consumers)]
     actors += [SweepingActor(machine, world.process(f"w{n}")) for n in range(plan.sweepers)]
     actors += [Operator(machine, world.process(f"o{n}")) for n in range(plan.operators)]
+    actors += [Courier(machine, world.process(f"d{n}")) for n in range(plan.couriers)]
     if plan.delays:
         actors += [WheelTurner(machine, world.process(f"t{n}")) for n in range(plan.delays.wheels)]
         actors += [Canceller(machine, world.process(f"x{n}")) for n in range(plan.delays.cancellers)]

@@ -6,7 +6,7 @@ actor may crash or be paused before or after each of them.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from hourwheel.adapters.limits import check_value
@@ -246,6 +246,15 @@ class SimulatedStore(Connection):
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         return self.call("get", key, lambda: self._seen(key.table, key.partition, consistent).items.get(key.sort))
+
+    def get_many(
+        self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
+    ) -> dict[str, Record]:
+        def read() -> dict[str, Record]:
+            items = self._seen(table, partition, consistent).items
+            return {sort: items[sort] for sort in sorts if sort in items}
+
+        return self.call("get many", (partition, *sorts), read)
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         # The verb at the time of the effect: a late one belongs to the verb that asked for it.

@@ -16,8 +16,9 @@ from tests.unit.api.conftest import GROUP, MESSAGES, Api
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 NAMES = """messages body body_base64 key tags headers id subject idempotency_key consumer max_messages wait_seconds
-lease_seconds settle receipt ack retry release dead extend_seconds queues retention_seconds start max_attempts to time
-queue offset all ids from delay deliver_at clamp_delays index first_seconds factor cap_seconds delays_seconds"""
+lease_seconds settle receipt ack retry release dead extend_seconds queues retention_seconds start max_attempts to
+time queue offset all ids push kind arn url name batch from delay deliver_at clamp_delays index first_seconds
+factor cap_seconds delays_seconds"""
 words = st.sampled_from(NAMES.split())
 documents = st.recursive(
     scalars,
@@ -87,6 +88,14 @@ seconds = st.floats(0, 2_592_000)
 policies = valid_fields(first_seconds=seconds, factor=st.floats(1, 100), cap_seconds=seconds) | st.fixed_dictionaries(
     {"delays_seconds": st.lists(seconds, min_size=1, max_size=5)}
 )
+targets = st.fixed_dictionaries(
+    {"kind": st.sampled_from(["lambda", "sqs", "eventbridge", "notify"]), "arn": st.text(min_size=1, max_size=50)},
+    optional={
+        "batch": st.integers(1, 1_000),
+        "concurrency": st.integers(1, 20),
+        "timeout_seconds": st.integers(1, 300),
+    },
+)
 _GROUP = "/v1/subjects/{subject}/groups/{group}"
 VALID: dict[str, st.SearchStrategy[Any]] = {
     "POST /v1/messages": valid_batch(subject=names),
@@ -104,7 +113,9 @@ VALID: dict[str, st.SearchStrategy[Any]] = {
     "PUT /v1/subjects/{subject}": valid_fields(
         queues=st.integers(1, 64), retention_seconds=st.integers(60, 2_592_000), clamp_delays=st.booleans()
     ),
-    f"PUT {_GROUP}": valid_fields(start=st.just("earliest"), max_attempts=st.integers(1, 1_000), retry=policies),
+    f"PUT {_GROUP}": valid_fields(
+        start=st.just("earliest"), max_attempts=st.integers(1, 1_000), retry=policies, push=targets | st.none()
+    ),
     "PATCH /v1/scheduled/{id}": st.fixed_dictionaries({"delay": delays})
     | st.fixed_dictionaries({"deliver_at": st.integers(0, NOON_MS + 700 * 86_400_000).map(rfc3339)}),
     f"POST {_GROUP}/seek": st.fixed_dictionaries({"to": st.sampled_from(["start", "end"])})
@@ -154,8 +165,10 @@ def bodies_of(route: Route) -> st.SearchStrategy[bytes]:
 
 
 def furnished() -> tuple[Api, str, str, str]:
-    """A subject with messages, one of them delayed, and a group with a lease of two of them and a dead letter."""
+    """A subject with messages, one of them delayed, and a group with a target, a lease of two of them and a dead
+    letter."""
     api = Api()
+    api.call("PUT", GROUP, {"push": {"kind": "https", "url": "https://example.org"}})
     api.bury("dead")
     dead_id = api.call("GET", f"{GROUP}/dead").json["messages"][0]["dead_id"]
     api.send("leased", "leased too")

@@ -1,6 +1,7 @@
 """What becomes of errors: the client's answer, and the log."""
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -86,3 +87,31 @@ def test_what_is_not_our_fault_is_not_logged(api: Api, monkeypatch: pytest.Monke
     fail(api, monkeypatch, Throttled("x"))
     api.call("POST", MESSAGES, {})
     assert api.log.getvalue() == ""
+
+
+def tell(*_: Any) -> Any:
+    logging.getLogger("hourwheel").error("something of ours")
+
+
+def ids_of(caplog: pytest.LogCaptureFixture) -> list[str | None]:
+    return [vars(entry)["correlation_id"] for entry in caplog.records]
+
+
+def test_what_the_library_logs_carries_the_id_of_its_request(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(type(api.bench.cell), "subjects", lambda *_: tell() or ([], None))
+    assert api.call("GET", "/v1/subjects").status == 200
+    tell()
+    assert ids_of(caplog) == ["r-1", None]
+
+
+def test_what_the_library_logs_carries_the_id_of_its_invocation(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    class Invocation:
+        aws_request_id = "i-1"
+
+        def get_remaining_time_in_millis(self) -> int:
+            return 10_000
+
+    api.boundary.run(tell, {}, Invocation())
+    assert ids_of(caplog) == ["i-1"]

@@ -13,7 +13,7 @@ from hourwheel.logs.rows import Row, row_key
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import NewMessage
 from hourwheel.ports import Table
-from tests.support import NOON_MS, CallByCall, HandClock
+from tests.support import NOON_MS, CallByCall, HandClock, ListMeter
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Desk:
 @pytest.fixture
 def desk() -> Desk:
     clock = HandClock()
-    return Desk(Log(MemoryStore(), clock, SystemIds(), "orders~1/0"), clock)
+    return Desk(Log(MemoryStore(), clock, SystemIds(), ListMeter(), "orders~1/0"), clock)
 
 
 def test_rows_and_sequences_rise_without_gaps(desk: Desk) -> None:
@@ -107,7 +107,7 @@ def test_a_long_hole_is_filled_piece_by_piece(desk: Desk) -> None:
     desk.log.append(desk.row())
     desk.clock.pass_time(GRACE_MS / 1_000)
     store = CallByCall(desk.log.store)
-    rows = Log(store, desk.clock, SystemIds(), desk.log.name).read(0, 64)
+    rows = Log(store, desk.clock, SystemIds(), ListMeter(), desk.log.name).read(0, 64)
     assert ([number for number, _ in rows], len(store.writes)) == (list(range(64)), 64)
     assert len(desk.log.read(64, 2_000)) == 937
 

@@ -281,7 +281,7 @@ def test_a_deletion_that_is_done_is_not_done_again(full: Bench) -> None:
     calls = full.store.calls  # type: ignore[attr-defined]
     calls.clear()
     full.cell.sweep()
-    # Subjects, two looks at the buckets, moves and orphans: nothing for each that was deleted.
+    # Subjects, buckets, pushes, moves and orphans: nothing for each that was deleted.
     assert calls == [*[("scan", Table.META)] * 5, ("collect", Table.KEYS)]
 
 

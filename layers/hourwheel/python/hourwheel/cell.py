@@ -5,6 +5,7 @@ This is the library's front door. The HTTP functions parse, call one method here
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from typing import Literal
 
@@ -18,9 +19,10 @@ from hourwheel.delay.handles import Waiting, open_handle, seal_handle
 from hourwheel.delay.orphans import orphans
 from hourwheel.delay.waits import check_limit, limited_delay_ms
 from hourwheel.delay.wheel import Ended, Pause, Wheel
-from hourwheel.errors import Conflict, Rejected
+from hourwheel.errors import Conflict, NotFound, Rejected
 from hourwheel.meta.directory import Directory
 from hourwheel.model import (
+    KEEP_VERSION,
     AddressedMessage,
     DeadPage,
     Delay,
@@ -31,12 +33,15 @@ from hourwheel.model import (
     Placed,
     PullRequest,
     PullResult,
+    PushTarget,
     RetryPolicy,
     ScheduledMessage,
     Settled,
     Settlement,
     Subject,
 )
+from hourwheel.push.state import PushState, retarget, state_slot
+from hourwheel.push.targets import NoTargets, Targets
 from hourwheel.queueing import progress
 from hourwheel.queueing.dead import DeadId, DeadLetters
 from hourwheel.queueing.leases import Leases
@@ -50,11 +55,21 @@ from hourwheel.times import parse_rfc3339, rfc3339
 _BACKING_OFF_MS = 86_400_000
 
 
+class Keep(Enum):
+    """The type of ``KEEP``: leave the setting as it is, where None means something else."""
+
+    KEEP = "keep"
+
+
+KEEP = Keep.KEEP
+
+
 @dataclass
 class Cell:
     """Thread-safe. Raises ``Rejected`` for what the caller must change, ``Unavailable`` for what to send again."""
 
     context: Context
+    targets: Targets = field(default_factory=NoTargets)
     leases: Leases = field(default_factory=Leases)
     forecast: Forecast = field(default_factory=Forecast)
 
@@ -67,12 +82,13 @@ class Cell:
         return Sweeper(self.context, self.directory, self.leases)
 
     @cached_property
-    def _secret(self) -> bytes:
+    def secret(self) -> bytes:
+        """The cell's secret, from which what must not be made up is derived."""
         return cell_secret(self.context)
 
     def prepare(self) -> None:
         """Reads or draws the cell's secret, before threads and fibres come for it at once."""
-        self._secret  # noqa: B018
+        self.secret  # noqa: B018
 
     def produce(
         self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
@@ -140,10 +156,17 @@ class Cell:
         start: Literal["earliest", "latest"] | None = None,
         max_attempts: int | None = None,
         retry: RetryPolicy | None = None,
+        push: PushTarget | Keep | None = KEEP,
     ) -> Group:
-        """Makes or changes a group; None keeps a setting. Raises ``Conflict`` for another ``start``."""
+        """Makes or changes a group; None keeps a setting, but of ``push`` it takes the target away. Raises ``Conflict``
+        for another ``start``, ``Rejected`` for a target that cannot be reached from here."""
+        if isinstance(push, PushTarget):
+            self.targets.check(push)
+        before: PushTarget | None = None
 
         def change(group: Group) -> Group:
+            nonlocal before
+            before = group.push
             if start is not None and group.start != start:
                 raise Conflict(
                     "setting-fixed", f"group {name!r} began at {group.start!r}: use seek to move it", field="start"
@@ -152,12 +175,24 @@ class Cell:
                 group,
                 max_attempts=group.max_attempts if max_attempts is None else max_attempts,
                 retry=group.retry if retry is None else retry,
+                push=group.push if isinstance(push, Keep) else _versioned(push, group.push),
             )
 
         # Not from the cache: ``latest`` must know all queues.
         self.directory.forget(subject)
         owner = self.directory.subject(subject, create=True)
-        return self.directory.change_group(owner, name, change, start=start or "earliest")
+        group = self.directory.change_group(owner, name, change, start=start or "earliest")
+        if not isinstance(push, Keep):
+            retarget(self.context, group, changed=group.push != before)
+        return group
+
+    def push_state(self, subject: str, group: str) -> tuple[Group, PushState]:
+        """How pushing for the group goes; raises ``NotFound`` for a group without a target."""
+        found = self.group(subject, group)
+        held = state_slot(self.context, found).load()
+        if found.push is None:
+            raise NotFound("push-unknown", f"group {group!r} of subject {subject!r} has no target: set push")
+        return found, PushState() if held is None else held.value
 
     def group(self, subject: str, name: str) -> Group:
         self.directory.forget(subject)
@@ -246,10 +281,10 @@ class Cell:
         return self.sweeper.sweep()
 
     def _handle(self, place: Waiting) -> str:
-        return seal_handle(self._secret, place)
+        return seal_handle(self.secret, place)
 
     def _place(self, scheduled_id: str) -> Waiting:
-        return open_handle(self._secret, scheduled_id)
+        return open_handle(self.secret, scheduled_id)
 
     def _scheduled(self, known: Scheduled) -> ScheduledMessage:
         return ScheduledMessage(
@@ -268,7 +303,7 @@ class Cell:
         return owner, self.directory.group(owner, name)
 
     def _puller(self, subject: str, group: str) -> Puller:
-        return Puller(self.context, self.directory, self.leases, self._secret, subject, group)
+        return Puller(self.context, self.directory, self.leases, self.secret, subject, group)
 
     def _dead(self, subject: str, group: str) -> DeadLetters:
         return DeadLetters(self.context, *self._group(subject, group))
@@ -284,3 +319,9 @@ class Cell:
         moved = {number: move(log) for number, log in enumerate(logs) if queue in (None, number)}
         self.context.arrivals.announce(subject, group)
         return moved
+
+
+def _versioned(target: PushTarget | None, before: PushTarget | None) -> PushTarget | None:
+    if target is None or target.secret_version != KEEP_VERSION:
+        return target
+    return msgspec.structs.replace(target, secret_version=1 if before is None else before.secret_version)

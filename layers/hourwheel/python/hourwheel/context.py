@@ -7,8 +7,20 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from hourwheel.logs.log import Log
-from hourwheel.model import RetryPolicy
-from hourwheel.ports import Arrivals, Blobs, Clock, Ids, Meter, Store, Timers, atomically, transactional
+from hourwheel.model import DEFAULT_RETENTION_SECONDS, MAX_RETENTION_SECONDS, MIN_RETENTION_SECONDS, RetryPolicy
+from hourwheel.ports import (
+    Arrivals,
+    Blobs,
+    Clock,
+    Ids,
+    Meter,
+    NoPushes,
+    Pushes,
+    Store,
+    Timers,
+    atomically,
+    transactional,
+)
 
 T = TypeVar("T")
 
@@ -17,12 +29,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Settings of a cell. Checked where they come in (``msgspec.convert``).
 
     ``inline_bytes``: largest encoded batch that sits in its row. DynamoDB's writes cost more than an S3 PUT
-    from 8 to 13 KB on. ``directory_seconds``: how old a subject's or group's settings may be when they are used.
-    ``bucket_minutes`` and ``shards``: length and number of the buckets of delayed messages; they may be changed while
-    messages wait. ``batch_buckets``: the messages of one batch may fall due in so many of them. ``tick_ms``: how often
-    a wheel looks for what is due. ``retry``: for groups without a policy.
+    from 8 to 13 KB on. ``compression_level``: of zstd, for batches up to 64 KB. ``directory_seconds``: how old a
+    subject's or group's settings may be when they are used. ``bucket_minutes`` and ``shards``: length and number of the
+    buckets of delayed messages; they may be changed while messages wait. ``batch_buckets``: the messages of one batch
+    may fall due in so many of them. ``tick_ms``: how often a wheel looks for what is due. ``retry``: for groups without
+    a policy. ``retention_seconds``: of new subjects. ``sweep_rest_seconds``: subjects in which nothing moves are swept
+    so seldom in the end; 0: each time.
     """
 
+    compression_level: Annotated[int, msgspec.Meta(ge=1, le=19)] = 1
     inline_bytes: Annotated[int, msgspec.Meta(ge=1_024, le=300 * 1_024)] = 12 * 1_024
     directory_seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 2.0
     bucket_minutes: Annotated[int, msgspec.Meta(ge=5, le=60)] = 60
@@ -30,6 +45,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     shards: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     tick_ms: Annotated[int, msgspec.Meta(ge=10, le=500)] = 500
     retry: RetryPolicy = RetryPolicy()
+    retention_seconds: Annotated[int, msgspec.Meta(ge=MIN_RETENTION_SECONDS, le=MAX_RETENTION_SECONDS)] = (
+        DEFAULT_RETENTION_SECONDS
+    )
+    sweep_rest_seconds: Annotated[int, msgspec.Meta(ge=0, le=3_600)] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +60,7 @@ class Context:
     arrivals: Arrivals
     meter: Meter
     timers: Timers
+    pushes: Pushes = field(default_factory=NoPushes)
     settings: Settings = field(default_factory=Settings)
     buckets: set[str] = field(default_factory=set)
     """The buckets of delayed messages that this process has seen registered."""
@@ -48,7 +68,7 @@ class Context:
     """Inside of ``atomically``: what is to be done once all is stored."""
 
     def log(self, name: str) -> Log:
-        return Log(self.store, self.clock, self.ids, name)
+        return Log(self.store, self.clock, self.ids, self.meter, name)
 
     def atomically(self, work: "Callable[[Context], T]") -> T:
         """Runs ``work`` on this context, in one transaction where the store has them. What it leaves for afterwards is

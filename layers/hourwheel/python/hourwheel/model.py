@@ -213,6 +213,26 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return round(max(self.delays_seconds or (self.cap_seconds,)) * 1_000)
 
 
+PushKind: TypeAlias = Literal["lambda", "sqs", "eventbridge", "notify", "https", "python"]
+
+
+KEEP_VERSION = 0
+
+
+class PushTarget(Struct, frozen=True, kw_only=True):
+    """Where the messages of a group are delivered: ``address`` is the ARN of a function, queue or bus, a URL, or the
+    name of a Python target. At most ``batch`` messages at a time, ``concurrency`` times at once; each delivery may take
+    ``timeout_seconds``. ``notify``: only that there are messages is told. Another ``secret_version`` is another
+    signature; ``KEEP_VERSION`` stands for the one that the group has."""
+
+    kind: PushKind
+    address: str
+    batch: int = 10
+    concurrency: int = 2
+    timeout_seconds: int = 30
+    secret_version: int = 1
+
+
 class Subject(Struct, frozen=True, kw_only=True):
     """A subject's record. Each deletion raises ``generation``: the logs of a subject that is made
     again are new ones. Of a deleted one, ``erased`` says that nothing of it is left. ``clamp_delays``: a delay that is
@@ -247,6 +267,7 @@ class Group(Struct, frozen=True, kw_only=True):
     max_attempts: int
     created_ms: int
     retry: RetryPolicy | None = None
+    push: PushTarget | None = None
     origins: tuple[int, ...] = ()
     deleted: bool = False
     erased: bool = False

@@ -4,7 +4,7 @@
 Nothing above the ports imports a vendor's SDK, reads a clock or draws a random number.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
@@ -92,6 +92,13 @@ class Store(Protocol):
         """What the key holds. ``consistent=False`` may be out of date and is cheaper."""
         ...
 
+    def get_many(
+        self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
+    ) -> dict[str, Record]:
+        """Those items of the partition that are there, of any number of names, each named once. Not at one moment:
+        each as with ``get``."""
+        ...
+
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         """Stores the record if the key now holds the token ``expect``, or nothing if ``expect`` is None.
 
@@ -144,12 +151,12 @@ class Transactional(Protocol):
 
 
 def items_of(
-    store: Store, table: Table, partition: str, *, start: str = "", page: int = 200
+    store: Store, table: Table, partition: str, *, start: str = "", page: int = 200, consistent: bool = True
 ) -> Iterator[tuple[str, Record]]:
     """The items of a partition from ``start`` on, read so many at a time, up to its end as it is when the last of them
     are read."""
     while True:
-        items = store.scan(table, partition, start=start, limit=page)
+        items = store.scan(table, partition, start=start, limit=page, consistent=consistent)
         yield from items
         if len(items) < page:
             return
@@ -249,12 +256,28 @@ class Timers(Protocol):
         ...
 
 
+class Pushes(Protocol):
+    """Starts pushing for groups that have a target."""
+
+    def start(self, subject: str, group: str) -> None:
+        """Has somebody push for the group within a second or two, at least once; returns at once. May raise
+        ``Unavailable``."""
+        ...
+
+
+class NoPushes:
+    """``Pushes`` where nothing is pushed, or somebody else sees to it."""
+
+    def start(self, subject: str, group: str) -> None:
+        pass
+
+
 MeterUnit = Literal["Count", "Milliseconds", "Seconds", "Bytes"]
 
 
 class Meter(Protocol):
     """Figures for those who operate a deployment."""
 
-    def record(
-        self, name: str, value: float, *, unit: MeterUnit = "Count", dimensions: Mapping[str, str] | None = None
-    ) -> None: ...
+    def record(self, name: str, value: float, *, unit: MeterUnit = "Count") -> None:
+        """Adds to a count, or keeps one more value of something else. Never fails; cheap enough for every call."""
+        ...

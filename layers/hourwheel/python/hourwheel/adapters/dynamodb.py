@@ -10,17 +10,17 @@ e   N  Record.expires_ms, or absent
 x   N  the same in whole seconds, rounded up: the TTL attribute
 """
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from zlib import crc32
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import ChecksumError, ClientError
 
+from hourwheel.adapters.aws import session
 from hourwheel.adapters.awserrors import error_code, translating
 from hourwheel.adapters.limits import check_value
-from hourwheel.errors import Corrupt, Sealed
+from hourwheel.errors import Corrupt, Sealed, Throttled
 from hourwheel.ports import Counter, Key, Record, Refused, Table
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ Item = Mapping[str, Any]
 CONNECT_SECONDS = 1.0
 READ_SECONDS = 2.0
 COUNTERS = "counters"
+_BATCH_KEYS = 100
 
 
 def client(*, region: str | None = None, endpoint_url: str | None = None, pool_size: int = 32) -> "DynamoDBClient":
@@ -47,9 +48,9 @@ def client(*, region: str | None = None, endpoint_url: str | None = None, pool_s
         read_timeout=READ_SECONDS,
         max_pool_connections=pool_size,
     )
-    opened = boto3.client("dynamodb", region_name=region, endpoint_url=endpoint_url, config=config)
+    opened = session().create_client("dynamodb", region_name=region, endpoint_url=endpoint_url, config=config)
     opened.meta.events.register("before-parse.dynamodb", _check_whole)
-    return opened
+    return cast("DynamoDBClient", opened)
 
 
 def _check_whole(response_dict: Mapping[str, Any], **_: Any) -> None:
@@ -132,6 +133,25 @@ class DynamoStore:
         )
         item = answer.get("Item")
         return _record(item) if item else None
+
+    def get_many(
+        self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
+    ) -> dict[str, Record]:
+        name = self._tables[table]
+        found: dict[str, Record] = {}
+        left: list[Any] = [{"pk": {"S": partition}, "sk": {"S": sort}} for sort in sorts]
+        while left:
+            asked, left = left[:_BATCH_KEYS], left[_BATCH_KEYS:]
+            request: Any = {name: {"Keys": asked, "ConsistentRead": consistent}}
+            answer: Any = _ask(self._client.batch_get_item, RequestItems=request)
+            items = answer["Responses"].get(name, [])
+            found |= {item["sk"]["S"]: _record(item) for item in items}
+            # What is over 16 MB, or over the throughput of a partition.
+            rest = answer["UnprocessedKeys"].get(name, {}).get("Keys", [])
+            if rest and not items:
+                raise Throttled(f"none of {len(rest)} keys was read")
+            left = [*rest, *left]
+        return found
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         check_value(record)

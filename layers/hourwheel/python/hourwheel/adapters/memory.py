@@ -2,7 +2,7 @@
 
 import threading
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from hourwheel.adapters.limits import check_blob_key, check_range, check_value
@@ -51,6 +51,12 @@ class _Rows:
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         return self._partition(key.table, key.partition).items.get(key.sort)
+
+    def get_many(
+        self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
+    ) -> dict[str, Record]:
+        items = self._partition(table, partition).items
+        return {sort: items[sort] for sort in sorts if sort in items}
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         check_value(record)
@@ -146,6 +152,11 @@ class MemoryStore:
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         return self.transact(lambda store: store.get(key))
+
+    def get_many(
+        self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
+    ) -> dict[str, Record]:
+        return self.transact(lambda store: store.get_many(table, partition, sorts))
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         return self.transact(lambda store: store.put(key, record, expect=expect))

@@ -1,10 +1,10 @@
 """Asks a store again until it answers, within a budget of time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from hourwheel.errors import Unavailable
-from hourwheel.ports import Clock, Counter, Ids, Key, Record, Refused, Store, Table
+from hourwheel.errors import Throttled, Unavailable
+from hourwheel.ports import Clock, Counter, Ids, Key, Meter, Record, Refused, Store, Table
 
 T = TypeVar("T")
 
@@ -14,17 +14,20 @@ _LONGEST_PAUSE_SECONDS = 0.5
 
 class RetryingStore:
     """A ``Store`` that re-asks on ``Throttled`` and ``OutcomeUnknown``, and raises the last of them when the next
-    try would begin after ``budget_seconds``.
+    try would begin after ``budget_seconds``. ``meter`` counts each ``Throttled``.
 
     A write whose first answer was lost may then come back ``Refused`` by its own effect: the caller
     recognises its token. An ``add`` whose answer was lost is added again: its numbers are burnt.
     Not for a ``Transactional`` store: it would hide ``transact``, and a local engine has no answer to lose.
     """
 
-    def __init__(self, store: Store, clock: Clock, ids: Ids, *, budget_seconds: float = 5.0) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, ids: Ids, *, meter: Meter | None = None, budget_seconds: float = 5.0
+    ) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
+        self._meter = meter
         self._budget_seconds = budget_seconds
 
     def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
@@ -38,6 +41,11 @@ class RetryingStore:
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         return self._ask(lambda: self._store.get(key, consistent=consistent))
+
+    def get_many(
+        self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
+    ) -> dict[str, Record]:
+        return self._ask(lambda: self._store.get_many(table, partition, sorts, consistent=consistent))
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         return self._ask(lambda: self._store.put(key, record, expect=expect))
@@ -71,7 +79,9 @@ class RetryingStore:
         while True:
             try:
                 return call()
-            except Unavailable:
+            except Unavailable as error:
+                if self._meter is not None and isinstance(error, Throttled):
+                    self._meter.record("Throttles", 1)
                 # Full jitter over (0, longest]: never zero, so the clock of the budget always moves.
                 pause = longest * (1.0 - self._ids.jitter())
                 if self._clock.now_ms() + pause * 1000 > deadline_ms:

@@ -1,13 +1,14 @@
 """Segments on S3."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from hourwheel.adapters.aws import session
 from hourwheel.adapters.awserrors import error_code, translating
 from hourwheel.adapters.limits import check_blob_key, check_range
 from hourwheel.errors import Corrupt, NotFound
@@ -32,20 +33,26 @@ def client(*, region: str | None = None, endpoint_url: str | None = None, pool_s
         read_timeout=READ_SECONDS,
         max_pool_connections=pool_size,
     )
-    return boto3.client("s3", region_name=region, endpoint_url=endpoint_url, config=config)
+    opened = session().create_client("s3", region_name=region, endpoint_url=endpoint_url, config=config)
+    return cast("S3Client", opened)
 
 
 class S3Blobs:
-    """``Blobs`` below ``prefix`` (put before every key as it is) of a bucket.
+    """``Blobs`` below ``prefix`` (put before every key as it is) of a bucket. The first call makes the client: most
+    processes see no batch that is too large for its row. Not for threads that make their first calls at once.
 
     The role needs ``s3:ListBucket``: without it S3 answers 403 for an object that is not there.
     May raise ``Throttled`` and ``OutcomeUnknown``: every call can be asked again.
     """
 
-    def __init__(self, client: "S3Client", bucket: str, prefix: str = "") -> None:
-        self._client = client
+    def __init__(self, open_client: "Callable[[], S3Client]", bucket: str, prefix: str = "") -> None:
+        self._open_client = open_client
         self._bucket = bucket
         self._prefix = prefix
+
+    @cached_property
+    def _client(self) -> "S3Client":
+        return self._open_client()
 
     def put(self, key: str, data: bytes) -> None:
         check_blob_key(key)

@@ -10,22 +10,17 @@ at         that second, UTC
 import json
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from hourwheel.adapters.aws import session
 from hourwheel.adapters.awserrors import error_code, translating
+from hourwheel.adapters.functions import AsyncFunction, patient_config
 from hourwheel.ports import Clock
 
 if TYPE_CHECKING:
-    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_scheduler import EventBridgeSchedulerClient
-
-CONNECT_SECONDS = 1.0
-READ_SECONDS = 5.0
-ATTEMPTS = 3
 
 SOON_MS = 5_000
 """What is wanted within this time is started at once: a schedule that is made too late might never fire."""
@@ -36,22 +31,22 @@ _RETRIES = 10
 
 
 class SchedulerTimers:
-    """``Timers`` that start the Lambda ``function`` (its ARN), up to ``SOON_MS`` early. Schedules are made in ``group``
-    and start it as ``role`` (an ARN). Clients are made when the first timer is ordered: most processes order none. Not
-    for threads that order their first timers at once."""
+    """``Timers`` that start the Lambda ``function``, up to ``SOON_MS`` early. Schedules are made in ``group`` and start
+    it as ``role`` (an ARN). The client is made when the first one is. Not for threads that order their first timers at
+    once."""
 
     def __init__(
         self,
         clock: Clock,
         *,
-        function: str,
+        function: AsyncFunction,
         role: str,
         group: str,
         region: str | None = None,
         endpoint_url: str | None = None,
     ) -> None:
         self._clock = clock
-        self._function = function
+        self.function = function
         self._role = role
         self._group = group
         self._region = region
@@ -59,27 +54,18 @@ class SchedulerTimers:
 
     @cached_property
     def scheduler(self) -> "EventBridgeSchedulerClient":
-        return boto3.client(
-            "scheduler", region_name=self._region, endpoint_url=self._endpoint_url, config=_patient_config()
+        # The SDK may repeat: a schedule that is there already is what was wanted.
+        client = session().create_client(
+            "scheduler", region_name=self._region, endpoint_url=self._endpoint_url, config=patient_config()
         )
-
-    @cached_property
-    def functions(self) -> "LambdaClient":
-        return boto3.client(
-            "lambda", region_name=self._region, endpoint_url=self._endpoint_url, config=_patient_config()
-        )
+        return cast("EventBridgeSchedulerClient", client)
 
     def at(self, when_ms: int, bucket: str) -> None:
-        with translating():
-            if when_ms > self._clock.now_ms() + SOON_MS:
+        if when_ms > self._clock.now_ms() + SOON_MS:
+            with translating():
                 self._schedule(when_ms // 1_000, bucket)
-            else:
-                self._start(bucket)
-
-    def _start(self, bucket: str) -> None:
-        answer = self.functions.invoke(FunctionName=self._function, InvocationType="Event", Payload=_event(bucket))
-        # Empty; until it is read its connection is not free for the next call.
-        answer["Payload"].read()
+        else:
+            self.function.start(_event(bucket))
 
     def _schedule(self, seconds: int, bucket: str) -> None:
         try:
@@ -91,9 +77,9 @@ class SchedulerTimers:
                 FlexibleTimeWindow={"Mode": "OFF"},
                 ActionAfterCompletion="DELETE",
                 Target={
-                    "Arn": self._function,
+                    "Arn": self.function.arn,
                     "RoleArn": self._role,
-                    "Input": _event(bucket),
+                    "Input": json.dumps(_event(bucket)),
                     "RetryPolicy": {"MaximumEventAgeInSeconds": _RETRY_SECONDS, "MaximumRetryAttempts": _RETRIES},
                 },
             )
@@ -103,14 +89,5 @@ class SchedulerTimers:
                 raise
 
 
-def _event(bucket: str) -> str:
-    return json.dumps({"bucket": bucket})
-
-
-def _patient_config() -> Config:
-    """The SDK may repeat: a schedule that is there already is what was wanted, and so is a second start of a wheel."""
-    return Config(
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-        connect_timeout=CONNECT_SECONDS,
-        read_timeout=READ_SECONDS,
-    )
+def _event(bucket: str) -> dict[str, str]:
+    return {"bucket": bucket}

@@ -11,7 +11,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,6 +218,12 @@ class SqliteStore:
         with self._reading() as session:
             return session.get(key, consistent=consistent)
 
+    def get_many(
+        self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
+    ) -> dict[str, Record]:
+        with self._reading() as session:
+            return session.get_many(table, partition, sorts, consistent=consistent)
+
     def scan(
         self,
         table: Table,
@@ -422,6 +428,12 @@ class _Session:
             (key.partition, key.sort),
         ).fetchone()
         return None if row is None else Record(*row)
+
+    def get_many(
+        self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
+    ) -> dict[str, Record]:
+        found = ((sort, self.get(Key(table, partition, sort))) for sort in sorts)
+        return {sort: record for sort, record in found if record is not None}
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         check_value(record)

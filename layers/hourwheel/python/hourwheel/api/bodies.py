@@ -6,11 +6,15 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hourwheel.model import (
+    BATCH_MESSAGES,
+    KEEP_VERSION,
     MAX_QUEUES,
     MAX_RETENTION_SECONDS,
     MAX_RETRY_SECONDS,
     MIN_RETENTION_SECONDS,
     Delay,
+    PushKind,
+    PushTarget,
     RetryPolicy,
 )
 
@@ -51,10 +55,58 @@ class RetryBody(_Body):
         return msgspec.convert(self.model_dump(exclude_none=True), RetryPolicy)
 
 
+_ADDRESSES: dict[str, str] = {"https": "url", "python": "name"}
+
+
+class PushBody(_Body):
+    """A ``PushTarget``; its address is in ``arn``, ``url`` or ``name``, after its kind."""
+
+    kind: PushKind
+    arn: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
+    url: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
+    name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    batch: Annotated[int, Field(ge=1, le=BATCH_MESSAGES)] = 10
+    concurrency: Annotated[int, Field(ge=1, le=20)] = 2
+    timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 30
+    secret_version: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+
+    @model_validator(mode="after")
+    def _one_address(self) -> Self:
+        wanted = _ADDRESSES.get(self.kind, "arn")
+        if [name for name in ("arn", "url", "name") if getattr(self, name) is not None] != [wanted]:
+            raise ValueError(f"a target of the kind {self.kind} has {wanted}, and no other address")
+        if self.secret_version is not None and self.kind != "https":
+            raise ValueError("secret_version is for targets of the kind https: only they are signed")
+        return self
+
+    @property
+    def target(self) -> PushTarget:
+        return PushTarget(
+            kind=self.kind,
+            address=getattr(self, _ADDRESSES.get(self.kind, "arn")),
+            batch=self.batch,
+            concurrency=self.concurrency,
+            timeout_seconds=self.timeout_seconds,
+            secret_version=self.secret_version or KEEP_VERSION,
+        )
+
+    @staticmethod
+    def of(target: PushTarget) -> dict[str, object]:
+        """A target as it would be sent."""
+        fields = msgspec.structs.asdict(target)
+        address = fields.pop("address")
+        if target.kind != "https":
+            del fields["secret_version"]
+        return {"kind": fields.pop("kind"), _ADDRESSES.get(target.kind, "arn"): address, **fields}
+
+
 class GroupBody(_Body):
+    """``push`` null takes the target away; left out it is kept."""
+
     start: Literal["earliest", "latest"] | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
     retry: RetryBody | None = None
+    push: PushBody | None = None
 
 
 class SeekBody(_Body):

@@ -1,5 +1,12 @@
-"""The line behind which an error is an answer: functions raise, the boundary answers and logs."""
+"""The line behind which an error is an answer: functions raise, the boundary answers and logs.
 
+Every line that the library logs meanwhile carries the id of the request or invocation as ``correlation_id``.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from traceback import extract_tb
 from types import TracebackType
@@ -11,6 +18,27 @@ from hourwheel.api.problems import is_fault, problem_of
 from hourwheel.cell import Cell
 from hourwheel.errors import HourwheelError
 
+_current: ContextVar[str | None] = ContextVar("correlation", default=None)
+
+
+def _correlate(record: logging.LogRecord) -> bool:
+    if getattr(record, "correlation_id", None) is None:
+        record.correlation_id = _current.get()
+    return True
+
+
+logging.getLogger("hourwheel").addFilter(_correlate)
+
+
+@contextmanager
+def correlated(name: str | None) -> Iterator[None]:
+    """What this thread or fibre logs meanwhile carries the name."""
+    token = _current.set(name)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
 
 @dataclass(frozen=True)
 class Boundary:
@@ -21,17 +49,23 @@ class Boundary:
 
     def answer(self, function: Function, event: Event, context: Invocation | None) -> Response:
         """The function's answer, or the problem document of what it raised. Never raises an ``Exception``."""
-        try:
+        instance = event["requestContext"]["requestId"]
+        with correlated(instance):
+            try:
+                return function(self.cell, event, context)
+            except Exception as error:
+                if is_fault(error):
+                    self.report(error, f"{event['routeKey']} failed", correlation_id=instance)
+                return problem_of(error, instance)
+
+    def run(self, function: Function, event: Event, context: Invocation) -> Response:
+        """The answer of a function that the clock started. What it raises passes."""
+        with correlated(getattr(context, "aws_request_id", None)):
             return function(self.cell, event, context)
-        except Exception as error:
-            instance = event["requestContext"]["requestId"]
-            if is_fault(error):
-                self.report(error, f"{event['routeKey']} failed", correlation_id=instance)
-            return problem_of(error, instance)
 
     def report(self, error: Exception, what: str, *, correlation_id: str | None = None) -> None:
         """Logs a fault in one line. It quotes only messages of our own: those of others may hold what a client sent."""
-        self.cell.context.meter.record("Faults", 1, dimensions={"error": type(error).__name__})
+        self.cell.context.meter.record("Faults", 1)
         self.logger.error(
             what,
             correlation_id=correlation_id,

@@ -33,6 +33,7 @@ _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     f"DELETE {_GROUP}": subjects.delete_group,
     f"POST {_GROUP}/seek": subjects.seek,
     f"GET {_GROUP}/lag": subjects.lag,
+    f"GET {_GROUP}/push": subjects.get_push,
     f"GET {_GROUP}/dead": deadletters.list_dead,
     f"DELETE {_GROUP}/dead": deadletters.drop,
     f"POST {_GROUP}/dead/redrive": deadletters.redrive,

@@ -20,6 +20,7 @@ TITLES = {
     "route-unknown": "No such route",
     "subject-unknown": "No such subject",
     "group-unknown": "No such group",
+    "push-unknown": "The group has no target",
     "dead-letter-unknown": "No such dead letter",
     "scheduled-unknown": "Nothing is known of this delayed message any more",
     "origin-forbidden": "Requests of web pages are not answered",

@@ -34,6 +34,7 @@ ROUTES = (
     Route("DELETE", _GROUP, "meta"),
     Route("POST", f"{_GROUP}/seek", "meta"),
     Route("GET", f"{_GROUP}/lag", "meta"),
+    Route("GET", f"{_GROUP}/push", "meta"),
     Route("GET", f"{_GROUP}/dead", "meta"),
     Route("DELETE", f"{_GROUP}/dead", "meta"),
     Route("POST", f"{_GROUP}/dead/redrive", "meta"),

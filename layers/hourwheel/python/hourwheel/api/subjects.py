@@ -1,10 +1,11 @@
 """Subjects and groups: make, change, look at, delete, and move groups."""
 
-from hourwheel.api.bodies import GroupBody, PageQuery, SeekBody, SubjectBody
+from hourwheel.api.bodies import GroupBody, PageQuery, PushBody, SeekBody, SubjectBody
 from hourwheel.api.events import Event, Response, no_content, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name
-from hourwheel.cell import Cell
+from hourwheel.cell import KEEP, Cell
 from hourwheel.model import Group, RetryPolicy, Subject, check_name
+from hourwheel.push.signing import secrets_of
 from hourwheel.times import parse_rfc3339, rfc3339
 
 _NOTHING = b"{}"
@@ -47,7 +48,15 @@ def put_group(cell: Cell, event: Event) -> Response:
     subject, name = path_name(event, "subject"), path_name(event, "group")
     body = decode_control(GroupBody, body_of(event) or _NOTHING)
     retry = None if body.retry is None else body.retry.policy
-    group = cell.put_group(subject, name, start=body.start, max_attempts=body.max_attempts, retry=retry)
+    push = None if body.push is None else body.push.target
+    group = cell.put_group(
+        subject,
+        name,
+        start=body.start,
+        max_attempts=body.max_attempts,
+        retry=retry,
+        push=push if "push" in body.model_fields_set else KEEP,
+    )
     return ok(_group(cell, group))
 
 
@@ -68,6 +77,22 @@ def seek(cell: Cell, event: Event) -> Response:
         assert body.offset is not None
         moved = cell.seek_offset(subject, group, body.queue, body.offset)
     return ok({"positions": [{"queue": queue, "offset": offset} for queue, offset in sorted(moved.items())]})
+
+
+def get_push(cell: Cell, event: Event) -> Response:
+    group, state = cell.push_state(path_name(event, "subject"), path_name(event, "group"))
+    now_ms = cell.context.clock.now_ms()
+    paused = state.paused(now_ms)
+    secrets = secrets_of(cell.secret, group)
+    return ok(
+        {
+            "state": "paused" if paused else "running" if state.alive(now_ms) else "idle",
+            "paused_until": rfc3339(state.resumes_ms) if paused else None,
+            "failures": state.failures,
+            "last_error": state.error or None,
+            "signing_secret": secrets[0] if secrets else None,
+        }
+    )
 
 
 def lag(cell: Cell, event: Event) -> Response:
@@ -92,6 +117,7 @@ def _group(cell: Cell, group: Group) -> dict[str, object]:
         "start": group.start,
         "max_attempts": group.max_attempts,
         "retry": _retry(group.retry or cell.context.settings.retry),
+        "push": None if group.push is None else PushBody.of(group.push),
         "created_at": rfc3339(group.created_ms),
     }
 

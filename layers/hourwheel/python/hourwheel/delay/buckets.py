@@ -30,6 +30,7 @@ _logger = logging.getLogger("hourwheel")
 _MINUTE_MS = 60_000
 _KNOWN = 40_000
 _PAGE = 500
+_FEW = 40
 _NAME = re.compile(r"(\d{13})-(\d{2})/(\d{3})")
 
 
@@ -140,7 +141,9 @@ def reserve_open(context: Context, bucket: Bucket, count: int) -> tuple[Bucket, 
 
 def buckets(context: Context, *, before_ms: int | None = None) -> Iterator[tuple[Bucket, BucketRecord]]:
     """The registered buckets that start before that time, in order; closed ones for a day."""
-    for name, record in items_of(context.store, Table.META, "buckets", page=_PAGE):
+    # Those of two years may follow: most often the first few are all that is wanted.
+    page = _PAGE if before_ms is None else _FEW
+    for name, record in items_of(context.store, Table.META, "buckets", page=page):
         bucket = Bucket.parse(name)
         if before_ms is not None and bucket.start_ms >= before_ms:
             return

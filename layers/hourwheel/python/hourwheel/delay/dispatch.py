@@ -42,7 +42,7 @@ _logger = logging.getLogger("hourwheel")
 _CACHE_BYTES = 48 << 20
 _RAW_OVERHEAD = 120
 _DENSE = 4
-_READ_ROWS = 32
+_READ_ROWS = 100
 _STEP_BYTES = 16 << 20
 
 Pick: TypeAlias = tuple[int, int]
@@ -71,10 +71,10 @@ class Pages:
     def each(self, numbers: Sequence[int]) -> Iterator[tuple[int, _Opened]]:
         """These rows, which are in order, one by one: read in as few calls as it takes, held no longer than there is
         room."""
-        for run in _runs(numbers):
-            missing = [number for number in run if number not in self._rows]
-            read = dict(self._log.read(missing[0], missing[-1] - missing[0] + 1)) if missing else {}
-            for number in run:
+        for at in range(0, len(numbers), _READ_ROWS):
+            some = numbers[at : at + _READ_ROWS]
+            read = self._read([number for number in some if number not in self._rows])
+            for number in some:
                 page = self._rows.get(number)
                 if page is None:
                     # A read that may be out of date may have missed it.
@@ -84,6 +84,17 @@ class Pages:
                 else:
                     self._rows.move_to_end(number)
                 yield number, page
+
+    def _read(self, numbers: Sequence[int]) -> dict[int, Row]:
+        """These rows: neighbours by their range, what is scattered one by one in one call."""
+        read: dict[int, Row] = {}
+        scattered: list[int] = []
+        for run in _runs(numbers):
+            if len(run) > 1:
+                read |= self._log.read(run[0], run[-1] - run[0] + 1)
+            else:
+                scattered += run
+        return read | self._log.get_many(scattered) if scattered else read
 
     def _keep(self, number: int, row: Row) -> _Opened:
         note = decode_note(row.note)
@@ -102,11 +113,11 @@ class Pages:
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The numbers, which are in order, in slices without much between one and the next."""
+    """The numbers, which are in order, in slices with little between one and the next."""
     at = 0
     for end in range(1, len(numbers) + 1):
         far = end == len(numbers) or numbers[end] - numbers[end - 1] > _DENSE
-        if far or numbers[end] - numbers[at] >= _READ_ROWS:
+        if far:
             yield numbers[at:end]
             at = end
 
@@ -267,7 +278,7 @@ class Dispatcher:
         if not messages:
             return Row(number=-1, count=0, at_ms=at_ms, expires_ms=expires_ms)
         (row,) = rows_of(
-            [encode(messages)],
+            [encode(messages, self.context.settings.compression_level)],
             blobs=self.context.blobs,
             segment=f"{segment_folder(log, expires_ms)}/{self.context.ids.unique(at_ms)}",
             at_ms=at_ms,

@@ -1,8 +1,11 @@
 """What the sweeper does for delayed messages: starts wheels that should run and do not, finishes moves that were left
 behind, removes buckets that were closed a day ago."""
 
+from collections.abc import Iterable
+from typing import TypeAlias
+
 from hourwheel.context import Context
-from hourwheel.delay.buckets import LEAD_MS, Bucket, bucket_slot, buckets, order_timer
+from hourwheel.delay.buckets import LEAD_MS, Bucket, BucketRecord, bucket_slot, buckets, order_timer
 from hourwheel.delay.lease import owner_slot, wanted
 from hourwheel.ports import Key, Table
 
@@ -12,29 +15,32 @@ _PAGE = 200
 _REMOVING_MS = 30_000
 """A sweep removes what is left of closed buckets for so long at most."""
 
+Known: TypeAlias = tuple[Bucket, BucketRecord]
+
 _ALL = "\U0010ffff"
 
 
-def start_wheels(context: Context) -> int:
-    """Orders a wheel for each bucket that should have one and has none; how many."""
+def soon(context: Context) -> list[Known]:
+    """The buckets that are over, open, or about to begin."""
+    # Messages that came too late for their bucket may be due before the next one begins.
+    return list(buckets(context, before_ms=context.clock.now_ms() + LEAD_MS + _LONGEST_MS))
+
+
+def start_wheels(context: Context, known: Iterable[Known]) -> int:
+    """Orders a wheel for each of these buckets that should have one and has none; how many."""
     now_ms = context.clock.now_ms()
     started = 0
-    # Messages that came too late for their bucket may be due before the next one begins.
-    for bucket, record in buckets(context, before_ms=now_ms + LEAD_MS + _LONGEST_MS):
+    for bucket, record in known:
         if not record.closed_ms and wanted(context, bucket):
             order_timer(context, now_ms, bucket)
             started += 1
     return started
 
 
-def drop_closed(context: Context) -> int:
-    """Removes what is left of buckets that were closed a day ago; how many were removed wholly."""
+def drop_closed(context: Context, known: Iterable[Known]) -> int:
+    """Removes what is left of those buckets that were closed a day ago; how many were removed wholly."""
     now_ms = context.clock.now_ms()
-    over = [
-        bucket
-        for bucket, record in buckets(context, before_ms=now_ms)
-        if record.closed_ms and record.closed_ms + _DAY_MS <= now_ms
-    ]
+    over = [bucket for bucket, record in known if record.closed_ms and record.closed_ms + _DAY_MS <= now_ms]
     return sum(_drop(context, bucket, now_ms + _REMOVING_MS) for bucket in over)
 
 

@@ -15,8 +15,10 @@ from hourwheel.api.problems import problem, problem_of
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.requests import too_large_request
+from hourwheel.api.routes import ROUTES, Route
 from hourwheel.embedded.arrivals import Caller
 from hourwheel.embedded.options import ServeOptions
+from hourwheel.embedded.prometheus import Exporter
 from hourwheel.embedded.router import Match, Router, make_event
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.model import REQUEST_BYTES
@@ -44,7 +46,8 @@ class Application:
         self._count = count(1)
         self._body_seconds = options.body_seconds
         self._token = None if options.token is None else f"Bearer {options.token}".encode()
-        self._router = Router()
+        self._exporter = Exporter(runtime)
+        self._router = Router((*ROUTES, Route("GET", "/metrics", "metrics")))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = f"{self._name}-{next(self._count)}"
@@ -75,6 +78,8 @@ class Application:
             return _closing(problem(408, "request-timeout", late, instance=request_id))
         if len(body) > REQUEST_BYTES:
             return problem_of(too_large_request(), request_id)
+        if match.route.function == "metrics":
+            return await asyncio.get_running_loop().run_in_executor(self._runtime.threads, self._exporter.answer)
         event = make_event(
             match,
             path=path,

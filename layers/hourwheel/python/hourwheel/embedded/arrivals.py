@@ -46,6 +46,11 @@ class EmbeddedArrivals:
         self._count = 0
         self._closed = False
         self._caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
+        self._listen: Callable[[str, str | None], object] = lambda subject, group: None
+
+    def listen(self, hear: Callable[[str, str | None], object]) -> None:
+        """Has every announcement told, too, to somebody who does not wait in a pull."""
+        self._listen = hear
 
     @contextmanager
     def serving(self, caller: Caller) -> Iterator[None]:
@@ -64,6 +69,7 @@ class EmbeddedArrivals:
                 _wake(caller.waiter)
 
     def announce(self, subject: str, group: str | None = None) -> None:
+        self._listen(subject, group)
         with self._lock:
             self._marks[hash(subject) % _MARKS] += 1
             groups = self._waiting.get(subject)

@@ -111,6 +111,7 @@ class FibreStore:
         self._store = store
         self._fibres = fibres
         self.get = store.get
+        self.get_many = store.get_many
         self.scan = store.scan
         self.counter = store.counter
 

@@ -24,6 +24,12 @@ class ServeOptions(BaseModel):
     retry_seconds: float = Field(default=5.0, ge=0, le=7_200)
     """How long a message waits before it is tried again the first time, in groups without a policy of their own."""
 
+    targets: dict[str, str] = {}
+    """Python targets to which groups may push: ``package.module:function`` by name."""
+
+    push_loopback: bool = False
+    """Whether groups may push to this machine, also over plain HTTP."""
+
     threads: int = Field(default=32, ge=1, le=256)
     """Threads for the control plane, and for the files of large batches."""
 

@@ -11,32 +11,39 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.metrics import CountingMeter
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.system import SystemClock, SystemIds
+from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.api.boundary import Boundary
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
+from hourwheel.delay import lease
 from hourwheel.delay.buckets import LEAD_MS, buckets
-from hourwheel.delay.lease import evict
-from hourwheel.delay.upkeep import start_wheels
+from hourwheel.delay.upkeep import soon, start_wheels
 from hourwheel.embedded.arrivals import EmbeddedArrivals
 from hourwheel.embedded.directory import Neighbours, database, prepare
 from hourwheel.embedded.fibres import FibreBlobs, Fibres, FibreStore
 from hourwheel.embedded.housekeeping import Repeating
 from hourwheel.embedded.options import ServeOptions
+from hourwheel.embedded.pushes import EmbeddedPushes
+from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.logs.segments import drop_expired_segments
 from hourwheel.model import RetryPolicy
+from hourwheel.push import state
 
 _LOOK_SECONDS = 0.25
 _LEASES_SECONDS = 1.0
+_PUSHES_SECONDS = 1.0
 _SWEEP_SECONDS = 60.0
 _TICK_MS = 100
 _WHEELS = 6
 
 
 class Runtime:
-    """Opens ``options.data``; several processes may have it open. Raises the store's errors, and ``OSError``."""
+    """Opens ``options.data``; several processes may have it open. Raises the store's errors, ``OSError``, and
+    ``ValueError`` for a target that is none."""
 
     def __init__(self, options: ServeOptions) -> None:
+        handlers = {name: load_handler(place) for name, place in options.targets.items()}
         prepare(options.data)
         with ExitStack() as opened:
             store = SqliteStore(database(options.data), synchronous=options.synchronous)
@@ -52,6 +59,8 @@ class Runtime:
         self.arrivals = EmbeddedArrivals(max_waiting=options.max_waiting, fibres=self.fibres)
         clock = SystemClock()
         self._wheels = Wheels(clock, at_once=_WHEELS)
+        self._pushes = EmbeddedPushes()
+        self.arrivals.listen(self._pushes.heard)
         context = Context(
             store=FibreStore(store, self.fibres),
             blobs=FibreBlobs(FileBlobs(options.data), self.fibres, self.threads),
@@ -60,6 +69,7 @@ class Runtime:
             arrivals=self.arrivals,
             meter=self.meter,
             timers=self._wheels,
+            pushes=self._pushes,
             # A row in the same transaction is cheaper than a file of its own, which wants two syncs more.
             settings=Settings(
                 inline_bytes=300 * 1024,
@@ -68,23 +78,27 @@ class Runtime:
                 retry=RetryPolicy(first_seconds=options.retry_seconds),
             ),
         )
-        self.cell = Cell(context)
+        self.cell = Cell(context, EmbeddedTargets(Webhooks(clock, loopback=options.push_loopback), handlers))
         self.cell.prepare()
-        self.boundary = Boundary(self.cell, Logger(service="hourwheel", stream=sys.stderr))
+        self.boundary = Boundary(self.cell, Logger(service="hourwheel", level="WARNING", stream=sys.stderr))
 
     def start(self) -> None:
         """Begins to turn wheels, to end leases, to sweep, and to look out for messages that other processes store."""
         context = self.cell.context
         if self._neighbours.alone:
             # Whoever had wheels is gone: nobody needs to wait for their leases to run out.
-            evict(context)
+            lease.evict(context)
+            state.evict(context)
         for bucket, record in buckets(context):
             if not record.closed_ms:
                 context.timers.at(bucket.start_ms - LEAD_MS, bucket.name)
-        start_wheels(context)
+        start_wheels(context, soon(context))
         self._wheels.start(self.cell, context.ids.unique(context.clock.now_ms()), self.boundary)
         self._closing.callback(self._wheels.stop)
+        self._pushes.begin(self.cell, context.ids.unique(context.clock.now_ms()), self.boundary)
+        self._closing.callback(self._pushes.stop)
         sweeper = self.cell.sweeper
+        self._repeat("pushing", self._pushes.look, _PUSHES_SECONDS)
         self._repeat("waking", self._wake, _LOOK_SECONDS)
         self._repeat("ending leases", sweeper.end_busy_leases, _LEASES_SECONDS)
         self._repeat("sweeping", self._sweep, _SWEEP_SECONDS)
@@ -101,6 +115,7 @@ class Runtime:
     def _wake(self) -> None:
         if self._neighbours.wrote():
             self.arrivals.announce_all()
+            self._pushes.heard_all()
 
     def _sweep(self) -> None:
         context = self.cell.context

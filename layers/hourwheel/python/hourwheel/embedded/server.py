@@ -33,6 +33,8 @@ def serve(options: ServeOptions) -> int:
             runtime = Runtime(options)
         except (HourwheelError, OSError) as error:
             return _refuse(f"cannot open {options.data}: {_reason(error)}")
+        except ValueError as error:
+            return _refuse(str(error))
         try:
             _run(runtime, options, listener)
         finally:

@@ -41,7 +41,10 @@ MAX_RAW_BYTES = 8 << 20
 _HEADER = struct.Struct("<4sBBHIIII")
 _MAGIC = b"HWB1"
 _SCHEMA = 1
-_LEVEL = 1
+_FAST = 1
+_WORTHWHILE = 64 << 10
+"""A larger batch is compressed fast: it goes to a segment, where its size costs next to nothing."""
+
 _SMALL = 512
 """Below this zstd saves less than its own cost in time."""
 
@@ -62,21 +65,23 @@ class Block(msgspec.Struct, frozen=True):
     data: bytes
 
 
-def _compressor() -> zstd.ZstdCompressor:
+def _compressor(level: int) -> zstd.ZstdCompressor:
     """One for each thread: making one costs more than compressing a small batch."""
-    found: zstd.ZstdCompressor | None = getattr(_threads, "compressor", None)
+    found: zstd.ZstdCompressor | None = getattr(_threads, f"level_{level}", None)
     if found is None:
-        found = _threads.compressor = zstd.ZstdCompressor(_LEVEL)
+        found = zstd.ZstdCompressor(level)
+        setattr(_threads, f"level_{level}", found)
     return found
 
 
-def encode(messages: Sequence[NewMessage]) -> Block:
+def encode(messages: Sequence[NewMessage], level: int = _FAST) -> Block:
+    """The messages as a block, compressed at that level of zstd. Raises ``ValueError`` over ``MAX_RAW_BYTES``."""
     raw = _encoder.encode(messages)
     if len(raw) > MAX_RAW_BYTES:
         raise ValueError(f"batch of {len(raw)} bytes is over {MAX_RAW_BYTES}")
     stored, compression = raw, 0
     if len(raw) >= _SMALL:
-        packed = _compressor().compress(raw, zstd.ZstdCompressor.FLUSH_FRAME)
+        packed = _compressor(level if len(raw) <= _WORTHWHILE else _FAST).compress(raw, zstd.ZstdCompressor.FLUSH_FRAME)
         if len(packed) < len(raw):
             stored, compression = packed, 1
     head = _HEADER.pack(_MAGIC, compression, 0, _SCHEMA, len(messages), len(raw), len(stored), 0)[:20]

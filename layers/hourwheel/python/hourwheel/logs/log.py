@@ -5,7 +5,7 @@ once, and readers fill the holes that dead writers leave. Safety rests on the wr
 cells alone; the counter only keeps writers out of each other's way.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ import msgspec
 
 from hourwheel.errors import Filled
 from hourwheel.logs.rows import Row, from_record, row_key, sort_of, table_of, to_record
-from hourwheel.ports import Clock, Counter, Ids, Key, Record, Store, Table
+from hourwheel.ports import Clock, Counter, Ids, Key, Meter, Record, Store, Table, items_of
 
 GRACE_MS = 1_000
 """How long a row may be missing before a reader fills it. Decides when, never who wins."""
@@ -48,6 +48,7 @@ class Log:
     store: Store
     clock: Clock
     ids: Ids
+    meter: Meter
     name: str
 
     def append(self, row: Row, reservation: Reservation | None = None) -> Reservation:
@@ -91,9 +92,11 @@ class Log:
         longer: what has not landed is filled, also where no row follows."""
         present = {number for number, _ in self._scan(start, end - start, consistent=True)}
         now_ms = self.clock.now_ms()
-        for hole in range(start, end):
-            if hole not in present:
-                self._fill(hole, Row(number=-1, count=0, at_ms=now_ms, expires_ms=0))
+        holes = [row for row in range(start, end) if row not in present]
+        for hole in holes:
+            self._fill(hole, Row(number=-1, count=0, at_ms=now_ms, expires_ms=0))
+        if holes:
+            self.meter.record("HolesFilled", len(holes))
 
     def read(self, start: int, limit: int, *, consistent: bool = False) -> list[tuple[int, Row]]:
         """Up to ``limit`` rows from ``start`` on, fillers included, in order and without a gap; fewer when there are
@@ -115,6 +118,7 @@ class Log:
                 # A hole may be long where rows have expired: no more of it at a time than was asked for.
                 holes = range(following, min(number, start + limit))
                 rows += [(hole, self._fill(hole, row)) for hole in holes]
+                self.meter.record("HolesFilled", len(holes))
             if len(rows) == limit:
                 break
             rows.append((number, row))
@@ -134,9 +138,20 @@ class Log:
             size = sum(len(row.block) + len(row.note) + _ROW_BYTES for _, row in rows)
             page = max(_FIRST_PAGE, min(_LARGEST_PAGE, page * _PAGE_BYTES // size))
 
+    def stored(self, start: int) -> Iterator[tuple[int, Row]]:
+        """The rows from ``start`` on that are there, whatever stands between them; strongly consistent."""
+        items = items_of(self.store, table_of(self.name), self.name, start=sort_of(start), page=_FIRST_PAGE)
+        return ((int(sort), from_record(record)) for sort, record in items)
+
     def get(self, row: int) -> Row | None:
         record = self.store.get(row_key(self.name, row))
         return None if record is None else from_record(record)
+
+    def get_many(self, rows: Sequence[int]) -> dict[int, Row]:
+        """Those of the rows that are there; some that are may be missing."""
+        sorts = [sort_of(row) for row in rows]
+        found = self.store.get_many(table_of(self.name), self.name, sorts, consistent=False)
+        return {int(sort): from_record(record) for sort, record in found.items()}
 
     def first(self) -> tuple[int, Row] | None:
         """The lowest row that is not trimmed and holds a batch or a filler."""

@@ -19,7 +19,7 @@ from hourwheel.context import Context
 from hourwheel.errors import NotFound, Unavailable
 from hourwheel.logs.item import Held, Slot
 from hourwheel.meta.erasure import erase_group, erase_subject
-from hourwheel.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS, Group, Subject, check_name
+from hourwheel.model import DEFAULT_MAX_ATTEMPTS, Group, Subject, check_name
 from hourwheel.ports import Key, Table, items_of
 
 T = TypeVar("T", Subject, Group)
@@ -104,7 +104,7 @@ class Directory:
                 name=name,
                 generation=last.generation + 1 if last else 1,
                 queues=1,
-                retention_seconds=DEFAULT_RETENTION_SECONDS,
+                retention_seconds=self.context.settings.retention_seconds,
                 created_ms=self.context.clock.now_ms(),
             )
 
@@ -203,13 +203,14 @@ class Directory:
         """Subjects and tombstones behind the name ``after``, by name."""
         return self._records("subjects", Subject, after)
 
-    def all_groups(self, subject: Subject) -> Iterator[Group]:
+    def all_groups(self, subject: Subject, *, consistent: bool = True) -> Iterator[Group]:
         """The subject's groups and tombstones, by name."""
-        groups = self._records(f"groups/{subject.name}", Group, "")
+        groups = self._records(f"groups/{subject.name}", Group, "", consistent=consistent)
         return (group for group in groups if group.subject_generation == subject.generation)
 
-    def _records(self, partition: str, kind: type[T], after: str) -> Iterator[T]:
-        found = items_of(self.context.store, Table.META, partition, start=after + "\x00" if after else "", page=_PAGE)
+    def _records(self, partition: str, kind: type[T], after: str, *, consistent: bool = True) -> Iterator[T]:
+        start = after + "\x00" if after else ""
+        found = items_of(self.context.store, Table.META, partition, start=start, page=_PAGE, consistent=consistent)
         return (msgspec.msgpack.decode(record.value, type=kind) for _, record in found)
 
     def _of_generation(self, subject: Subject) -> Iterator[Group]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from hourwheel.context import Context
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Table
+from hourwheel.push.state import forget
 from hourwheel.queueing.pulllog import pull_logs
 
 _ALL = "\U0010ffff"
@@ -32,3 +33,4 @@ def erase_group(context: Context, subject: Subject, group: Group) -> None:
     for name in (group.retry_log, group.dead_log):
         context.store.trim(Table.CONSUME, name, below=_ALL)
     context.store.trim(Table.PULL, f"dead@{group.dead_log}", below=_ALL)
+    forget(context, group)

@@ -30,7 +30,7 @@ class Faults:
             text = f"{type(error).__name__}: {error if isinstance(error, HourwheelError) else ''}"
             if self._told.get(what) != text:
                 self._told[what] = text
-                context.meter.record("Faults", 1, dimensions={"error": type(error).__name__})
+                context.meter.record("Faults", 1)
                 _logger.error("%s failed: %s", what, text)
 
 

@@ -57,12 +57,26 @@ class Leases:
 
     faults: Faults = field(default_factory=Faults)
     _watches: dict[str, _Watch] = field(default_factory=dict)
+    _used: set[str] = field(default_factory=set)
+
+    def meet(self, log: PullLog) -> None:
+        """There are, or were, retries in the log: from now on its leases are looked at."""
+        self._used.add(log.partition)
+
+    def used(self, log: PullLog) -> bool:
+        """Whether somebody may hold messages of the log. Most groups never retry: a look at nothing costs a read."""
+        return log.queue is not None or log.partition in self._used
+
+    def pulled(self, log: PullLog, subject: Subject) -> int:
+        """Somebody pulls here: see ``busy``. The time."""
+        watch = self._watch(log)
+        watch.pulled, watch.pulled_ms = (log, subject), log.context.clock.now_ms()
+        return watch.pulled_ms
 
     def glance(self, log: PullLog, subject: Subject) -> int:
         """Ends the leases that are over, at most once a second for each log and process; how many."""
         watch = self._watch(log)
-        now_ms = log.context.clock.now_ms()
-        watch.pulled, watch.pulled_ms = (log, subject), now_ms
+        now_ms = self.pulled(log, subject)
         if 0 <= now_ms - watch.looked_ms < _GLANCE_MS:
             return 0
         return self.expire(log, subject, pages=1, most=_GLANCE_ROWS)
@@ -95,6 +109,12 @@ class Leases:
             for row in list(watch.open):
                 self._refresh(log, watch, row)
             return sum(entry.unsettled for entry in watch.open.values())
+
+    def known(self, log: PullLog) -> tuple[Tail | None, int]:
+        """Where the next claim goes (None: nobody looked) and how many messages are leased, as the last look saw it."""
+        watch = self._watch(log)
+        with watch.lock:
+            return watch.scanned, sum(entry.unsettled for entry in watch.open.values())
 
     def checkpoint(self, log: PullLog) -> None:
         """Saves the lowest row that is not settled, then lets rows below it go once they are old enough."""
@@ -167,9 +187,11 @@ class Leases:
 
     def _trim(self, log: PullLog, watch: _Watch) -> None:
         """Lets go of rows below the checkpoint that were closed long ago, about once an hour."""
-        held = log.checkpoint_slot.load()
         now_ms = log.context.clock.now_ms()
-        if held is None or 0 <= now_ms - watch.trimmed_ms < _TRIM_MS:
+        if 0 <= now_ms - watch.trimmed_ms < _TRIM_MS:
+            return
+        held = log.checkpoint_slot.load()
+        if held is None:
             return
         watch.trimmed_ms = now_ms
         # Rows are closed nearly in order: halving finds the boundary to within a lease.

@@ -82,7 +82,7 @@ def target_row(context: Context, source: Log, queue: int | None, *, strict: bool
             places = {pick: at for at, pick in enumerate(transfer.picks)}
             note = encode_note(transfer.plan.only(places[pick] for pick, _ in found))
         (row,) = rows_of(
-            [encode(messages)],
+            [encode(messages, context.settings.compression_level)],
             blobs=context.blobs,
             segment=f"{segment_folder(transfer.log, transfer.expires_ms)}/{context.ids.unique(transfer.at_ms)}",
             at_ms=transfer.at_ms,

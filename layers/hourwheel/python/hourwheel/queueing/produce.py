@@ -207,7 +207,9 @@ class _Batch:
                 # Other parts may be stored: stored again they would stand twice.
                 raise Unavailable("a subject was deleted while the batch was stored: send the batch again") from None
 
-        return parts, self.context.atomically(append)
+        spots = self.context.atomically(append)
+        self.context.meter.record("Accepted", len(self.messages))
+        return parts, spots
 
     def _append(self, context: Context, part: Part, row: Row, spot: Spot) -> Spot:
         """Stores a part at its spot, or where there is room when that was filled; there."""
@@ -256,6 +258,7 @@ class _Batch:
 
         outcome = self.context.atomically(first)
         if isinstance(outcome, list):
+            self.context.meter.record("Accepted", len(self.messages))
             return parts, outcome
         return self._repeat(outcome, idempotency, space)
 
@@ -378,7 +381,7 @@ class _Batch:
         rows: dict[int, Row] = {}
         for folder, inside in by_folder.items():
             made = rows_of(
-                [encode(parts[at].messages) for at in inside],
+                [encode(parts[at].messages, self.context.settings.compression_level) for at in inside],
                 blobs=self.context.blobs,
                 segment=f"{folder}/{name}",
                 at_ms=at_ms,

@@ -7,15 +7,18 @@ from hourwheel.errors import Rejected
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model import Lag, QueueLag
+from hourwheel.ports import Counter
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.pulllog import PullLog
-from hourwheel.queueing.records import Position
+from hourwheel.queueing.records import Position, Tail
 from hourwheel.times import rfc3339
 
 
 @dataclass(frozen=True)
-class _Standing:
+class Standing:
+    """What waits in one source log, since when (ms), the offset of the next message and that of the log's end."""
+
     waiting: int
     oldest_ms: int | None
     offset: int
@@ -24,7 +27,7 @@ class _Standing:
 
 def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
     """How far a group is behind. ``logs``: its retry log's, then its queues'."""
-    standings = [_standing(log) for log in logs]
+    standings = [standing_of(log, log.tail(), log.source.totals()) for log in logs]
     flights = [leases.in_flight(log) for log in logs]
     queues = [
         QueueLag(log.queue, standing.waiting, flight, standing.offset, standing.end)
@@ -42,22 +45,23 @@ def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
     )
 
 
-def _standing(log: PullLog) -> _Standing:
-    tail = log.tail()
+def standing_of(log: PullLog, tail: Tail, totals: Counter) -> Standing:
+    """Where the group stands that claims next at ``tail``, on a log with these totals. No read where nothing waits."""
     now_ms = log.context.clock.now_ms()
-    totals = log.source.totals()
     end, following, offset = totals.numbers, tail.position.row, tail.number
+    if following >= totals.rows:
+        return Standing(0, None, end, end)
     for number, row in log.unread(tail.position, now_ms, page=1, consistent=True):
         skip = tail.position.index if number == tail.position.row else 0
         if not row.filler and row.expires_ms > now_ms:
             offset = row.number + skip
-            return _Standing(max(0, end - offset), row.at_ms, offset, max(end, offset))
+            return Standing(max(0, end - offset), row.at_ms, offset, max(end, offset))
         following = number + 1
         offset = offset if row.filler else row.number + row.count
     if following >= totals.rows:
-        return _Standing(0, None, end, end)
+        return Standing(0, None, end, end)
     # A row is on its way or its writer dead: nobody knows yet what waits there and behind it.
-    return _Standing(max(0, end - offset), None, offset, end)
+    return Standing(max(0, end - offset), None, offset, end)
 
 
 def seek_start(log: PullLog) -> int:

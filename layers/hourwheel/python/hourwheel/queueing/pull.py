@@ -76,6 +76,8 @@ class Puller:
         if more:
             # Let the next one that waits have a look.
             arrivals.announce(self.subject, self.group)
+        if pulls:
+            self.context.meter.record("Delivered", sum(len(pulled.messages) for pulled in pulls))
         return PullResult(pulls, None if request.settle is None else settled)
 
     def settle(self, settlements: list[Settlement]) -> list[Settled]:
@@ -135,7 +137,7 @@ class Puller:
     def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Verdict]]) -> _Attempt:
         # Looked up anew for each attempt: during a wait the subject may have got more queues, or become another.
         subject, group = self._names(opened, create=True)
-        for log in pull_logs(self.context, subject, group):
+        for log in filter(self.leases.used, pull_logs(self.context, subject, group)):
             # Ending the leases of others is a service to them: it must not fail this pull.
             ending = f"ending leases of {log.partition}"
             with suppress(Unavailable, Broken), self.leases.faults.contained(self.context, ending):
@@ -146,7 +148,11 @@ class Puller:
             claims, limited = self._claim(context, request, subject, group)
             return _Attempt(subject, group, settled, claims, limited)
 
-        return self.context.atomically(work)
+        attempt = self.context.atomically(work)
+        for log, _ in attempt.claims:
+            if log.queue is None:
+                self.leases.pulled(log.on(self.context), subject)
+        return attempt
 
     def _claim(
         self, context: Context, request: PullRequest, subject: Subject, group: Group
@@ -157,8 +163,10 @@ class Puller:
         messages, size = request.max_messages, PULL_BYTES
         more = False
         for log in [retries, *queues[turn:], *queues[:turn]]:
-            if log is retries and not retries.source.totals().rows:
-                continue  # most groups never retry: one read instead of three
+            if log is retries:
+                if not retries.source.totals().rows:
+                    continue  # most groups never retry: one read instead of three
+                self.leases.meet(log)
             claim, limited = log.claim(
                 consumer=request.consumer,
                 max_messages=messages,

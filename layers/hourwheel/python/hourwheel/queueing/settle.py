@@ -130,6 +130,7 @@ class Settler:
                 return Settled("open")
             else:
                 value = self._settled(held.value, wish, SETTLED)
+            before = held.value.settled
             outcome = self._swap(number, held, value)
             if outcome.held is None:
                 return _STALE
@@ -137,6 +138,7 @@ class Settler:
             if outcome.stored and wish.extend_seconds is not None:
                 return Settled("extended", lease_until=rfc3339(value.lease_until_ms))
             if outcome.stored:
+                self._count("Settled", len(wish.named - before))
                 # The answer is what was written, whatever becomes of the rest of the pull meanwhile.
                 self.finish(number, held)
                 return Settled("open" if value.state == OPEN else "settled")
@@ -161,7 +163,7 @@ class Settler:
         if not outcome.stored or outcome.held is None:
             return False
         self.finish(number, outcome.held)
-        self.context.meter.record("EndedLeases", 1)
+        self._count("EndedLeases", 1)
         return True
 
     def finish(self, number: int, held: Held[PullRow]) -> Held[PullRow]:
@@ -187,7 +189,13 @@ class Settler:
         outcome = self.log.slot(number).swap(held.token, value, expires_ms=value.garbage_ms)
         if not outcome.stored:
             release(self.context, value.transfers)
+        elif dead := sum(len(one.picks) for one in value.transfers if one.kind in (ATTEMPTS, REJECTED)):
+            self._count("DeadLetters", dead)
         return outcome
+
+    def _count(self, name: str, figure: int) -> None:
+        # Once it is certain: a transaction may be run anew.
+        self.context.afterwards(lambda outside: outside.meter.record(name, figure))
 
     def _settled(self, row: PullRow, wish: Verdict, outcome: int) -> PullRow:
         """The row once the wish is written into it, with a reservation for each transfer."""

@@ -1,0 +1,250 @@
+"""Builds the two Lambda layers, without Docker.
+
+build/layers/runtime.txt                     the Python of the functions, such as 3.13
+build/layers/dependencies/python/…           requirements/layer.lock for Linux on arm64, without what nobody calls
+build/layers/dependencies.key                what they were made from: they are made anew only when it changes
+build/layers/hourwheel/python/hourwheel/…    the library, as far as functions need it
+
+Byte code is of one minor version of Python, so the functions run on that of the interpreter that compiled it: 3.13
+where there is one, else the one that runs this. The same inputs and interpreter give the same bytes.
+"""
+
+import argparse
+import gzip
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "layers/hourwheel/python/hourwheel"
+LOCK = ROOT / "requirements/layer.lock"
+
+PREFERRED = "3.13"
+
+# All runtimes of Lambda have this glibc.
+PLATFORM = "manylinux2014_aarch64"
+
+LIBRARY = frozenset(
+    {
+        "__init__.py",
+        "adapters",
+        "api",
+        "cell.py",
+        "context.py",
+        "delay",
+        "errors.py",
+        "logs",
+        "meta",
+        "model.py",
+        "ports.py",
+        "push",
+        "queueing",
+        "times.py",
+    }
+)
+
+# The services that the adapters call. Those for other kinds of credentials than the functions have are not among them.
+SERVICES = frozenset({"dynamodb", "events", "lambda", "s3", "scheduler", "sqs"})
+
+_UNUSED = re.compile(
+    "|".join(
+        (
+            r"bin",
+            r".*\.pyi|.*/py\.typed",
+            r"aws_lambda_powertools/event_handler",
+            r"aws_lambda_powertools/utilities/(?!__init__|jmespath_utils|typing)[^/]*",
+            rf"botocore/data/(?!({'|'.join(sorted(SERVICES))})$)[^/]*(?<!\.json)",
+            r"botocore/data/.*/(examples|waiters)-.*",
+            r"pydantic/v1",
+            r"[^/]*\.dist-info/(?!METADATA$|LICEN[CS]E|NOTICE|COPYING|licenses)[^/]*",
+        )
+    )
+)
+
+ZIP_EPOCH = 315_532_800
+"""1980: a zip file holds no time before it."""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    path: str
+    full_version: str
+
+    @classmethod
+    def at(cls, path: str) -> "Interpreter | None":
+        """None where it does not run: pyenv's shims of versions that are not selected do not."""
+        try:
+            return cls(path, isolated(path, "-c", "import platform; print(platform.python_version())").strip())
+        except (OSError, subprocess.CalledProcessError):
+            return None
+
+    @property
+    def version(self) -> str:
+        return self.full_version.rpartition(".")[0]
+
+
+def isolated(python: str, *arguments: str) -> str:
+    """What it prints; no setting of the environment changes what it does."""
+    command = [python, "-I", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
+
+
+def interpreter() -> Interpreter:
+    """That of the functions: of the preferred version, from the path or from pyenv; else the one that runs this."""
+    name = f"python{PREFERRED}"
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    others = [shutil.which(name), *sorted(map(str, pyenv.glob(f"versions/{PREFERRED}.*/bin/{name}")))]
+    found = [one for path in (sys.executable, *others) if path and (one := Interpreter.at(path))]
+    return next((one for one in found if one.version == PREFERRED), found[0])
+
+
+def build_dependencies(folder: Path, python: Interpreter) -> None:
+    """Needs the package index, or pip's cache of it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        # Run by the functions' Python, as the markers of the lock are read for the interpreter at hand.
+        command = [sys.executable, "-m", "pip", "--python", python.path, "install", "--quiet", "--no-compile"]
+        command += ["--disable-pip-version-check", "--root-user-action", "ignore", "--no-deps"]
+        command += ["--require-hashes", "--requirement", str(LOCK), "--only-binary", ":all:", "--target", scratch]
+        command += ["--platform", PLATFORM, "--implementation", "cp", "--python-version", python.version]
+        subprocess.run(command, check=True)  # noqa: S603
+        copy(Path(scratch), folder / "python", lambda path: not _UNUSED.fullmatch(path))
+    trim_metadata(folder / "python")
+    trim_models(folder / "python/botocore/data")
+    finish(folder, python)
+
+
+def build_library(folder: Path, python: Interpreter) -> None:
+    copy(SOURCE, folder / "python/hourwheel", lambda path: path.split("/")[0] in LIBRARY)
+    finish(folder, python)
+
+
+def copy(source: Path, target: Path, wanted: Callable[[str], bool]) -> None:
+    """The files that are wanted, and none below a folder that is not; ``wanted`` is asked for paths in ``source``."""
+    for folder, folders, files in os.walk(source):
+        inside = Path(folder).relative_to(source)
+        folders[:] = [name for name in folders if name != "__pycache__" and wanted((inside / name).as_posix())]
+        for name in files:
+            if wanted((inside / name).as_posix()):
+                (target / inside).mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(Path(folder, name), target / inside / name)
+
+
+def trim_metadata(folder: Path) -> None:
+    """Leaves the headers: versions and licences, without the read-me that follows."""
+    for path in folder.glob("*.dist-info/METADATA"):
+        path.write_text(path.read_text("utf-8").partition("\n\n")[0] + "\n", "utf-8")
+
+
+def trim_models(data: Path) -> None:
+    """Leaves one version of each service, without its documentation, and not packed: clients are made in a third of
+    the time."""
+    for service in SERVICES:
+        for old in sorted((data / service).iterdir())[:-1]:
+            shutil.rmtree(old)
+    for path in sorted(data.rglob("*.json*")):
+        packed = path.suffix == ".gz"
+        content = json.loads(gzip.decompress(path.read_bytes()) if packed else path.read_bytes())
+        if path == data / "endpoints.json":
+            for partition in content["partitions"]:
+                partition["services"] = {name: it for name, it in partition["services"].items() if name in SERVICES}
+        path.unlink()
+        (path.with_suffix("") if packed else path).write_text(
+            json.dumps(undocumented(content), separators=(",", ":"), ensure_ascii=False), "utf-8"
+        )
+
+
+def undocumented(value: Any) -> Any:
+    """Without the texts; a member of a structure may have the same name, but is no text."""
+    if isinstance(value, list):
+        return [undocumented(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: undocumented(one)
+        for name, one in value.items()
+        if not (name in ("documentation", "documentationUrl") and isinstance(one, str))
+    }
+
+
+def finish(folder: Path, python: Interpreter) -> None:
+    """Compiles, with the paths that the files have in Lambda, and makes modes and times the same everywhere."""
+    # Unchecked: Lambda need not read the sources, and their times, which packing changes, do not matter.
+    compiled = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(folder), "-p", "/opt"]
+    isolated(python.path, *compiled, str(folder / "python"))
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        os.utime(path, (ZIP_EPOCH, ZIP_EPOCH))
+
+
+def digest(folder: Path) -> str:
+    """Of every path, mode and byte below the folder."""
+    total = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        total.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_mode:o} {content}\n".encode())
+    return total.hexdigest()
+
+
+def size(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
+
+
+def build(output: Path, python: Interpreter) -> None:
+    """Both layers below ``output``."""
+    stamp, key = output / "dependencies.key", made_from(python)
+    if not stamp.exists() or stamp.read_text() != key:
+        stamp.unlink(missing_ok=True)
+        build_dependencies(emptied(output / "dependencies"), python)
+        stamp.write_text(key)
+    build_library(emptied(output / "hourwheel"), python)
+    (output / "runtime.txt").write_text(f"{python.version}\n")
+
+
+def made_from(python: Interpreter) -> str:
+    inputs = (LOCK.read_bytes(), Path(__file__).read_bytes(), python.full_version.encode())
+    return hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in inputs)).hexdigest()
+
+
+def emptied(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def described(folder: Path) -> Iterator[str]:
+    yield f"{size(folder) / 1e6:6.2f} MB  {folder.name}, sha256 {digest(folder)}"
+    for path in sorted((folder / "python").iterdir(), key=size, reverse=True)[:10]:
+        yield f"{size(path) / 1e6:10.2f}  {path.name}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Builds the Lambda layers.")
+    parser.add_argument("--output", type=Path, default=ROOT / "build/layers")
+    parser.add_argument("--check", action="store_true", help="build them once more elsewhere: are they the same?")
+    options = parser.parse_args()
+    python = interpreter()
+    build(options.output, python)
+    layers = [options.output / name for name in ("dependencies", "hourwheel")]
+    lines = [f"layers for Python {python.version} on arm64", *(line for folder in layers for line in described(folder))]
+    lines.append(f"{sum(map(size, layers)) / 1e6:6.2f} MB in all")
+    sys.stdout.write("\n".join(lines) + "\n")
+    if not options.check:
+        return 0
+    with tempfile.TemporaryDirectory() as scratch:
+        build(Path(scratch), python)
+        differing = [folder.name for folder in layers if digest(Path(scratch) / folder.name) != digest(folder)]
+    sys.stdout.write(f"built again: {f'{differing} differ' if differing else 'the same'}\n")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

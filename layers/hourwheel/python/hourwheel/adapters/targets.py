@@ -1,0 +1,271 @@
+"""Targets on AWS: a Lambda function, an SQS queue, an EventBridge bus; HTTPS goes through ``webhooks.py``.
+
+A queue gets a message each, a bus an event each, in the JSON of a pulled message; a function gets the batch. Clients
+ask once: what is to be tried again is the pusher's to say. A call whose answer is lost is made again later, so a target
+may see a message twice, as with every delivery. An ARN names the region of its target.
+"""
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from botocore.config import Config
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    ProxyConnectionError,
+    SSLError,
+)
+
+from hourwheel.adapters.aws import session
+from hourwheel.adapters.awserrors import FOREIGN, LOST_ANSWERS, error_code
+from hourwheel.adapters.webhooks import Webhooks
+from hourwheel.errors import Rejected
+from hourwheel.model import Message, PushTarget
+from hourwheel.push.targets import DONE, Delivery, Outcome, answered, failure, unreached
+
+if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_lambda import LambdaClient
+    from mypy_boto3_sqs import SQSClient
+
+SOURCE = "hourwheel"
+MESSAGE_EVENT = "Hourwheel Message"
+AVAILABLE_EVENT = "Hourwheel Messages Available"
+
+CONNECT_SECONDS = 2.0
+_READ_SECONDS = 10
+_CONNECTIONS = 20
+"""As many deliveries as a group may have under way."""
+
+_FUNCTION_BYTES = 6 << 20
+_TOO_LARGE = frozenset({"RequestTooLargeException", "RequestEntityTooLargeException", "413"})
+_ENTRIES = 10
+_QUEUE_BYTES = 1 << 20
+_BUS_BYTES = 256 << 10
+_ENTRY_BYTES = 1_000
+"""More than an entry's names take beside its content."""
+
+_MALFORMED = frozenset({"InvalidArgument", "MalformedDetail"})
+"""What a bus has against an event itself; whatever else it has against all of them is no fault of theirs."""
+
+_NOT_CONNECTED = (ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError, SSLError)
+_FIFO_CHARACTERS = frozenset("!\"#$%&'()*+,-./0123456789:;<=>?@[\\]^_`{|}~")
+_PLACE = r":(?P<region>[a-z]{2,4}(?:-[a-z]{1,20}){1,3}-[0-9]{1,2}):(?P<account>[0-9]{12}):"
+_BUS = ("events", r"event-bus/[A-Za-z0-9._/-]{1,256}", "event-bus/NAME")
+_RESOURCES = {
+    "lambda": (
+        "lambda",
+        r"function:[A-Za-z0-9_-]{1,64}(?::(?:\$LATEST|[A-Za-z0-9_-]{1,128}))?",
+        "function:NAME or function:NAME:ALIAS",
+    ),
+    "sqs": ("sqs", r"(?P<queue>[A-Za-z0-9_-]{1,75}\.fifo|[A-Za-z0-9_-]{1,80})", "NAME"),
+    "eventbridge": _BUS,
+    "notify": _BUS,
+}
+"""By kind: service, resource, and how to say it."""
+
+_ARNS = {
+    kind: re.compile(f"arn:aws[a-z-]{{0,20}}:{service}{_PLACE}{resource}")
+    for kind, (service, resource, _) in _RESOURCES.items()
+}
+_encoder = msgspec.json.Encoder()
+
+
+class _Refusal(NamedTuple):
+    """An entry of a call that was not taken; ``passing`` where that is not for what it says."""
+
+    at: int
+    code: str
+    passing: bool
+
+
+Send = Callable[[Delivery, Sequence[str]], list[_Refusal]]
+
+
+class AwsTargets:
+    """``Targets`` of a deployment. ``allowed``: patterns of the ARNs to which it may deliver, ``*`` standing for
+    anything. Clients are made when they are needed."""
+
+    def __init__(self, webhooks: Webhooks, *, allowed: Sequence[str], endpoint_url: str | None = None) -> None:
+        self._webhooks = webhooks
+        self._allowed = [re.compile(".*".join(map(re.escape, pattern.split("*")))) for pattern in allowed]
+        self._endpoint_url = endpoint_url
+        self._lock = threading.Lock()
+        self._clients: dict[tuple[str, str, int], Any] = {}
+
+    def check(self, target: PushTarget) -> None:
+        if target.kind == "python":
+            raise Rejected("field-invalid", "push.kind: a Python target needs the embedded server", field="push.kind")
+        if target.kind == "https":
+            self._webhooks.check(target)
+            return
+        if not _ARNS[target.kind].fullmatch(target.address):
+            service, _, form = _RESOURCES[target.kind]
+            detail = f"push.arn: a target {target.kind!r} has an ARN arn:aws:{service}:REGION:ACCOUNT:{form}"
+            raise Rejected("field-invalid", detail, field="push.arn")
+        if not any(pattern.fullmatch(target.address) for pattern in self._allowed):
+            raise Rejected(
+                "field-invalid",
+                f"push.arn: this deployment may not push to {target.address[:200]}: add it to the context value "
+                "push_targets and deploy again",
+                field="push.arn",
+            )
+
+    def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
+        if target.kind == "https":
+            return self._webhooks.deliver(target, delivery)
+        deliver = {"lambda": self._invoke, "sqs": self._send, "eventbridge": self._publish}[target.kind]
+        return _asked(delivery, lambda: deliver(target, delivery))
+
+    def announce(self, target: PushTarget, subject: str, group: str) -> Outcome:
+        detail = _encoder.encode({"subject": subject, "group": group}).decode()
+
+        def put() -> Outcome:
+            refused = self._put(target, AVAILABLE_EVENT, [detail])
+            return unreached(refused[0].code) if refused else DONE
+
+        outcome = _asked(Delivery(subject, group, 0, ()), put)
+        # There is no message whose attempt could count: what may not have been told is told again.
+        return outcome if outcome == DONE else unreached(outcome.error)
+
+    def _invoke(self, target: PushTarget, delivery: Delivery) -> Outcome:
+        payload = delivery.encoded()
+        if len(payload) > _FUNCTION_BYTES:
+            return Outcome(too_large=True, error=f"a function takes {_FUNCTION_BYTES} bytes at most")
+        functions: LambdaClient = self._client("lambda", target, target.timeout_seconds)
+        answer = functions.invoke(FunctionName=target.address, Payload=payload)
+        data = answer["Payload"].read()
+        if "FunctionError" in answer:
+            return failure(delivery, f"the function failed: {data[:200].decode(errors='replace')}")
+        return answered(delivery, data)
+
+    def _send(self, target: PushTarget, delivery: Delivery) -> Outcome:
+        queues: SQSClient = self._client("sqs", target, _READ_SECONDS)
+        found = _ARNS["sqs"].fullmatch(target.address)
+        assert found is not None
+        queue = f"{queues.meta.endpoint_url}/{found['account']}/{found['queue']}"
+        fifo = queue.endswith(".fifo")
+
+        def send(part: Delivery, texts: Sequence[str]) -> list[_Refusal]:
+            entries: Any = [
+                {"Id": str(index), "MessageBody": text, **(_ordered(part, index) if fifo else {})}
+                for index, text in enumerate(texts)
+            ]
+            answer = queues.send_message_batch(QueueUrl=queue, Entries=entries)
+            return [
+                _Refusal(int(failed["Id"]), failed["Code"], not failed["SenderFault"])
+                for failed in answer.get("Failed", [])
+            ]
+
+        return _in_chunks(delivery, _QUEUE_BYTES, send)
+
+    def _publish(self, target: PushTarget, delivery: Delivery) -> Outcome:
+        return _in_chunks(delivery, _BUS_BYTES, lambda part, texts: self._put(target, MESSAGE_EVENT, texts))
+
+    def _put(self, target: PushTarget, kind: str, details: Sequence[str]) -> list[_Refusal]:
+        buses: EventBridgeClient = self._client("events", target, _READ_SECONDS)
+        entries: Any = [
+            {"Source": SOURCE, "DetailType": kind, "Detail": detail, "EventBusName": target.address}
+            for detail in details
+        ]
+        codes = [entry.get("ErrorCode", "") for entry in buses.put_events(Entries=entries)["Entries"]]
+        return [_Refusal(at, code, code not in _MALFORMED) for at, code in enumerate(codes) if code]
+
+    def _client(self, service: str, target: PushTarget, read_seconds: int) -> Any:
+        found = _ARNS[target.kind].fullmatch(target.address)
+        assert found is not None, target.address  # ``check`` lets no other in
+        key = service, found["region"], read_seconds
+        with self._lock:
+            if key not in self._clients:
+                config = Config(
+                    retries={"mode": "standard", "total_max_attempts": 1},
+                    connect_timeout=CONNECT_SECONDS,
+                    read_timeout=read_seconds,
+                    max_pool_connections=_CONNECTIONS,
+                )
+                self._clients[key] = session().create_client(
+                    service, region_name=found["region"], endpoint_url=self._endpoint_url, config=config
+                )
+            return self._clients[key]
+
+
+def _ordered(delivery: Delivery, index: int) -> dict[str, str]:
+    """The order of a FIFO queue is that of the keys."""
+    message = delivery.messages[index]
+    key = message.key or f"queue-{message.queue}"
+    # A key may have characters that the name of a group may not.
+    name = "".join(c if (c.isalnum() and c.isascii()) or c in _FIFO_CHARACTERS else "_" for c in key)[:128]
+    return {"MessageGroupId": name, "MessageDeduplicationId": delivery.part([message]).id}
+
+
+def _asked(delivery: Delivery, call: Callable[[], Outcome]) -> Outcome:
+    """The outcome of a call; of one that may have reached the target, that all of it failed."""
+    try:
+        return call()
+    except _NOT_CONNECTED as error:
+        return unreached(str(error))
+    except LOST_ANSWERS as error:
+        return failure(delivery, f"no answer: {error}")
+    except ClientError as error:
+        if error_code(error) in _TOO_LARGE:
+            return Outcome(too_large=True, error=str(error))
+        return unreached(str(error))
+    except FOREIGN as error:
+        return unreached(str(error))
+
+
+def _in_chunks(delivery: Delivery, limit: int, send: Send) -> Outcome:
+    """Sends each message by itself, some in one call; ``send`` says which of those were refused."""
+    texts = [_text(message) for message in delivery.messages]
+    dead = frozenset(index for index, text in enumerate(texts) if _size(text) > limit)
+    failed: set[int] = set()
+    error, reached = "a message is too large for the target" if dead else "", bool(dead)
+    for chunk in _chunks([index for index in range(len(texts)) if index not in dead], texts, limit):
+        outcome = _sent(delivery.part([delivery.messages[index] for index in chunk]), [texts[i] for i in chunk], send)
+        if outcome.unreached and not reached:
+            return outcome
+        reached = reached or not outcome.unreached
+        wholly = outcome.unreached or outcome.too_large
+        failed |= {chunk[at] for at in (range(len(chunk)) if wholly else outcome.failed)}
+        error = outcome.error or error
+    return Outcome(failed=frozenset(failed), dead=dead, error=error)
+
+
+def _sent(part: Delivery, texts: Sequence[str], send: Send) -> Outcome:
+    def call() -> Outcome:
+        refused = send(part, texts)
+        codes = ", ".join(sorted({refusal.code for refusal in refused}))
+        if len(refused) == len(texts) and all(refusal.passing for refusal in refused):
+            return unreached(f"the target refused all: {codes}")
+        return Outcome(
+            failed=frozenset(refusal.at for refusal in refused),
+            error=f"the target refused {len(refused)} of {len(texts)}: {codes}" if refused else "",
+        )
+
+    return _asked(part, call)
+
+
+def _chunks(indexes: Sequence[int], texts: Sequence[str], limit: int) -> Iterator[list[int]]:
+    chunk: list[int] = []
+    size = 0
+    for index in indexes:
+        if chunk and (len(chunk) == _ENTRIES or size + _size(texts[index]) > limit):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(index)
+        size += _size(texts[index])
+    if chunk:
+        yield chunk
+
+
+def _text(message: Message) -> str:
+    """JSON without the two characters that JSON leaves as they are and SQS refuses."""
+    return _encoder.encode(message).decode().replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
+
+
+def _size(text: str) -> int:
+    return len(text.encode()) + _ENTRY_BYTES

@@ -1,0 +1,307 @@
+"""Deliveries over HTTPS to addresses that users choose, which must not reach what only we can reach.
+
+A host name is resolved once for each delivery. Every address that it has must be a public one, and the connection goes
+to one of these addresses, whatever the name says a moment later. Redirects are not followed. The time of a delivery is
+bounded as a whole (the system's resolver has its own bound), and so is the size of the answer.
+
+Any port may be named. What listens there must first prove, in a TLS handshake, that it has a certificate for the host
+of the URL: nothing that speaks another protocol, and nobody whose host this is not, gets a byte that a user wrote.
+"""
+
+import http.client
+import io
+import re
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cached_property
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from time import monotonic
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
+
+from hourwheel import __version__
+from hourwheel.errors import Rejected
+from hourwheel.model import PushTarget
+from hourwheel.ports import Clock
+from hourwheel.push.signing import signed_headers
+from hourwheel.push.targets import Delivery, Outcome, answered, failure, unreached
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+Address = IPv4Address | IPv6Address
+Resolve = Callable[[str, int], Iterable[str]]
+
+CONNECT_SECONDS = 5.0
+ANSWER_BYTES = 1 << 20
+URL_CHARACTERS = 2_000
+_ADDRESSES = 4
+_PORTS = {"https": 443, "http": 80}
+_BUSY = frozenset({429, 503})
+_LONGEST_WAIT_SECONDS = 86_400.0
+
+_NAME = re.compile(r"(?=.{1,253}\Z)(?:[a-z0-9_](?:[a-z0-9_-]{0,62})\.)*[a-z0-9_][a-z0-9_-]{0,62}")
+_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
+"""What the system takes for an IPv4 address, in whichever notation."""
+
+# Written out: what Python calls global has changed from version to version.
+_PRIVATE = tuple(
+    map(
+        IPv4Network,
+        (
+            "0.0.0.0/8",  # this host
+            "10.0.0.0/8",
+            "100.64.0.0/10",  # behind the provider's translator
+            "127.0.0.0/8",
+            "168.63.129.16/32",  # Azure's own, which every machine there sees
+            "169.254.0.0/16",  # the link; metadata with credentials on every cloud
+            "172.16.0.0/12",
+            "192.0.0.0/24",
+            "192.0.2.0/24",
+            "192.88.99.0/24",
+            "192.168.0.0/16",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+            "224.0.0.0/3",  # multicast, reserved, broadcast
+        ),
+    )
+)
+_INTERNET = IPv6Network("2000::/3")
+_NOT_INTERNET = tuple(
+    map(
+        IPv6Network,
+        (
+            "2001::/23",  # protocols, among them Teredo, which hides an IPv4 address
+            "2001:db8::/32",
+            "2002::/16",  # 6to4, which hides an IPv4 address
+            "3fff::/20",
+        ),
+    )
+)
+_TRANSLATED = IPv6Network("64:ff9b::/96")
+"""IPv4 addresses as networks without IPv4 see them."""
+
+
+class Forbidden(Exception):
+    """The address is not one to which users may have us connect."""
+
+
+class Webhooks:
+    """Thread-safe. ``loopback`` allows plain HTTP, to this machine alone: for one that serves its own developer."""
+
+    def __init__(self, clock: Clock, *, loopback: bool = False, resolve: Resolve | None = None) -> None:
+        self._clock = clock
+        self._loopback = loopback
+        self._resolve = resolve or resolved
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()
+
+    def check(self, target: PushTarget) -> None:
+        """Raises ``Rejected`` for a URL that can never do. Names are looked up when there is a delivery."""
+        try:
+            parts = self._parts(target.address)
+            literal = _literal(parts)
+            if literal is not None:
+                self._allow(parts, literal)
+        except (Forbidden, ValueError) as error:
+            raise Rejected("field-invalid", f"push.url: {error}", field="push.url") from None
+
+    def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
+        deadline = monotonic() + target.timeout_seconds
+        try:
+            parts = self._parts(target.address)
+            sock = self._connected(parts, deadline)
+        except (OSError, ValueError, Forbidden) as error:
+            return unreached(f"cannot be reached: {_reason(error)}")
+        body = delivery.encoded()
+        headers = {
+            "connection": "close",
+            "content-type": "application/json",
+            "user-agent": f"hourwheel/{__version__}",
+            **signed_headers(delivery.secrets, delivery.id, self._clock.now_ms(), body),
+        }
+        with sock:
+            try:
+                answer, data = _exchange(parts, sock, body, headers, deadline)
+            except (OSError, http.client.HTTPException) as error:
+                return failure(delivery, f"no answer: {_reason(error)}")
+        return _outcome(delivery, answer, data)
+
+    def _parts(self, url: str) -> SplitResult:
+        if len(url) > URL_CHARACTERS or not (url.isascii() and url.isprintable()) or " " in url:
+            raise ValueError(f"a URL has at most {URL_CHARACTERS} characters, ASCII, none of them a space")
+        parts = urlsplit(url)
+        if parts.scheme not in ({"https", "http"} if self._loopback else {"https"}) or not parts.hostname:
+            raise ValueError("use an https:// URL with a host")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("no user and password in a URL: check the signature of deliveries")
+        if parts.fragment:
+            raise ValueError("a URL for deliveries has no fragment")
+        if parts.port == 0:  # raises, too, for one that is no number
+            raise ValueError("port 0 is none")
+        literal = _literal(parts)
+        if literal is None and (not _NAME.fullmatch(parts.hostname) or _NUMBER.fullmatch(parts.hostname)):
+            raise ValueError(f"{parts.hostname[:100]!r} is no host: a name without a dot at its end, or an IP address")
+        return parts
+
+    def _connected(self, parts: SplitResult, deadline: float) -> socket.socket:
+        """A connection to an address that was checked; over TLS when the other side has shown its certificate."""
+        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        addresses = [ip_address(text) for text in dict.fromkeys(self._resolve(host, port))]
+        for address in addresses:
+            self._allow(parts, address)
+        # A name may have addresses of a kind that this machine cannot reach.
+        tried = sorted(addresses, key=lambda address: address.version)[:_ADDRESSES]
+        refused: Exception = Forbidden(f"{host} has no address")
+        for address in tried:
+            try:
+                sock = socket.create_connection((str(address), port), min(CONNECT_SECONDS, _left(deadline)))
+                return self._trusted(sock, host, deadline) if parts.scheme == "https" else sock
+            except OSError as error:
+                refused = error
+        raise refused
+
+    def _trusted(self, sock: socket.socket, host: str, deadline: float) -> ssl.SSLSocket:
+        with sock:  # a wrapped one has let go of it
+            sock.settimeout(_left(deadline))
+            return self._tls.wrap_socket(sock, server_hostname=host)
+
+    def _allow(self, parts: SplitResult, address: Address) -> None:
+        plain = unmapped(address)
+        if self._loopback and plain.is_loopback:
+            return
+        if parts.scheme != "https":
+            raise Forbidden(f"plain http goes to this machine alone, not to {address}")
+        if not public(plain):
+            raise Forbidden(f"{address} is not a public address")
+
+
+def resolved(host: str, port: int) -> list[str]:
+    """The addresses of a host name, as the system knows them."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]).partition("%")[0] for *_, address in found]
+
+
+def public(address: Address) -> bool:
+    """Whether an address is one of the Internet at large, also when it stands for an IPv4 address."""
+    address = unmapped(address)
+    if isinstance(address, IPv6Address) and address in _TRANSLATED:
+        address = IPv4Address(int(address) & 0xFFFFFFFF)
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _PRIVATE)
+    return address in _INTERNET and not any(address in network for network in _NOT_INTERNET)
+
+
+def unmapped(address: Address) -> Address:
+    """The IPv4 address that an IPv6 address of the form ::ffff:a.b.c.d is."""
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+
+
+def _literal(parts: SplitResult) -> Address | None:
+    """The address that the URL has for a host. Raises ``ValueError`` for one with a zone, or in brackets and none."""
+    host = parts.hostname or ""
+    if ":" in host or "[" in parts.netloc:
+        if "%" in host:
+            raise ValueError("an address of this machine's own links (%) is not reached from here")
+        return ip_address(host)
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+class _Timed(io.RawIOBase):
+    """What a socket receives until a deadline: its own time-out begins anew with every byte."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock = sock
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        self._sock.settimeout(_left(self._deadline))
+        return self._sock.recv_into(buffer)
+
+
+class _Lines(io.BufferedReader):
+    """Lines that have an end: ``http.client`` takes the end of the connection for the end of the headers."""
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        line = super().readline(size)
+        if not line.endswith(b"\n") and len(line) != size:
+            raise http.client.HTTPException("the connection ended early")
+        return line
+
+
+class _Answer(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        super().__init__(sock, method="POST")
+        self.fp.close()
+        self.fp = _Lines(_Timed(sock, deadline))
+
+
+def _exchange(
+    parts: SplitResult, sock: socket.socket, body: bytes, headers: dict[str, str], deadline: float
+) -> tuple[_Answer, bytes]:
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or _PORTS[parts.scheme])
+    connection.default_port = _PORTS[parts.scheme]
+    connection.sock = sock
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    sock.settimeout(_left(deadline))
+    with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
+        # Who has refused a body by its size may close before it has all arrived, and the answer is there all the same.
+        connection.request("POST", path, body, headers)
+    with _Answer(sock, deadline) as answer:
+        answer.begin()
+        if not 200 <= answer.status < 300:
+            return answer, b""
+        data = answer.read(ANSWER_BYTES + 1)
+        if len(data) > ANSWER_BYTES:
+            raise http.client.HTTPException(f"an answer of more than {ANSWER_BYTES} bytes")
+        if answer.length:
+            raise http.client.HTTPException("the connection ended early")
+        return answer, data
+
+
+def _outcome(delivery: Delivery, answer: _Answer, data: bytes) -> Outcome:
+    status = answer.status
+    if status in _BUSY:
+        return unreached(f"status {status}", _seconds(answer.headers.get("retry-after")))
+    if status == 413:
+        return Outcome(too_large=True, error="status 413")
+    if 300 <= status < 400:
+        return failure(delivery, f"status {status}: redirects are not followed")
+    if not 200 <= status < 300:
+        return failure(delivery, f"status {status}")
+    if data and answer.headers.get("content-encoding", "identity").lower() != "identity":
+        return failure(delivery, "the answer is compressed, which was not asked for: it may name failures")
+    return answered(delivery, data)
+
+
+def _left(deadline: float) -> float:
+    """Seconds; raises ``TimeoutError`` when there are none."""
+    seconds = deadline - monotonic()
+    if seconds <= 0:
+        raise TimeoutError("timed out")
+    return seconds
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        seconds = float(text or 0)
+    except ValueError:
+        return 0.0  # a date: our own pauses will do
+    return min(max(seconds, 0.0), _LONGEST_WAIT_SECONDS) if seconds == seconds else 0.0
+
+
+def _reason(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    # Some of it may be the receiver's, and is shown in a terminal.
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -1,0 +1,62 @@
+"""Function ``push``: woken by what is stored, it has the groups concerned pushed; called for a group, it pushes.
+
+    {"Records": [{"dynamodb": {"Keys": {"pk": {"S": LOG}, …}}, …}, …]}       from the stream of the consume table
+    {"push": {"subject": …, "group": …}}                                     from itself and from the sweeper
+
+Targets are never waited for while the stream is read: a slow one holds up nobody but its own group.
+"""
+
+import logging
+from typing import Any
+
+from hourwheel.api.events import Event, Invocation, Response
+from hourwheel.cell import Cell
+from hourwheel.errors import NotFound
+from hourwheel.model import check_name
+from hourwheel.push.pusher import SETTLING_SECONDS, Ended, Pusher
+from hourwheel.push.waking import wake
+
+_logger = logging.getLogger("hourwheel")
+
+
+def push(cell: Cell, event: Event, context: Invocation | None) -> Response:
+    """Raises ``ValueError`` for an event that is neither, and ``Unavailable`` when nobody could be woken: the stream
+    comes again."""
+    if isinstance(event, dict) and isinstance(event.get("Records"), list):
+        return _wake(cell, event["Records"])
+    wanted = event.get("push") if isinstance(event, dict) else None
+    if not isinstance(wanted, dict) or not all(isinstance(wanted.get(name), str) for name in ("subject", "group")):
+        raise ValueError('an event of the function push is {"push": {"subject": NAME, "group": NAME}}, or of a stream')
+    subject, group = (check_name(wanted[name], name) for name in ("subject", "group"))
+    ended = _push(cell, subject, group, context)
+    if ended is Ended.LEFT:
+        cell.context.pushes.start(subject, group)
+    return {"ended": ended.value}
+
+
+def _wake(cell: Cell, records: list[Any]) -> Response:
+    logs = set()
+    strange = 0
+    for record in records:
+        try:
+            logs.add(str(record["dynamodb"]["Keys"]["pk"]["S"]))
+        except (KeyError, TypeError):
+            strange += 1  # it will not look better the next time
+    if strange:
+        cell.context.meter.record("Faults", strange)
+        _logger.error("%d records of the stream have no key and were left out", strange)
+    return {"started": wake(cell.context, logs)}
+
+
+def _push(cell: Cell, subject: str, group: str, context: Invocation | None) -> Ended:
+    clock = cell.context.clock
+    try:
+        target = cell.group(subject, group).push
+    except NotFound:
+        return Ended.NO_TARGET
+    leaves_ms = 0
+    if context is not None and target is not None:
+        last_seconds = target.timeout_seconds + SETTLING_SECONDS
+        leaves_ms = clock.now_ms() + context.get_remaining_time_in_millis() - 1_000 * last_seconds
+    owner = cell.context.ids.unique(clock.now_ms())
+    return Pusher(cell, cell.targets, subject, group, owner, leaves_ms).run()

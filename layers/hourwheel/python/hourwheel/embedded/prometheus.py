@@ -1,0 +1,156 @@
+"""``GET /metrics``: figures for Prometheus, in its text format 0.0.4."""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+
+from hourwheel import __version__
+from hourwheel.adapters.metrics import BOUNDS_SECONDS, Histogram
+from hourwheel.api.events import Response
+from hourwheel.embedded.runtime import Runtime
+from hourwheel.embedded.wheels import Wheels
+from hourwheel.model import Group, Lag, Subject
+from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.progress import lag_of
+from hourwheel.queueing.pulllog import pull_logs
+from hourwheel.times import parse_rfc3339
+
+_HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
+
+_KEPT_MS = 5_000
+_SHARE = 20
+"""Groups are looked at again after 5 s, or after 20 times as long as it took: however many there are, and however often
+somebody asks, that is a twentieth of one core at the most."""
+
+_COUNTERS = (
+    ("Accepted", "accepted", "Messages accepted, delayed ones included."),
+    ("Delivered", "delivered", "Messages handed out to consumers."),
+    ("Settled", "settled", "Messages that consumers acknowledged, gave back or gave up."),
+    ("EndedLeases", "ended_leases", "Pulls whose lease ended before all of it was settled."),
+    ("ClaimConflicts", "claim_conflicts", "Claims that another consumer was faster with."),
+    ("HolesFilled", "holes_filled", "Rows of logs that their writer left empty."),
+    ("DeadLetters", "dead_letters", "Messages that became dead letters."),
+    ("Faults", "faults", "Faults of the server, as they are in its log."),
+    ("UnreadableMessages", "unreadable_messages", "Messages left out because they cannot be read."),
+    ("OrphanedMessages", "orphaned_messages", "Delayed messages whose subject was deleted before their time."),
+    ("WakesMissed", "wakes_missed", "Timers of wheels that could not be ordered."),
+    ("Dispatched", "dispatched", "Delayed messages handed over when they were due."),
+    ("PushDelivered", "push_delivered", "Messages that push targets took."),
+    ("PushFailed", "push_failed", "Messages that push targets did not take."),
+    ("PushPaused", "push_paused", "Times that pushing for a group was paused."),
+)
+
+_GROUP_GAUGES = (
+    ("waiting", "Messages that wait in the queues."),
+    ("in_flight", "Messages that are leased."),
+    ("retrying", "Messages that wait to be tried again now."),
+    ("dead", "Dead letters."),
+    ("oldest_seconds", "Age of the oldest message that waits."),
+)
+
+
+class Exporter:
+    """Tells the figures of a runtime. Thread-safe."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._clock = runtime.cell.context.clock
+        self._started_seconds = self._clock.now_ms() / 1_000
+        self._lock = threading.Lock()
+        self._groups: list[str] = []
+        self._looked_ms = self._again_ms = 0
+
+    def answer(self) -> Response:
+        """The page. Takes as long as a look at every group, where the last one is too old; raises the store's
+        errors."""
+        return {"statusCode": 200, "headers": _HEADERS, "body": "\n".join(self._lines()) + "\n"}
+
+    def _lines(self) -> Iterator[str]:
+        meter = self._runtime.meter
+        for name, told, text in _COUNTERS:
+            yield from _family(f"hourwheel_{told}_total", "counter", text, [({}, meter.total(name))])
+        yield from _histogram(
+            "hourwheel_dispatch_lateness_seconds",
+            "How late delayed messages were handed over, by the first one of each row.",
+            meter.times("DispatchLateness"),
+        )
+        wheels = self._runtime.cell.context.timers
+        assert isinstance(wheels, Wheels)
+        gauges: list[tuple[str, str, dict[str, str], float]] = [
+            ("hourwheel_waiting_pulls", "Pulls that wait.", {}, self._runtime.arrivals.waiting),
+            ("hourwheel_wheels_turning", "Wheels of delayed messages that turn.", {}, wheels.turning),
+            ("hourwheel_build_info", "Always 1.", {"version": __version__}, 1),
+            ("process_start_time_seconds", "Unix time at which the process began.", {}, self._started_seconds),
+        ]
+        for name, text, labels, value in gauges:
+            yield from _family(name, "gauge", text, [(labels, value)])
+        yield from self._group_lines()
+
+    def _group_lines(self) -> list[str]:
+        with self._lock:
+            began_ms = self._clock.now_ms()
+            # A clock that was set back makes what was seen look young.
+            if not self._looked_ms <= began_ms < self._again_ms:
+                self._groups = list(self._look())
+                self._looked_ms = self._clock.now_ms()
+                self._again_ms = self._looked_ms + max(_KEPT_MS, _SHARE * (self._looked_ms - began_ms))
+            return self._groups
+
+    def _look(self) -> Iterator[str]:
+        cell = self._runtime.cell
+        found: list[tuple[dict[str, str], dict[str, float]]] = []
+        for subject in cell.directory.all_subjects():
+            if subject.deleted:
+                continue
+            for group in cell.directory.groups(subject):
+                with cell.leases.faults.contained(cell.context, f"the standing of {group.member} on {subject.name}"):
+                    found.append(({"subject": subject.name, "group": group.name}, self._figures(subject, group)))
+        for name, text in _GROUP_GAUGES:
+            samples = [(labels, figures[name]) for labels, figures in found]
+            yield from _family(f"hourwheel_group_{name}", "gauge", text, samples)
+
+    def _figures(self, subject: Subject, group: Group) -> dict[str, float]:
+        cell = self._runtime.cell
+        logs = pull_logs(cell.context, subject, group)
+        lag = lag_of(logs, cell.leases, DeadLetters(cell.context, subject, group))
+        return {
+            "waiting": lag.waiting,
+            "in_flight": lag.in_flight,
+            "retrying": lag.retrying,
+            "dead": lag.dead,
+            "oldest_seconds": self._age(lag),
+        }
+
+    def _age(self, lag: Lag) -> float:
+        if lag.oldest_at is None:
+            return 0.0
+        return max(0.0, (self._clock.now_ms() - parse_rfc3339(lag.oldest_at, "oldest_at")) / 1_000)
+
+
+def _family(name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> Iterator[str]:
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} {kind}"
+    for labels, value in samples:
+        yield f"{name}{_labels(labels)} {_number(value)}"
+
+
+def _histogram(name: str, text: str, times: Histogram) -> Iterator[str]:
+    yield from _family(name, "histogram", text, [])
+    counts = list(accumulate(times.counts))
+    for bound, count in zip((*map(_number, BOUNDS_SECONDS), "+Inf"), counts, strict=True):
+        yield f"{name}_bucket{_labels({'le': bound})} {count}"
+    yield f"{name}_sum {_number(times.seconds)}"
+    yield f"{name}_count {counts[-1]}"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    told = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
+    return f"{{{told}}}" if told else ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)

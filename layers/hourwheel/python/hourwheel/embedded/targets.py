@@ -1,0 +1,70 @@
+"""The targets of the embedded server: HTTPS, and Python functions of its own process.
+
+A Python target is called as a Lambda function would be, with the event of a delivery and no context, so that the same
+function serves both. What it returns may name failures; what it raises fails the batch. It cannot be stopped when it
+takes too long.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from hourwheel.adapters.webhooks import Webhooks
+from hourwheel.errors import Rejected
+from hourwheel.model import PushTarget
+from hourwheel.push.targets import Delivery, Outcome, answered, failure
+
+Handler: TypeAlias = Callable[[Any, Any], Any]
+
+
+class EmbeddedTargets:
+    """``Targets`` of one process. ``handlers`` are the Python targets by name."""
+
+    def __init__(self, webhooks: Webhooks, handlers: Mapping[str, Handler]) -> None:
+        self._webhooks = webhooks
+        self._handlers = handlers
+
+    def check(self, target: PushTarget) -> None:
+        if target.kind == "https":
+            self._webhooks.check(target)
+        elif target.kind != "python":
+            detail = f"a target {target.kind!r} needs a deployment on AWS: use https or python"
+            raise Rejected("field-invalid", f"push.kind: {detail}", field="push.kind")
+        elif target.address not in self._handlers:
+            detail = (
+                f"the server has no target {target.address!r}: start it with --target {target.address}=MODULE:FUNCTION"
+            )
+            raise Rejected("field-invalid", f"push.name: {detail}", field="push.name")
+
+    def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
+        if target.kind == "https":
+            return self._webhooks.deliver(target, delivery)
+        handler = self._handlers.get(target.address)
+        if target.kind != "python" or handler is None:
+            return Outcome(unreached=True, error=f"this server has no target {target.address!r}")
+        try:
+            answer = handler(msgspec.json.decode(delivery.encoded()), None)
+            return answered(delivery, msgspec.json.encode(answer))
+        except BaseException as error:  # it may call sys.exit, which is to end no more than the delivery
+            return failure(delivery, f"{type(error).__name__}: {error}")
+
+    def announce(self, target: PushTarget, subject: str, group: str) -> Outcome:
+        raise NotImplementedError(target.kind)  # ``check`` lets none in
+
+
+def load_handler(place: str) -> Handler:
+    """The function at ``package.module:name``; raises ``ValueError`` that says in one line what is wrong."""
+    module, _, name = place.partition(":")
+    if not (module and name):
+        raise ValueError(f"{place!r} is no target: it is MODULE:FUNCTION")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (Exception, SystemExit) as error:  # a module may do anything as it is loaded
+        raise ValueError(f"{place!r} is no target: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    if not callable(found) or inspect.iscoroutinefunction(found):
+        raise ValueError(f"{place!r} is no target: it cannot be called, or is async")
+    handler: Handler = found
+    return handler

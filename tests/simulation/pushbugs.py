@@ -1,0 +1,60 @@
+"""Planted bugs of pushing: the real code with one clause of the protocol left out."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from hourwheel.model import Group, Pulled, Settlement
+from hourwheel.push.pusher import Pusher
+from hourwheel.push.state import PushState
+from hourwheel.push.targets import Outcome
+from hourwheel.queueing import sweep
+from tests.simulation.bugs import Bug, registrar
+from tests.simulation.plan import Plan, pushed
+
+PUSHED: list[Bug] = []
+planted = registrar(PUSHED)
+
+
+def _pushed(plan: Plan) -> Plan:
+    return pushed(plan, Random(plan.seed))
+
+
+@planted(sharpen=_pushed)
+def what_is_not_reached_is_settled() -> Iterator[None]:
+    def settle(self: Pusher, pulled: Pulled, outcome: Outcome) -> None:
+        settlement = Settlement(receipt=pulled.receipt, retry=sorted(outcome.failed), dead=sorted(outcome.dead))
+        self.cell.settle(self.subject, self.group, [settlement])
+
+    with patch.object(Pusher, "_settle", settle):
+        yield
+
+
+@planted(sharpen=_pushed)
+def a_batch_is_settled_before_it_is_delivered() -> Iterator[None]:
+    def deliver(self: Pusher, group: Group, target: Any, pulled: Pulled) -> Outcome:
+        self.cell.settle(self.subject, self.group, [Settlement(receipt=pulled.receipt)])
+        return real(self, group, target, pulled)
+
+    real = Pusher._deliver
+    with patch.object(Pusher, "_deliver", deliver):
+        yield
+
+
+@planted(sharpen=_pushed)
+def the_sweeper_does_not_look_for_what_nobody_pushes() -> Iterator[None]:
+    with patch.object(sweep, "start_free", lambda context, group: False):
+        yield
+
+
+@planted(sharpen=_pushed)
+def a_pause_has_no_end() -> Iterator[None]:
+    with patch.object(PushState, "paused", lambda self, now_ms: self.resumes_ms > 0):
+        yield
+
+
+@planted(sharpen=_pushed)
+def a_pusher_that_died_keeps_its_lease() -> Iterator[None]:
+    with patch.object(PushState, "alive", lambda self, now_ms: self.until_ms > 0):
+        yield
