@@ -1,0 +1,29 @@
+"""Findings of cdk-nag that are meant to be so, each on the one resource that has it and with its reason."""
+
+from typing import Any
+
+from aws_cdk import Acknowledgment, Stack, Validations
+from aws_cdk import aws_iam as iam
+from constructs import IConstruct
+
+
+def acknowledge(construct: IConstruct, finding: str, reason: str) -> None:
+    """``construct`` has the finding itself; ``finding`` is its number, such as ``S1``."""
+    resource = construct.node.default_child or construct
+    Validations.of(resource).acknowledge(Acknowledgment(id=f"AwsSolutions::AwsSolutions-{finding}", reason=reason))
+
+
+def allow_below(role: iam.Role, actions: list[str], resource: str, reason: str) -> None:
+    """Allows the role so much on a resource that ends with ``*``."""
+    role.add_to_policy(iam.PolicyStatement(actions=actions, resources=[resource]))
+    shown = _shown(Stack.of(role).resolve(resource))
+    acknowledge(role.node.find_child("DefaultPolicy"), f"IAM5[Resource::{shown}]", reason)
+
+
+def _shown(value: Any) -> str:
+    """An ARN as cdk-nag spells it."""
+    if isinstance(value, str):
+        return value
+    if "Fn::Join" in value:
+        return "".join(map(_shown, value["Fn::Join"][1]))
+    return f"<{value['Ref'] if 'Ref' in value else '.'.join(value['Fn::GetAtt'])}>"

@@ -1,0 +1,103 @@
+"""The HTTP API: one route for each entry of ``hourwheel.api.routes``, all of them signed."""
+
+import json
+
+from aws_cdk import CfnOutput, RemovalPolicy, Stack
+from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_certificatemanager as acm
+from aws_cdk import aws_logs as logs
+from aws_cdk.aws_apigatewayv2_authorizers import HttpIamAuthorizer
+from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
+from constructs import Construct
+
+from hourwheel.api.routes import ROUTES
+from infra.functions import Functions, keep_days
+from infra.settings import Settings
+
+_ACCESS_LOG = {
+    "requestId": "$context.requestId",
+    "time": "$context.requestTime",
+    "routeKey": "$context.routeKey",
+    "path": "$context.path",
+    "status": "$context.status",
+    "latency": "$context.responseLatency",
+    "integrationLatency": "$context.integrationLatency",
+    "responseBytes": "$context.responseLength",
+    "error": "$context.error.message",
+    "integrationError": "$context.integrationErrorMessage",
+    "caller": "$context.identity.userArn",
+    "sourceIp": "$context.identity.sourceIp",
+}
+
+
+class Api(Construct):
+    """``http``: the API. ``log_group``: its access log, a JSON line for each request."""
+
+    def __init__(self, scope: Construct, name: str, settings: Settings, *, functions: Functions) -> None:
+        super().__init__(scope, name)
+        self.http = apigateway.HttpApi(
+            self,
+            "Http",
+            api_name=settings.cell,
+            create_default_stage=False,
+            default_authorizer=HttpIamAuthorizer(),
+        )
+        # One for each function: a permission for each route would be no less than all of them together.
+        integrations = {
+            function: HttpLambdaIntegration(
+                function.capitalize(), functions.by_name[function], scope_permission_to_route=False
+            )
+            for function in {route.function: None for route in ROUTES}
+        }
+        for route in ROUTES:
+            self.http.add_routes(
+                path=route.template,
+                methods=[apigateway.HttpMethod(route.method)],
+                integration=integrations[route.function],
+            )
+        self.log_group = logs.LogGroup(
+            self,
+            "AccessLog",
+            # Below this prefix the log needs no line in the account's one policy of delivered logs, which is full soon.
+            log_group_name=f"/aws/vendedlogs/{settings.cell}/api",
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        keep_days(self.log_group, settings.log_days)
+        self._stage(settings)
+        self._outputs()
+
+    def _stage(self, settings: Settings) -> None:
+        stage = apigateway.HttpStage(
+            self,
+            "Stage",
+            http_api=self.http,
+            auto_deploy=True,
+            throttle=apigateway.ThrottleSettings(
+                rate_limit=settings.throttle_rate, burst_limit=settings.throttle_burst
+            ),
+            domain_mapping=self._domain(settings.domain_name, settings.certificate_arn),
+        )
+        resource = stage.node.default_child
+        assert isinstance(resource, apigateway.CfnStage)
+        resource.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
+            destination_arn=self.log_group.log_group_arn, format=json.dumps(_ACCESS_LOG, separators=(",", ":"))
+        )
+
+    def _domain(self, name: str | None, certificate_arn: str | None) -> apigateway.DomainMappingOptions | None:
+        if name is None or certificate_arn is None:
+            return None
+        certificate = acm.Certificate.from_certificate_arn(self, "Certificate", certificate_arn)
+        domain = apigateway.DomainName(self, "Domain", domain_name=name, certificate=certificate)
+        CfnOutput(
+            self, "DomainTarget", value=domain.regional_domain_name, description=f"What the DNS entry {name} points to"
+        ).override_logical_id("DomainTarget")
+        return apigateway.DomainMappingOptions(domain_name=domain)
+
+    def _outputs(self) -> None:
+        arn = Stack.of(self).format_arn(service="execute-api", resource=self.http.api_id)
+        for key, value, description in (
+            ("ApiUrl", self.http.api_endpoint, "hourwheel --url ... --sign aws"),
+            ("ApiId", self.http.api_id, "Dimension ApiId of its metrics"),
+            ("ApiArn", f"{arn}/$default", "hourwheel policy producer|consumer --api-arn ..."),
+        ):
+            CfnOutput(self, key, value=value, description=description).override_logical_id(key)

@@ -1,0 +1,34 @@
+"""What the buckets have in common."""
+
+from collections.abc import Sequence
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.acknowledging import acknowledge
+
+
+def private_bucket(scope: Construct, name: str, rules: Sequence[s3.LifecycleRule], *, retain: bool) -> s3.Bucket:
+    """Encrypted, reached by TLS only and never from outside. Uploads that were left half done go after a day."""
+    bucket = s3.Bucket(
+        scope,
+        name,
+        encryption=s3.BucketEncryption.S3_MANAGED,
+        block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+        object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+        enforce_ssl=True,
+        minimum_tls_version=1.2,
+        lifecycle_rules=[
+            s3.LifecycleRule(id="uploads-left-half-done", abort_incomplete_multipart_upload_after=Duration.days(1)),
+            *rules,
+        ],
+        removal_policy=RemovalPolicy.RETAIN if retain else RemovalPolicy.DESTROY,
+    )
+    acknowledge(
+        bucket,
+        "S1",
+        "Only the functions of this stack come here, millions of times a day where there is traffic: a log of each"
+        " access costs more than it tells. CloudTrail's data events give one to those who must have it.",
+    )
+    return bucket

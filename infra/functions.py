@@ -1,0 +1,226 @@
+"""The functions: arm64, two layers, a role and a log group each.
+
+Every role holds what ``infra.permissions`` says, and leave to write its own log and to order timers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from infra import permissions
+from infra.acknowledging import acknowledge, allow_below
+from infra.delay import Delay
+from infra.names import function_arn, function_name
+from infra.settings import Settings, Wrong
+from infra.storage import Storage
+from infra.tables import Tables
+
+ROOT = Path(__file__).parents[1]
+LAYERS = ROOT / "build" / "layers"
+
+
+@dataclass(frozen=True)
+class Task:
+    """Of a function that is started by the clock, a stream or another function, and not by a request: for how long an
+    event may wait. ``loops``: the function starts itself, which Lambda would stop after 16 times; its handler sees to
+    the end."""
+
+    event_seconds: int
+    loops: bool = False
+
+
+@dataclass(frozen=True)
+class Kind:
+    memory: str
+    seconds: int
+    task: Task | None = None
+
+
+_HTTP = Kind("memory_api", 29)  # API Gateway waits for 30 s
+KINDS: Mapping[str, Kind] = {
+    "produce": _HTTP,
+    "pull": _HTTP,
+    "ack": _HTTP,
+    "meta": _HTTP,
+    # One may take longer than a minute: those behind it wait.
+    "sweep": Kind("memory_sweep", 300, Task(300)),
+    # The sweeper starts wheels and pushes that are wanted and not there.
+    "wheel": Kind("memory_wheel", 900, Task(60, loops=True)),
+    "push": Kind("memory_push", 900, Task(60, loops=True)),
+}
+
+
+class Functions(Construct):
+    """``by_name``: the functions, without push where there is none. ``failures``: the queue to which Lambda sends what
+    no function could be started with, or what made it fail."""
+
+    def __init__(
+        self, scope: Construct, name: str, settings: Settings, *, tables: Tables, storage: Storage, delay: Delay
+    ) -> None:
+        super().__init__(scope, name)
+        self._settings, self._tables, self._storage, self._delay = settings, tables, storage, delay
+        self._wheel_arn, self._push_arn = (function_arn(self, settings.cell, called) for called in ("wheel", "push"))
+        self.failures = self._failures()
+        # The layers hold byte code: they say for which Python.
+        version = _built(LAYERS / "runtime.txt").read_text().strip()
+        self._runtime = lambda_.Runtime(f"python{version}", lambda_.RuntimeFamily.PYTHON)
+        self._layers = [self._layer("dependencies"), self._layer("hourwheel")]
+        self.log_groups: dict[str, logs.LogGroup] = {}
+        self.by_name = {
+            function: self._function(function, kind)
+            for function, kind in KINDS.items()
+            if settings.push or function != "push"
+        }
+
+    def _function(self, name: str, kind: Kind) -> lambda_.Function:
+        scope = Construct(self, name.capitalize())
+        full_name = function_name(self._settings.cell, name)
+        self.log_groups[name] = log_group = logs.LogGroup(
+            scope, "Log", log_group_name=f"/aws/lambda/{full_name}", removal_policy=RemovalPolicy.DESTROY
+        )
+        keep_days(log_group, self._settings.log_days)
+        reserved = 1 if name == "sweep" and self._settings.reserve_concurrency else None
+        function = lambda_.Function(
+            scope,
+            "Function",
+            function_name=full_name,
+            runtime=self._runtime,
+            architecture=lambda_.Architecture.ARM_64,
+            handler="handler.handler",
+            code=lambda_.Code.from_asset(str(ROOT / "functions" / name), exclude=["__pycache__"]),
+            layers=self._layers,
+            memory_size=getattr(self._settings, kind.memory),
+            timeout=Duration.seconds(kind.seconds),
+            environment=self._environment(name),
+            role=self._role(scope, name, kind, log_group),
+            log_group=log_group,
+            # Lines of Lambda's own at the start and end of each call would cost more than the calls themselves.
+            logging_format=lambda_.LoggingFormat.JSON,
+            system_log_level_v2=lambda_.SystemLogLevel.WARN,
+            recursive_loop=lambda_.RecursiveLoop.ALLOW if kind.task and kind.task.loops else None,
+            reserved_concurrent_executions=reserved,
+        )
+        acknowledge(
+            function,
+            "L1",
+            "The functions run on the Python for which the layers hold byte code, not on the newest that Lambda has.",
+        )
+        if kind.task:
+            self._give_up(scope, function, kind.task)
+        return function
+
+    def _give_up(self, scope: Construct, function: lambda_.Function, task: Task) -> None:
+        """Sends events that came to nothing to the queue of failures."""
+        config = lambda_.CfnEventInvokeConfig(
+            scope,
+            "AsyncInvocations",
+            function_name=function.function_name,
+            qualifier="$LATEST",
+            maximum_event_age_in_seconds=task.event_seconds,
+            maximum_retry_attempts=0,
+            destination_config=lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
+                on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=self.failures.queue_arn)
+            ),
+        )
+        assert function.role is not None
+        config.node.add_dependency(function.role)  # Lambda looks whether the role may send there
+
+    def _environment(self, name: str) -> dict[str, str]:
+        """What ``hourwheel.api.services.Environment`` reads."""
+        settings = self._settings
+        variables = {
+            "TABLE_PREFIX": settings.cell,
+            "BUCKET": self._storage.bucket.bucket_name,
+            "WHEEL_FUNCTION": self._wheel_arn,
+            "TIMER_GROUP": self._delay.group,
+            "TIMER_ROLE": self._delay.role.role_arn,
+            "BUCKET_MINUTES": str(settings.bucket_minutes),
+            "SHARDS": str(settings.shards),
+            "CELL": settings.cell,
+            "RETENTION_SECONDS": str(settings.retention_seconds),
+        }
+        if settings.push and name in permissions.CALLS_PUSH:
+            variables["PUSH_FUNCTION"] = self._push_arn
+        if settings.push_targets and name in {"meta", "push"}:
+            variables["PUSH_TARGETS"] = ",".join(settings.push_targets)
+        return {f"HOURWHEEL_{key}": value for key, value in variables.items()}
+
+    def _role(self, scope: Construct, name: str, kind: Kind, log_group: logs.LogGroup) -> iam.Role:
+        role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        # The ARN of a log group names its streams as well.
+        _allow(role, ["logs:CreateLogStream", "logs:PutLogEvents"], [log_group.log_group_arn])
+        for table, verbs in permissions.TABLE_ACTIONS[name].items():
+            _allow(role, [f"dynamodb:{verb}" for verb in verbs], [self._tables.by_name[table].table_arn])
+        bucket = self._storage.bucket
+        for folder, verbs in permissions.OBJECT_ACTIONS[name].items():
+            allow_below(
+                role,
+                [f"s3:{verb}" for verb in verbs],
+                bucket.arn_for_objects(f"{folder}*"),
+                "The keys of segments are made at run time; this is their folder.",
+            )
+        if name in permissions.LISTS_BUCKET:
+            _allow(role, ["s3:ListBucket"], [bucket.bucket_arn])
+        allow_below(
+            role,
+            ["scheduler:CreateSchedule"],
+            self._delay.schedules_arn,
+            "The schedules that start wheels are made at run time; this is the group of this cell alone.",
+        )
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["iam:PassRole"],
+                resources=[self._delay.role.role_arn],
+                conditions={"StringEquals": {"iam:PassedToService": "scheduler.amazonaws.com"}},
+            )
+        )
+        called = [self._wheel_arn]
+        if self._settings.push and name in permissions.CALLS_PUSH:
+            called.append(self._push_arn)
+        _allow(role, ["lambda:InvokeFunction"], called)
+        if kind.task:
+            _allow(role, ["sqs:SendMessage"], [self.failures.queue_arn])
+        return role
+
+    def _failures(self) -> sqs.Queue:
+        queue = sqs.Queue(
+            self,
+            "Failures",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=Duration.days(14),
+        )
+        acknowledge(queue, "SQS3", "This queue is the place where failures end.")
+        return queue
+
+    def _layer(self, name: str) -> lambda_.LayerVersion:
+        return lambda_.LayerVersion(
+            self,
+            f"Layer{name.capitalize()}",
+            code=lambda_.Code.from_asset(str(_built(LAYERS / name))),
+            compatible_architectures=[lambda_.Architecture.ARM_64],
+            compatible_runtimes=[self._runtime],
+        )
+
+
+def keep_days(log_group: logs.LogGroup, days: int) -> None:
+    resource = log_group.node.default_child
+    assert isinstance(resource, logs.CfnLogGroup)
+    resource.retention_in_days = days
+
+
+def _allow(role: iam.Role, actions: Sequence[str], resources: Sequence[str]) -> None:
+    role.add_to_policy(iam.PolicyStatement(actions=list(actions), resources=list(resources)))
+
+
+def _built(path: Path) -> Path:
+    if not path.exists():
+        raise Wrong(f"{path.relative_to(ROOT)} is not there: run `make layers` first")
+    return path

@@ -1,0 +1,17 @@
+"""Names that are known before what they name is made: a function may need its own ARN."""
+
+from aws_cdk import ArnFormat, Stack
+from constructs import Construct
+
+
+def function_arn(scope: Construct, cell: str, function: str) -> str:
+    return Stack.of(scope).format_arn(
+        service="lambda",
+        resource="function",
+        resource_name=function_name(cell, function),
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )
+
+
+def function_name(cell: str, function: str) -> str:
+    return f"{cell}-{function}"

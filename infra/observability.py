@@ -1,0 +1,225 @@
+"""What is seen of a cell: alarms, and one dashboard.
+
+There are 14 alarms, 13 without push. An alarm costs $0.10 a month for each metric that it looks at, and ten metrics
+are free in an account; one with a query counts the metrics that had figures in the last three hours. The dashboard
+costs $3 a month, and three are free.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from aws_cdk import Aws, CfnOutput, Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from infra.api import Api
+from infra.functions import Functions
+from infra.settings import Settings
+from infra.tables import NAMES
+
+_PERIOD = Duration.minutes(5)
+_SUSTAINED = (2, 3)
+"""Of so many periods so many: what passes by itself wakes nobody."""
+
+_LAG = (
+    'filter message = "lag"',
+    "stats latest(waiting) as Waiting, latest(in_flight) as InFlight, latest(retrying) as Retrying,"
+    " latest(oldest_seconds) as OldestSeconds by subject, group",
+    "sort OldestSeconds desc",
+    "limit 50",
+)
+
+
+class Observability(Construct):
+    def __init__(self, scope: Construct, name: str, settings: Settings, *, functions: Functions, api: Api) -> None:
+        super().__init__(scope, name)
+        self._settings, self._functions, self._api = settings, functions, api
+        self._tables = [f"{settings.cell}-{table}" for table in NAMES]
+        self._names = {key: function.function_name for key, function in functions.by_name.items()}
+        self._topic = self._alarm_topic(settings.alarm_email)
+        self._alarms = self._make_alarms()
+        if settings.dashboard:
+            self._make_dashboard()
+
+    def _alarm_topic(self, email: str | None) -> sns.Topic | None:
+        if email is None:
+            return None
+        topic = sns.Topic(self, "AlarmTopic", enforce_ssl=True)
+        # A topic with a policy of its own takes nothing but what that allows.
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+            )
+        )
+        topic.add_subscription(subscriptions.EmailSubscription(email))
+        CfnOutput(self, "AlarmTopicArn", value=topic.topic_arn).override_logical_id("AlarmTopicArn")
+        return topic
+
+    def _make_alarms(self) -> list[cloudwatch.Alarm]:
+        settings, alarm, own = self._settings, self._alarm, self._own
+        not_sweep = [name for key, name in self._names.items() if key != "sweep"]
+        failures = self._functions.failures.metric_approximate_number_of_messages_visible
+        alarms = [
+            alarm("Faults", own("Faults"), 0),
+            alarm("UnreadableMessages", own("UnreadableMessages"), 0),
+            alarm("OldestMessage", own("OldestMessageSeconds", "Maximum"), settings.alarm_oldest_seconds),
+            alarm("DeadLetters", own("DeadLetters"), settings.alarm_dead_letters),
+            alarm("DispatchLateness", own("DispatchLateness", "p99"), 1_000),
+            alarm("Throttles", own("Throttles"), 0, _SUSTAINED),
+            self._sweep_stopped(),
+            alarm("FunctionErrors", _query("Errors", "AWS/Lambda", "FunctionName", self._names.values()), 0),
+            # A sweep that takes longer than a minute holds up the next one, which is as it should be.
+            alarm("FunctionThrottles", _query("Throttles", "AWS/Lambda", "FunctionName", not_sweep), 0, _SUSTAINED),
+            alarm("FailedInvocations", failures(statistic="Maximum", period=_PERIOD), 0),
+            alarm("TableThrottles", self._of_tables("ThrottledRequests"), 0, _SUSTAINED),
+            alarm("TableErrors", self._of_tables("SystemErrors"), 0, _SUSTAINED),
+            alarm("ServerErrors", self._of_api("5xx"), 0, _SUSTAINED),
+        ]
+        if settings.push:
+            behind = self._of_function("push", "IteratorAge", "Maximum")
+            alarms.append(alarm("PushBehind", behind, 30_000, _SUSTAINED))
+        return alarms
+
+    def _alarm(
+        self, name: str, metric: cloudwatch.IMetric, above: float, periods: tuple[int, int] = (1, 1)
+    ) -> cloudwatch.Alarm:
+        alarm = cloudwatch.Alarm(
+            self,
+            name,
+            alarm_name=f"{self._settings.cell}-{name}",
+            alarm_description=f"See {name} in docs/operating.md",
+            metric=metric,
+            threshold=above,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+            datapoints_to_alarm=periods[0],
+            evaluation_periods=periods[1],
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+        return self._sent(alarm)
+
+    def _sweep_stopped(self) -> cloudwatch.Alarm:
+        alarm = cloudwatch.Alarm(
+            self,
+            "SweepStopped",
+            alarm_name=f"{self._settings.cell}-SweepStopped",
+            alarm_description="See SweepStopped in docs/operating.md",
+            metric=self._of_function("sweep", "Invocations"),
+            threshold=1,
+            comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            evaluation_periods=3,
+            # What is never started has no figures.
+            treat_missing_data=cloudwatch.TreatMissingData.BREACHING,
+        )
+        return self._sent(alarm)
+
+    def _sent(self, alarm: cloudwatch.Alarm) -> cloudwatch.Alarm:
+        if self._topic is not None:
+            alarm.add_alarm_action(actions.SnsAction(self._topic))
+            alarm.add_ok_action(actions.SnsAction(self._topic))
+        return alarm
+
+    def _make_dashboard(self) -> None:
+        functions = list(self._names)
+        own, each = self._own, self._of_function
+        pushed = ["PushDelivered", "PushFailed", "PushPaused"] if self._settings.push else []
+        age = [each("push", "IteratorAge", "Maximum")] if self._settings.push else []
+        unusual = (
+            "ClaimConflicts",
+            "HolesFilled",
+            "Throttles",
+            "WakesMissed",
+            "UnreadableMessages",
+            "OrphanedMessages",
+        )
+        late = [own("DispatchLateness", statistic) for statistic in ("p50", "p99", "Maximum")]
+        dashboard = cloudwatch.Dashboard(self, "Dashboard", dashboard_name=self._settings.cell)
+        dashboard.add_widgets(
+            cloudwatch.AlarmStatusWidget(title="Alarms", alarms=self._alarms, width=24, height=4),
+        )
+        dashboard.add_widgets(
+            _graph("Messages", [own(name) for name in ("Accepted", "Delivered", "Settled", "Dispatched")]),
+            _graph("Waiting", [own("WaitingMessages", "Maximum")], right=[own("OldestMessageSeconds", "Maximum")]),
+            _graph("Lateness of delayed messages", late),
+            _graph("Not settled", [own(name) for name in ("EndedLeases", "DeadLetters", *pushed[1:])]),
+        )
+        dashboard.add_widgets(
+            cloudwatch.LogQueryWidget(
+                title="Groups that have something waiting",
+                log_group_names=[self._functions.log_groups["sweep"].log_group_name],
+                query_lines=list(_LAG),
+                width=12,
+                height=6,
+            ),
+            _graph("Unusual", [own(name) for name in unusual]),
+            _graph("Faults", [own("Faults")]),
+        )
+        dashboard.add_widgets(
+            _graph("Requests", [self._of_api(name) for name in ("Count", "4xx", "5xx")]),
+            _graph("Time to answer", [self._of_api("Latency", statistic) for statistic in ("p50", "p99")]),
+            _graph("Sweep", [own("SweepSeconds", "Maximum")]),
+            *([_graph("Push", [own(name) for name in pushed[:1]], right=age)] if pushed else []),
+        )
+        dashboard.add_widgets(
+            _graph("Invocations", [each(name, "Invocations") for name in functions]),
+            _graph("Errors", [each(name, "Errors") for name in functions]),
+            _graph("Time taken", [each(name, "Duration", "p99") for name in functions]),
+            _graph("Running at once", [each(name, "ConcurrentExecutions", "Maximum") for name in functions]),
+        )
+        failures = self._functions.failures.metric_approximate_number_of_messages_visible
+        dashboard.add_widgets(
+            _graph("Read units", [_of_table(table, "ConsumedReadCapacityUnits") for table in self._tables]),
+            _graph("Write units", [_of_table(table, "ConsumedWriteCapacityUnits") for table in self._tables]),
+            _graph("Tables: refused, failed", [self._of_tables("ThrottledRequests"), self._of_tables("SystemErrors")]),
+            _graph("Failed invocations", [failures(statistic="Maximum", period=_PERIOD)]),
+        )
+
+    def _own(self, name: str, statistic: str = "Sum") -> cloudwatch.Metric:
+        return _metric("Hourwheel", name, {"service": self._settings.cell}, statistic)
+
+    def _of_function(self, key: str, name: str, statistic: str = "Sum") -> cloudwatch.Metric:
+        return _metric("AWS/Lambda", name, {"FunctionName": self._names[key]}, statistic, label=key)
+
+    def _of_api(self, name: str, statistic: str = "Sum") -> cloudwatch.Metric:
+        return _metric("AWS/ApiGateway", name, {"ApiId": self._api.http.api_id}, statistic)
+
+    def _of_tables(self, name: str) -> cloudwatch.MathExpression:
+        return _query(name, "AWS/DynamoDB", "TableName", self._tables, also="Operation")
+
+
+def _of_table(table: str, name: str) -> cloudwatch.Metric:
+    return _metric("AWS/DynamoDB", name, {"TableName": table}, "Sum", label=table)
+
+
+def _metric(
+    namespace: str, name: str, dimensions: dict[str, str], statistic: str, *, label: str | None = None
+) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace=namespace,
+        metric_name=name,
+        dimensions_map=dimensions,
+        statistic=statistic,
+        period=_PERIOD,
+        label=label or (name if statistic in {"Sum", "Maximum"} else f"{name} {statistic}"),
+    )
+
+
+def _query(
+    name: str, namespace: str, dimension: str, values: Iterable[str], *, also: str = ""
+) -> cloudwatch.MathExpression:
+    """The sum of a metric over these values of a dimension; ``also`` is its other dimension."""
+    dimensions = f"{dimension}, {also}" if also else dimension
+    where = " OR ".join(f"{dimension} = '{value}'" for value in values)
+    expression = f'SELECT SUM({name}) FROM SCHEMA("{namespace}", {dimensions}) WHERE {where}'  # noqa: S608 - names of ours
+    return cloudwatch.MathExpression(expression=expression, using_metrics={}, label=name, period=_PERIOD)
+
+
+def _graph(
+    title: str, left: Sequence[cloudwatch.IMetric], *, right: Sequence[cloudwatch.IMetric] = ()
+) -> cloudwatch.GraphWidget:
+    return cloudwatch.GraphWidget(title=title, left=list(left), right=list(right), width=6, height=6)

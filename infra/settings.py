@@ -1,0 +1,128 @@
+"""What who deploys may set: context values that begin with ``hourwheel:``.
+
+cdk deploy -c hourwheel:cell=orders -c hourwheel:alarm_email=ops@example.org
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, NoReturn, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+PREFIX = "hourwheel:"
+
+_LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
+
+_TARGET = re.compile(
+    r"arn:[a-z-]+:(?:lambda:[a-z0-9-]+:\d{12}:function:|sqs:[a-z0-9-]+:\d{12}:|events:[a-z0-9-]+:\d{12}:event-bus/)"
+    r"[A-Za-z0-9._*/:-]*[A-Za-z0-9._/-][A-Za-z0-9._*/:-]*"
+)
+
+
+class Wrong(Exception):
+    """What keeps the app from being synthesised, in one sentence for who deploys."""
+
+
+def _log_days(days: int) -> int:
+    if days not in _LOG_DAYS:
+        raise ValueError("not a retention that CloudWatch has")
+    return days
+
+
+def _split(value: object) -> object:
+    """On the command line a list is one text."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _targets(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        if not _TARGET.fullmatch(pattern):
+            raise ValueError(f"{pattern} is no such ARN")
+    return patterns
+
+
+def _setting(default: Any, allowed: str, **limits: Any) -> Any:
+    """``allowed`` goes on from "must be" in what is said of a wrong value."""
+    return Field(default, description=allowed, **limits)
+
+
+_ALLOWED_DAYS = "one of the days that CloudWatch has: " + ", ".join(map(str, _LOG_DAYS))
+Memory: TypeAlias = Annotated[int, Field(ge=256, le=10_240)]
+_MEMORY = "a whole number of MB from 256 to 10240"
+
+
+class Settings(BaseModel):
+    """Settings of a deployment; the table in ``docs/deploy.md`` says what each is for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cell: str = _setting(
+        "hourwheel",
+        "3 to 30 lower-case letters, digits and hyphens, with a letter first and no hyphen last",
+        pattern=r"^[a-z][a-z0-9-]{1,28}[a-z0-9]$",
+    )
+    retention_seconds: int = _setting(259_200, "a whole number of seconds from 60 to 2592000", ge=60, le=2_592_000)
+    bucket_minutes: int = _setting(60, "a whole number of minutes from 5 to 60", ge=5, le=60)
+    shards: int = _setting(1, "a whole number from 1 to 100", ge=1, le=100)
+    retain: bool = _setting(True, "true or false")
+    push: bool = _setting(True, "true or false")
+    push_targets: Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_targets)] = _setting(
+        (),
+        "ARNs of Lambda functions, SQS queues or EventBridge buses with commas between them,"
+        " each with its region and account, * only within the name and never the whole name",
+    )
+    throttle_rate: int = _setting(1_000, "a whole number of requests a second from 1 to 100000", ge=1, le=100_000)
+    throttle_burst: int = _setting(1_000, "a whole number of requests from 1 to 100000", ge=1, le=100_000)
+    domain_name: str | None = _setting(
+        None,
+        "a host name such as queue.example.org",
+        pattern=r"^([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}$",
+        max_length=253,
+    )
+    certificate_arn: str | None = _setting(
+        None,
+        "the ARN of an ACM certificate in the region of the deployment",
+        pattern=r"^arn:[a-z-]+:acm:[a-z0-9-]+:\d{12}:certificate/[A-Za-z0-9-]+$",
+    )
+    memory_api: Memory = _setting(512, _MEMORY)
+    memory_sweep: Memory = _setting(256, _MEMORY)
+    memory_wheel: Memory = _setting(384, _MEMORY)
+    memory_push: Memory = _setting(512, _MEMORY)
+    reserve_concurrency: bool = _setting(True, "true or false")
+    log_days: Annotated[int, AfterValidator(_log_days)] = _setting(30, _ALLOWED_DAYS)
+    dashboard: bool = _setting(True, "true or false")
+    alarm_email: str | None = _setting(
+        None, "an e-mail address", pattern=r"^[^@\s,]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$", max_length=254
+    )
+    alarm_oldest_seconds: int = _setting(3_600, "a whole number of seconds from 60 to 2592000", ge=60, le=2_592_000)
+    alarm_dead_letters: int = _setting(0, "a whole number of messages from 0 to 1000000", ge=0, le=1_000_000)
+
+    @model_validator(mode="after")
+    def _together(self) -> "Settings":
+        if (self.domain_name is None) is not (self.certificate_arn is None):
+            raise ValueError(
+                f"{PREFIX}domain_name and {PREFIX}certificate_arn go together: set both to have a name of your own,"
+                " or neither"
+            )
+        if self.push_targets and not self.push:
+            raise ValueError(f"{PREFIX}push_targets is set and {PREFIX}push is false: nothing would be pushed there")
+        return self
+
+    @classmethod
+    def read(cls, context: Mapping[str, object]) -> "Settings":
+        """From the app's context. Raises ``Wrong``."""
+        given = {key.removeprefix(PREFIX): value for key, value in context.items() if key.startswith(PREFIX)}
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            _refuse(cls, given, error)
+
+
+def _refuse(model: type[BaseModel], given: Mapping[str, object], error: ValidationError) -> NoReturn:
+    first = error.errors()[0]
+    if not first["loc"]:
+        raise Wrong(str(first["ctx"]["error"])) from None
+    name = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        raise Wrong(f"{PREFIX}{name} is not a setting: there are {', '.join(sorted(model.model_fields))}") from None
+    raise Wrong(f"{PREFIX}{name} is {given[name]!r} and must be {model.model_fields[name].description}") from None

@@ -1,0 +1,19 @@
+"""The bucket of the segments: batches that are too large for a row."""
+
+from aws_cdk import Duration
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.buckets import private_bucket
+from infra.settings import Settings
+
+_LONGEST_DAYS = 30 + 1 + 1
+"""No retention and no dead letter is longer than 30 days; a day during which rows outlive it; S3 rounds up."""
+
+
+class Storage(Construct):
+    def __init__(self, scope: Construct, name: str, settings: Settings) -> None:
+        super().__init__(scope, name)
+        # Nothing below scheduled/ goes by age, ever: it waits for up to two years and is deleted with its bucket.
+        expired = s3.LifecycleRule(id="segments", prefix="segments/", expiration=Duration.days(_LONGEST_DAYS))
+        self.bucket = private_bucket(self, "Segments", [expired], retain=settings.retain)

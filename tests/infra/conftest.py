@@ -1,0 +1,26 @@
+import pytest
+
+from tests.infra.synthesis import EVERYTHING, NOT_MUCH, Synthesis, synthesised
+
+
+@pytest.fixture(scope="session")
+def defaults(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    return synthesised({}, tmp_path_factory.mktemp("defaults"))
+
+
+@pytest.fixture(scope="session")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    """With all settings set."""
+    return synthesised(EVERYTHING, tmp_path_factory.mktemp("everything"))
+
+
+@pytest.fixture(scope="session")
+def not_much(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    """Without what can be left out."""
+    return synthesised(NOT_MUCH, tmp_path_factory.mktemp("not-much"))
+
+
+@pytest.fixture(params=["defaults", "everything", "not_much"])
+def each(request: pytest.FixtureRequest) -> Synthesis:
+    found: Synthesis = request.getfixturevalue(request.param)
+    return found

@@ -1,0 +1,124 @@
+"""Templates as plain data, and what is in them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from aws_cdk import App
+
+from app import synthesise
+from infra.settings import PREFIX
+
+REGION, ACCOUNT = "eu-west-1", "111122223333"
+
+# What users set, as the command line gives it: all of it text.
+EVERYTHING = {
+    "cell": "orders-eu",
+    "retention_seconds": "600",
+    "bucket_minutes": "5",
+    "shards": "4",
+    "push_targets": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:ship, arn:aws:sqs:{REGION}:{ACCOUNT}:orders-*,"
+    f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/shop",
+    "throttle_rate": "50",
+    "throttle_burst": "70",
+    "domain_name": "queue.example.org",
+    "certificate_arn": f"arn:aws:acm:{REGION}:{ACCOUNT}:certificate/0f1e-2d3c",
+    "memory_api": "1024",
+    "log_days": "7",
+    "alarm_email": "ops@example.org",
+    "alarm_oldest_seconds": "120",
+    "alarm_dead_letters": "5",
+}
+NOT_MUCH = {"push": "false", "retain": "false", "dashboard": "false", "reserve_concurrency": "false"}
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """What the app wrote for these settings."""
+
+    settings: Mapping[str, str]
+    folder: Path
+
+    @property
+    def cell(self) -> str:
+        return self.settings.get("cell", "hourwheel")
+
+    @cached_property
+    def text(self) -> str:
+        return (self.folder / f"{self.cell}.template.json").read_text()
+
+    @cached_property
+    def template(self) -> dict[str, Any]:
+        return dict(json.loads(self.text))
+
+    def file(self, name: str) -> dict[str, Any]:
+        return dict(json.loads((self.folder / name).read_text()))
+
+    def resources(self, kind: str) -> dict[str, dict[str, Any]]:
+        """The resources of a kind such as ``Lambda::Function``, by logical id."""
+        return {key: found for key, found in self.template["Resources"].items() if found["Type"] == f"AWS::{kind}"}
+
+    def properties(self, kind: str) -> list[dict[str, Any]]:
+        """Their properties, as they would be once deployed."""
+        return [self.resolved(found["Properties"]) for found in self.resources(kind).values()]
+
+    def functions(self) -> dict[str, dict[str, Any]]:
+        """Properties of the functions, by name without the cell's."""
+        found = self.properties("Lambda::Function")
+        return {function["FunctionName"].removeprefix(f"{self.cell}-"): function for function in found}
+
+    def statements(self, role: str) -> list[dict[str, Any]]:
+        """What a role, named by its ARN, is allowed: actions and resources as lists."""
+        name = role.rpartition("/")[2]
+        return [
+            {**statement, "Action": listed(statement["Action"]), "Resource": listed(statement["Resource"])}
+            for policy in self.properties("IAM::Policy")
+            if name in policy["Roles"]
+            for statement in policy["PolicyDocument"]["Statement"]
+        ]
+
+    def resolved(self, value: Any) -> Any:
+        """The value with references as CloudFormation would fill them in."""
+        if isinstance(value, list):
+            return [self.resolved(part) for part in value]
+        if not isinstance(value, dict):
+            return value
+        match value:
+            case {"Ref": str(name)}:
+                pseudo = {"AWS::Partition": "aws", "AWS::Region": REGION, "AWS::AccountId": ACCOUNT}
+                return pseudo.get(name) or self._name(name)
+            case {"Fn::GetAtt": [name, attribute]}:
+                return self._attribute(name, attribute)
+            case {"Fn::Join": [between, parts]}:
+                return between.join(self.resolved(part) for part in parts)
+        return {key: self.resolved(part) for key, part in value.items()}
+
+    def _name(self, logical_id: str) -> str:
+        properties = self.template["Resources"].get(logical_id, {}).get("Properties", {})
+        names = (properties.get(key) for key in ("FunctionName", "TableName", "LogGroupName"))
+        return next((name for name in names if isinstance(name, str)), logical_id)
+
+    def _attribute(self, logical_id: str, attribute: str) -> str:
+        kind = self.template["Resources"][logical_id]["Type"].split("::")[1].lower()
+        name = self._name(logical_id)
+        arns = {
+            "iam": f"arn:aws:iam::{ACCOUNT}:role/{name}",
+            "s3": f"arn:aws:s3:::{name}",
+            "lambda": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}",
+            "dynamodb": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{name}",
+        }
+        arn = arns.get(kind, f"arn:aws:{kind}:{REGION}:{ACCOUNT}:{name}")
+        return {"Arn": arn, "StreamArn": f"{arn}/stream/label"}.get(attribute, f"{name}.{attribute}")
+
+
+def listed(value: Any) -> list[str]:
+    return value if isinstance(value, list) else [value]
+
+
+def synthesised(settings: Mapping[str, str], folder: Path) -> Synthesis:
+    context = {f"{PREFIX}{name}": value for name, value in settings.items()}
+    synthesise(App(outdir=str(folder), context=context, analytics_reporting=False))
+    return Synthesis(settings, folder)

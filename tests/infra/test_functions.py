@@ -1,0 +1,141 @@
+from pathlib import Path
+
+import pytest
+
+from hourwheel.api.services import Environment
+from tests.infra.synthesis import ACCOUNT, REGION, Synthesis
+
+ROOT = Path(__file__).parents[2]
+EVERY = {
+    "TABLE_PREFIX",
+    "BUCKET",
+    "WHEEL_FUNCTION",
+    "TIMER_GROUP",
+    "TIMER_ROLE",
+    "BUCKET_MINUTES",
+    "SHARDS",
+    "CELL",
+    "RETENTION_SECONDS",
+}
+
+
+def test_there_is_one_for_each_folder(defaults: Synthesis, not_much: Synthesis) -> None:
+    folders = {path.parent.name for path in (ROOT / "functions").glob("*/handler.py")}
+    assert set(defaults.functions()) == folders
+    assert set(not_much.functions()) == folders - {"push"}
+
+
+def test_the_environment_is_that_of_the_contract(each: Synthesis) -> None:
+    push = each.settings.get("push") != "false"
+    for name, function in each.functions().items():
+        wanted = {f"HOURWHEEL_{variable}" for variable in EVERY}
+        if push and name in {"sweep", "push"}:
+            wanted.add("HOURWHEEL_PUSH_FUNCTION")
+        if "push_targets" in each.settings and name in {"meta", "push"}:
+            wanted.add("HOURWHEEL_PUSH_TARGETS")
+        assert function["Environment"]["Variables"].keys() == wanted, name
+
+
+def test_the_functions_understand_their_environment(each: Synthesis) -> None:
+    for name, function in each.functions().items():
+        environment = Environment.read(function["Environment"]["Variables"])
+        assert environment.cell == environment.table_prefix == each.cell, name
+        assert environment.settings.shards == int(each.settings.get("shards", 1)), name
+        assert environment.settings.retention_seconds == int(each.settings.get("retention_seconds", 259_200)), name
+        assert environment.wheel_function == f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{each.cell}-wheel"
+
+
+def test_push_targets_reach_who_checks_and_who_calls_them(everything: Synthesis) -> None:
+    for name in ("meta", "push"):
+        environment = Environment.read(everything.functions()[name]["Environment"]["Variables"])
+        assert environment.push_targets.split(",") == [
+            f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:ship",
+            f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders-*",
+            f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/shop",
+        ]
+
+
+def test_all_run_on_arm_with_both_layers_and_the_python_of_their_byte_code(each: Synthesis) -> None:
+    python = (ROOT / "build/layers/runtime.txt").read_text().strip()
+    for name, function in each.functions().items():
+        assert function["Architectures"] == ["arm64"], name
+        assert function["Runtime"] == f"python{python}", name
+        assert function["Handler"] == "handler.handler", name
+        assert len(function["Layers"]) == 2, name
+        assert "TracingConfig" not in function, name
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds", "memory"),
+    [
+        ("produce", 29, 512),
+        ("pull", 29, 512),
+        ("ack", 29, 512),
+        ("meta", 29, 512),
+        ("sweep", 300, 256),
+        ("wheel", 900, 384),
+        ("push", 900, 512),
+    ],
+)
+def test_time_and_memory(defaults: Synthesis, name: str, seconds: int, memory: int) -> None:
+    function = defaults.functions()[name]
+    assert (function["Timeout"], function["MemorySize"]) == (seconds, memory)
+
+
+def test_sweeps_do_not_overlap_where_the_account_has_room(defaults: Synthesis, not_much: Synthesis) -> None:
+    reserved = {name: function.get("ReservedConcurrentExecutions") for name, function in defaults.functions().items()}
+    assert {name: count for name, count in reserved.items() if count is not None} == {"sweep": 1}
+    assert not any("ReservedConcurrentExecutions" in function for function in not_much.functions().values())
+
+
+def test_only_functions_that_start_themselves_may_do_so_again_and_again(defaults: Synthesis) -> None:
+    loops = {name: function.get("RecursiveLoop") for name, function in defaults.functions().items()}
+    assert {name for name, allowed in loops.items() if allowed == "Allow"} == {"wheel", "push"}
+    assert set(loops.values()) == {"Allow", None}
+
+
+def test_events_that_come_to_nothing_are_kept(defaults: Synthesis) -> None:
+    found = {
+        config["FunctionName"]: (
+            config["MaximumEventAgeInSeconds"],
+            config["MaximumRetryAttempts"],
+            config["DestinationConfig"]["OnFailure"]["Destination"].rpartition(":")[2],
+        )
+        for config in defaults.properties("Lambda::EventInvokeConfig")
+    }
+    (queue,) = defaults.resources("SQS::Queue")
+    assert found == {
+        "hourwheel-sweep": (300, 0, queue),
+        "hourwheel-wheel": (60, 0, queue),
+        "hourwheel-push": (60, 0, queue),
+    }
+
+
+def test_each_has_a_log_that_ends(each: Synthesis) -> None:
+    groups = {group["LogGroupName"]: group["RetentionInDays"] for group in each.properties("Logs::LogGroup")}
+    named = {function["LoggingConfig"]["LogGroup"] for function in each.functions().values()}
+    assert named == {f"/aws/lambda/{each.cell}-{name}" for name in each.functions()}
+    assert groups.keys() == named | {f"/aws/vendedlogs/{each.cell}/api"}
+    assert set(groups.values()) == {int(each.settings.get("log_days", 30))}
+
+
+def test_the_sweeper_is_started_each_minute(each: Synthesis) -> None:
+    (schedule,) = each.properties("Scheduler::Schedule")
+    assert schedule["ScheduleExpression"] == "rate(1 minute)"
+    assert schedule["FlexibleTimeWindow"] == {"Mode": "OFF"}
+    assert schedule["Target"]["Arn"].endswith(f":{each.cell}-sweep")
+    assert schedule["Target"]["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0}
+
+
+def test_what_is_stored_wakes_push_until_it_is_old(defaults: Synthesis) -> None:
+    (source,) = defaults.properties("Lambda::EventSourceMapping")
+    assert source["FunctionName"] == "hourwheel-push"
+    assert "table/hourwheel-consume/stream/" in source["EventSourceArn"]
+    assert (source["MaximumRetryAttempts"], source["MaximumRecordAgeInSeconds"]) == (-1, 300)
+    assert source["FilterCriteria"]["Filters"] == [{"Pattern": '{"eventName":["INSERT"]}'}]
+    assert source["DestinationConfig"]["OnFailure"]["Destination"]
+
+
+def test_without_push_there_is_nothing_of_it(not_much: Synthesis) -> None:
+    assert not not_much.resources("Lambda::EventSourceMapping")
+    assert "-push" not in not_much.text

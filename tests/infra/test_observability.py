@@ -1,0 +1,116 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.infra.synthesis import ACCOUNT, Synthesis
+
+ROOT = Path(__file__).parents[2]
+LIBRARY = ROOT / "layers/hourwheel/python/hourwheel"
+
+ALARMS = {
+    "Faults",
+    "UnreadableMessages",
+    "OldestMessage",
+    "DeadLetters",
+    "DispatchLateness",
+    "Throttles",
+    "SweepStopped",
+    "FunctionErrors",
+    "FunctionThrottles",
+    "FailedInvocations",
+    "TableThrottles",
+    "TableErrors",
+    "ServerErrors",
+    "PushBehind",
+}
+
+
+def alarms(synthesis: Synthesis) -> dict[str, dict[str, Any]]:
+    found = synthesis.properties("CloudWatch::Alarm")
+    return {alarm["AlarmName"].removeprefix(f"{synthesis.cell}-"): alarm for alarm in found}
+
+
+def test_the_alarms(defaults: Synthesis, not_much: Synthesis) -> None:
+    assert set(alarms(defaults)) == ALARMS
+    assert set(alarms(not_much)) == ALARMS - {"PushBehind"}
+
+
+def test_the_runbook_has_each_alarm_and_no_other() -> None:
+    text = (ROOT / "docs/operating.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == ALARMS
+
+
+def test_without_figures_there_is_no_alarm_but_that_of_the_sweeper(each: Synthesis) -> None:
+    missing = {name: alarm["TreatMissingData"] for name, alarm in alarms(each).items()}
+    assert missing.pop("SweepStopped") == "breaching"
+    assert set(missing.values()) == {"notBreaching"}
+
+
+def test_thresholds_are_as_set(defaults: Synthesis, everything: Synthesis) -> None:
+    for synthesis, oldest, dead in ((defaults, 3_600, 0), (everything, 120, 5)):
+        found = alarms(synthesis)
+        assert found["OldestMessage"]["Threshold"] == oldest
+        assert found["DeadLetters"]["Threshold"] == dead
+
+
+def test_alarms_are_mailed_if_there_is_an_address(defaults: Synthesis, everything: Synthesis) -> None:
+    assert not defaults.resources("SNS::Topic")
+    assert not any("AlarmActions" in alarm for alarm in alarms(defaults).values())
+    (topic,) = everything.resources("SNS::Topic")
+    (subscription,) = everything.properties("SNS::Subscription")
+    assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "ops@example.org")
+    for name, alarm in alarms(everything).items():
+        assert alarm["AlarmActions"] == alarm["OKActions"] == [topic], name
+
+
+def test_alarms_of_this_account_reach_the_topic_and_over_tls_only(everything: Synthesis) -> None:
+    (topic,) = everything.resources("SNS::Topic")
+    (policy,) = everything.properties("SNS::TopicPolicy")
+    found = {statement["Effect"]: statement for statement in policy["PolicyDocument"]["Statement"]}
+    assert found["Deny"]["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert found["Allow"]["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert found["Allow"]["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}}
+    assert (found["Allow"]["Action"], found["Allow"]["Resource"]) == ("sns:Publish", topic)
+
+
+def test_alarms_look_at_figures_of_this_cell(everything: Synthesis) -> None:
+    own = [
+        metric["MetricStat"]["Metric"]
+        for alarm in alarms(everything).values()
+        for metric in alarm.get("Metrics", ())
+        if "MetricStat" in metric and metric["MetricStat"]["Metric"]["Namespace"] == "Hourwheel"
+    ]
+    assert own
+    assert all(metric["Dimensions"] == [{"Name": "service", "Value": "orders-eu"}] for metric in own)
+    queries = [
+        metric["Expression"]
+        for alarm in alarms(everything).values()
+        for metric in alarm.get("Metrics", ())
+        if "Expression" in metric
+    ]
+    assert len(queries) == 4
+    assert all("'orders-eu" in query for query in queries)
+    assert all(len(query) < 2_048 for query in queries)
+
+
+def test_the_dashboard_shows_each_figure_that_the_library_records_and_the_docs_name(defaults: Synthesis) -> None:
+    (dashboard,) = defaults.properties("CloudWatch::Dashboard")
+    recorded = {
+        name for path in LIBRARY.rglob("*.py") for name in re.findall(r"\brecord\(\s*\"([A-Z]\w+)\"", path.read_text())
+    }
+    told = set(re.findall(r"^\| ([A-Z]\w+) \|", (ROOT / "docs/operating.md").read_text(), re.MULTILINE))
+    assert {"Faults", "DispatchLateness"} <= recorded <= told
+    assert {name for name in told if f'"{name}"' not in dashboard["DashboardBody"]} == set()
+
+
+def test_the_dashboard_lists_groups_that_have_something_waiting(defaults: Synthesis) -> None:
+    (dashboard,) = defaults.properties("CloudWatch::Dashboard")
+    (logs,) = (found for found in json.loads(dashboard["DashboardBody"])["widgets"] if found["type"] == "log")
+    query = logs["properties"]["query"]
+    assert query.startswith("SOURCE '/aws/lambda/hourwheel-sweep'")
+    assert all(name in query for name in ('"lag"', "waiting", "in_flight", "retrying", "oldest_seconds", "subject"))
+
+
+def test_the_dashboard_can_be_left_out(not_much: Synthesis) -> None:
+    assert not not_much.resources("CloudWatch::Dashboard")

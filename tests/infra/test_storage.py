@@ -1,0 +1,103 @@
+from typing import Any
+
+import pytest
+
+from tests.infra.synthesis import Synthesis, listed
+
+KEPT = {"S3::Bucket", "DynamoDB::Table"}
+
+
+def tables(synthesis: Synthesis) -> dict[str, dict[str, Any]]:
+    found = synthesis.properties("DynamoDB::Table")
+    return {table["TableName"].removeprefix(f"{synthesis.cell}-"): table for table in found}
+
+
+def test_the_tables_are_those_of_the_store(each: Synthesis) -> None:
+    found = tables(each)
+    assert set(found) == {"meta", "counters", "consume", "pull", "keys", "schedule", "dispatch"}
+    for name, table in found.items():
+        keys = [(key["AttributeName"], key["KeyType"]) for key in table["KeySchema"]]
+        assert keys == [("pk", "HASH")] if name == "counters" else [("pk", "HASH"), ("sk", "RANGE")], name
+        assert table["BillingMode"] == "PAY_PER_REQUEST", name
+        assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}, name
+
+
+def test_what_goes_with_its_bucket_never_goes_by_age(each: Synthesis) -> None:
+    expiring = {name: table.get("TimeToLiveSpecification") for name, table in tables(each).items()}
+    by_age = {"AttributeName": "x", "Enabled": True}
+    assert {name for name, found in expiring.items() if found == by_age} == {"meta", "consume", "pull", "keys"}
+    assert {name for name, found in expiring.items() if found is None} == {"counters", "schedule", "dispatch"}
+
+
+def test_only_what_push_reads_has_a_stream(defaults: Synthesis, not_much: Synthesis) -> None:
+    streams = {name: table.get("StreamSpecification") for name, table in tables(defaults).items()}
+    assert {name: found for name, found in streams.items() if found} == {"consume": {"StreamViewType": "KEYS_ONLY"}}
+    assert not any("StreamSpecification" in table for table in tables(not_much).values())
+
+
+def test_data_outlives_the_stack(defaults: Synthesis) -> None:
+    for kind in KEPT:
+        for key, found in defaults.resources(kind).items():
+            assert found["DeletionPolicy"] == found["UpdateReplacePolicy"] == "Retain", key
+    assert all(table["DeletionProtectionEnabled"] for table in tables(defaults).values())
+
+
+def test_data_goes_with_the_stack_if_so_wished(not_much: Synthesis) -> None:
+    for kind in KEPT:
+        for key, found in not_much.resources(kind).items():
+            assert found["DeletionPolicy"] == "Delete", key
+    assert not any(table["DeletionProtectionEnabled"] for table in tables(not_much).values())
+
+
+def test_nothing_else_outlives_the_stack(each: Synthesis) -> None:
+    left = {
+        found["Type"].removeprefix("AWS::")
+        for found in each.template["Resources"].values()
+        if found.get("DeletionPolicy") == "Retain"
+    }
+    assert left <= KEPT
+
+
+@pytest.mark.parametrize("purpose", ["Segments", "Lake"])
+def test_buckets_are_closed_and_encrypted(each: Synthesis, purpose: str) -> None:
+    (bucket,) = bucket_of(each, purpose).values()
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    (encryption,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert encryption["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
+    assert bucket["OwnershipControls"]["Rules"] == [{"ObjectOwnership": "BucketOwnerEnforced"}]
+    assert "VersioningConfiguration" not in bucket
+
+
+@pytest.mark.parametrize("purpose", ["Segments", "Lake"])
+def test_buckets_answer_over_tls_only(each: Synthesis, purpose: str) -> None:
+    (name,) = bucket_of(each, purpose)
+    (policy,) = (found for found in each.properties("S3::BucketPolicy") if found["Bucket"] == name)
+    refused = [statement for statement in policy["PolicyDocument"]["Statement"] if statement["Effect"] == "Deny"]
+    assert {"Bool": {"aws:SecureTransport": "false"}} in [statement["Condition"] for statement in refused]
+    assert all(statement["Action"] == "s3:*" for statement in refused)
+    assert all(f"arn:aws:s3:::{name}/*" in listed(statement["Resource"]) for statement in refused)
+
+
+def test_segments_go_once_nothing_can_name_them_and_those_that_wait_never(each: Synthesis) -> None:
+    (bucket,) = bucket_of(each, "Segments").values()
+    rules = bucket["LifecycleConfiguration"]["Rules"]
+    expiring = [rule for rule in rules if "AbortIncompleteMultipartUpload" not in rule]
+    assert expiring == [{"Id": "segments", "Prefix": "segments/", "ExpirationInDays": 32, "Status": "Enabled"}]
+    assert [rule["AbortIncompleteMultipartUpload"] for rule in rules if rule not in expiring] == [
+        {"DaysAfterInitiation": 1}
+    ]
+
+
+def test_the_lake_keeps_all(each: Synthesis) -> None:
+    (bucket,) = bucket_of(each, "Lake").values()
+    assert not any("ExpirationInDays" in rule for rule in bucket["LifecycleConfiguration"]["Rules"])
+    assert "LakeBucket" in each.template["Outputs"]
+
+
+def bucket_of(synthesis: Synthesis, purpose: str) -> dict[str, dict[str, Any]]:
+    """The properties of one bucket, by its name."""
+    return {
+        key: synthesis.resolved(found["Properties"])
+        for key, found in synthesis.resources("S3::Bucket").items()
+        if purpose in key
+    }
