@@ -1,0 +1,311 @@
+"""The paths that are measured, each as what is used for a million messages, or for a month."""
+
+import json
+import random
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from typing import Any
+
+from bench.cost.clock import START_MS
+from bench.cost.deployment import ACCESS_LOG_BYTES, MEMORY_MB, Deployment, invocation, logged
+from bench.cost.meter import ITEM_OVERHEAD_BYTES, TIMER_SECONDS
+from bench.cost.prices import MILLION, Usage, scaled
+from bench.measures import bodies
+from demo.flights import january
+from hourwheel.times import rfc3339
+
+MONTH_SECONDS = 730 * 3_600
+POLL_SECONDS = 20
+WARM_ROUNDS = 2
+
+SUBJECT = "/v1/subjects/orders"
+MESSAGES = f"{SUBJECT}/messages"
+
+_HOUR_MS = 3_600_000
+_YEAR_HOURS = 8_760
+_MONTHS_WAITED = 6
+"""On average, of messages that are due within a year."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """``usage`` is for a million messages, or a month, from a ``run`` of such a size. ``requests`` and ``units`` are
+    those of DynamoDB by (operation, table), ``seconds`` the billed ones of a call by function: for one round."""
+
+    usage: Usage
+    run: str
+    requests: dict[tuple[str, str], float] = field(default_factory=dict)
+    units: dict[tuple[str, str], float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def immediate(
+    deployment: Deployment,
+    batch: int,
+    groups: int,
+    rounds: int,
+    *,
+    own_settle: bool = False,
+    taken: int | None = None,
+    noise: bool = False,
+) -> Measured:
+    """Sends ``batch`` at a time; each group takes ``taken`` at a time (None: as they were sent) and settles, with the
+    next pull or by a call of its own. All is warm, and as busy as one process of each function can be. The bodies are
+    flights, or ``noise``."""
+    taken = taken or batch
+    names = [f"g{number:02d}" for number in range(groups)]
+    texts = _Texts(batch, noise=noise)
+    held: dict[str, str | None] = dict.fromkeys(names)
+    sends = max(1, taken // batch)
+
+    def one_round() -> None:
+        for _ in range(sends):
+            deployment.call("POST", MESSAGES, {"messages": [{"body": text} for text in texts.batch()]})
+        for name in names:
+            receipt = _take(deployment, name, taken, held[name])
+            if own_settle:
+                deployment.call("POST", f"{SUBJECT}/groups/{name}/ack", {"settle": [{"receipt": receipt}]})
+            else:
+                held[name] = receipt
+
+    for _ in range(WARM_ROUNDS):
+        one_round()
+    deployment.meter.clear()
+    deployment.seconds.clear()
+    for _ in range(rounds):
+        one_round()
+    messages, meter = rounds * sends * batch, deployment.meter
+    return Measured(
+        scaled(meter.usage, MILLION / messages),
+        f"{messages:,} messages",
+        {key: count / rounds for key, count in meter.requests.items()},
+        {key: count / rounds for key, count in meter.units.items()},
+        {name: sum(every) / len(every) for name, every in deployment.seconds.items()},
+    )
+
+
+def pushed(pulled: Measured, batch: int, groups: int) -> Measured:
+    """The same when the function push takes, delivers and settles: a model. It asks the store what a pull asks, without
+    a request to the API; the stream of the table starts it once for each batch; a delivery is one call more."""
+    calls = MILLION / batch * groups
+    delivery: Usage = Counter({"lambda-gb-second": TIMER_SECONDS * MEMORY_MB["push"] / 1_024})
+    saved = scaled(Counter({"http-request": 1, **logged(ACCESS_LOG_BYTES, 1)}), -calls)
+    # One invocation serves all groups of a batch.
+    spared = scaled(invocation("push", 0, MEMORY_MB["push"]), MILLION / batch - calls)
+    return Measured(_sum(pulled.usage, saved, spared, scaled(delivery, calls)), "modelled on the row for its pull")
+
+
+def within_an_hour(deployment: Deployment, batch: int, slice_seconds: int, *, noise: bool = False) -> Measured:
+    """A million messages sent ``batch`` at a time, those of a batch with one delay, all due within one hour, evenly;
+    taken and settled by one group. A slice of the hour is run at that rate; what the wheel costs whether there are
+    messages or not is counted once for the hour."""
+    start_ms = (START_MS // _HOUR_MS + 2) * _HOUR_MS
+    batches = MILLION * slice_seconds // 3_600 // batch
+    texts = _Texts(batch, noise=noise)
+
+    def send(at_ms: int) -> None:
+        due = rfc3339(start_ms + at_ms)
+        deployment.call("POST", MESSAGES, {"messages": [{"body": text, "deliver_at": due} for text in texts.batch()]})
+
+    _warm(deployment)
+    send(0)  # the first one registers the bucket
+    send(slice_seconds * 1_000 + 5_000)  # keeps the wheel turning to the end of the slice
+    _spent(deployment)
+    for at in range(1, batches):
+        send(at * slice_seconds * 1_000 // batches)
+    sent = scaled(_spent(deployment), MILLION / batch / (batches - 1))
+    cuts: list[Usage] = []
+    for at_ms in (start_ms - 80_000, start_ms - 20_000, start_ms, start_ms + slice_seconds * 1_000 + 1):
+        deployment.clock.alarm(at_ms, lambda: cuts.append(_spent(deployment)))
+    ended = deployment.turn_wheels()
+    assert ended[-1] == "closed", ended
+    assert (late_ms := lateness_ms(deployment)) < 1_000, f"the wheel came {late_ms} ms late: it is too slow for this"
+    loading, idle_minute, _, in_slice = cuts
+    closing = _spent(deployment)
+    share = 3_600 / slice_seconds
+    printed = closing["log-gb"] * share
+    for name in ("lambda-request", "lambda-gb-second", "schedule-firing", "log-gb"):
+        del closing[name]
+    takes = min(batches, 50)
+    receipt = None
+    for _ in range(takes):
+        receipt = _take(deployment, "g00", batch, receipt)
+    taken = scaled(_spent(deployment), MILLION / batch / takes)
+    usage = _sum(
+        sent,
+        scaled(_sum(loading, scaled(idle_minute, -1 / 6)), share),
+        scaled(idle_minute, 1.5),
+        scaled(in_slice, share),
+        closing,
+        Counter({"log-gb": printed}),
+        wheel_hour(),
+        taken,
+    )
+    return Measured(usage, f"{batches * batch:,} messages, {slice_seconds} s of the hour")
+
+
+def wheel_hour() -> Usage:
+    """What Lambda and Scheduler bill for a wheel that turns for an hour and the 90 s before it: runs of 15 minutes at
+    most, each called 45 s before the one before it leaves."""
+    seconds, runs = 3_600 + 90, 5
+    run = invocation("wheel", (seconds + (runs - 1) * 45) / runs, MEMORY_MB["wheel"])
+    return _sum(scaled(run, runs), Counter({"schedule-firing": 1}))
+
+
+class _Texts:
+    """Bodies, no two batches alike: batches that meet in one row would compress too well. Flights as JSON, 327 bytes
+    each, or 200 bytes of which half are noise."""
+
+    def __init__(self, batch: int, *, noise: bool = False) -> None:
+        self._batch = batch
+        self._pool = cycle(bodies(20_000) if noise else [flight.body for flight in january()])
+
+    def batch(self) -> list[str]:
+        return list(islice(self._pool, self._batch))
+
+
+class _Enough(BaseException):
+    """Ends a wheel from outside."""
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """What one wheel hands over in a second when every message of a batch has a time of its own, and what a million
+    such messages use: the sending and the handing over, no pull."""
+
+    per_second: float
+    measured: Measured
+
+
+def scattered_in_an_hour(deployment: Deployment, batch: int, batches: int, watched_seconds: int) -> Scattered:
+    """``batches`` are sent whose messages are due at random times of one hour. The wheel is watched for a while."""
+    start_ms = (START_MS // _HOUR_MS + 2) * _HOUR_MS
+    chance = random.Random(batch)
+    texts = _Texts(batch)
+    _warm(deployment)
+    _spent(deployment)
+    for _ in range(batches):
+        messages = [
+            {"body": text, "deliver_at": rfc3339(start_ms + int(chance.random() * _HOUR_MS))} for text in texts.batch()
+        ]
+        deployment.call("POST", MESSAGES, {"messages": messages})
+    sent = scaled(_spent(deployment), MILLION / (batch * batches))
+
+    def enough() -> None:
+        raise _Enough
+
+    deployment.clock.alarm(start_ms, deployment.meter.clear)
+    deployment.clock.alarm(start_ms + watched_seconds * 1_000, enough)
+    with suppress(_Enough):
+        deployment.turn_wheels()
+    seconds = (deployment.clock.now_ms() - start_ms) / 1_000
+    turned = _spent(deployment)
+    handed_over = deployment.call("GET", f"{SUBJECT}/groups/g00/lag")["waiting"]
+    rate = handed_over / seconds
+    due_rate = batch * batches / 3_600
+    hours = max(1.0, due_rate / rate)
+    usage = _sum(sent, scaled(turned, MILLION / handed_over), scaled(wheel_hour(), hours * MILLION / (batch * batches)))
+    return Scattered(rate, Measured(usage, f"{batch * batches:,} messages, {watched_seconds} s of the hour"))
+
+
+def scattered_over_a_year(deployment: Deployment, count: int) -> Measured:
+    """Messages sent one by one, due at random times of a year, each in an hour of its own; taken and settled when they
+    come, one by one."""
+    chance = random.Random(count)
+    (text,) = bodies(1)
+    hours = sorted(chance.sample(range(2, _YEAR_HOURS), count))
+    dues = [(START_MS // _HOUR_MS + hour) * _HOUR_MS + int(chance.random() * _HOUR_MS) for hour in hours]
+    _warm(deployment)
+    _spent(deployment)
+    for due in dues:
+        deployment.call("POST", MESSAGES, {"messages": [{"body": text, "deliver_at": rfc3339(due)}]})
+    closed = 0
+    while closed < count:
+        if deployment.turn_wheel() == "closed":
+            closed += 1
+            receipt = _take(deployment, "g00", 1, None)
+            deployment.call("POST", f"{SUBJECT}/groups/g00/ack", {"settle": [{"receipt": receipt}]})
+    requests = {key: number / count for key, number in deployment.meter.requests.items()}
+    usage = scaled(_spent(deployment), MILLION / count)
+    waiting = (len(text) + 2 * ITEM_OVERHEAD_BYTES) * MILLION / 1e9 * _MONTHS_WAITED
+    return Measured(
+        _sum(usage, Counter({"dynamodb-storage": waiting, "dynamodb-backup": waiting})),
+        f"{count} messages",
+        requests,
+        seconds={name: sum(every) / count for name, every in deployment.seconds.items()},
+    )
+
+
+def idle(deployment: Deployment, subjects: int, groups: int, *, warm: int = 40, sweeps: int = 60) -> Measured:
+    """A month in which nothing happens but a sweep each minute. The first ones are not counted: the sweeper learns what
+    may rest."""
+    for subject in range(subjects):
+        for group in range(groups):
+            deployment.call("PUT", f"/v1/subjects/s{subject}/groups/g{group}", {})
+    for _ in range(warm):
+        deployment.invoke("sweep", {})
+        deployment.clock.wait(60)
+    _spent(deployment)
+    deployment.seconds.clear()
+    for _ in range(sweeps):
+        deployment.invoke("sweep", {})
+        deployment.clock.wait(60)
+        deployment.meter.usage["schedule-firing"] += 1
+    requests = {key: count / sweeps for key, count in deployment.meter.requests.items()}
+    units = {key: count / sweeps for key, count in deployment.meter.units.items()}
+    usage = scaled(_spent(deployment), MONTH_SECONDS / 60 / sweeps)
+    seconds = sum(deployment.seconds["sweep"]) / sweeps
+    return Measured(usage, f"{sweeps} sweeps", requests, units, {"sweep": seconds})
+
+
+def idle_poller(deployment: Deployment, polls: int = 3) -> Measured:
+    """A month of one consumer that waits 20 s at a time for messages that do not come."""
+    _warm(deployment)
+    _spent(deployment)
+    deployment.seconds.clear()
+    for _ in range(polls):
+        asked = {"consumer": "c1", "wait_seconds": POLL_SECONDS}
+        assert deployment.call("POST", f"{SUBJECT}/groups/g00/pull", asked)["pulls"] == []
+    units = {key: count / polls for key, count in deployment.meter.units.items()}
+    usage = scaled(_spent(deployment), MONTH_SECONDS / POLL_SECONDS / polls)
+    seconds = sum(deployment.seconds["pull"]) / polls
+    return Measured(usage, f"{polls} polls", units, units, {"pull": seconds})
+
+
+def lateness_ms(deployment: Deployment) -> float:
+    """The largest lateness that was reported."""
+    reported = [json.loads(line).get("DispatchLateness", 0) for line in deployment.printed if '"_aws"' in line]
+    return max((late for figure in reported for late in (figure if isinstance(figure, list) else [figure])), default=0)
+
+
+def _warm(deployment: Deployment) -> None:
+    """Subject and group are there and looked up, and have nothing waiting."""
+    deployment.call("POST", MESSAGES, {"messages": [{"body": "warm"}]})
+    receipt = _take(deployment, "g00", 1, None)
+    deployment.call("POST", f"{SUBJECT}/groups/g00/ack", {"settle": [{"receipt": receipt}]})
+
+
+def _take(deployment: Deployment, group: str, limit: int, receipt: str | None) -> str:
+    """Pulls exactly ``limit`` messages, settling the pull before; the receipt."""
+    asked: dict[str, Any] = {"consumer": "c1", "max_messages": limit}
+    if receipt is not None:
+        asked["settle"] = [{"receipt": receipt}]
+    (pulled,) = deployment.call("POST", f"{SUBJECT}/groups/{group}/pull", asked)["pulls"]
+    assert len(pulled["messages"]) == limit
+    return str(pulled["receipt"])
+
+
+def _spent(deployment: Deployment) -> Usage:
+    """What was used since this was asked last."""
+    spent: Usage = Counter(deployment.meter.usage)
+    deployment.meter.clear()
+    return spent
+
+
+def _sum(*usages: Usage) -> Usage:
+    total: Usage = Counter()
+    for usage in usages:
+        total.update(usage)
+    return total

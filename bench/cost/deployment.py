@@ -1,0 +1,187 @@
+"""The Lambda functions' own code, each function a process of its own, and what each call of one is billed."""
+
+import io
+import json
+from collections import Counter
+from contextlib import redirect_stdout
+from math import ceil
+from typing import Any
+
+from aws_lambda_powertools import Logger
+
+from bench.cost.clock import ModelClock
+from bench.cost.meter import CountedBlobs, CountedTimers, Meter, metered_client
+from bench.cost.prices import Usage
+from hourwheel.adapters import dynamodb
+from hourwheel.adapters.metrics import EmfMeter
+from hourwheel.adapters.polling import PollingArrivals
+from hourwheel.adapters.retrying import RetryingStore
+from hourwheel.adapters.system import SystemIds
+from hourwheel.api.ack import ack
+from hourwheel.api.boundary import Boundary
+from hourwheel.api.meta import meta
+from hourwheel.api.produce import produce
+from hourwheel.api.pull import pull
+from hourwheel.api.services import Environment, Services
+from hourwheel.api.sweep import sweep
+from hourwheel.api.wheel import turning
+from hourwheel.cell import Cell
+from hourwheel.context import Context, Settings
+from hourwheel.embedded.router import Match, Router, make_event
+from infra.settings import Settings as Deployed
+
+_DEPLOYED = Deployed()
+MEMORY_MB = {"sweep": _DEPLOYED.memory_sweep, "wheel": _DEPLOYED.memory_wheel, "push": _DEPLOYED.memory_push}
+HTTP_MEMORY_MB = _DEPLOYED.memory_api
+"""As they are deployed unless told otherwise."""
+TIMEOUT_SECONDS = {"produce": 29, "pull": 29, "ack": 29, "meta": 29, "sweep": 300, "wheel": 900}
+
+INIT_SECONDS = 0.6
+"""Start of a new process, billed like a call."""
+
+INIT_SHARE = {"wheel": 1.0}
+"""Of the calls of a function that start a process. Of others one in a hundred: AWS says that it is fewer as a rule."""
+
+ACCESS_LOG_BYTES = 400
+EVENT_LOG_BYTES = 26
+"""Metered for each log line beside its text."""
+
+_HTTP_UNIT = 512 * 1024
+
+
+def invocation(function: str, seconds: float, memory_mb: int) -> Usage:
+    """What is billed for an invocation that takes so long. Lambda's own lines at its start and end are switched off."""
+    billed = seconds + INIT_SECONDS * INIT_SHARE.get(function, 0.01)
+    return Counter({"lambda-request": 1, "lambda-gb-second": billed * memory_mb / 1_024})
+
+
+def logged(size: int, lines: int) -> Usage:
+    return Counter({"log-gb": (size + EVENT_LOG_BYTES * lines) / 1e9})
+
+
+def _environment(prefix: str) -> Environment:
+    """What a deployment gives to its functions."""
+    account = "us-east-1:123456789012"
+    return Environment.read(
+        {
+            "HOURWHEEL_TABLE_PREFIX": prefix,
+            "HOURWHEEL_BUCKET": f"{prefix}-segments",
+            "HOURWHEEL_WHEEL_FUNCTION": f"arn:aws:lambda:{account}:function:{prefix}-wheel",
+            "HOURWHEEL_TIMER_GROUP": prefix,
+            "HOURWHEEL_TIMER_ROLE": "arn:aws:iam::123456789012:role/timers",
+        }
+    )
+
+
+class Invocation:
+    def __init__(self, clock: ModelClock, seconds: int) -> None:
+        self._clock = clock
+        self._ends_ms = clock.now_ms() + seconds * 1_000
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self._ends_ms - self._clock.now_ms()
+
+
+class Deployment:
+    """All functions on tables of their own, which begin with ``prefix``."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        prefix: str,
+        settings: Settings | None = None,
+        *,
+        http_memory_mb: int = HTTP_MEMORY_MB,
+    ) -> None:
+        self.meter = Meter()
+        self.clock = self.meter.clock
+        self.timers = CountedTimers(self.meter)
+        self.seconds: dict[str, list[float]] = {}
+        """Billed seconds of each call, by function."""
+        self.printed: list[str] = []
+        """What the functions print: metrics."""
+        self._client = metered_client(endpoint, self.meter)
+        self.store = dynamodb.DynamoStore(self._client, prefix=prefix)
+        self._blobs = CountedBlobs(self.meter)
+        self._settings = settings or _environment(prefix).settings
+        self._http_memory_mb = http_memory_mb
+        self._prefix = prefix
+        self._left = ""
+        self._router = Router()
+        dynamodb.create_tables(self._client, prefix)
+        http = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
+        self._handlers = {name: self._services().http_handler(function) for name, function in http.items()}
+        self._handlers["sweep"] = self._services().task_handler(sweep)
+        turner = self._services()
+        self._handlers["wheel"] = turner.task_handler(turning(turner.meter.flush))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def items(self, table: str) -> list[Any]:
+        """All that stands in a table, not counted."""
+        return list(self._client.scan(TableName=f"{self._prefix}-{table}")["Items"])
+
+    def _services(self) -> Services:
+        ids = SystemIds()
+        figures = EmfMeter(namespace="Hourwheel", service="hourwheel", clock=self.clock)
+        context = Context(
+            store=RetryingStore(self.store, self.clock, ids),
+            blobs=self._blobs,
+            clock=self.clock,
+            ids=ids,
+            arrivals=PollingArrivals(self.clock),
+            meter=figures,
+            timers=self.timers,
+            settings=self._settings,
+        )
+        return Services(Boundary(Cell(context), Logger(service="hourwheel")), figures)
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer to a request, which must succeed."""
+        match = self._router.find(method, path)
+        assert isinstance(match, Match), path
+        data = b"" if body is None else json.dumps(body).encode()
+        event = make_event(match, path=path, query="", headers=(), body=data, request_id="r-1", source="127.0.0.1")
+        response = self.invoke(match.route.function, event)
+        assert response["statusCode"] == 200, response
+        answer = response["body"]
+        self.meter.usage["http-request"] += ceil(max(1, len(data), len(answer)) / _HTTP_UNIT)
+        self._log(ACCESS_LOG_BYTES, 1)
+        return json.loads(answer)
+
+    def invoke(self, function: str, event: dict[str, Any], *, waited_seconds: float = 0.0) -> Any:
+        """What the function returns. ``waited_seconds`` are billed as well: it was there so long before."""
+        memory_mb = MEMORY_MB.get(function, self._http_memory_mb)
+        began_ms = self.clock.elapsed_ms()
+        printed = io.StringIO()
+        with redirect_stdout(printed), self.clock.running(memory_mb):
+            answer = self._handlers[function](event, Invocation(self.clock, TIMEOUT_SECONDS[function]))
+        seconds = ceil(self.clock.elapsed_ms() - began_ms) / 1_000 + waited_seconds
+        self.seconds.setdefault(function, []).append(seconds)
+        self.meter.usage.update(invocation(function, seconds, memory_mb))
+        lines = printed.getvalue().splitlines()
+        self.printed += lines
+        self._log(len(printed.getvalue().encode()), len(lines))
+        return answer
+
+    def _log(self, size: int, lines: int) -> None:
+        self.meter.usage.update(logged(size, lines))
+
+    def turn_wheels(self) -> list[str]:
+        """Runs the wheels that were ordered, one after the other, until none is; how they ended."""
+        ended = []
+        while self.timers.ordered:
+            ended.append(self.turn_wheel())
+        return ended
+
+    def turn_wheel(self) -> str:
+        """Runs the wheel that was ordered for the earliest time, once that has come; how it ended. One that was called
+        by another that was about to leave is billed from then on."""
+        when_ms, bucket = order = min(self.timers.ordered)
+        self.timers.ordered.remove(order)
+        waited_ms = self.clock.now_ms() - when_ms if bucket == self._left else 0
+        self.clock.go_to(when_ms)
+        answer = self.invoke("wheel", {"bucket": bucket}, waited_seconds=max(0, waited_ms) / 1_000)
+        self._left = bucket if answer["ended"] == "left" else ""
+        return str(answer["ended"])

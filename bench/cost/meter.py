@@ -1,0 +1,174 @@
+"""Counts what the adapters ask of AWS, and what each request is billed."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from bench.cost.clock import ModelClock
+from bench.cost.prices import Usage
+from hourwheel.adapters import dynamodb
+from hourwheel.adapters.memory import MemoryBlobs
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+DYNAMODB_SECONDS = 0.005
+S3_PUT_SECONDS = 0.025
+S3_GET_SECONDS = 0.015
+TIMER_SECONDS = 0.02
+"""How long a request takes, there and back: one after the other, as the library asks."""
+
+ITEM_OVERHEAD_BYTES = 100
+"""Stored for each item beside its own bytes."""
+
+KEPT_DAYS = {"consume": 5.0, "pull": 4.0, "schedule": 2.0, "dispatch": 2.0, "keys": 1.0, "meta": 0.0, "counters": 0.0}
+"""For how long a new item of a table is stored: three days of retention and what the table's clean-up takes; of delayed
+messages, from the end of their hour on. Of the rest there are few."""
+
+SEGMENT_DAYS = 5.0
+
+_MONTH_DAYS = 365 / 12
+
+READS = frozenset({"GetItem", "Query"})
+_COUNTED = READS | {"PutItem", "UpdateItem", "DeleteItem"}
+
+
+@dataclass
+class Meter:
+    """``usage`` is what is billed; ``requests`` and ``units`` tell those of DynamoDB by (operation, table)."""
+
+    clock: ModelClock = field(default_factory=ModelClock)
+    usage: Usage = field(default_factory=Counter)
+    requests: Counter[tuple[str, str]] = field(default_factory=Counter)
+    units: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def clear(self) -> None:
+        self.usage.clear()
+        self.requests.clear()
+        self.units.clear()
+
+    def stored(self, kind: str, size: int, days: float) -> None:
+        self.usage.update({kind: size / 1e9 * days / _MONTH_DAYS})
+
+    def dynamodb(self, operation: str, table: str, units: float) -> None:
+        kind = "dynamodb-read" if operation in READS else "dynamodb-write"
+        self.usage.update({kind: units})
+        self.requests[operation, table] += 1
+        self.units.update({(operation, table): units})
+
+
+def metered_client(endpoint: str, meter: Meter) -> "DynamoDBClient":
+    """A client of the library's own whose requests are counted. A refused condition is billed by the size of the item,
+    but the engine tells neither capacity then nor what stands there: that is asked for, and not counted."""
+    client = dynamodb.client(region="us-east-1", endpoint_url=endpoint)
+    counting = True
+
+    def ask_for_capacity(params: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> dict[str, Any]:
+        if counting and model.name in _COUNTED:
+            params = {**params, "ReturnConsumedCapacity": "TOTAL"}
+            params.pop("ReturnValuesOnConditionCheckFailure", None)
+            context["asked"] = params
+        return params
+
+    def count(parsed: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
+        if not counting or model.name not in _COUNTED:
+            return
+        asked = context["asked"]
+        if parsed.get("Error", {}).get("Code") == "ConditionalCheckFailedException":
+            units = _refused(asked, parsed)
+        else:
+            units = parsed["ConsumedCapacity"]["CapacityUnits"]
+            if not units:  # a query that finds nothing is billed like one that finds one item
+                units = 1.0 if asked.get("ConsistentRead") else 0.5
+        table = asked["TableName"].rpartition("-")[2]
+        meter.dynamodb(model.name, table, units)
+        if "Error" not in parsed and "attribute_not_exists(pk)" in asked.get("ConditionExpression", ""):
+            size = item_bytes(asked["Item"]) + ITEM_OVERHEAD_BYTES
+            for kind in ("dynamodb-storage", "dynamodb-backup"):
+                meter.stored(kind, size, KEPT_DAYS[table])
+        meter.clock.wait(DYNAMODB_SECONDS)
+
+    def _refused(asked: Mapping[str, Any], parsed: dict[str, Any]) -> float:
+        nonlocal counting
+        item = asked.get("Item", {})
+        key = asked.get("Key") or {name: item[name] for name in ("pk", "sk")}
+        counting = False
+        current = client.get_item(TableName=asked["TableName"], Key=key, ConsistentRead=True).get("Item")
+        counting = True
+        if current is not None:
+            parsed["Item"] = current
+        return write_units(max(item_bytes(item), item_bytes(current or {})))
+
+    client.meta.events.register("provide-client-params.dynamodb", ask_for_capacity)
+    client.meta.events.register("after-call.dynamodb", count)
+    # The engine knows no time to live.
+    done = SimpleNamespace(status_code=200), {"ResponseMetadata": {"HTTPStatusCode": 200}}
+    client.meta.events.register("before-call.dynamodb.UpdateTimeToLive", lambda **_: done)
+    return client
+
+
+def write_units(size: int) -> int:
+    return max(1, ceil(size / 1_024))
+
+
+def item_bytes(item: Mapping[str, Mapping[str, Any]]) -> int:
+    """Bytes of an item as they are billed: names and values."""
+    return sum(len(name) + _bytes(*value.items()) for name, value in item.items())
+
+
+def _bytes(entry: tuple[str, Any]) -> int:
+    kind, value = entry
+    if kind == "S":
+        return len(value.encode())
+    if kind == "B":
+        return len(value)
+    if kind == "N":
+        return ceil(len(value) / 2) + 1
+    return 1
+
+
+class CountedBlobs(MemoryBlobs):
+    """Blobs in memory whose requests are counted as those of S3."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self._meter = meter
+
+    def put(self, key: str, data: bytes) -> None:
+        self._count("s3-put", S3_PUT_SECONDS)
+        self._meter.stored("s3-storage", len(data), SEGMENT_DAYS)
+        super().put(key, data)
+
+    def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        self._count("s3-get", S3_GET_SECONDS)
+        return super().get(key, offset=offset, length=length)
+
+    def list(self, prefix: str) -> list[str]:
+        self._count("s3-put", S3_GET_SECONDS)
+        return super().list(prefix)
+
+    def _count(self, kind: str, seconds: float) -> None:
+        self._meter.usage[kind] += 1
+        self._meter.clock.wait(seconds)
+
+
+class CountedTimers:
+    """Timers that a driver fires; ``ordered`` are (time, bucket). What is wanted at once is an invocation, anything
+    later a schedule."""
+
+    SOON_MS = 5_000
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self.ordered: list[tuple[int, str]] = []
+
+    def at(self, when_ms: int, bucket: str) -> None:
+        self._meter.clock.wait(TIMER_SECONDS)
+        if when_ms > self._meter.clock.now_ms() + self.SOON_MS:
+            if (when_ms, bucket) in self.ordered:
+                return  # of the same name: it is there already
+            self._meter.usage["schedule-firing"] += 1
+        self.ordered.append((when_ms, bucket))

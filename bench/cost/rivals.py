@@ -1,0 +1,52 @@
+"""What others bill for a million messages, at their own best: batches of ten, no call but those that must be made."""
+
+from collections import Counter
+from math import ceil
+
+from bench.cost.prices import MILLION, Usage
+
+MOST = 10
+"""Messages that one call of SQS or SNS takes."""
+
+_CHUNK = 64 * 1024
+_MONTH_SECONDS = 730 * 3_600
+_LONGEST_POLL_SECONDS = 20
+
+
+def sqs(batch: int, size: int = 200, *, taken: int | None = None) -> Usage:
+    """Sent ``batch`` at a time, received and deleted ``taken`` at a time (None: as they were sent)."""
+    out = _calls(taken or batch, size)
+    return Counter({"sqs-request": _calls(batch, size) + out + _calls(taken or batch, 0)})
+
+
+def fan_out(batch: int, groups: int, size: int = 200, *, taken: int | None = None) -> Usage:
+    """Published to a topic, received and deleted from a queue for each group."""
+    out = _calls(taken or batch, size) + _calls(taken or batch, 0)
+    return Counter({"sns-publish": _calls(batch, size), "sqs-request": groups * out})
+
+
+def scheduled(batch: int, size: int = 200) -> Usage:
+    """A one-time schedule for each message that sends it to a queue, from which it is received and deleted."""
+    usage = scheduled_only(size)
+    usage["sqs-request"] += _calls(batch, size) + _calls(batch, 0)
+    return usage
+
+
+def scheduled_only(size: int = 200) -> Usage:
+    """The same up to the queue."""
+    return Counter({"schedule-firing": MILLION, "sqs-request": _calls(1, size)})
+
+
+def idle_poller() -> Usage:
+    """A consumer that polls an empty queue for a month, 20 s at a time."""
+    return Counter({"sqs-request": ceil(_MONTH_SECONDS / _LONGEST_POLL_SECONDS)})
+
+
+def nothing() -> Usage:
+    return Counter()
+
+
+def _calls(batch: int, size: int) -> float:
+    """Requests billed for a million messages of ``size`` bytes, ``batch`` or fewer at a time."""
+    together = min(batch, MOST)
+    return MILLION / together * max(1, ceil(together * size / _CHUNK))
