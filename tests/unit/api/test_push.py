@@ -164,6 +164,14 @@ def test_it_leaves_in_time_and_has_itself_called_again() -> None:
     assert bench.targets.bodies == [*map(str, range(40))]
 
 
+def test_an_invocation_without_time_for_deliveries_fails_instead_of_calling_itself() -> None:
+    bench = bench_with()
+    bench.send("a")
+    with pytest.raises(ValueError, match="time-out"):
+        called(bench, itself(), seconds=60)
+    assert bench.pushes.started == []
+
+
 def test_it_ends_when_the_target_is_left_alone() -> None:
     bench = bench_with()
     bench.targets.answer = lambda _: unreached("down")

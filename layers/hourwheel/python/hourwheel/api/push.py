@@ -56,7 +56,11 @@ def _push(cell: Cell, subject: str, group: str, context: Invocation | None) -> E
         return Ended.NO_TARGET
     leaves_ms = 0
     if context is not None and target is not None:
-        last_seconds = target.timeout_seconds + SETTLING_SECONDS
-        leaves_ms = clock.now_ms() + context.get_remaining_time_in_millis() - 1_000 * last_seconds
+        last_ms = 1_000 * (target.timeout_seconds + SETTLING_SECONDS)
+        left_ms = context.get_remaining_time_in_millis()
+        if left_ms < 2 * last_ms:
+            # It would hand over to itself again and again.
+            raise ValueError(f"the function has {left_ms} ms left and needs {2 * last_ms}: give it a longer time-out")
+        leaves_ms = clock.now_ms() + left_ms - last_ms
     owner = cell.context.ids.unique(clock.now_ms())
     return Pusher(cell, cell.targets, subject, group, owner, leaves_ms).run()
