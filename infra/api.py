@@ -23,7 +23,7 @@ _ACCESS_LOG = {
     "latency": "$context.responseLatency",
     "integrationLatency": "$context.integrationLatency",
     "responseBytes": "$context.responseLength",
-    "error": "$context.error.message",
+    "error": "$context.error.responseType",
     "integrationError": "$context.integrationErrorMessage",
     "caller": "$context.identity.userArn",
     "sourceIp": "$context.identity.sourceIp",

@@ -148,8 +148,8 @@ class Functions(Construct):
         }
         if settings.push and name in permissions.CALLS_PUSH:
             variables["PUSH_FUNCTION"] = self._push_arn
-        if settings.push_targets and name in {"meta", "push"}:
-            variables["PUSH_TARGETS"] = ",".join(settings.push_targets)
+        if settings.push and name in {"meta", "push"}:
+            variables["PUSH_TARGETS"] = ",".join(settings.push_targets) or ","  # HTTPS needs no entry
         return {f"HOURWHEEL_{key}": value for key, value in variables.items()}
 
     def _role(self, scope: Construct, name: str, kind: Kind, log_group: logs.LogGroup) -> iam.Role:

@@ -5,7 +5,7 @@ are free in an account; one with a query counts the metrics that had figures in 
 costs $3 a month, and three are free.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from aws_cdk import Aws, CfnOutput, Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -63,7 +63,6 @@ class Observability(Construct):
 
     def _make_alarms(self) -> list[cloudwatch.Alarm]:
         settings, alarm, own = self._settings, self._alarm, self._own
-        not_sweep = [name for key, name in self._names.items() if key != "sweep"]
         failures = self._functions.failures.metric_approximate_number_of_messages_visible
         alarms = [
             alarm("Faults", own("Faults"), 0),
@@ -73,12 +72,7 @@ class Observability(Construct):
             alarm("DispatchLateness", own("DispatchLateness", "p99"), 1_000),
             alarm("Throttles", own("Throttles"), 0, _SUSTAINED),
             self._sweep_stopped(),
-            alarm("FunctionErrors", _query("Errors", "AWS/Lambda", "FunctionName", self._names.values()), 0),
-            # A sweep that takes longer than a minute holds up the next one, which is as it should be.
-            alarm("FunctionThrottles", _query("Throttles", "AWS/Lambda", "FunctionName", not_sweep), 0, _SUSTAINED),
             alarm("FailedInvocations", failures(statistic="Maximum", period=_PERIOD), 0),
-            alarm("TableThrottles", self._of_tables("ThrottledRequests"), 0, _SUSTAINED),
-            alarm("TableErrors", self._of_tables("SystemErrors"), 0, _SUSTAINED),
             alarm("ServerErrors", self._of_api("5xx"), 0, _SUSTAINED),
         ]
         if settings.push:
@@ -185,11 +179,14 @@ class Observability(Construct):
     def _of_function(self, key: str, name: str, statistic: str = "Sum") -> cloudwatch.Metric:
         return _metric("AWS/Lambda", name, {"FunctionName": self._names[key]}, statistic, label=key)
 
+    def _of_tables(self, name: str) -> cloudwatch.MathExpression:
+        """For the dashboard: alarms take no search."""
+        tables = " OR ".join(f'"{table}"' for table in self._tables)
+        search = f"SEARCH('{{AWS/DynamoDB,TableName,Operation}} MetricName=\"{name}\" TableName=({tables})', 'Sum')"
+        return cloudwatch.MathExpression(expression=f"SUM({search})", using_metrics={}, label=name, period=_PERIOD)
+
     def _of_api(self, name: str, statistic: str = "Sum") -> cloudwatch.Metric:
         return _metric("AWS/ApiGateway", name, {"ApiId": self._api.http.api_id}, statistic)
-
-    def _of_tables(self, name: str) -> cloudwatch.MathExpression:
-        return _query(name, "AWS/DynamoDB", "TableName", self._tables, also="Operation")
 
 
 def _of_table(table: str, name: str) -> cloudwatch.Metric:
@@ -207,16 +204,6 @@ def _metric(
         period=_PERIOD,
         label=label or (name if statistic in {"Sum", "Maximum"} else f"{name} {statistic}"),
     )
-
-
-def _query(
-    name: str, namespace: str, dimension: str, values: Iterable[str], *, also: str = ""
-) -> cloudwatch.MathExpression:
-    """The sum of a metric over these values of a dimension; ``also`` is its other dimension."""
-    dimensions = f"{dimension}, {also}" if also else dimension
-    where = " OR ".join(f"{dimension} = '{value}'" for value in values)
-    expression = f'SELECT SUM({name}) FROM SCHEMA("{namespace}", {dimensions}) WHERE {where}'  # noqa: S608 - names of ours
-    return cloudwatch.MathExpression(expression=expression, using_metrics={}, label=name, period=_PERIOD)
 
 
 def _graph(

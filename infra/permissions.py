@@ -4,6 +4,7 @@ Tables by name without the prefix, objects by the start of their keys. Each verb
 
     add, seal   UpdateItem on counters        get   GetItem        put      PutItem
     totals      GetItem on counters           scan  Query          delete   DeleteItem
+                                              get_many  BatchGetItem
 """
 
 from collections.abc import Mapping
@@ -63,7 +64,8 @@ TABLE_ACTIONS: Verbs = {
         "counters": ("GetItem", "UpdateItem"),
         # GetItem: whether a row that a former owner put has been trimmed since.
         "consume": ("GetItem", "PutItem"),
-        "schedule": ("BatchGetItem", "GetItem", "PutItem", "Query"),  # PutItem: fillers only
+        # BatchGetItem: rows that lie scattered and are due together. PutItem: fillers only.
+        "schedule": ("BatchGetItem", "GetItem", "PutItem", "Query"),
         "dispatch": ("PutItem", "Query"),
     },
     # It pulls and settles as consumers do. Query on meta: whom a new row concerns.

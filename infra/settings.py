@@ -13,6 +13,7 @@ PREFIX = "hourwheel:"
 
 _LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
 
+_TARGETS_CHARACTERS = 2_000
 _TARGET = re.compile(
     r"arn:[a-z-]+:(?:lambda:[a-z0-9-]+:\d{12}:function:|sqs:[a-z0-9-]+:\d{12}:|events:[a-z0-9-]+:\d{12}:event-bus/)"
     r"[A-Za-z0-9._*/:-]*[A-Za-z0-9._/-][A-Za-z0-9._*/:-]*"
@@ -29,12 +30,20 @@ def _log_days(days: int) -> int:
     return days
 
 
+def _cell(name: str) -> str:
+    if name == "default":
+        raise ValueError("EventBridge Scheduler has a group of this name already")
+    return name
+
+
 def _split(value: object) -> object:
     """On the command line a list is one text."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 def _targets(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    if sum(map(len, patterns)) > _TARGETS_CHARACTERS:
+        raise ValueError("too many or too long: a policy and a function's environment must hold them")
     for pattern in patterns:
         if not _TARGET.fullmatch(pattern):
             raise ValueError(f"{pattern} is no such ARN")
@@ -56,9 +65,9 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    cell: str = _setting(
+    cell: Annotated[str, AfterValidator(_cell)] = _setting(
         "hourwheel",
-        "3 to 30 lower-case letters, digits and hyphens, with a letter first and no hyphen last",
+        "3 to 30 lower-case letters, digits and hyphens, with a letter first and no hyphen last, and not default",
         pattern=r"^[a-z][a-z0-9-]{1,28}[a-z0-9]$",
     )
     retention_seconds: int = _setting(259_200, "a whole number of seconds from 60 to 2592000", ge=60, le=2_592_000)
@@ -69,7 +78,8 @@ class Settings(BaseModel):
     push_targets: Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_targets)] = _setting(
         (),
         "ARNs of Lambda functions, SQS queues or EventBridge buses with commas between them,"
-        " each with its region and account, * only within the name and never the whole name",
+        " each with its region and account, * only within the name and never the whole name,"
+        " 2000 characters in all",
     )
     throttle_rate: int = _setting(1_000, "a whole number of requests a second from 1 to 100000", ge=1, le=100_000)
     throttle_burst: int = _setting(1_000, "a whole number of requests from 1 to 100000", ge=1, le=100_000)
@@ -88,7 +98,7 @@ class Settings(BaseModel):
     memory_sweep: Memory = _setting(256, _MEMORY)
     memory_wheel: Memory = _setting(384, _MEMORY)
     memory_push: Memory = _setting(512, _MEMORY)
-    reserve_concurrency: bool = _setting(True, "true or false")
+    reserve_concurrency: bool = _setting(False, "true or false")
     log_days: Annotated[int, AfterValidator(_log_days)] = _setting(30, _ALLOWED_DAYS)
     dashboard: bool = _setting(True, "true or false")
     alarm_email: str | None = _setting(

@@ -29,6 +29,7 @@ SOURCE = ROOT / "layers/hourwheel/python/hourwheel"
 LOCK = ROOT / "requirements/layer.lock"
 
 PREFERRED = "3.13"
+RUNTIMES = ("3.11", "3.12", "3.13", "3.14")
 
 # All runtimes of Lambda have this glibc.
 PLATFORM = "manylinux2014_aarch64"
@@ -104,7 +105,10 @@ def interpreter() -> Interpreter:
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     others = [shutil.which(name), *sorted(map(str, pyenv.glob(f"versions/{PREFERRED}.*/bin/{name}")))]
     found = [one for path in (sys.executable, *others) if path and (one := Interpreter.at(path))]
-    return next((one for one in found if one.version == PREFERRED), found[0])
+    chosen = next((one for one in found if one.version == PREFERRED), found[0])
+    if chosen.version not in RUNTIMES:
+        raise SystemExit(f"Lambda may not have Python {chosen.version}: install one of {', '.join(RUNTIMES)}")
+    return chosen
 
 
 def build_dependencies(folder: Path, python: Interpreter) -> None:

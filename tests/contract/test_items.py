@@ -2,7 +2,7 @@
 
 import pytest
 
-from hourwheel.ports import MAX_VALUE_BYTES, Key, Record, Refused, Store, Table
+from hourwheel.ports import GET_MANY, MAX_VALUE_BYTES, Key, Record, Refused, Store, Table
 
 from .records import FAR_OFF_MS, record, stored
 
@@ -191,8 +191,10 @@ def test_the_same_sort_in_another_partition_is_another_key(store: Store, partiti
 
 
 def test_many_keys_are_read_at_once_those_that_are_there(store: Store, partition: str) -> None:
-    written = {f"{number:04d}": stored(store, Key(Table.SCHEDULE, partition, f"{number:04d}")) for number in range(120)}
-    names = [f"{number:04d}" for number in range(0, 240, 2)]
+    written = {
+        f"{number:04d}": stored(store, Key(Table.SCHEDULE, partition, f"{number:04d}")) for number in range(GET_MANY)
+    }
+    names = [f"{number:04d}" for number in range(0, 2 * GET_MANY, 2)]
     found = store.get_many(Table.SCHEDULE, partition, names)
     assert found == {name: written[name] for name in names if name in written}
     assert store.get_many(Table.SCHEDULE, partition, []) == {}

@@ -31,8 +31,9 @@ EVERYTHING = {
     "alarm_email": "ops@example.org",
     "alarm_oldest_seconds": "120",
     "alarm_dead_letters": "5",
+    "reserve_concurrency": "true",
 }
-NOT_MUCH = {"push": "false", "retain": "false", "dashboard": "false", "reserve_concurrency": "false"}
+NOT_MUCH = {"push": "false", "retain": "false", "dashboard": "false", "log_days": "1"}
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def test_the_environment_is_that_of_the_contract(each: Synthesis) -> None:
         wanted = {f"HOURWHEEL_{variable}" for variable in EVERY}
         if push and name in {"sweep", "push"}:
             wanted.add("HOURWHEEL_PUSH_FUNCTION")
-        if "push_targets" in each.settings and name in {"meta", "push"}:
+        if push and name in {"meta", "push"}:
             wanted.add("HOURWHEEL_PUSH_TARGETS")
         assert function["Environment"]["Variables"].keys() == wanted, name
 
@@ -82,10 +82,10 @@ def test_time_and_memory(defaults: Synthesis, name: str, seconds: int, memory: i
     assert (function["Timeout"], function["MemorySize"]) == (seconds, memory)
 
 
-def test_sweeps_do_not_overlap_where_the_account_has_room(defaults: Synthesis, not_much: Synthesis) -> None:
-    reserved = {name: function.get("ReservedConcurrentExecutions") for name, function in defaults.functions().items()}
+def test_sweeps_do_not_overlap_where_the_account_has_room(defaults: Synthesis, everything: Synthesis) -> None:
+    reserved = {name: function.get("ReservedConcurrentExecutions") for name, function in everything.functions().items()}
     assert {name: count for name, count in reserved.items() if count is not None} == {"sweep": 1}
-    assert not any("ReservedConcurrentExecutions" in function for function in not_much.functions().values())
+    assert not any("ReservedConcurrentExecutions" in function for function in defaults.functions().values())
 
 
 def test_only_functions_that_start_themselves_may_do_so_again_and_again(defaults: Synthesis) -> None:

@@ -4,16 +4,17 @@ from collections.abc import Callable
 from threading import Barrier
 from typing import Any
 
+import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.errors import OutcomeUnknown, Unavailable
+from hourwheel.errors import OutcomeUnknown, Rejected, Unavailable
 from hourwheel.logs.rows import Row
-from hourwheel.model import Lag, PullRequest, PushTarget
+from hourwheel.model import KEEP_VERSION, Lag, PullRequest, PushTarget
 from hourwheel.push.pusher import FAILURES, LONGEST_PAUSE_MS, Ended, Pusher
 from hourwheel.push.state import PushState
 from hourwheel.push.targets import DONE, Delivery, Outcome, failure, unreached
-from hourwheel.push.waking import start_overdue, wake
+from hourwheel.push.waking import drop_leftover, start_overdue, wake
 from hourwheel.queueing.pulllog import pull_logs
 from tests.support import Bench, CallByCall
 from tests.unit.delay.test_fates import Failing
@@ -483,3 +484,223 @@ def test_a_consumer_that_pulls_beside_a_target_shares_the_work() -> None:
         log.group.push is not None
         for log in pull_logs(bench.cell.context, bench.cell.subject("orders"), bench.cell.group("orders", "billing"))
     )
+
+
+def test_a_batch_that_is_delivered_in_parts_keeps_its_lease_until_the_last_of_them() -> None:
+    bench = bench_with(PushTarget(kind="https", address="u", batch=64, concurrency=1))
+    bench.send(*map(str, range(64)))
+    other = bench.another_process()
+
+    def answer(delivery: Delivery) -> Outcome:
+        if len(delivery.messages) > 8:
+            return Outcome(too_large=True, error="413")
+        bench.clock.pass_time(25)
+        other.sweep()
+        taken.extend(str(message.body) for message in delivery.messages)
+        return DONE
+
+    taken: list[str] = []
+    bench.targets.answer = answer
+    assert push(bench) is Ended.IDLE
+    assert taken == [*map(str, range(64))]
+    assert lag(bench).waiting + lag(bench).retrying + lag(bench).in_flight + lag(bench).dead == 0
+
+
+def test_messages_of_many_queues_are_not_leased_before_their_turn() -> None:
+    bench = bench_with(PushTarget(kind="lambda", address="f", batch=100, concurrency=1))
+    bench.cell.put_subject("orders", queues=16)
+    for number in range(64):
+        bench.send(str(number), key=str(number))
+    other = bench.another_process()
+
+    def answer(delivery: Delivery) -> Outcome:
+        bench.clock.pass_time(28)
+        other.sweep()
+        return DONE
+
+    bench.targets.answer = answer
+    assert push(bench) is Ended.IDLE
+    assert sorted(map(str, bench.targets.bodies)) == sorted(map(str, range(64)))
+
+
+def test_a_change_of_the_target_meanwhile_stops_nothing() -> None:
+    bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=1))
+    bench.send(*map(str, range(20)))
+
+    def answer(delivery: Delivery) -> Outcome:
+        if len(bench.targets.deliveries) == 3:
+            other = PushTarget(kind="lambda", address="f", batch=2, concurrency=1)
+            bench.another_process().put_group("orders", "billing", push=other)
+        bench.clock.pass_time(5)
+        return DONE
+
+    bench.targets.answer = answer
+    assert push(bench) is Ended.IDLE
+    assert bench.targets.bodies == [*map(str, range(20))]
+    assert state(bench) == PushState()
+    bench.send("more")
+    assert woken(bench) == 1
+    assert push(bench) is Ended.IDLE
+    assert bench.targets.bodies[-1] == "more"
+
+
+def test_a_target_that_becomes_one_that_is_only_told_is_told_once() -> None:
+    bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=1))
+    bench.send(*"abc")
+
+    def answer(delivery: Delivery) -> Outcome:
+        bench.cell.put_group("orders", "billing", push=PushTarget(kind="notify", address="bus"))
+        bench.clock.pass_time(3)
+        return DONE
+
+    bench.targets.answer = answer
+    assert push(bench) is Ended.IDLE
+    assert (bench.targets.bodies, bench.targets.announced) == (["a"], [("orders", "billing")])
+    assert sorted(map(str, bench.bodies())) == ["b", "c"]
+
+
+@pytest.mark.parametrize("subject_too", [False, True])
+def test_what_was_deleted_meanwhile_is_not_made_again(subject_too: bool) -> None:
+    bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=1))
+    bench.send(*"abc")
+    pusher_cell = bench.another_process()
+
+    def answer(delivery: Delivery) -> Outcome:
+        if subject_too:
+            bench.cell.delete_subject("orders")
+        else:
+            bench.cell.delete_group("orders", "billing")
+        bench.clock.pass_time(3)
+        return DONE
+
+    bench.targets.answer = answer
+    courier = Pusher(pusher_cell, bench.targets, "orders", "billing", "p1")
+    assert courier.run() in (Ended.NO_TARGET, Ended.BUSY)
+    assert bench.targets.bodies == ["a"]
+    subjects, _ = bench.another_process().subjects("", 10)
+    if subject_too:
+        assert subjects == []
+    else:
+        assert bench.another_process().groups("orders") == []
+
+
+def test_a_fault_of_the_store_keeps_nobody_out() -> None:
+    target = PushTarget(kind="lambda", address="f", timeout_seconds=300, concurrency=1)
+    bench = bench_with(target, store=CallByCall(MemoryStore()))
+    bench.send("a")
+    put = bench.store.put
+
+    def refuse(key: Any, record: Any, *, expect: bytes | None) -> Any:
+        if key.table == "pull":
+            raise Unavailable("for a moment")
+        return put(key, record, expect=expect)
+
+    bench.store.put = refuse  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        push(bench)
+    bench.store.put = put  # type: ignore[method-assign]
+    assert overdue(bench) == 1
+    assert push(bench, "p2") is Ended.IDLE
+    assert bench.targets.bodies == ["a"]
+
+
+def test_deliveries_that_fail_side_by_side_make_one_pause_after_the_other() -> None:
+    together = Barrier(8)
+
+    def answer(delivery: Delivery) -> Outcome:
+        if not bench.cell.push_state("orders", "billing")[1].pauses:
+            together.wait(10)
+        return unreached("down")
+
+    bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=8))
+    bench.send(*map(str, range(20)))
+    bench.targets.answer = answer
+    pauses = []
+    for _ in range(4):
+        assert push(bench) is Ended.PAUSED
+        pauses.append(state(bench).resumes_ms - bench.clock.ms)
+        bench.clock.ms = state(bench).resumes_ms
+    assert pauses == [5_000, 10_000, 20_000, 40_000]
+    assert len(bench.targets.deliveries) == 8 + 3
+
+
+def test_a_target_that_can_be_told_again_is_not_held_to_have_failed() -> None:
+    bench = bench_with(PushTarget(kind="notify", address="bus"))
+    bench.send("a")
+    announce, told = bench.targets.announce, unreached("denied")
+    bench.targets.announce = lambda *_: told  # type: ignore[method-assign]
+    assert push(bench) is Ended.PAUSED
+    assert state(bench).failures == 1
+    bench.clock.ms = state(bench).resumes_ms
+    bench.targets.announce = announce  # type: ignore[method-assign]
+    assert push(bench) is Ended.IDLE
+    assert state(bench) == PushState()
+
+
+def test_a_record_that_was_left_of_a_target_goes_when_somebody_was_started_for_nothing() -> None:
+    bench = bench_with()
+    push(bench)
+    cell = bench.another_process()
+    cell.directory.change_group(
+        cell.subject("orders"), "billing", lambda group: msgspec.structs.replace(group, push=None)
+    )
+    bench.send("a")
+    assert woken(bench) == 1
+    assert push(bench) is Ended.NO_TARGET
+    drop_leftover(cell.context, cell.directory, "orders", "billing")
+    assert woken(bench) == 0
+
+
+def test_a_message_for_which_the_gateway_answers_that_nobody_is_there_holds_up_nobody_for_ever() -> None:
+    bench = bench_with(max_attempts=3)
+    bench.send("poison", *map(str, range(30)))
+
+    def answer(delivery: Delivery) -> Outcome:
+        poisoned = any(message.body == "poison" for message in delivery.messages)
+        return unreached("status 503", answered=True) if poisoned else DONE
+
+    bench.targets.answer = answer
+    for _ in range(30):
+        if push(bench) is Ended.IDLE:
+            break
+        bench.clock.ms = max(bench.clock.ms + 1, state(bench).resumes_ms)
+    taken = [d for d in bench.targets.deliveries if answer(d) is DONE]
+    bodies = [message.body for delivery in taken for message in delivery.messages]
+    assert sorted(map(str, bodies)) == sorted(map(str, range(30)))
+    assert [message.body for message in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == [
+        "poison"
+    ]
+
+
+def test_a_secret_that_was_replaced_does_not_come_back() -> None:
+    bench = Bench()
+
+    def set_target(**how: Any) -> PushTarget | None:
+        push = PushTarget(kind="https", address="https://example.org", **how)
+        return bench.cell.put_group("orders", "billing", push=push).push
+
+    def version(target: PushTarget | None) -> int:
+        assert target is not None
+        return target.secret_version
+
+    assert version(set_target(secret_version=KEEP_VERSION)) == 1
+    assert version(set_target(secret_version=3)) == 3
+    assert version(set_target(secret_version=KEEP_VERSION, batch=20)) == 3
+    bench.cell.put_group("orders", "billing", push=None)
+    assert version(set_target(secret_version=KEEP_VERSION)) == 3
+    with pytest.raises(Rejected, match="higher"):
+        set_target(secret_version=2)
+
+
+def test_a_start_that_is_refused_does_not_end_a_sweep() -> None:
+    bench = bench_with()
+    bench.send("a")
+    bench.cell.put_group("orders", "other", push=TARGET)
+
+    def refuse(subject: str, group: str) -> None:
+        raise Unavailable("too many requests")
+
+    bench.pushes.start = refuse  # type: ignore[method-assign]
+    report = bench.another_process().sweep()
+    assert (report.subjects, report.groups, report.started_pushes) == (1, 2, 0)
+    assert ("WakesMissed", 1) in bench.meter.figures

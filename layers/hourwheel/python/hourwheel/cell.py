@@ -102,9 +102,10 @@ class Cell:
         """The same for a batch that spans subjects."""
         return produce_many(self.context, self.directory, messages, idempotency, handle=self._handle)
 
-    def pull(self, subject: str, group: str, request: PullRequest) -> PullResult:
-        """Messages for a consumer of the group. Subject and group are made if there are none."""
-        return self._puller(subject, group).pull(request)
+    def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult:
+        """Messages for a consumer of the group. Subject and group are made if there are none, unless for
+        ``pushing``: see ``Puller.pull``."""
+        return self._puller(subject, group).pull(request, pushing=pushing)
 
     def settle(self, subject: str, group: str, settlements: list[Settlement]) -> list[Settled]:
         """Acknowledges, retries, gives up or extends; raises ``NotFound`` for an unknown group."""
@@ -171,11 +172,13 @@ class Cell:
                 raise Conflict(
                     "setting-fixed", f"group {name!r} began at {group.start!r}: use seek to move it", field="start"
                 )
+            target = group.push if isinstance(push, Keep) else _versioned(push, group.push_secret)
             return msgspec.structs.replace(
                 group,
                 max_attempts=group.max_attempts if max_attempts is None else max_attempts,
                 retry=group.retry if retry is None else retry,
-                push=group.push if isinstance(push, Keep) else _versioned(push, group.push),
+                push=target,
+                push_secret=group.push_secret if target is None else max(group.push_secret, target.secret_version),
             )
 
         # Not from the cache: ``latest`` must know all queues.
@@ -321,7 +324,13 @@ class Cell:
         return moved
 
 
-def _versioned(target: PushTarget | None, before: PushTarget | None) -> PushTarget | None:
-    if target is None or target.secret_version != KEEP_VERSION:
-        return target
-    return msgspec.structs.replace(target, secret_version=1 if before is None else before.secret_version)
+def _versioned(target: PushTarget | None, latest: int) -> PushTarget | None:
+    """The target with a version of its secret; raises ``Rejected`` for one that was replaced."""
+    if target is None:
+        return None
+    if target.secret_version == KEEP_VERSION:
+        return msgspec.structs.replace(target, secret_version=max(latest, 1))
+    if target.secret_version < latest:
+        detail = f"secret_version {target.secret_version} was replaced: it is {latest} now, a new one is higher"
+        raise Rejected("field-invalid", f"push.secret_version: {detail}", field="push.secret_version")
+    return target

@@ -257,7 +257,8 @@ class Subject(Struct, frozen=True, kw_only=True):
 
 class Group(Struct, frozen=True, kw_only=True):
     """A group's record, good for one generation of its subject. ``origins[q]`` is the row at which
-    queue ``q`` begins for a group that started at the latest message (0 where there is none)."""
+    queue ``q`` begins for a group that started at the latest message (0 where there is none).
+    ``push_secret``: the latest version of the secret that signed deliveries."""
 
     subject: str
     subject_generation: int
@@ -268,6 +269,7 @@ class Group(Struct, frozen=True, kw_only=True):
     created_ms: int
     retry: RetryPolicy | None = None
     push: PushTarget | None = None
+    push_secret: int = 0
     origins: tuple[int, ...] = ()
     deleted: bool = False
     erased: bool = False

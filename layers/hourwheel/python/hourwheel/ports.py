@@ -16,6 +16,10 @@ MAX_VALUE_BYTES = 350 * 1024
 """Largest value every store takes (DynamoDB: 400 KB an item, names and keys included)."""
 
 
+GET_MANY = 100
+"""So many items can be read by their names at once."""
+
+
 class Table(StrEnum):
     """One table each in DynamoDB and SQLite. Counters live in a table of their own."""
 
@@ -95,7 +99,7 @@ class Store(Protocol):
     def get_many(
         self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
     ) -> dict[str, Record]:
-        """Those items of the partition that are there, of any number of names, each named once. Not at one moment:
+        """Those items of the partition that are there, of up to ``GET_MANY`` names, each named once. Not at one moment:
         each as with ``get``."""
         ...
 

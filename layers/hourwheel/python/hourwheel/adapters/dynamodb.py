@@ -34,7 +34,6 @@ Item = Mapping[str, Any]
 CONNECT_SECONDS = 1.0
 READ_SECONDS = 2.0
 COUNTERS = "counters"
-_BATCH_KEYS = 100
 
 
 def client(*, region: str | None = None, endpoint_url: str | None = None, pool_size: int = 32) -> "DynamoDBClient":
@@ -141,16 +140,14 @@ class DynamoStore:
         found: dict[str, Record] = {}
         left: list[Any] = [{"pk": {"S": partition}, "sk": {"S": sort}} for sort in sorts]
         while left:
-            asked, left = left[:_BATCH_KEYS], left[_BATCH_KEYS:]
-            request: Any = {name: {"Keys": asked, "ConsistentRead": consistent}}
+            request: Any = {name: {"Keys": left, "ConsistentRead": consistent}}
             answer: Any = _ask(self._client.batch_get_item, RequestItems=request)
             items = answer["Responses"].get(name, [])
             found |= {item["sk"]["S"]: _record(item) for item in items}
             # What is over 16 MB, or over the throughput of a partition.
-            rest = answer["UnprocessedKeys"].get(name, {}).get("Keys", [])
-            if rest and not items:
-                raise Throttled(f"none of {len(rest)} keys was read")
-            left = [*rest, *left]
+            left = answer["UnprocessedKeys"].get(name, {}).get("Keys", [])
+            if left and not items:
+                raise Throttled(f"none of {len(left)} keys was read")
         return found
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:

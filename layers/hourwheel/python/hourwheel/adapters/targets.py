@@ -8,6 +8,7 @@ may see a message twice, as with every delivery. An ARN names the region of its 
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -21,7 +22,7 @@ from botocore.exceptions import (
 )
 
 from hourwheel.adapters.aws import session
-from hourwheel.adapters.awserrors import FOREIGN, LOST_ANSWERS, error_code
+from hourwheel.adapters.awserrors import FOREIGN, LOST_ANSWERS, THROTTLING_CODES, UNKNOWN_CODES, error_code
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
 from hourwheel.model import Message, PushTarget
@@ -42,7 +43,15 @@ _CONNECTIONS = 20
 """As many deliveries as a group may have under way."""
 
 _FUNCTION_BYTES = 6 << 20
-_TOO_LARGE = frozenset({"RequestTooLargeException", "RequestEntityTooLargeException", "413"})
+_TOO_LARGE = frozenset(
+    {
+        "413",
+        "AWS.SimpleQueueService.BatchRequestTooLong",
+        "BatchRequestTooLong",
+        "RequestEntityTooLargeException",
+        "RequestTooLargeException",
+    }
+)
 _ENTRIES = 10
 _QUEUE_BYTES = 1 << 20
 _BUS_BYTES = 256 << 10
@@ -161,10 +170,13 @@ class AwsTargets:
                 for failed in answer.get("Failed", [])
             ]
 
-        return _in_chunks(delivery, _QUEUE_BYTES, send)
+        return _in_chunks(delivery, _QUEUE_BYTES, target.timeout_seconds, send)
 
     def _publish(self, target: PushTarget, delivery: Delivery) -> Outcome:
-        return _in_chunks(delivery, _BUS_BYTES, lambda part, texts: self._put(target, MESSAGE_EVENT, texts))
+        def put(part: Delivery, texts: Sequence[str]) -> list[_Refusal]:
+            return self._put(target, MESSAGE_EVENT, texts)
+
+        return _in_chunks(delivery, _BUS_BYTES, target.timeout_seconds, put)
 
     def _put(self, target: PushTarget, kind: str, details: Sequence[str]) -> list[_Refusal]:
         buses: EventBridgeClient = self._client("events", target, _READ_SECONDS)
@@ -213,19 +225,33 @@ def _asked(delivery: Delivery, call: Callable[[], Outcome]) -> Outcome:
     except ClientError as error:
         if error_code(error) in _TOO_LARGE:
             return Outcome(too_large=True, error=str(error))
-        return unreached(str(error))
+        return unreached(str(error), answered=not _closed(error))
     except FOREIGN as error:
         return unreached(str(error))
 
 
-def _in_chunks(delivery: Delivery, limit: int, send: Send) -> Outcome:
-    """Sends each message by itself, some in one call; ``send`` says which of those were refused."""
+def _closed(error: ClientError) -> bool:
+    """Whether the service refuses whatever is sent: it is throttled or ill, the target is not there or not ours."""
+    code = error_code(error)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    known = THROTTLING_CODES | UNKNOWN_CODES
+    return code in known or status in (401, 403, 404, 429) or status >= 500 or "NotExist" in code or "NonExist" in code
+
+
+def _in_chunks(delivery: Delivery, limit: int, seconds: float, send: Send) -> Outcome:
+    """Sends each message by itself, some in one call; ``send`` says which of those were refused. After so many seconds
+    no call is begun any more."""
+    until = monotonic() + seconds
     texts = [_text(message) for message in delivery.messages]
     dead = frozenset(index for index, text in enumerate(texts) if _size(text) > limit)
     failed: set[int] = set()
     error, reached = "a message is too large for the target" if dead else "", bool(dead)
     for chunk in _chunks([index for index in range(len(texts)) if index not in dead], texts, limit):
-        outcome = _sent(delivery.part([delivery.messages[index] for index in chunk]), [texts[i] for i in chunk], send)
+        part = delivery.part([delivery.messages[index] for index in chunk])
+        if monotonic() >= until:
+            outcome = failure(part, "the time of the delivery was over")
+        else:
+            outcome = _sent(part, [texts[index] for index in chunk], send)
         if outcome.unreached and not reached:
             return outcome
         reached = reached or not outcome.unreached

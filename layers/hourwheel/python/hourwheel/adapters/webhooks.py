@@ -273,7 +273,9 @@ def _exchange(
 def _outcome(delivery: Delivery, answer: _Answer, data: bytes) -> Outcome:
     status = answer.status
     if status in _BUSY:
-        return unreached(f"status {status}", _seconds(answer.headers.get("retry-after")))
+        wait_seconds = _seconds(answer.headers.get("retry-after"))
+        # 503: what stands before the target may answer so when the target dies of a message.
+        return unreached(f"status {status}", wait_seconds, answered=status == 503)
     if status == 413:
         return Outcome(too_large=True, error="status 413")
     if 300 <= status < 400:

@@ -14,7 +14,7 @@ from hourwheel.cell import Cell
 from hourwheel.errors import NotFound
 from hourwheel.model import check_name
 from hourwheel.push.pusher import SETTLING_SECONDS, Ended, Pusher
-from hourwheel.push.waking import wake
+from hourwheel.push.waking import drop_leftover, wake
 
 _logger = logging.getLogger("hourwheel")
 
@@ -31,6 +31,8 @@ def push(cell: Cell, event: Event, context: Invocation | None) -> Response:
     ended = _push(cell, subject, group, context)
     if ended is Ended.LEFT:
         cell.context.pushes.start(subject, group)
+    elif ended is Ended.NO_TARGET:
+        drop_leftover(cell.context, cell.directory, subject, group)
     return {"ended": ended.value}
 
 

@@ -130,7 +130,8 @@ class Services:
             else NoPushes(),
             settings=environment.settings,
         )
-        logger = Logger(service="hourwheel")  # which is its name too, so that it takes the lines of the library
+        # The service is its name, too, so that it takes the lines of the library.
+        logger = Logger(service="hourwheel", use_rfc3339=True, utc=True)
         logger.append_keys(service=environment.cell)
         return cls(Boundary(Cell(context, environment.targets), logger), meter)
 

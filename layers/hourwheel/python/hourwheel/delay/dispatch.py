@@ -26,6 +26,7 @@ from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import raw_messages_of, rows_of, segment_folder
 from hourwheel.meta.directory import Directory
 from hourwheel.model import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS, Message, Subject
+from hourwheel.ports import GET_MANY
 from hourwheel.queueing.faults import unreadable
 from hourwheel.times import rfc3339
 
@@ -42,7 +43,6 @@ _logger = logging.getLogger("hourwheel")
 _CACHE_BYTES = 48 << 20
 _RAW_OVERHEAD = 120
 _DENSE = 4
-_READ_ROWS = 100
 _STEP_BYTES = 16 << 20
 
 Pick: TypeAlias = tuple[int, int]
@@ -71,8 +71,8 @@ class Pages:
     def each(self, numbers: Sequence[int]) -> Iterator[tuple[int, _Opened]]:
         """These rows, which are in order, one by one: read in as few calls as it takes, held no longer than there is
         room."""
-        for at in range(0, len(numbers), _READ_ROWS):
-            some = numbers[at : at + _READ_ROWS]
+        for at in range(0, len(numbers), GET_MANY):
+            some = numbers[at : at + GET_MANY]
             read = self._read([number for number in some if number not in self._rows])
             for number in some:
                 page = self._rows.get(number)

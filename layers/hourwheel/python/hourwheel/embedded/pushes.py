@@ -9,7 +9,7 @@ from hourwheel.api.problems import is_fault
 from hourwheel.cell import Cell
 from hourwheel.push.pusher import Ended, Pusher
 from hourwheel.push.state import pushed_groups
-from hourwheel.push.waking import start_overdue
+from hourwheel.push.waking import drop_leftover, start_overdue
 
 _STOP_SECONDS = 10.0
 _LINGER_SECONDS = 1.0
@@ -110,6 +110,8 @@ class EmbeddedPushes:
                 wait_seconds=_LINGER_SECONDS,
                 stopping=self._stopping.is_set,
             ).run()
+            if ended is Ended.NO_TARGET:
+                drop_leftover(self._cell.context, self._cell.directory, subject, group)
         except Exception as error:
             if is_fault(error):
                 self._boundary.report(error, f"pushing {subject}/{group} failed")

@@ -3,7 +3,7 @@
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from hourwheel.api.events import Event
 from hourwheel.api.routes import ROUTES, Route
@@ -24,7 +24,7 @@ class _Node:
 
 
 class Router:
-    """Parameters stay percent-encoded: a slash within one is no separator."""
+    """Percent-encoding is taken off parameters once they are found: a slash within one is no separator."""
 
     def __init__(self, routes: Sequence[Route] = ROUTES) -> None:
         self._root = _Node()
@@ -45,7 +45,7 @@ class Router:
                 if node.parameter is None or not part:
                     return ()
                 name, following = node.parameter
-                parameters[name] = part
+                parameters[name] = unquote(part)
             node = following
         assert node is not None
         route = node.routes.get(method)

@@ -148,7 +148,7 @@ class Log:
         return None if record is None else from_record(record)
 
     def get_many(self, rows: Sequence[int]) -> dict[int, Row]:
-        """Those of the rows that are there; some that are may be missing."""
+        """Those of up to ``GET_MANY`` rows that are there; some that are may be missing."""
         sorts = [sort_of(row) for row in rows]
         found = self.store.get_many(table_of(self.name), self.name, sorts, consistent=False)
         return {int(sort): from_record(record) for sort, record in found.items()}

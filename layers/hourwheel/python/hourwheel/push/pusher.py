@@ -14,14 +14,15 @@ it stays where it is, and uses up no attempts. Then one batch is tried.
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
 from hourwheel.cell import Cell
-from hourwheel.errors import NotFound
+from hourwheel.errors import HourwheelError, NotFound
 from hourwheel.logs.item import Held
 from hourwheel.model import Group, Pulled, PullRequest, PushTarget, Settlement, Subject
 from hourwheel.push.signing import secrets_of
@@ -35,8 +36,9 @@ SETTLING_SECONDS = 30
 FAILURES = 5
 """So many deliveries in a row of which all failed make a pause."""
 
-_FIRST_PAUSE_MS = 5_000
 LONGEST_PAUSE_MS = 900_000
+_FIRST_PAUSE_MS = 5_000
+_SPARE_SECONDS = 5
 _AGAIN_SECONDS = 0.2
 _ERROR_CHARACTERS = 300
 
@@ -49,6 +51,16 @@ class Ended(StrEnum):
     PAUSED = "paused"  # the target is left alone for a while
     LEFT = "left"  # its time is over, and there may be more
     NO_TARGET = "no-target"  # the group has none, or is no more
+
+
+@dataclass
+class _Hand:
+    """A pull that is being delivered, and until when its messages are leased. ``trial``: the target has just been left
+    alone."""
+
+    pulled: Pulled
+    ends_ms: int
+    trial: bool
 
 
 @dataclass
@@ -67,22 +79,30 @@ class Pusher:
     _held: Held[PushState] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _failures: int = 0
+    _pauses: int = 0
     _error: str = ""
     _resumes_ms: int = 0
     _broken: bool = False
+    _fault: Exception | None = None
 
     def run(self) -> Ended:
-        """Pushes until nothing is left. Raises the store's errors; the lease is then left to run out."""
+        """Pushes until nothing is left. Raises the store's errors."""
         found = self._find()
         if found is None:
             return Ended.NO_TARGET
         subject, group, target = found
         ended = self._take(subject, group, target)
-        if ended is None and target.kind == "notify":
-            return self._notify(subject, group, target)
-        while ended is None:
-            self._push_together(target)
-            ended = self._leave(group) or self._look()
+        try:
+            while ended is None:
+                found = self._find()
+                if found is not None and found[2].kind == "notify":
+                    return self._notify(*found)
+                if found is not None:
+                    self._push_together(found[2])
+                ended = self._leave(group) or self._look()
+        except BaseException:
+            self._give_up(group)
+            raise
         return ended
 
     def _find(self) -> tuple[Subject, Group, PushTarget] | None:
@@ -112,11 +132,14 @@ class Pusher:
             return Ended.PAUSED if before.paused(now_ms) else Ended.BUSY
         if not before.overdue(now_ms) and not self._something(subject, group):
             return Ended.IDLE  # woken twice for the same messages, or somebody has pulled them
-        self._failures, self._error = before.failures, before.error
+        self._remember(before)
         ours = msgspec.structs.replace(before, owner=self.owner, until_ms=self._lease_ms(target), resumes_ms=0)
         stored, held = slot.swap(None if held is None else held.token, ours)
         self._held = held
         return None if stored else Ended.BUSY
+
+    def _remember(self, state: PushState) -> None:
+        self._failures, self._pauses, self._error = state.failures, state.pauses, state.error
 
     def _lease_ms(self, target: PushTarget) -> int:
         return self._now_ms() + 2 * 1_000 * (target.timeout_seconds + SETTLING_SECONDS)
@@ -129,11 +152,18 @@ class Pusher:
                 return False
             if held.value.until_ms > self._now_ms() + 1_000 * (target.timeout_seconds + SETTLING_SECONDS):
                 return True
-            return self._swap(group, msgspec.structs.replace(held.value, until_ms=self._lease_ms(target)))
+            until_ms = self._lease_ms(target)
+            return self._swap(group, lambda state: msgspec.structs.replace(state, until_ms=until_ms))
 
-    def _swap(self, group: Group, value: PushState) -> bool:
+    def _swap(self, group: Group, change: Callable[[PushState], PushState]) -> bool:
+        """Changes the record, as long as it is ours."""
         assert self._held is not None
-        stored, held = state_slot(self.cell.context, group).swap(self._held.token, value)
+        slot = state_slot(self.cell.context, group)
+        stored, held = slot.swap(self._held.token, change(self._held.value))
+        if not stored and held is not None and held.value.owner == self.owner and held.value.until_ms:
+            # The target was changed: the record is ours still, and begins anew.
+            self._remember(held.value)
+            stored, held = slot.swap(held.token, change(held.value))
         self._held = held if stored else None
         return stored
 
@@ -141,14 +171,15 @@ class Pusher:
         """Gives the lease up, and writes down how the round went; None where the last look is left to do."""
         if self._held is None:
             return Ended.BUSY
-        paused = self._resumes_ms > 0
-        left = PushState(failures=self._failures, error=self._error, resumes_ms=self._resumes_ms)
-        if not self._swap(group, left):
+        if not self._swap(group, lambda state: self._left()):
             return Ended.BUSY
-        if paused:
+        if self._resumes_ms:
             self.cell.context.meter.record("PushPaused", 1)
             return Ended.PAUSED
         return Ended.LEFT if self._over else None
+
+    def _left(self) -> PushState:
+        return PushState(failures=self._failures, pauses=self._pauses, error=self._error, resumes_ms=self._resumes_ms)
 
     def _look(self) -> Ended | None:
         """The last look, the lease being given up. None when it has been taken again."""
@@ -160,9 +191,15 @@ class Pusher:
             return Ended.IDLE
         # It could not be pulled a moment ago: a row before it is on its way, or the reading was not up to date.
         self.cell.context.clock.sleep(_AGAIN_SECONDS)
-        assert self._held is not None
-        taken = msgspec.structs.replace(self._held.value, owner=self.owner, until_ms=self._lease_ms(target))
-        return None if self._swap(group, taken) else Ended.BUSY
+        until_ms = self._lease_ms(target)
+        again = self._swap(group, lambda state: msgspec.structs.replace(state, owner=self.owner, until_ms=until_ms))
+        return None if again else Ended.BUSY
+
+    def _give_up(self, group: Group) -> None:
+        """After a fault: somebody else may try at once."""
+        with suppress(HourwheelError):  # the fault may be the store's; then the lease runs out
+            if self._held is not None:
+                self._swap(group, PushState.lapsed)
 
     def _something(self, subject: Subject, group: Group) -> bool:
         return any(map(waits, pull_logs(self.cell.context, subject, group)))
@@ -170,19 +207,29 @@ class Pusher:
     # Delivering
 
     def _push_together(self, target: PushTarget) -> None:
-        """Delivers until nothing can be pulled. While the target is on trial, one batch at a time."""
-        while self._failures and not self._over:
+        """Delivers until nothing can be pulled. After a pause the target is on trial: one message at a time."""
+        while self._pauses and not self._over:
             if not self._push_once():
                 return
         others = target.concurrency - 1
         if self._over or not others:
             self._push()
             return
-        with ThreadPoolExecutor(others, "push") as threads:
-            running = [threads.submit(self._push) for _ in range(others)]
+        # Not an executor: its threads keep a process from ending for as long as a delivery takes.
+        threads = [threading.Thread(target=self._push_aside, name="push", daemon=True) for _ in range(others)]
+        for thread in threads:
+            thread.start()
+        self._push()
+        for thread in threads:
+            thread.join()
+        if self._fault is not None:
+            raise self._fault
+
+    def _push_aside(self) -> None:
+        try:
             self._push()
-            for each in running:
-                each.result()
+        except Exception as error:
+            self._fault = error
 
     def _push(self) -> None:
         try:
@@ -200,90 +247,117 @@ class Pusher:
         _, group, target = found
         if target.kind == "notify" or not self._keep(group, target):
             return False
+        lease_seconds = target.timeout_seconds + SETTLING_SECONDS
+        trial = self._pauses > 0
         request = PullRequest(
             consumer=self.owner,
-            max_messages=target.batch,
-            lease_seconds=target.timeout_seconds + SETTLING_SECONDS,
+            max_messages=1 if trial else target.batch,
+            lease_seconds=lease_seconds,
             wait_seconds=self.wait_seconds,
         )
-        pulls = self.cell.pull(self.subject, self.group, request).pulls
+        try:
+            pulls = self.cell.pull(self.subject, self.group, request, pushing=True).pulls
+        except NotFound:
+            return False  # it was deleted meanwhile
+        ends_ms = self._now_ms() + 1_000 * lease_seconds
         for pulled in pulls:
-            self._settle(pulled, self._deliver(pulled))
+            self._serve(_Hand(pulled, ends_ms, trial))
         return bool(pulls)
 
-    def _deliver(self, pulled: Pulled) -> Outcome:
+    def _serve(self, hand: _Hand) -> None:
+        """Delivers a pull, in smaller parts where it is too large, and settles it. What is not delivered is given
+        back."""
+        messages = hand.pulled.messages
+        failed: set[int] = set()
+        dead: set[int] = set()
+        released: set[int] = set()
+        parts = [range(len(messages))]
+        while parts:
+            part = parts.pop(0)
+            outcome = self._deliver(hand, part)
+            if outcome.too_large and len(part) > 1:
+                middle = len(part) // 2
+                parts = [part[:middle], part[middle:], *parts]
+                continue
+            if outcome.unreached and outcome.answered and hand.trial:
+                failed |= {*part}  # whoever stands before the target may refuse this message alone
+            elif outcome.unreached:
+                released |= {*part}
+            elif outcome.too_large:
+                dead |= {*part}
+            failed |= {part[index] for index in outcome.failed}
+            dead |= {part[index] for index in outcome.dead}
+        self._settle(hand, retry=[*sorted(failed)], dead=sorted(dead), release=sorted(released))
+
+    def _deliver(self, hand: _Hand, part: range) -> Outcome:
         found = self._find()  # a pull that waits may outlast the target
         if found is None or found[2].kind == "notify" or self._over:
             return Outcome(unreached=True)
         _, group, target = found
-        secrets = secrets_of(self.cell.secret, group)
-        delivery = Delivery(self.subject, self.group, pulled.queue, pulled.messages, secrets)
-        outcome = self._deliver_parts(target, delivery)
-        self._judge(outcome, len(pulled.messages))
+        if not self._keep(group, target) or not self._hold(hand, target):
+            return Outcome(unreached=True)
+        pulled = hand.pulled
+        delivery = Delivery(
+            self.subject,
+            self.group,
+            pulled.queue,
+            pulled.messages[part.start : part.stop],
+            secrets_of(self.cell.secret, group),
+        )
+        outcome = self.targets.deliver(target, delivery)
+        if not outcome.too_large or len(part) == 1:
+            self._judge(outcome, len(part))
         return outcome
 
-    def _deliver_parts(self, target: PushTarget, delivery: Delivery) -> Outcome:
-        outcome = self.targets.deliver(target, delivery)
-        if not outcome.too_large:
-            return outcome
-        middle = len(delivery.messages) // 2
-        if not middle:
-            return Outcome(dead=frozenset({0}), error=outcome.error)
-        first = self._deliver_parts(target, delivery.part(delivery.messages[:middle]))
-        second = self._deliver_parts(target, delivery.part(delivery.messages[middle:]))
-        return joined(first, second, middle, len(delivery.messages))
+    def _hold(self, hand: _Hand, target: PushTarget) -> bool:
+        """Has the lease of the messages outlast one more delivery; False when it has ended."""
+        if hand.ends_ms >= self._now_ms() + 1_000 * (target.timeout_seconds + _SPARE_SECONDS):
+            return True
+        seconds = target.timeout_seconds + SETTLING_SECONDS
+        hand.ends_ms = self._now_ms() + 1_000 * seconds
+        return self._settle(hand, extend_seconds=seconds) == "extended"
+
+    def _settle(self, hand: _Hand, **how: Any) -> str:
+        """``stale`` when the lease has ended, or the group was deleted: the messages come again, or nobody wants
+        them."""
+        try:
+            wish = Settlement(receipt=hand.pulled.receipt, **how)
+            (settled,) = self.cell.settle(self.subject, self.group, [wish])
+        except NotFound:
+            return "stale"
+        return settled.status
 
     def _judge(self, outcome: Outcome, size: int) -> None:
         """Counts failures in a row, and says when to pause."""
         meter = self.cell.context.meter
-        failed = size if outcome.unreached else len(outcome.failed) + len(outcome.dead)
-        if size - failed:
-            meter.record("PushDelivered", size - failed)
-        if failed:
-            meter.record("PushFailed", failed)
+        refused = size if outcome.unreached or outcome.too_large else len(outcome.failed) + len(outcome.dead)
+        if size - refused:
+            meter.record("PushDelivered", size - refused)
+        if refused:
+            meter.record("PushFailed", refused)
         with self._lock:
-            if failed < size or outcome.dead:
-                self._failures, self._error = 0, ""
+            if self._resumes_ms:
+                return  # those that were under way when it was decided
+            if refused < size or outcome.dead or outcome.too_large:
+                self._failures, self._pauses, self._error = 0, 0, ""
                 return
             self._failures += 1
             self._error = outcome.error[:_ERROR_CHARACTERS]
-            doublings = self._failures - (1 if outcome.unreached else FAILURES)
-            if doublings >= 0 and not self._resumes_ms:
-                pause_ms = min(LONGEST_PAUSE_MS, _FIRST_PAUSE_MS * 2 ** min(doublings, 20))
-                wanted_ms = min(LONGEST_PAUSE_MS, round(outcome.retry_after_seconds * 1_000))
-                self._resumes_ms = self._now_ms() + max(pause_ms, wanted_ms)
-
-    def _settle(self, pulled: Pulled, outcome: Outcome) -> None:
-        everything = list(range(len(pulled.messages)))
-        if outcome.unreached:
-            settlement = Settlement(receipt=pulled.receipt, release=everything)
-        else:
-            settlement = Settlement(receipt=pulled.receipt, retry=[*sorted(outcome.failed)], dead=sorted(outcome.dead))
-        # Stale: the lease ended first, and the messages come again.
-        self.cell.settle(self.subject, self.group, [settlement])
+            if outcome.unreached or self._pauses or self._failures >= FAILURES:
+                pause_ms = _FIRST_PAUSE_MS * 2 ** min(self._pauses, 20)
+                wanted_ms = round(outcome.retry_after_seconds * 1_000)
+                self._resumes_ms = self._now_ms() + min(LONGEST_PAUSE_MS, max(pause_ms, wanted_ms))
+                self._pauses += 1
 
     def _notify(self, subject: Subject, group: Group, target: PushTarget) -> Ended:
         """Leaves first: what is stored after that is announced by others."""
         ended = self._leave(group)
         if ended is not None:
             return ended
+        before = self._failures
         if self._something(subject, group):
             self._judge(self.targets.announce(target, self.subject, self.group), 1)
-            if self._failures:
-                return self._leave(group) or Ended.IDLE
-        return Ended.IDLE
-
-
-def joined(first: Outcome, second: Outcome, middle: int, size: int) -> Outcome:
-    """The outcome of a batch of ``size`` of which the messages from ``middle`` on were delivered apart. What was not
-    reached counts as failed where the other part was."""
-    if first.unreached and second.unreached:
-        return second
-    failed = frozenset(range(middle)) if first.unreached else first.failed
-    again = range(size - middle) if second.unreached else second.failed
-    failed |= {middle + index for index in again}
-    dead = first.dead | {middle + index for index in second.dead}
-    return Outcome(failed=failed, dead=dead, error=first.error or second.error)
+        return (self._leave(group) if self._failures != before else None) or Ended.IDLE
 
 
 def waits(log: PullLog) -> bool:

@@ -27,13 +27,14 @@ _LAPSED = 1
 class PushState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """``until_ms``: end of the lease; 0 when the owner has left of its own accord.
     ``failures``: deliveries in a row of which all failed, ``error`` being the last one's. ``resumes_ms``: until then
-    nothing is pushed (0: not paused)."""
+    nothing is pushed (0: not paused), for the time of that number of ``pauses`` in a row."""
 
     owner: str = ""
     until_ms: int = 0
     failures: int = 0
     resumes_ms: int = 0
     error: str = ""
+    pauses: int = 0
 
     def alive(self, now_ms: int) -> bool:
         # A lease of hours was given by a clock that has been set back since.
@@ -102,7 +103,11 @@ def retarget(context: Context, group: Group, *, changed: bool) -> None:
     while held is None or changed:
         # A new target is tried at once. Who pushes now finds it by itself.
         alive = held is not None and held.value.alive(context.clock.now_ms())
-        fresh = PushState() if held is None else msgspec.structs.replace(held.value, failures=0, resumes_ms=0, error="")
+        fresh = (
+            PushState()
+            if held is None
+            else msgspec.structs.replace(held.value, failures=0, pauses=0, resumes_ms=0, error="")
+        )
         stored, held = slot.swap(None if held is None else held.token, fresh if alive else fresh.lapsed())
         if stored:
             return

@@ -48,13 +48,15 @@ class Outcome:
     """What became of a delivery: the messages at the indexes in ``failed`` are to be tried again, those in ``dead`` can
     never be taken, the others are done. ``error`` says why.
 
-    ``unreached``: the target saw none of it, so that no attempt counts. ``too_large``: the batch is to be split.
-    ``retry_after_seconds``: how long the target wants to be left alone."""
+    ``unreached``: the target saw none of it, so that no attempt counts; or so it seems: with ``answered``, something
+    that stands before the target said so. ``too_large``: the batch is to be split. ``retry_after_seconds``: how long
+    the target wants to be left alone."""
 
     failed: frozenset[int] = frozenset()
     dead: frozenset[int] = frozenset()
     error: str = ""
     unreached: bool = False
+    answered: bool = False
     too_large: bool = False
     retry_after_seconds: float = 0.0
 
@@ -87,10 +89,10 @@ class NoTargets:
         raise Rejected("field-invalid", "nothing is pushed here: leave push out, and pull", field="push")
 
     def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
-        return failure(delivery, "nothing is pushed here")
+        return unreached("nothing is pushed here")
 
     def announce(self, target: PushTarget, subject: str, group: str) -> Outcome:
-        return Outcome(error="nothing is pushed here", unreached=True)
+        return unreached("nothing is pushed here")
 
 
 def failure(delivery: Delivery, error: str) -> Outcome:
@@ -98,8 +100,8 @@ def failure(delivery: Delivery, error: str) -> Outcome:
     return Outcome(failed=frozenset(range(len(delivery.messages))), error=error)
 
 
-def unreached(error: str, retry_after_seconds: float = 0.0) -> Outcome:
-    return Outcome(error=error, unreached=True, retry_after_seconds=retry_after_seconds)
+def unreached(error: str, retry_after_seconds: float = 0.0, *, answered: bool = False) -> Outcome:
+    return Outcome(error=error, unreached=True, answered=answered, retry_after_seconds=retry_after_seconds)
 
 
 def answered(delivery: Delivery, data: bytes) -> Outcome:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from hourwheel.context import Context
-from hourwheel.errors import NotFound
+from hourwheel.errors import NotFound, Unavailable
 from hourwheel.meta.directory import Directory
 from hourwheel.model import Group
 from hourwheel.push.state import Pushed, pushed_groups, state_slot
@@ -29,8 +29,7 @@ def start_free(context: Context, group: Group) -> bool:
     held = state_slot(context, group).load()
     if held is not None and not held.value.free(context.clock.now_ms()):
         return False
-    context.pushes.start(group.subject, group.name)
-    return True
+    return _started(context, group.subject, group.name)
 
 
 def start_overdue(context: Context, directory: Directory) -> int:
@@ -40,18 +39,39 @@ def start_overdue(context: Context, directory: Directory) -> int:
     return sum(_start(context, directory, pushed) for pushed in overdue)
 
 
+def drop_leftover(context: Context, directory: Directory, subject: str, group: str) -> None:
+    """Removes the record of a group that was found to have no target, or to be no more."""
+    for pushed in pushed_groups(context):
+        if (pushed.subject, pushed.group) == (subject, group):
+            _wanted(context, directory, pushed)
+
+
 def _start(context: Context, directory: Directory, pushed: Pushed) -> bool:
+    return _wanted(context, directory, pushed) and _started(context, pushed.subject, pushed.group)
+
+
+def _started(context: Context, subject: str, group: str) -> bool:
+    """Whether somebody was started; who could not be is tried again by the next sweep."""
+    try:
+        context.pushes.start(subject, group)
+    except Unavailable:
+        context.meter.record("WakesMissed", 1)
+        return False
+    return True
+
+
+def _wanted(context: Context, directory: Directory, pushed: Pushed) -> bool:
+    """Whether the group of a record has a target; else whoever took it away, or deleted the group, got no further, and
+    the record is removed."""
     directory.forget(pushed.subject)  # the record may be younger than what is cached
     try:
         group = directory.group(directory.subject(pushed.subject), pushed.group)
     except NotFound:
         group = None
-    if group is None or group.push is None or state_slot(context, group).key != pushed.key:
-        # Whoever took the target away, or deleted the group, got no further.
-        context.store.delete(pushed.key, expect=pushed.held.token)
-        return False
-    context.pushes.start(pushed.subject, pushed.group)
-    return True
+    if group is not None and group.push is not None and state_slot(context, group).key == pushed.key:
+        return True
+    context.store.delete(pushed.key, expect=pushed.held.token)
+    return False
 
 
 def _read_logs(logs: Iterable[str]) -> set[str]:

@@ -47,13 +47,15 @@ class Puller:
     subject: str
     group: str
 
-    def pull(self, request: PullRequest) -> PullResult:
-        """Settles, then claims; waits for messages as long as the request asks."""
+    def pull(self, request: PullRequest, *, pushing: bool = False) -> PullResult:
+        """Settles, then claims; waits for messages as long as the request asks. ``pushing``: from one log at a time,
+        whose messages are delivered before those of the next are leased; and it raises ``NotFound`` where there is no
+        subject or group, instead of making them."""
         opened = self._open(request.settle or ())
         until_ms = self.context.clock.now_ms() + int(request.wait_seconds * 1_000)
         arrivals = self.context.arrivals
         mark = arrivals.mark(self.subject)
-        settled, pulls, more = self._look(request, opened)
+        settled, pulls, more = self._look(request, opened, pushing)
         tries = 0
         while not pulls:
             left_ms = until_ms - self.context.clock.now_ms()
@@ -67,7 +69,7 @@ class Puller:
                 break
             mark = arrivals.mark(self.subject)
             try:
-                _, pulls, more = self._look(request, [])
+                _, pulls, more = self._look(request, [], pushing)
             except BaseException:
                 # What woke this one is still there.
                 arrivals.announce(self.subject, self.group)
@@ -126,17 +128,17 @@ class Puller:
         return subject, group
 
     def _look(
-        self, request: PullRequest, opened: list[tuple[Receipt, Verdict]]
+        self, request: PullRequest, opened: list[tuple[Receipt, Verdict]], pushing: bool
     ) -> tuple[list[Settled], list[Pulled], bool]:
         """One attempt: the answers to the settlements, what was pulled, and whether there may be more."""
-        attempt = self._attempt(request, opened)
+        attempt = self._attempt(request, opened, pushing)
         pulls = [self._pulled(attempt, log, claim) for log, claim in attempt.claims]
         found = [pulled for pulled in pulls if pulled is not None]
         return attempt.settled, found, attempt.limited or len(found) < len(pulls)
 
-    def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Verdict]]) -> _Attempt:
+    def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Verdict]], pushing: bool) -> _Attempt:
         # Looked up anew for each attempt: during a wait the subject may have got more queues, or become another.
-        subject, group = self._names(opened, create=True)
+        subject, group = self._names(opened, create=not pushing)
         for log in filter(self.leases.used, pull_logs(self.context, subject, group)):
             # Ending the leases of others is a service to them: it must not fail this pull.
             ending = f"ending leases of {log.partition}"
@@ -145,7 +147,7 @@ class Puller:
 
         def work(context: Context) -> _Attempt:
             settled = self._settle(context, subject, group, opened)
-            claims, limited = self._claim(context, request, subject, group)
+            claims, limited = self._claim(context, request, subject, group, single=pushing)
             return _Attempt(subject, group, settled, claims, limited)
 
         attempt = self.context.atomically(work)
@@ -155,7 +157,7 @@ class Puller:
         return attempt
 
     def _claim(
-        self, context: Context, request: PullRequest, subject: Subject, group: Group
+        self, context: Context, request: PullRequest, subject: Subject, group: Group, *, single: bool
     ) -> tuple[list[tuple[PullLog, Claim]], bool]:
         retries, *queues = pull_logs(context, subject, group)
         turn = int(context.ids.jitter() * len(queues))
@@ -179,7 +181,7 @@ class Puller:
                 claims.append((log, claim))
                 messages -= claim.held.value.size
                 size -= sum(row.raw_bytes for _, row in claim.rows)
-                if messages <= 0 or size <= 0:
+                if messages <= 0 or size <= 0 or single:
                     return claims, True
         return claims, more
 
