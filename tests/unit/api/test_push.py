@@ -9,7 +9,7 @@ from aws_lambda_powertools import Logger
 
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.api.boundary import Boundary
-from hourwheel.api.push import push
+from hourwheel.api.push import pushing
 from hourwheel.client.webhooks import verify
 from hourwheel.embedded.targets import EmbeddedTargets
 from hourwheel.errors import Rejected, Throttled
@@ -40,7 +40,7 @@ def bench_with(*groups: str, target: PushTarget = TARGET) -> Bench:
 
 
 def called(bench: Bench, event: Any, seconds: float = 900) -> Any:
-    return push(bench.another_process(), event, Context(bench.clock, seconds))
+    return pushing(lambda: None)(bench.another_process(), event, Context(bench.clock, seconds))
 
 
 def record(log: str, **more: Any) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def test_the_stream_comes_again_when_nobody_could_be_woken() -> None:
     bench.pushes.start = refuse  # type: ignore[method-assign]
     boundary = Boundary(bench.another_process(), Logger(service="push-throttled", stream=io.StringIO()))
     with pytest.raises(Throttled):
-        boundary.run(push, of_stream("orders~1/0"), Context(bench.clock))
+        boundary.run(pushing(lambda: None), of_stream("orders~1/0"), Context(bench.clock))
 
 
 # From itself and from the sweeper

@@ -17,7 +17,7 @@ from zlib import crc32
 from botocore.config import Config
 from botocore.exceptions import ChecksumError, ClientError
 
-from hourwheel.adapters.aws import session
+from hourwheel.adapters.aws import make_client
 from hourwheel.adapters.awserrors import error_code, translating
 from hourwheel.adapters.limits import check_value
 from hourwheel.errors import Corrupt, Sealed, Throttled
@@ -47,7 +47,7 @@ def client(*, region: str | None = None, endpoint_url: str | None = None, pool_s
         read_timeout=READ_SECONDS,
         max_pool_connections=pool_size,
     )
-    opened = session().create_client("dynamodb", region_name=region, endpoint_url=endpoint_url, config=config)
+    opened = make_client("dynamodb", config, region=region, endpoint_url=endpoint_url)
     opened.meta.events.register("before-parse.dynamodb", _check_whole)
     return cast("DynamoDBClient", opened)
 

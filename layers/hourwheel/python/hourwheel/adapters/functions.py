@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from botocore.config import Config
 
-from hourwheel.adapters.aws import session
+from hourwheel.adapters.aws import make_client
 from hourwheel.adapters.awserrors import translating
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ class AsyncFunction:
 
     @cached_property
     def client(self) -> "LambdaClient":
-        client = session().create_client(
-            "lambda", region_name=self._region, endpoint_url=self._endpoint_url, config=patient_config()
-        )
+        client = make_client("lambda", patient_config(), region=self._region, endpoint_url=self._endpoint_url)
         return cast("LambdaClient", client)
 
     def start(self, event: object) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from hourwheel.adapters.aws import session
+from hourwheel.adapters.aws import make_client
 from hourwheel.adapters.awserrors import error_code, translating
 from hourwheel.adapters.limits import check_blob_key, check_range
 from hourwheel.errors import Corrupt, NotFound
@@ -33,7 +33,7 @@ def client(*, region: str | None = None, endpoint_url: str | None = None, pool_s
         read_timeout=READ_SECONDS,
         max_pool_connections=pool_size,
     )
-    opened = session().create_client("s3", region_name=region, endpoint_url=endpoint_url, config=config)
+    opened = make_client("s3", config, region=region, endpoint_url=endpoint_url)
     return cast("S3Client", opened)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from botocore.exceptions import ClientError
 
-from hourwheel.adapters.aws import session
+from hourwheel.adapters.aws import make_client
 from hourwheel.adapters.awserrors import error_code, translating
 from hourwheel.adapters.functions import AsyncFunction, patient_config
 from hourwheel.ports import Clock
@@ -55,9 +55,7 @@ class SchedulerTimers:
     @cached_property
     def scheduler(self) -> "EventBridgeSchedulerClient":
         # The SDK may repeat: a schedule that is there already is what was wanted.
-        client = session().create_client(
-            "scheduler", region_name=self._region, endpoint_url=self._endpoint_url, config=patient_config()
-        )
+        client = make_client("scheduler", patient_config(), region=self._region, endpoint_url=self._endpoint_url)
         return cast("EventBridgeSchedulerClient", client)
 
     def at(self, when_ms: int, bucket: str) -> None:

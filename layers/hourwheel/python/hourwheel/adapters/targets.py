@@ -21,7 +21,7 @@ from botocore.exceptions import (
     SSLError,
 )
 
-from hourwheel.adapters.aws import session
+from hourwheel.adapters.aws import make_client
 from hourwheel.adapters.awserrors import FOREIGN, LOST_ANSWERS, THROTTLING_CODES, UNKNOWN_CODES, error_code
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
@@ -199,8 +199,8 @@ class AwsTargets:
                     read_timeout=read_seconds,
                     max_pool_connections=_CONNECTIONS,
                 )
-                self._clients[key] = session().create_client(
-                    service, region_name=found["region"], endpoint_url=self._endpoint_url, config=config
+                self._clients[key] = make_client(
+                    service, config, region=found["region"], endpoint_url=self._endpoint_url
                 )
             return self._clients[key]
 

@@ -128,7 +128,7 @@ class Webhooks:
         with sock:
             try:
                 answer, data = _exchange(parts, sock, body, headers, deadline)
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 return failure(delivery, f"no answer: {_reason(error)}")
         return _outcome(delivery, answer, data)
 

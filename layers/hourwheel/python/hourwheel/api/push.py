@@ -7,9 +7,11 @@ Targets are never waited for while the stream is read: a slow one holds up nobod
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
-from hourwheel.api.events import Event, Invocation, Response
+from hourwheel.api.events import Event, Function, Invocation, Response
+from hourwheel.api.minutely import minutely
 from hourwheel.cell import Cell
 from hourwheel.errors import NotFound
 from hourwheel.model import check_name
@@ -19,21 +21,28 @@ from hourwheel.push.waking import drop_leftover, wake
 _logger = logging.getLogger("hourwheel")
 
 
-def push(cell: Cell, event: Event, context: Invocation | None) -> Response:
-    """Raises ``ValueError`` for an event that is neither, and ``Unavailable`` when nobody could be woken: the stream
-    comes again."""
-    if isinstance(event, dict) and isinstance(event.get("Records"), list):
-        return _wake(cell, event["Records"])
-    wanted = event.get("push") if isinstance(event, dict) else None
-    if not isinstance(wanted, dict) or not all(isinstance(wanted.get(name), str) for name in ("subject", "group")):
-        raise ValueError('an event of the function push is {"push": {"subject": NAME, "group": NAME}}, or of a stream')
-    subject, group = (check_name(wanted[name], name) for name in ("subject", "group"))
-    ended = _push(cell, subject, group, context)
-    if ended is Ended.LEFT:
-        cell.context.pushes.start(subject, group)
-    elif ended is Ended.NO_TARGET:
-        drop_leftover(cell.context, cell.directory, subject, group)
-    return {"ended": ended.value}
+def pushing(flush: Callable[[], None]) -> Function:
+    """The function. It calls ``flush`` about each minute while it pushes.
+
+    Raises ``ValueError`` for an event that is neither, and ``Unavailable`` when nobody could be woken: the stream comes
+    again."""
+
+    def push(cell: Cell, event: Event, context: Invocation | None) -> Response:
+        if isinstance(event, dict) and isinstance(event.get("Records"), list):
+            return _wake(cell, event["Records"])
+        wanted = event.get("push") if isinstance(event, dict) else None
+        if not isinstance(wanted, dict) or not all(isinstance(wanted.get(name), str) for name in ("subject", "group")):
+            form = '{"push": {"subject": NAME, "group": NAME}}, or of a stream'
+            raise ValueError(f"an event of the function push is {form}")
+        subject, group = (check_name(wanted[name], name) for name in ("subject", "group"))
+        ended = _push(cell, subject, group, context, minutely(cell.context.clock, flush))
+        if ended is Ended.LEFT:
+            cell.context.pushes.start(subject, group)
+        elif ended is Ended.NO_TARGET:
+            drop_leftover(cell.context, cell.directory, subject, group)
+        return {"ended": ended.value}
+
+    return push
 
 
 def _wake(cell: Cell, records: list[Any]) -> Response:
@@ -50,7 +59,7 @@ def _wake(cell: Cell, records: list[Any]) -> Response:
     return {"started": wake(cell.context, logs)}
 
 
-def _push(cell: Cell, subject: str, group: str, context: Invocation | None) -> Ended:
+def _push(cell: Cell, subject: str, group: str, context: Invocation | None, tell: Callable[[], None]) -> Ended:
     clock = cell.context.clock
     try:
         target = cell.group(subject, group).push
@@ -64,5 +73,10 @@ def _push(cell: Cell, subject: str, group: str, context: Invocation | None) -> E
             # It would hand over to itself again and again.
             raise ValueError(f"the function has {left_ms} ms left and needs {2 * last_ms}: give it a longer time-out")
         leaves_ms = clock.now_ms() + left_ms - last_ms
+
+    def stopping() -> bool:
+        tell()
+        return False
+
     owner = cell.context.ids.unique(clock.now_ms())
-    return Pusher(cell, cell.targets, subject, group, owner, leaves_ms).run()
+    return Pusher(cell, cell.targets, subject, group, owner, leaves_ms, stopping=stopping).run()

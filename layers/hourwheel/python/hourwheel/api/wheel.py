@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from hourwheel.api.events import Event, Function, Invocation, Response
+from hourwheel.api.minutely import minutely
 from hourwheel.cell import Cell
 from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.wheel import Pause
@@ -13,8 +14,6 @@ _LAST_STEP_MS = 20_000
 
 _LEAST_MS = 360_000
 """Lambda stops functions that start each other more than 16 times in a row: a bucket must take fewer invocations."""
-
-_FLUSH_MS = 60_000
 
 
 def turning(flush: Callable[[], None]) -> Function:
@@ -50,14 +49,11 @@ def _bucket(event: Event) -> str:
 
 
 def _flushing(clock: Clock, flush: Callable[[], None]) -> Pause:
-    flushed_ms = clock.now_ms()
+    tell = minutely(clock, flush)
 
     def pause(seconds: float) -> bool:
-        nonlocal flushed_ms
         clock.sleep(seconds)
-        if clock.now_ms() - flushed_ms >= _FLUSH_MS:
-            flush()
-            flushed_ms = clock.now_ms()
+        tell()
         return True
 
     return pause

@@ -48,7 +48,7 @@ def verify(
     if abs(age_seconds) > tolerance_seconds:
         side = "old" if age_seconds > 0 else "new"
         raise Unverified(f"the request is too {side}: webhook-timestamp is {abs(age_seconds):.0f} s from now")
-    content = body if isinstance(body, bytes) else body.encode()
+    content = body.encode(errors="surrogatepass") if isinstance(body, str) else bytes(body)
     # A header may hold what no text has; then nothing is right.
     expected = hmac.digest(key, f"{message_id}.{seconds}.".encode(errors="replace") + content, hashlib.sha256)
     if not any(hmac.compare_digest(expected, each) for each in _signatures(signatures)):

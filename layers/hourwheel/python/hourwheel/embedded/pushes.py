@@ -53,8 +53,13 @@ class EmbeddedPushes:
                 self._again.add(key)
                 return
             thread = threading.Thread(target=self._serve, args=key, name=f"push {subject}/{group}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                # No more threads: who stored something has done so all the same. The next ``look`` tries again.
+                self._looked_at.discard(key)
+                return
             self._running[key] = thread
-            thread.start()
 
     def look(self) -> None:
         """Takes note of the groups that have a target, and starts what is overdue: once a second."""

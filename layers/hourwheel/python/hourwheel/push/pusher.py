@@ -12,6 +12,7 @@ A target that fails again and again is left alone for a while that doubles, up t
 it stays where it is, and uses up no attempts. Then one batch is tried.
 """
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,6 +30,8 @@ from hourwheel.push.signing import secrets_of
 from hourwheel.push.state import PushState, state_slot
 from hourwheel.push.targets import Delivery, Outcome, Targets
 from hourwheel.queueing.pulllog import PullLog, pull_logs
+
+_logger = logging.getLogger("hourwheel")
 
 SETTLING_SECONDS = 30
 """A lease, of messages or of the group, outlasts a delivery by this."""
@@ -55,9 +58,10 @@ class Ended(StrEnum):
 
 @dataclass
 class _Hand:
-    """A pull that is being delivered, and until when its messages are leased. ``trial``: the target has just been left
-    alone."""
+    """A pull of a group that is being delivered, and until when its messages are leased. ``trial``: the target has just
+    been left alone."""
 
+    group: Group
     pulled: Pulled
     ends_ms: int
     trial: bool
@@ -84,6 +88,7 @@ class Pusher:
     _resumes_ms: int = 0
     _broken: bool = False
     _fault: Exception | None = None
+    _concurrency: int = 0
 
     def run(self) -> Ended:
         """Pushes until nothing is left. Raises the store's errors."""
@@ -183,6 +188,7 @@ class Pusher:
 
     def _look(self) -> Ended | None:
         """The last look, the lease being given up. None when it has been taken again."""
+        self.cell.directory.forget(self.subject)  # there may be more queues
         found = self._find()
         if found is None:
             return Ended.NO_TARGET
@@ -208,6 +214,7 @@ class Pusher:
 
     def _push_together(self, target: PushTarget) -> None:
         """Delivers until nothing can be pulled. After a pause the target is on trial: one message at a time."""
+        self._concurrency = target.concurrency
         while self._pauses and not self._over:
             if not self._push_once():
                 return
@@ -245,7 +252,7 @@ class Pusher:
         if found is None:
             return False
         _, group, target = found
-        if target.kind == "notify" or not self._keep(group, target):
+        if target.kind == "notify" or target.concurrency != self._concurrency or not self._keep(group, target):
             return False
         lease_seconds = target.timeout_seconds + SETTLING_SECONDS
         trial = self._pauses > 0
@@ -261,7 +268,7 @@ class Pusher:
             return False  # it was deleted meanwhile
         ends_ms = self._now_ms() + 1_000 * lease_seconds
         for pulled in pulls:
-            self._serve(_Hand(pulled, ends_ms, trial))
+            self._serve(_Hand(group, pulled, ends_ms, trial))
         return bool(pulls)
 
     def _serve(self, hand: _Hand) -> None:
@@ -294,6 +301,8 @@ class Pusher:
         if found is None or found[2].kind == "notify" or self._over:
             return Outcome(unreached=True)
         _, group, target = found
+        if state_slot(self.cell.context, group).key != state_slot(self.cell.context, hand.group).key:
+            return Outcome(unreached=True)  # another group of that name
         if not self._keep(group, target) or not self._hold(hand, target):
             return Outcome(unreached=True)
         pulled = hand.pulled
@@ -304,10 +313,21 @@ class Pusher:
             pulled.messages[part.start : part.stop],
             secrets_of(self.cell.secret, group),
         )
-        outcome = self.targets.deliver(target, delivery)
+        outcome = self._guarded(lambda: self.targets.deliver(target, delivery), len(part))
         if not outcome.too_large or len(part) == 1:
             self._judge(outcome, len(part))
         return outcome
+
+    def _guarded(self, deliver: Callable[[], Outcome], size: int) -> Outcome:
+        """A target must not bring down who delivers to others."""
+        try:
+            return deliver()
+        except Exception as error:
+            self.cell.context.meter.record("Faults", 1)
+            _logger.error(
+                "a delivery to the target of %s/%s failed: %s", self.subject, self.group, type(error).__name__
+            )
+            return Outcome(failed=frozenset(range(size)), error=type(error).__name__)
 
     def _hold(self, hand: _Hand, target: PushTarget) -> bool:
         """Has the lease of the messages outlast one more delivery; False when it has ended."""
@@ -342,7 +362,9 @@ class Pusher:
                 self._failures, self._pauses, self._error = 0, 0, ""
                 return
             self._failures += 1
-            self._error = outcome.error[:_ERROR_CHARACTERS]
+            # Somebody else's words: they are shown on terminals, and stored.
+            told = outcome.error[:_ERROR_CHARACTERS].encode(errors="replace").decode()
+            self._error = "".join(character if character.isprintable() else " " for character in told)
             if outcome.unreached or self._pauses or self._failures >= FAILURES:
                 pause_ms = _FIRST_PAUSE_MS * 2 ** min(self._pauses, 20)
                 wanted_ms = round(outcome.retry_after_seconds * 1_000)
@@ -356,7 +378,7 @@ class Pusher:
             return ended
         before = self._failures
         if self._something(subject, group):
-            self._judge(self.targets.announce(target, self.subject, self.group), 1)
+            self._judge(self._guarded(lambda: self.targets.announce(target, self.subject, self.group), 1), 1)
         return (self._leave(group) if self._failures != before else None) or Ended.IDLE
 
 

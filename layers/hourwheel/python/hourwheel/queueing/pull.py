@@ -169,13 +169,20 @@ class Puller:
                 if not retries.source.totals().rows:
                     continue  # most groups never retry: one read instead of three
                 self.leases.meet(log)
-            claim, limited = log.claim(
-                consumer=request.consumer,
-                max_messages=messages,
-                max_bytes=size,
-                lease_ms=request.lease_seconds * 1_000,
-                whole=bool(claims),
-            )
+            try:
+                claim, limited = log.claim(
+                    consumer=request.consumer,
+                    max_messages=messages,
+                    max_bytes=size,
+                    lease_ms=request.lease_seconds * 1_000,
+                    whole=bool(claims),
+                )
+            except Corrupt as error:
+                if not claims:
+                    raise
+                # What is claimed already must be handed out: nobody else would before its lease ends.
+                unreadable(context, log.source.name, log.tail().position.row, 0, error)
+                return claims, True
             more = more or limited
             if claim is not None:
                 claims.append((log, claim))

@@ -109,6 +109,8 @@ class Sweeper:
         began_ms = self.context.clock.now_ms()
         report = SweepReport()
         behind: list[Behind] = []
+        with self._contained("starting pushes"):
+            report.started_pushes += start_overdue(self.context, self.directory)
         for subject in self.directory.all_subjects():
             with self._contained(f"sweeping subject {subject.name}"):
                 self._subject(subject, report, behind)
@@ -123,8 +125,6 @@ class Sweeper:
             known = soon(self.context)
         with self._contained("starting wheels"):
             report.started_wheels = start_wheels(self.context, known)
-        with self._contained("starting pushes"):
-            report.started_pushes += start_overdue(self.context, self.directory)
         with self._contained("finishing moves of delayed messages"):
             Fates(self.context, patience_ms=0).finish_moves(self._contained)
         with self._contained("removing closed buckets"):
