@@ -487,10 +487,10 @@ def test_a_message_that_no_call_can_take_is_dead_and_the_others_are_not(
 
 
 @pytest.mark.parametrize("target", [to_queue("q"), to_bus("b")])
-def test_a_later_call_that_does_not_get_through_fails_what_is_in_it_alone(on_wire: Wire, target: PushTarget) -> None:
+def test_of_a_later_call_that_does_not_get_through_nothing_was_sent(on_wire: Wire, target: PushTarget) -> None:
     on_wire.answers.extend([None, refused("ThrottlingException", 400), None])
     outcome = on_wire.deliver(target, batch(*["x"] * 25))
-    assert (outcome.failed, outcome.unreached) == (set(range(10, 20)), False)
+    assert (outcome.untouched, outcome.failed, outcome.unreached) == (set(range(10, 20)), frozenset(), False)
     assert sizes(on_wire.calls) == [10, 10, 5]
 
 

@@ -102,6 +102,11 @@ def deployment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
     session.cache_clear()  # what is registered on it is this deployment's
+    # A function has a process to itself: its log does not go where that of another one went before it.
+    log = logging.getLogger("hourwheel")
+    monkeypatch.setattr(log, "handlers", [])
+    for name in ("init", "powertools_handler"):
+        monkeypatch.setattr(log, name, None, raising=False)
     with mock_aws():
         dynamodb.create_tables(dynamodb.client(region="us-east-1"), PREFIX)
         boto3.client("s3", region_name="us-east-1").create_bucket(Bucket=BUCKET)

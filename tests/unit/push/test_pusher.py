@@ -584,7 +584,7 @@ def test_what_was_deleted_meanwhile_is_not_made_again(subject_too: bool) -> None
         assert bench.another_process().groups("orders") == []
 
 
-def test_a_fault_of_the_store_keeps_nobody_out() -> None:
+def test_a_fault_makes_a_pause_that_grows_while_it_lasts() -> None:
     target = PushTarget(kind="lambda", address="f", timeout_seconds=300, concurrency=1)
     bench = bench_with(target, store=CallByCall(MemoryStore()))
     bench.send("a")
@@ -596,12 +596,17 @@ def test_a_fault_of_the_store_keeps_nobody_out() -> None:
         return put(key, record, expect=expect)
 
     bench.store.put = refuse  # type: ignore[method-assign]
-    with pytest.raises(Unavailable):
-        push(bench)
+    for seconds in (5, 10, 20):
+        with pytest.raises(Unavailable):
+            push(bench)
+        assert (woken(bench), overdue(bench)) == (0, 0)
+        assert (state(bench).resumes_ms, state(bench).error) == (bench.clock.ms + seconds * 1_000, "Unavailable")
+        bench.clock.ms = state(bench).resumes_ms
     bench.store.put = put  # type: ignore[method-assign]
     assert overdue(bench) == 1
     assert push(bench, "p2") is Ended.IDLE
     assert bench.targets.bodies == ["a"]
+    assert state(bench) == PushState()
 
 
 def test_deliveries_that_fail_side_by_side_make_one_pause_after_the_other() -> None:

@@ -22,7 +22,7 @@ from botocore.exceptions import (
 )
 
 from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.awserrors import FOREIGN, LOST_ANSWERS, THROTTLING_CODES, UNKNOWN_CODES, error_code
+from hourwheel.adapters.awserrors import FOREIGN, LOST_ANSWERS, error_code
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
 from hourwheel.model import Message, PushTarget
@@ -52,6 +52,18 @@ _TOO_LARGE = frozenset(
         "RequestTooLargeException",
     }
 )
+_ABOUT_MESSAGES = frozenset(
+    {
+        "InvalidMessageContents",
+        "InvalidParameterCombination",
+        "InvalidParameterValue",
+        "InvalidRequestContentException",
+        "UnsupportedMediaTypeException",
+        "ValidationException",
+    }
+)
+"""Refusals that another message may not meet."""
+
 _ENTRIES = 10
 _QUEUE_BYTES = 1 << 20
 _BUS_BYTES = 256 << 10
@@ -225,17 +237,9 @@ def _asked(delivery: Delivery, call: Callable[[], Outcome]) -> Outcome:
     except ClientError as error:
         if error_code(error) in _TOO_LARGE:
             return Outcome(too_large=True, error=str(error))
-        return unreached(str(error), answered=not _closed(error))
+        return unreached(str(error), answered=error_code(error) in _ABOUT_MESSAGES)
     except FOREIGN as error:
         return unreached(str(error))
-
-
-def _closed(error: ClientError) -> bool:
-    """Whether the service refuses whatever is sent: it is throttled or ill, the target is not there or not ours."""
-    code = error_code(error)
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    known = THROTTLING_CODES | UNKNOWN_CODES
-    return code in known or status in (401, 403, 404, 429) or status >= 500 or "NotExist" in code or "NonExist" in code
 
 
 def _in_chunks(delivery: Delivery, limit: int, seconds: float, send: Send) -> Outcome:
@@ -245,20 +249,22 @@ def _in_chunks(delivery: Delivery, limit: int, seconds: float, send: Send) -> Ou
     texts = [_text(message) for message in delivery.messages]
     dead = frozenset(index for index, text in enumerate(texts) if _size(text) > limit)
     failed: set[int] = set()
+    untouched: set[int] = set()
     error, reached = "a message is too large for the target" if dead else "", bool(dead)
     for chunk in _chunks([index for index in range(len(texts)) if index not in dead], texts, limit):
-        part = delivery.part([delivery.messages[index] for index in chunk])
         if monotonic() >= until:
-            outcome = failure(part, "the time of the delivery was over")
-        else:
-            outcome = _sent(part, [texts[index] for index in chunk], send)
+            untouched |= {*chunk}
+            error = error or "the time of the delivery was over"
+            continue
+        part = delivery.part([delivery.messages[index] for index in chunk])
+        outcome = _sent(part, [texts[index] for index in chunk], send)
         if outcome.unreached and not reached:
             return outcome
         reached = reached or not outcome.unreached
-        wholly = outcome.unreached or outcome.too_large
-        failed |= {chunk[at] for at in (range(len(chunk)) if wholly else outcome.failed)}
+        failed |= {chunk[at] for at in (range(len(chunk)) if outcome.too_large else outcome.failed)}
+        untouched |= {*chunk} if outcome.unreached else set()
         error = outcome.error or error
-    return Outcome(failed=frozenset(failed), dead=dead, error=error)
+    return Outcome(failed=frozenset(failed), dead=dead, untouched=frozenset(untouched), error=error)
 
 
 def _sent(part: Delivery, texts: Sequence[str], send: Send) -> Outcome:

@@ -30,6 +30,7 @@ from hourwheel.push.signing import secrets_of
 from hourwheel.push.state import PushState, state_slot
 from hourwheel.push.targets import Delivery, Outcome, Targets
 from hourwheel.queueing.pulllog import PullLog, pull_logs
+from hourwheel.times import parse_rfc3339
 
 _logger = logging.getLogger("hourwheel")
 
@@ -105,8 +106,8 @@ class Pusher:
                 if found is not None:
                     self._push_together(found[2])
                 ended = self._leave(group) or self._look()
-        except BaseException:
-            self._give_up(group)
+        except Exception as error:
+            self._give_up(group, error)
             raise
         return ended
 
@@ -168,6 +169,7 @@ class Pusher:
         if not stored and held is not None and held.value.owner == self.owner and held.value.until_ms:
             # The target was changed: the record is ours still, and begins anew.
             self._remember(held.value)
+            self._resumes_ms = 0
             stored, held = slot.swap(held.token, change(held.value))
         self._held = held if stored else None
         return stored
@@ -201,11 +203,12 @@ class Pusher:
         again = self._swap(group, lambda state: msgspec.structs.replace(state, owner=self.owner, until_ms=until_ms))
         return None if again else Ended.BUSY
 
-    def _give_up(self, group: Group) -> None:
-        """After a fault: somebody else may try at once."""
+    def _give_up(self, group: Group, fault: Exception) -> None:
+        """After a fault, which may last: a pause."""
         with suppress(HourwheelError):  # the fault may be the store's; then the lease runs out
             if self._held is not None:
-                self._swap(group, PushState.lapsed)
+                self._fail(type(fault).__name__, pause=True)
+                self._swap(group, lambda state: self._left())
 
     def _something(self, subject: Subject, group: Group) -> bool:
         return any(map(waits, pull_logs(self.cell.context, subject, group)))
@@ -224,11 +227,18 @@ class Pusher:
             return
         # Not an executor: its threads keep a process from ending for as long as a delivery takes.
         threads = [threading.Thread(target=self._push_aside, name="push", daemon=True) for _ in range(others)]
-        for thread in threads:
-            thread.start()
-        self._push()
-        for thread in threads:
-            thread.join()
+        begun: list[threading.Thread] = []
+        try:
+            for thread in threads:
+                thread.start()
+                begun.append(thread)
+            self._push()
+        except BaseException:
+            self._broken = True
+            raise
+        finally:
+            for thread in begun:
+                thread.join()
         if self._fault is not None:
             raise self._fault
 
@@ -254,21 +264,19 @@ class Pusher:
         _, group, target = found
         if target.kind == "notify" or target.concurrency != self._concurrency or not self._keep(group, target):
             return False
-        lease_seconds = target.timeout_seconds + SETTLING_SECONDS
         trial = self._pauses > 0
         request = PullRequest(
             consumer=self.owner,
             max_messages=1 if trial else target.batch,
-            lease_seconds=lease_seconds,
+            lease_seconds=target.timeout_seconds + SETTLING_SECONDS,
             wait_seconds=self.wait_seconds,
         )
         try:
             pulls = self.cell.pull(self.subject, self.group, request, pushing=True).pulls
         except NotFound:
             return False  # it was deleted meanwhile
-        ends_ms = self._now_ms() + 1_000 * lease_seconds
         for pulled in pulls:
-            self._serve(_Hand(group, pulled, ends_ms, trial))
+            self._serve(_Hand(group, pulled, parse_rfc3339(pulled.lease_until, "lease_until"), trial))
         return bool(pulls)
 
     def _serve(self, hand: _Hand) -> None:
@@ -293,6 +301,7 @@ class Pusher:
             elif outcome.too_large:
                 dead |= {*part}
             failed |= {part[index] for index in outcome.failed}
+            released |= {part[index] for index in outcome.untouched}
             dead |= {part[index] for index in outcome.dead}
         self._settle(hand, retry=[*sorted(failed)], dead=sorted(dead), release=sorted(released))
 
@@ -350,7 +359,9 @@ class Pusher:
     def _judge(self, outcome: Outcome, size: int) -> None:
         """Counts failures in a row, and says when to pause."""
         meter = self.cell.context.meter
-        refused = size if outcome.unreached or outcome.too_large else len(outcome.failed) + len(outcome.dead)
+        refused = len(outcome.failed) + len(outcome.dead) + len(outcome.untouched)
+        if outcome.unreached or outcome.too_large:
+            refused = size
         if size - refused:
             meter.record("PushDelivered", size - refused)
         if refused:
@@ -361,15 +372,17 @@ class Pusher:
             if refused < size or outcome.dead or outcome.too_large:
                 self._failures, self._pauses, self._error = 0, 0, ""
                 return
-            self._failures += 1
-            # Somebody else's words: they are shown on terminals, and stored.
-            told = outcome.error[:_ERROR_CHARACTERS].encode(errors="replace").decode()
-            self._error = "".join(character if character.isprintable() else " " for character in told)
-            if outcome.unreached or self._pauses or self._failures >= FAILURES:
-                pause_ms = _FIRST_PAUSE_MS * 2 ** min(self._pauses, 20)
-                wanted_ms = round(outcome.retry_after_seconds * 1_000)
-                self._resumes_ms = self._now_ms() + min(LONGEST_PAUSE_MS, max(pause_ms, wanted_ms))
-                self._pauses += 1
+            self._fail(outcome.error, pause=outcome.unreached, at_least_seconds=outcome.retry_after_seconds)
+
+    def _fail(self, error: str, *, pause: bool, at_least_seconds: float = 0.0) -> None:
+        self._failures += 1
+        # Somebody else's words: they are shown on terminals, and stored.
+        told = error[:_ERROR_CHARACTERS].encode(errors="replace").decode()
+        self._error = "".join(character if character.isprintable() else " " for character in told)
+        if pause or self._pauses or self._failures >= FAILURES:
+            pause_ms = max(_FIRST_PAUSE_MS * 2 ** min(self._pauses, 20), round(at_least_seconds * 1_000))
+            self._resumes_ms = self._now_ms() + min(LONGEST_PAUSE_MS, pause_ms)
+            self._pauses += 1
 
     def _notify(self, subject: Subject, group: Group, target: PushTarget) -> Ended:
         """Leaves first: what is stored after that is announced by others."""

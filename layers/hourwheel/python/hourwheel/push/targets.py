@@ -46,7 +46,7 @@ class Delivery:
 @dataclass(frozen=True)
 class Outcome:
     """What became of a delivery: the messages at the indexes in ``failed`` are to be tried again, those in ``dead`` can
-    never be taken, the others are done. ``error`` says why.
+    never be taken, those in ``untouched`` were not sent, the others are done. ``error`` says why.
 
     ``unreached``: the target saw none of it, so that no attempt counts; or so it seems: with ``answered``, something
     that stands before the target said so. ``too_large``: the batch is to be split. ``retry_after_seconds``: how long
@@ -54,6 +54,7 @@ class Outcome:
 
     failed: frozenset[int] = frozenset()
     dead: frozenset[int] = frozenset()
+    untouched: frozenset[int] = frozenset()
     error: str = ""
     unreached: bool = False
     answered: bool = False

@@ -1,0 +1,16 @@
+"""The deployed system, run here: the synthesised template, made on ministack over loopback HTTP, and used.
+
+| what | where it runs |
+| --- | --- |
+| CDK app | a process of its own; the assets that it leaves are uploaded as ``cdk deploy`` would upload them |
+| tables, stream, buckets, queue, schedules, API with its routes, functions, mapping | ministack |
+| functions | processes that ministack starts, as many as there are invocations at a time, by schedules, stream, API and
+              each other; code, handler and variables are those of the template, the library is the layer as built |
+| third-party layer | its wheels are for arm64: the layer here holds ``world.py``, the virtual environment the rest |
+| targets of push | a function, queues and a bus on ministack; HTTPS a server of the test's, behind a host name |
+| clock | the machine's and an offset that tests set: an hour passes at once, for functions and schedules alike |
+| IAM | judged by ``policies.py``: ministack writes each request of a function down, and refuses none |
+
+Not there: signatures of requests to the API (its routes say AWS_IAM, ministack lets everybody in), TTL, life cycles,
+alarms, reserved concurrency.
+"""

@@ -1,0 +1,326 @@
+"""What the queue is there for, with the demo's flights. Each step leaves nothing waiting behind."""
+
+import base64
+import io
+import json
+import random
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
+
+from demo.flights import Flight, january, tail_number
+from hourwheel.client.webhooks import verify
+from hourwheel.times import rfc3339
+from tests.support import HandClock
+
+from .system import HOST, HOUR, System
+from .template import ACCOUNT, CELL, REGION
+
+GROUPS = ("boards", "billing", "audit")
+BATCH = 60
+SHIP = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:airline-ship"
+QUEUE = f"arn:aws:sqs:{REGION}:{ACCOUNT}:{{}}"
+BUS = f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/airport"
+RETRY = {"delays_seconds": [1, 2]}
+
+Delivered = list[dict[str, Any]]
+
+
+@cache
+def flights() -> list[Flight]:
+    """Those of the first days without a tail number, and more."""
+    found = january(days=5)
+    untailed = [flight for flight in found if not tail_number(flight.body)]
+    return untailed + [flight for flight in found if tail_number(flight.body)][: 600 - len(untailed)]
+
+
+def large(name: str) -> str:
+    """A body of 20 kB that does not get smaller: its batch goes to the bucket."""
+    return name + base64.b64encode(random.Random(name).randbytes(15_000)).decode()
+
+
+def path(subject: str, group: str | None = None) -> str:
+    return f"/v1/subjects/{subject}" + (f"/groups/{group}" if group else "")
+
+
+def send(system: System, subject: str, messages: Iterable[Any], **more: Any) -> list[dict[str, Any]]:
+    answer = system.ok("POST", f"{path(subject)}/messages", {"messages": list(messages), **more})
+    return list(answer["results"])
+
+
+def pull(system: System, subject: str, group: str, consumer: str = "one", **how: Any) -> list[dict[str, Any]]:
+    answer = system.ok("POST", f"{path(subject, group)}/pull", {"consumer": consumer, **how})
+    assert all(settled["status"] in ("settled", "open") for settled in answer.get("settled", ()))
+    return list(answer["pulls"])
+
+
+def settle(system: System, subject: str, group: str, *settlements: dict[str, Any]) -> list[str]:
+    answer = system.ok("POST", f"{path(subject, group)}/ack", {"settle": list(settlements)})
+    return [result["status"] for result in answer["results"]]
+
+
+def received(system: System, subject: str, group: str, count: int) -> Delivered:
+    """So many messages, acknowledged: fewer fail, more do, too."""
+    found: Delivered = []
+
+    def look() -> bool:
+        for one in pull(system, subject, group):
+            found.extend(one["messages"])
+            settle(system, subject, group, {"receipt": one["receipt"]})
+        return len(found) >= count
+
+    system.until(look, f"{count} messages for {group} of {subject}")
+    assert not pull(system, subject, group)
+    assert len(found) == count
+    assert idle(system, subject, group)
+    return found
+
+
+def idle(system: System, subject: str, group: str) -> bool:
+    lag = system.ok("GET", f"{path(subject, group)}/lag")
+    return not (lag["waiting"] or lag["in_flight"] or lag["retrying"] or lag["backing_off"])
+
+
+def bodies(messages: Delivered) -> list[str]:
+    return sorted(message["body"] for message in messages)
+
+
+def in_batches(messages: list[Any], size: int) -> Iterator[tuple[int, list[Any]]]:
+    return ((at // size, messages[at : at + size]) for at in range(0, len(messages), size))
+
+
+def share(system: System) -> dict[str, Any]:
+    """Three groups get every flight, whatever their consumers do with it."""
+    assert system.ok("GET", "/v1/health")
+    system.ok("PUT", path("flights"), {"queues": 3})
+    for group in GROUPS:
+        system.ok("PUT", path("flights", group), {"max_attempts": 3 if group == "audit" else 16, "retry": RETRY})
+    rows = flights()
+    sent = {}
+    keyed, whole = rows[:240], rows[240:]
+    for number, batch in in_batches(keyed, BATCH):
+        messages = [{"body": row.body, "key": row.carrier, "tags": [row.name[-3:]]} for row in batch]
+        placed = send(system, "flights", messages, idempotency_key=f"batch {number}")
+        assert send(system, "flights", messages, idempotency_key=f"batch {number}") == placed
+        sent |= {one["id"]: row.body for one, row in zip(placed, batch, strict=True)}
+    assert {group["group"] for group in system.ok("GET", f"{path('flights')}/groups")["groups"]} == set(GROUPS)
+    assert system.ok("GET", path("flights", "audit"))["max_attempts"] == 3
+    placed = send(system, "flights", ({"body": row.body} for row in whole))  # too much for a row of the table
+    sent |= {one["id"]: row.body for one, row in zip(placed, whole, strict=True)}
+    assert len(sent) == len(rows)
+
+    boards = _board(system, len(rows))
+    billed = _bill(system, len(rows))
+    audited, died = _audit(system, len(rows))
+    system.ok("POST", f"{path('flights', 'boards')}/seek", {"to": "start"})
+    again = received(system, "flights", "boards", len(rows))
+    system.ok("POST", f"{path('flights', 'boards')}/seek", {"queue": 0, "offset": 0})
+    end = system.ok("POST", f"{path('flights', 'boards')}/seek", {"to": "end"})
+    assert len(end["positions"]) == 3
+    assert all(idle(system, "flights", group) for group in GROUPS)
+    return {"sent": sent, "boards": boards, "billed": billed, "audited": audited, "died": died, "again": again}
+
+
+def _board(system: System, count: int) -> Delivered:
+    """Two consumers: one gives back what it got at first, one holds it for longer."""
+    first, second = (pull(system, "flights", "boards", who, max_messages=50) for who in ("one", "two"))
+    back = [{"receipt": one["receipt"], "release": [*range(len(one["messages"]))]} for one in first]
+    assert set(settle(system, "flights", "boards", *back)) == {"settled"}
+    longer = [{"receipt": one["receipt"], "extend_seconds": 60} for one in second]
+    assert set(settle(system, "flights", "boards", *longer)) == {"extended"}
+    assert set(settle(system, "flights", "boards", *({"receipt": one["receipt"]} for one in second))) == {"settled"}
+    done = [message for one in second for message in one["messages"]]
+    return done + received(system, "flights", "boards", count - len(done))
+
+
+def _bill(system: System, count: int) -> Delivered:
+    """Settles with the next pull."""
+    found: Delivered = []
+    receipts: list[str] = []
+    while len(found) < count or receipts:
+        wishes = {"settle": [{"receipt": receipt} for receipt in receipts]} if receipts else {}
+        pulls = pull(system, "flights", "billing", max_messages=250, **wishes)
+        receipts = [one["receipt"] for one in pulls]
+        found += [message for one in pulls for message in one["messages"]]
+    return found
+
+
+def _audit(system: System, count: int) -> tuple[Delivered, Delivered]:
+    """Fails on flights without a tail number, three times; half of those are then sent again, half dropped."""
+    done: Delivered = []
+    untailed = {row.body for row in flights() if not tail_number(row.body)}
+    group = path("flights", "audit")
+
+    def work() -> bool:
+        for one in pull(system, "flights", "audit"):
+            failed = [at for at, message in enumerate(one["messages"]) if message["body"] in untailed]
+            done.extend(message for message in one["messages"] if message["body"] not in untailed)
+            settle(system, "flights", "audit", {"receipt": one["receipt"], "retry": failed})
+        return len(done) == count - len(untailed) and idle(system, "flights", "audit")
+
+    system.until(work, "the end of the audit's attempts")
+    first = system.ok("GET", f"{group}/dead?limit=1")
+    died = first["messages"] + system.ok("GET", f"{group}/dead?after={first['next']}")["messages"]
+    assert bodies(died) == sorted(untailed)
+    assert {message["attempt"] for message in died} == {3}
+    assert system.ok("GET", f"{group}/dead/{died[0]['dead_id']}") == died[0]
+    half = [message["dead_id"] for message in died[::2]]
+    assert system.ok("POST", f"{group}/dead/redrive", {"ids": half}) == {"redriven": len(half)}
+    done += received(system, "flights", "audit", len(half))
+    assert system.ok("DELETE", f"{group}/dead", {"all": True}) == {"dropped": len(died) - len(half)}
+    assert system.ok("GET", f"{group}/dead")["messages"] == []
+    return done, died
+
+
+def across(system: System) -> Delivered:
+    """One batch for two subjects."""
+    messages = [{"subject": f"gate-{number % 2}", "body": str(number)} for number in range(10)]
+    batch = {"messages": messages, "idempotency_key": "all gates"}
+    placed = system.ok("POST", "/v1/messages", batch)
+    assert system.ok("POST", "/v1/messages", batch) == placed
+    assert system.ok("GET", "/v1/subjects?limit=1")["next"]
+    return [one for gate in (0, 1) for one in received(system, f"gate-{gate}", "staff", 5)]
+
+
+def delay(system: System) -> dict[str, Any]:
+    """An hour ends. What is due in it and in the next one arrives, whatever it was first said to be; what is cancelled
+    never does."""
+    now = system.clock.now()
+    following = (now // HOUR + 1) * HOUR
+    at = [rfc3339(round((following + second) * 1_000)) for second in range(10)]
+    first = len(system.entries())
+    wished = {
+        "soon": {"delay": 1},
+        "in the next hour": {"deliver_at": at[5]},
+        large("in the next hour"): {"deliver_at": at[6]},
+        "cancelled": {"delay": "2h"},
+        "moved here": {"delay": "2h"},
+        large("moved there"): {"delay": "2h"},
+    }
+    placed = send(system, "boarding", ({"body": body, **when} for body, when in wished.items()))
+    ids = {body: one["scheduled_id"] for body, one in zip(wished, placed, strict=True)}
+    assert system.ok("GET", f"{path('boarding')}/scheduled?hours=3")["messages"] == 6
+    assert system.ok("GET", f"/v1/scheduled/{ids['cancelled']}")["state"] == "waiting"
+    assert system.ok("DELETE", f"/v1/scheduled/{ids['cancelled']}")["state"] == "cancelled"
+    assert system.ok("PATCH", f"/v1/scheduled/{ids['moved here']}", {"delay": "1s"})["state"] == "waiting"
+    moved = {"deliver_at": at[7]}
+    assert system.ok("PATCH", f"/v1/scheduled/{ids[large('moved there')]}", moved)["state"] == "waiting"
+    early = received(system, "boarding", "gate", 2)
+    waking = _schedules(system)
+
+    system.clock.pass_time(following - 89 - system.clock.now())
+    bucket = f"{round(following) * 1_000}-60/000"
+    started = system.until(lambda: _started(system, first, bucket), "the wheel that its schedule starts")
+    system.clock.pass_time(following + 8 - system.clock.now())
+    late = received(system, "boarding", "gate", 3)
+    told = {body: system.ok("GET", f"/v1/scheduled/{one}")["state"] for body, one in ids.items()}
+    return {"early": early, "late": late, "waking": waking, "started": started, "told": told, "following": following}
+
+
+def _schedules(system: System) -> dict[str, Any]:
+    """By name."""
+    scheduler = system.client("scheduler")
+    names = [found["Name"] for found in scheduler.list_schedules(GroupName=CELL)["Schedules"]]
+    return {name: scheduler.get_schedule(GroupName=CELL, Name=name) for name in names}
+
+
+def _started(system: System, since: int, bucket: str) -> list[Any]:
+    wheel = f"{CELL}-wheel"
+    entries = system.entries()[since:]
+    return [entry for entry in entries if entry.get("started") == wheel and entry["event"].get("bucket") == bucket]
+
+
+_SHIP = """
+import json
+def handler(event, context):
+    failed = [one["id"] for one in event["messages"] if one["body"].startswith("fragile") and one["attempt"] == 1]
+    with open({path!r}, "a") as file:
+        file.write(json.dumps(event) + "\\n")
+    return {{"batchItemFailures": [{{"itemIdentifier": id}} for id in failed]}}
+"""
+
+
+def push(system: System) -> dict[str, Any]:
+    """Five targets get all of it, by the stream of the table; one fails at first."""
+    shipped = system.log.parent / "shipped.jsonl"
+    shipped.touch()
+    _targets(system, str(shipped))
+    targets = {
+        "ship": {"kind": "lambda", "arn": SHIP},
+        "queue": {"kind": "sqs", "arn": QUEUE.format("airline-orders")},
+        "bus": {"kind": "eventbridge", "arn": BUS},
+        "web": {"kind": "https", "url": f"https://{HOST}/flights"},
+        "notice": {"kind": "notify", "arn": BUS},
+    }
+    for group, target in targets.items():
+        system.ok("PUT", path("departures", group), {"push": target, "retry": RETRY})
+    system.clock.pass_time(3)
+    sent = [{"body": row.body, "key": row.carrier} for row in flights()[:40]]
+    sent += [{"body": "fragile"}, {"body": large("fragile")}]
+    send(system, "departures", sent)
+    wanted = sorted(message["body"] for message in sent)
+
+    got: dict[str, Delivered] = {name: [] for name in ("ship", "queue", "bus", "web", "notice")}
+    orders, events = (
+        system.sqs.get_queue_url(QueueName=f"airline-{name}")["QueueUrl"] for name in ("orders", "events")
+    )
+
+    def all_there() -> bool:
+        got["ship"] = [
+            message
+            for line in shipped.read_text().splitlines()
+            for message in json.loads(line)["messages"]
+            if not message["body"].startswith("fragile") or message["attempt"] == 2
+        ]
+        got["web"] = [message for request in system.hooks.requests for message in json.loads(request.body)["messages"]]
+        got["queue"] += map(json.loads, taken(system, orders))
+        for event in map(json.loads, taken(system, events)):
+            got["notice" if "Available" in event["detail-type"] else "bus"].append(event["detail"])
+        return got["notice"] != [] and all(
+            len(got[name]) >= len(sent) and idle(system, "departures", name) for name in ("ship", "queue", "bus", "web")
+        )
+
+    system.until(all_there, "what was pushed")
+    state = system.ok("GET", f"{path('departures', 'web')}/push")
+    clock = HandClock(round(system.clock.now() * 1_000))
+    for request in system.hooks.requests:
+        verify(state["signing_secret"], request.headers, request.body, clock=clock)
+    return {"wanted": wanted, **got}
+
+
+def taken(system: System, url: str) -> list[str]:
+    """What is in a queue, which is empty then."""
+    found = system.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+    for message in found:
+        system.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    return [message["Body"] for message in found]
+
+
+def _targets(system: System, shipped: str) -> None:
+    system.functions.create_function(
+        FunctionName="airline-ship",
+        Runtime="python3.13",
+        Handler="index.handler",
+        Role=f"arn:aws:iam::{ACCOUNT}:role/airline",
+        Code={"ZipFile": packed("index.py", _SHIP.format(path=shipped))},
+    )
+    for name in ("orders", "events"):
+        system.sqs.create_queue(QueueName=f"airline-{name}")
+    events = system.client("events")
+    events.create_event_bus(Name="airport")
+    events.put_rule(Name="all", EventBusName="airport", EventPattern=json.dumps({"source": ["hourwheel"]}))
+    target = {"Id": "queue", "Arn": QUEUE.format("airline-events")}
+    events.put_targets(Rule="all", EventBusName="airport", Targets=[target])
+
+
+def packed(name: str, text: str) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr(name, text)
+    return data.getvalue()
+
+
+def counted(messages: Delivered) -> Counter[str]:
+    return Counter(message["id"] for message in messages)

@@ -1,0 +1,399 @@
+"""What happens rarely, and what is left when all is over. Each step leaves nothing waiting behind."""
+
+import json
+from typing import Any, cast
+from urllib.parse import unquote
+
+import msgspec
+import pytest
+
+from hourwheel.adapters.dynamodb import DynamoStore
+from hourwheel.adapters.s3 import S3Blobs
+from hourwheel.adapters.system import SystemIds
+from hourwheel.cell import Cell
+from hourwheel.context import Context
+from hourwheel.errors import Unavailable
+from hourwheel.model import Subject
+from hourwheel.ports import Key, Record, Refused, Timers
+from tests.support import HandClock, ListMeter, NoArrivals
+
+from .job import (
+    BUS,
+    QUEUE,
+    SHIP,
+    Delivered,
+    across,
+    bodies,
+    delay,
+    flights,
+    large,
+    path,
+    pull,
+    push,
+    received,
+    send,
+    settle,
+    share,
+    taken,
+)
+from .system import DAY, HOUR, System
+from .template import ACCOUNT, CELL, REGION
+
+
+def carry(system: System) -> None:
+    """Messages whose batches lie in the bucket are copied wherever they go."""
+    # As its consumer says: with its own request, and with the next pull.
+    for group in ("ack", "pull"):
+        subject = f"cargo-{group}"
+        send(system, subject, ({"body": large(str(number))} for number in range(3)))
+        (one,) = pull(system, subject, group)
+        wish = {"receipt": one["receipt"], "release": [0], "retry": [{"index": 1, "delay": "1s"}], "dead": [2]}
+        if group == "ack":
+            settle(system, subject, group, wish)
+        else:
+            (again,) = pull(system, subject, group, settle=[wish])
+            assert bodies(again["messages"]) == [large("0")]
+            settle(system, subject, group, {"receipt": again["receipt"], "release": [0]})
+        assert bodies(received(system, subject, group, 2)) == [large("0"), large("1")]
+        assert system.ok("POST", f"{path(subject, group)}/dead/redrive", {"all": True}) == {"redriven": 1}
+        assert bodies(received(system, subject, group, 1)) == [large("2")]
+        system.ok("DELETE", path(subject))
+    # As the sweeper does when a lease ends.
+    for group, retry in (("at-once", {"first_seconds": 0}), ("later", {"delays_seconds": [1]})):
+        subject = f"mail-{group}"
+        send(system, subject, [{"body": large(group)}])
+        system.ok("PUT", path(subject, group), {"retry": retry})
+        pull(system, subject, group, lease_seconds=1)
+        system.swept()
+        (message,) = received(system, subject, group, 1)
+        assert (message["body"], message["attempt"]) == (large(group), 2)
+        system.ok("DELETE", path(subject, group))
+
+
+def lease(system: System) -> Delivered:
+    """A consumer goes without a word: the sweeper, started by its schedule, ends what it held."""
+    send(system, "crew", [{"body": row.body} for row in flights()[:20]])
+    system.ok("PUT", path("crew", "roster"), {"retry": {"first_seconds": 0}})
+    (held,) = pull(system, "crew", "roster", "gone", lease_seconds=5, max_messages=10)
+    assert settle(system, "crew", "roster", {"receipt": held["receipt"], "ack": [0, 1, 2]}) == ["open"]
+    system.swept()
+    found = received(system, "crew", "roster", 17)
+    status, answer = system.call("POST", f"{path('crew', 'roster')}/ack", {"settle": [{"receipt": held["receipt"]}]})
+    assert (status, answer["type"]) == (409, "urn:hourwheel:receipt-stale")
+    return held["messages"][:3] + found
+
+
+def glance(system: System) -> list[str]:
+    """The next consumer ends it, too, be it one to which messages are pushed; what that one got."""
+    system.once(push)
+    send(system, "guard", [{"body": "first"}])
+    system.ok("PUT", path("guard", "gate"), {"retry": {"first_seconds": 0}})
+    pull(system, "guard", "gate", "gone", lease_seconds=1)
+    system.clock.pass_time(3)
+    (again,) = pull(system, "guard", "gate", "also-gone", lease_seconds=1)
+    assert (again["queue"], again["messages"][0]["attempt"]) == ("retry", 2)
+    system.ok("PUT", path("guard", "gate"), {"push": {"kind": "sqs", "arn": QUEUE.format("airline-orders")}})
+    system.clock.pass_time(3)
+    send(system, "guard", [{"body": "second"}])
+    return arrived(system, 2)
+
+
+def arrived(system: System, count: int) -> list[str]:
+    """The bodies of so many messages that come to the airline's queue."""
+    url = system.sqs.get_queue_url(QueueName="airline-orders")["QueueUrl"]
+    found: list[str] = []
+
+    def look() -> bool:
+        found.extend(json.loads(text)["body"] for text in taken(system, url))
+        return len(found) >= count
+
+    system.until(look, f"{count} messages in the airline's queue")
+    return sorted(found)
+
+
+def renew(system: System) -> None:
+    """Subjects whose deletion was cut off are sent to and pulled from: what is new is not touched by what was left."""
+    for way in ("sent", "pulled"):
+        send(system, way, [{"body": "old"}])
+        system.ok("PUT", path(way, "group"), {"push": {"kind": "sqs", "arn": QUEUE.format("airline-nobody")}})
+        _cut_off(system, way)
+        if way == "sent":
+            send(system, way, [{"body": "new"}])
+            assert bodies(received(system, way, "group", 1)) == ["new"]
+        else:
+            assert pull(system, way, "group") == []
+        system.ok("DELETE", path(way))
+    status, _ = system.call("GET", path("sent"))
+    assert status == 404
+
+
+def _cut_off(system: System, subject: str) -> None:
+    """As who deletes a subject leaves it when it goes no further than the first step."""
+    key = {"pk": {"S": "subjects"}, "sk": {"S": subject}}
+    item = system.dynamodb.get_item(TableName=f"{CELL}-meta", Key=key)["Item"]
+    record = msgspec.msgpack.decode(item["v"]["B"], type=Subject)
+    item["v"]["B"] = msgspec.msgpack.encode(msgspec.structs.replace(record, deleted=True))
+    item["t"]["B"] = bytes(16)
+    system.dynamodb.put_item(TableName=f"{CELL}-meta", Item=item)
+    system.clock.pass_time(3)  # longer than functions remember a subject
+
+
+def orphan(system: System) -> Delivered:
+    """A subject is deleted while a message waits: it is kept where it can be found."""
+    send(system, "strike", [{"body": "nobody waits", "delay": 2}])
+    system.ok("DELETE", path("strike"))
+
+    def found() -> Delivered:
+        return list(system.ok("GET", f"{path('strike')}/dead")["messages"])
+
+    return system.until(found, "the message that outlived its subject")
+
+
+def poison(system: System) -> list[str]:
+    """Rows that are none of ours come through the stream, and what is stored after them is pushed all the same. A
+    target is set where messages wait already, and one is told of a message that it never takes."""
+    system.once(push)
+    for strange in ("strange", "/", "a~b~c/d/e", "\N{SNOWMAN}/retry/"):
+        key = {"pk": {"S": strange}, "sk": {"S": "0000000000000000"}}
+        system.dynamodb.put_item(TableName=f"{CELL}-consume", Item=key)
+        system.dynamodb.delete_item(TableName=f"{CELL}-consume", Key=key)
+    send(system, "late", [{"body": "before the target"}])
+    system.ok("PUT", path("late", "orders"), {"push": {"kind": "sqs", "arn": QUEUE.format("airline-orders")}})
+    system.ok("PUT", path("late", "bus"), {"push": {"kind": "eventbridge", "arn": BUS}})
+    system.swept()
+    found = arrived(system, 1)
+    send(system, "late", [{"body": "after the poison"}])
+    found += arrived(system, 1)
+    system.ok("PUT", path("late", "orders"), {"push": None})
+    too_large = "".join(large(str(number)) for number in range(20))
+    send(system, "late", [{"body": too_large}])
+    group = path("late", "bus")
+    died = system.until(lambda: system.ok("GET", f"{group}/dead")["messages"], "the message that no bus takes")
+    assert bodies(died) == [too_large]
+    assert system.ok("DELETE", f"{group}/dead", {"all": True}) == {"dropped": 1}
+    system.ok("DELETE", path("late"))
+    return found
+
+
+def fail(system: System) -> list[dict[str, Any]]:
+    """Invocations that come to nothing end in the queue of failures; what is there."""
+    for function, event in (("wheel", {"bucket": "noon"}), ("push", {"push": {}})):
+        system.functions.invoke(FunctionName=f"{CELL}-{function}", InvocationType="Event", Payload=json.dumps(event))[
+            "Payload"
+        ].read()
+    (url,) = (made["Ref"] for made in system.template.made.values() if "QueueName" in made)
+    found: list[dict[str, Any]] = []
+
+    def both() -> bool:
+        found.extend(map(json.loads, taken(system, url)))
+        return len(found) >= 2
+
+    system.until(both, "failures")
+    return found
+
+
+def order(system: System) -> None:
+    """Who stores for later sees to the wheel, if nobody has: for this hour at once, for another one by a schedule."""
+    system.once(push)
+    soon, far = [{"index": 0, "delay": "1s"}, {"index": 1, "delay": "8h"}]
+    for group in ("ack", "pull"):
+        _next_hour(system)
+        send(system, f"later-{group}", [{"body": "soon"}, {"body": "far"}])
+        (one,) = pull(system, f"later-{group}", group)
+        wish = {"receipt": one["receipt"], "retry": [soon, far]}
+        if group == "ack":
+            settle(system, "later-ack", group, wish)
+        else:
+            pull(system, "later-pull", group, settle=[wish])
+        _soon_and_gone(system, f"later-{group}", group)
+    for group, target in (("sweep", None), ("push", {"kind": "lambda", "arn": SHIP})):
+        _next_hour(system)
+        settings = {"retry": {"delays_seconds": [8 * HOUR]}}
+        system.ok("PUT", path(f"later-{group}", group), {**settings, "push": target})
+        system.clock.pass_time(3)
+        send(system, f"later-{group}", [{"body": "fragile"}])
+        if target is None:
+            pull(system, "later-sweep", group, lease_seconds=1)
+            system.swept()
+        lag = f"{path(f'later-{group}', group)}/lag"
+        system.until(lambda lag=lag: system.ok("GET", lag)["backing_off"], "a retry that waits")
+        system.ok("DELETE", path(f"later-{group}"))
+    _next_hour(system)
+    placed = send(system, "later-meta", [{"body": "soon", "delay": "2h"}, {"body": "far", "delay": "2h"}])
+    for one, wish in zip(placed, ("1s", "8h"), strict=True):
+        system.ok("PATCH", f"/v1/scheduled/{one['scheduled_id']}", {"delay": wish})
+    _soon_and_gone(system, "later-meta", "meta")
+
+
+def _next_hour(system: System) -> None:
+    """A minute into it, when nobody turns its wheel."""
+    system.clock.pass_time(HOUR + 60 - system.clock.now() % HOUR)
+
+
+def _soon_and_gone(system: System, subject: str, group: str) -> None:
+    """The first one arrives, the other goes with its subject."""
+    found: Delivered = []
+
+    def look() -> bool:
+        for one in pull(system, subject, group):
+            found.extend(one["messages"])
+            settle(system, subject, group, {"receipt": one["receipt"]})
+        return bool(found)
+
+    system.until(look, f"what is soon for {group}")
+    assert bodies(found) == ["soon"]
+    system.ok("DELETE", path(subject))
+
+
+def relay(system: System) -> None:
+    """A wheel whose invocation ends calls its successor."""
+    _next_hour(system)
+    since = len(system.entries())
+    called = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{CELL}-wheel"
+    with system.unswept():  # else the sweeper would, for a wheel that slept through its lease
+        send(system, "night", [{"body": "first", "delay": 120}, {"body": "last", "delay": 960}])
+        system.until(lambda: _asked(system, since, "wheel", f"{CELL}-dispatch"), "a wheel that has begun")
+        system.clock.pass_time(840)  # the time of an invocation less that which a successor has to begin
+        system.until(lambda: _asked(system, since, "wheel", called), "the call of a successor")
+        assert bodies(received(system, "night", "watch", 1)) == ["first"]
+        system.clock.pass_time(120)
+        assert bodies(received(system, "night", "watch", 1)) == ["last"]
+
+
+def _asked(system: System, since: int, function: str, what: str) -> bool:
+    entries = [entry for entry in system.entries()[since:] if entry.get("function") == f"{CELL}-{function}"]
+    return any(what in unquote(entry["path"]) + entry["body"] for entry in entries)
+
+
+def lose(system: System) -> None:
+    """Objects vanish: what lay in them is reported, and keeps nobody from the rest."""
+    system.once(push)
+    since = len(system.entries())
+    for group in ("pull", "ack", "sweep", "dead", "push", "wheel"):
+        _next_hour(system)
+        subject, before = f"lost-{group}", objects(system)
+        when = {"delay": 90} if group == "wheel" else {}
+        send(system, subject, [{"body": large(group), **when}])
+        settings = {"retry": {"first_seconds": 0}}
+        system.ok("PUT", path(subject, group), settings)
+        if group in ("ack", "sweep", "dead"):
+            (one,) = pull(system, subject, group, lease_seconds=1 if group == "sweep" else 30)
+        if group == "dead":
+            settle(system, subject, group, {"receipt": one["receipt"], "dead": [0]})
+        for key in objects(system) - before:
+            system.s3.delete_object(Bucket=system.bucket, Key=key)
+        if group == "ack":
+            settle(system, subject, group, {"receipt": one["receipt"], "retry": [0]})
+        if group == "dead":
+            assert system.ok("GET", f"{path(subject, group)}/dead")["messages"] == []
+        if group == "wheel":
+            system.clock.pass_time(92)
+            system.until(lambda: "cannot be read" in system.reported(since), "the wheel's report")
+        if group == "push":
+            system.ok("PUT", path(subject, group), {"push": {"kind": "sqs", "arn": QUEUE.format("airline-orders")}})
+        system.clock.pass_time(3)
+        send(system, subject, [{"body": "next"}])
+        if group == "push":
+            system.swept()
+            assert arrived(system, 1) == ["next"]
+        else:
+            system.swept(int(group == "sweep"))
+            assert bodies(received(system, subject, group, 1)) == ["next"]
+        system.ok("DELETE", path(subject))
+
+
+def objects(system: System) -> set[str]:
+    """Their keys in the bucket of segments."""
+    return {found["Key"] for found in system.s3.list_objects_v2(Bucket=system.bucket).get("Contents", [])}
+
+
+def mend(system: System) -> None:
+    """Who reserves a row for a delayed message and never stores it holds nobody up; who was cut off amid a move is
+    followed by the sweeper."""
+    _next_hour(system)
+    hour_ms = round(system.clock.now() // HOUR) * HOUR * 1_000
+    system.dynamodb.update_item(
+        TableName=f"{CELL}-counters",
+        Key={"pk": {"S": f"schedule/{hour_ms}-60/000"}},
+        UpdateExpression="ADD #rows :one, numbers :one",
+        ExpressionAttributeNames={"#rows": "rows"},
+        ExpressionAttributeValues={":one": {"N": "1"}},
+    )
+    _, moved = send(system, "tower", [{"body": "behind a hole", "delay": 1}, {"body": large("moved"), "delay": "20m"}])
+    assert bodies(received(system, "tower", "radio", 1)) == ["behind a hole"]
+    with pytest.raises(Unavailable):
+        _cut_off_after(system, puts=2).reschedule(moved["scheduled_id"], delay="1s")
+
+    def dispatched() -> bool:
+        system.swept()
+        return str(system.ok("GET", f"/v1/scheduled/{moved['scheduled_id']}")["state"]) == "dispatched"
+
+    began = system.clock.now()
+    system.until(dispatched, "the end of the move")
+    assert system.clock.now() < began + 15 * 60
+    assert bodies(received(system, "tower", "radio", 1)) == [large("moved")]
+
+
+def _cut_off_after(system: System, *, puts: int) -> Cell:
+    """The cell, in a process that ends after so many writes."""
+    left = iter(range(puts))
+
+    class Ending(DynamoStore):
+        def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+            if next(left, None) is None:
+                raise Unavailable("the end of the process")
+            return super().put(key, record, expect=expect)
+
+    context = Context(
+        store=Ending(system.dynamodb, prefix=CELL),
+        blobs=S3Blobs(lambda: system.s3, system.bucket),
+        clock=HandClock(round(system.clock.now() * 1_000)),
+        ids=SystemIds(),
+        arrivals=NoArrivals(),
+        meter=ListMeter(),
+        timers=cast(Timers, None),  # it does not come to that
+    )
+    return Cell(context)
+
+
+def repeat(system: System) -> None:
+    """A batch is sent again when it was stored and is over already: it is not stored once more."""
+    system.ok("PUT", path("news"), {"retention_seconds": 60})
+    placed = send(system, "news", [{"body": "old"}], idempotency_key="news")
+    system.swept(3)
+    assert send(system, "news", [{"body": "old"}], idempotency_key="news") == placed
+    assert pull(system, "news", "readers") == []
+
+
+def close(system: System) -> dict[str, list[Any]]:
+    """A day after its hour is over nothing is left of what waited; what is there then."""
+    for step in STEPS[: STEPS.index(close)]:
+        system.once(step)
+    system.clock.pass_time(12 * HOUR)
+
+    def over() -> bool:
+        system.swept()
+        return not _turning(system)
+
+    system.until(over, "the end of all wheels")
+    system.clock.pass_time(DAY)
+    system.swept(2)
+    left = {table: system.dynamodb.scan(TableName=f"{CELL}-{table}")["Items"] for table in ("schedule", "dispatch")}
+    return {**left, "objects": [key for key in objects(system) if key.startswith("scheduled/")]}
+
+
+def _turning(system: System) -> list[Any]:
+    """Wheels that have begun and not ended."""
+    left: list[Any] = []
+    for entry in system.entries():
+        if entry.get("started") == f"{CELL}-wheel":
+            left.append(entry)
+        elif entry.get("ended") == f"{CELL}-wheel":
+            left.remove(next(one for one in left if one["event"] == entry["event"]))
+    return left
+
+
+STEPS = (
+    *(share, across, delay, carry, lease, renew, orphan, push, glance, poison, fail),
+    *(order, relay, mend, repeat, close, lose),
+)

@@ -1,0 +1,373 @@
+"""The system of a template on ministack."""
+
+import http.client
+import io
+import json
+import mmap
+import os
+import struct
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import boto3
+
+from tests.contract.services import _free_port, _wait_until_ready
+from tests.unit.push.receivers import Authority, Receiver, receiving
+
+from .template import ACCOUNT, CELL, REGION, Template
+
+T = TypeVar("T")
+
+HERE = Path(__file__).parent
+HOST, PUBLIC_ADDRESS = "hooks.example.org", "93.184.215.14"
+PATIENCE_SECONDS = 20.0
+HOUR = 3_600
+DAY = 24 * HOUR
+_LOOK_AGAIN_SECONDS = 0.05
+_FAILED = object()
+_DOES_NOT_MATTER = {"CloudWatch::Alarm", "CloudWatch::Dashboard", "S3::BucketPolicy", "SQS::QueuePolicy"}
+"""Resources that neither functions nor requests meet."""
+
+
+class Clock:
+    """That of the functions and of Scheduler: ahead of the machine's by so much that it began at ten past an hour."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(bytes(8))
+        with path.open("r+b") as file:
+            self._ahead = mmap.mmap(file.fileno(), 8)
+        self.pass_time(DAY - time.time() % HOUR + 600)
+
+    def pass_time(self, seconds: float) -> None:
+        ahead_ns: int = struct.unpack("q", self._ahead[:8])[0]
+        self._ahead[:8] = struct.pack("q", ahead_ns + round(seconds * 1e9))
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return time.time() + float(struct.unpack("q", self._ahead[:8])[0]) / 1e9
+
+
+@dataclass
+class System:
+    """``once`` runs each step of the job once for all tests that ask for it."""
+
+    endpoint: str
+    template: Template
+    clock: Clock
+    log: Path
+    hooks: Receiver
+    answers: dict[Callable[..., Any], Any] = field(default_factory=dict)
+    _read: int = 0
+    _entries: list[dict[str, Any]] = field(default_factory=list)
+
+    def once(self, step: "Callable[[System], T]") -> T:
+        assert self.answers.get(step) != _FAILED, f"the step {step.__name__} has failed before"
+        if step not in self.answers:
+            self.answers[step] = _FAILED
+            self.answers[step] = step(self)
+        return cast(T, self.answers[step])
+
+    def client(self, service: str) -> Any:
+        return boto3.client(service, region_name=REGION, endpoint_url=self.endpoint)
+
+    @cached_property
+    def dynamodb(self) -> Any:
+        return self.client("dynamodb")
+
+    @cached_property
+    def functions(self) -> Any:
+        return self.client("lambda")
+
+    @cached_property
+    def sqs(self) -> Any:
+        return self.client("sqs")
+
+    @cached_property
+    def s3(self) -> Any:
+        return self.client("s3")
+
+    @cached_property
+    def bucket(self) -> str:
+        """The bucket of the segments."""
+        _, function = next(self.template.of_type("Lambda::Function"))
+        return str(function["Environment"]["Variables"]["HOURWHEEL_BUCKET"])
+
+    @cached_property
+    def roles(self) -> dict[str, str]:
+        """The role of each function, by the function's name without the cell's."""
+        return {
+            found["FunctionName"].removeprefix(f"{CELL}-"): found["Role"].rpartition("/")[2]
+            for _, found in self.template.of_type("Lambda::Function")
+        }
+
+    def entries(self) -> list[dict[str, Any]]:
+        """What ministack has written down until now."""
+        with self.log.open() as file:
+            file.seek(self._read)
+            while (line := file.readline()).endswith("\n"):
+                self._entries.append(json.loads(line))
+                self._read += len(line.encode())
+        return self._entries
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """A request to the HTTP API; the status and the answer."""
+        (api_id,) = (made["Ref"] for key, made in self.template.made.items() if "ApiEndpoint" in made)
+        connection = http.client.HTTPConnection(self.endpoint.removeprefix("http://"), timeout=PATIENCE_SECONDS + 10)
+        try:
+            data = None if body is None else json.dumps(body).encode()
+            url = f"/_aws/execute-api/{api_id}/$default{path}"
+            connection.request(method, url, data, {"content-type": "application/json"} if data else {})
+            answer = connection.getresponse()
+            text = answer.read()
+            return answer.status, json.loads(text) if text else None
+        finally:
+            connection.close()
+
+    def ok(self, method: str, path: str, body: Any = None) -> Any:
+        status, answer = self.call(method, path, body)
+        assert status in (200, 204), f"{method} {path}: {status} {answer}"
+        return answer
+
+    def until(self, condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS) -> T:
+        """The first true answer."""
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            assert time.monotonic() < deadline, f"in {seconds} s there was nothing of: {what}"
+            time.sleep(_LOOK_AGAIN_SECONDS)
+        return found
+
+    def ended(self, function: str, since: int = 0) -> list[dict[str, Any]]:
+        """The invocations of a function that have ended."""
+        return [entry for entry in self.entries()[since:] if entry.get("ended") == f"{CELL}-{function}"]
+
+    def reported(self, since: int) -> str:
+        """What the functions logged in invocations that have ended, and those of ministack's that have not."""
+        return "\n".join(entry["log"] for entry in self.entries()[since:] if "log" in entry)
+
+    @contextmanager
+    def unswept(self) -> Iterator[None]:
+        """Meanwhile the sweeper is not started."""
+        scheduler = self.client("scheduler")
+        schedule = next(properties for _, properties in self.template.of_type("Scheduler::Schedule"))
+        name = next(logical_id for logical_id, _ in self.template.of_type("Scheduler::Schedule"))
+        scheduler.update_schedule(Name=name, State="DISABLED", **schedule)
+        yield
+        scheduler.update_schedule(Name=name, State="ENABLED", **schedule)
+
+    def swept(self, times: int = 1) -> None:
+        """Has Scheduler start the sweeper so often; each pass is at its end."""
+        for _ in range(times):
+            before = len(self.ended("sweep"))
+            self.clock.pass_time(60)
+            self.until(lambda seen=before: len(self.ended("sweep")) > seen, "a sweep started by its schedule")
+
+
+@contextmanager
+def _ministack(folder: Path, surroundings: Mapping[str, str]) -> Iterator[str]:
+    """The endpoint of one that records, on the loopback interface. It ends with its standard input, the functions'
+    processes with it."""
+    port, log = _free_port(), folder / "ministack.log"
+    settings = {
+        "BIND_HOST": "127.0.0.1",
+        "GATEWAY_PORT": str(port),
+        "IOT_MTLS_ENABLED": "0",  # it would listen on every interface, whatever BIND_HOST says
+        "SFTP_ENABLED": "0",
+        "LOG_LEVEL": "WARNING",
+        "LAMBDA_STATE_TRANSITION_SECONDS": "0",
+        "TMPDIR": str(folder),
+        **surroundings,
+    }
+    # The functions' processes inherit what is set here, and are to have the template's variables alone.
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("HOURWHEEL_")}
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            [sys.executable, str(HERE / "ministack_recording.py")],
+            env=inherited | settings,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        ) as process,
+    ):
+        try:
+            _wait_until_ready(process, port, log)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+@contextmanager
+def deployed(template: Template, folder: Path) -> Iterator[System]:
+    with ExitStack() as stack:
+        authority = Authority(folder)
+        hooks = stack.enter_context(receiving(context=authority.context(HOST)))
+        clock, log = Clock(folder / "clock"), folder / "requests.jsonl"
+        log.touch()
+        surroundings = {
+            "DEPLOYED_CLOCK": str(folder / "clock"),
+            "DEPLOYED_LOG": str(log),
+            "DEPLOYED_HOSTS": json.dumps({HOST: [PUBLIC_ADDRESS, hooks.port]}),
+            "SSL_CERT_FILE": str(authority.path),
+        }
+        endpoint = stack.enter_context(_ministack(folder, surroundings))
+        system = System(endpoint, template, clock, log, hooks)
+        _Deployment(system).make()
+        yield system
+
+
+class _Deployment:
+    """Makes the resources, each after those to which it refers."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._template = system.template
+
+    def make(self) -> None:
+        kinds = {
+            "IAM::Role": self._role,
+            "Logs::LogGroup": self._log_group,
+            "DynamoDB::Table": self._table,
+            "S3::Bucket": self._bucket,
+            "SQS::Queue": self._queue,
+            "Scheduler::ScheduleGroup": self._schedule_group,
+            "Lambda::LayerVersion": self._layer,
+            "Lambda::Function": self._function,
+            "Lambda::EventInvokeConfig": self._asynchronous,
+            "Lambda::EventSourceMapping": self._mapping,
+            "ApiGatewayV2::Api": self._api,
+            "Lambda::Permission": self._permission,
+            "ApiGatewayV2::Integration": self._integration,
+            "ApiGatewayV2::Route": self._route,
+            "ApiGatewayV2::Stage": self._stage,
+            "Scheduler::Schedule": self._schedule,
+        }
+        assert self._template.kinds() == kinds.keys() | _DOES_NOT_MATTER | {"IAM::Policy"}
+        self._upload()
+        for kind, make in kinds.items():
+            for logical_id, properties in self._template.of_type(kind):
+                self._template.made[logical_id] = make(logical_id, properties)
+        active = self._system.functions.get_waiter("function_active_v2")
+        for function in self._system.functions.list_functions()["Functions"]:
+            active.wait(FunctionName=function["FunctionName"], WaiterConfig={"Delay": 0.1, "MaxAttempts": 100})
+
+    def _upload(self) -> None:
+        s3 = self._system.client("s3")
+        bucket = f"cdk-hnb659fds-assets-{ACCOUNT}-{REGION}"
+        s3.create_bucket(Bucket=bucket)
+        native = self._dependencies_key()
+        for key, folder in self._template.assets().items():
+            s3.put_object(Bucket=bucket, Key=key, Body=_surroundings() if key == native else _zipped(folder))
+
+    def _dependencies_key(self) -> str:
+        keys = (
+            properties["Content"]["S3Key"]
+            for logical_id, properties in self._template.of_type("Lambda::LayerVersion")
+            if "Dependencies" in logical_id
+        )
+        return str(next(keys))
+
+    def _role(self, logical_id: str, _: Any) -> dict[str, str]:
+        name = f"{CELL}-{logical_id}"
+        return {"Ref": name, "Arn": f"arn:aws:iam::{ACCOUNT}:role/{name}"}
+
+    def _log_group(self, _: str, properties: Any) -> dict[str, str]:
+        name = properties["LogGroupName"]
+        return {"Ref": name, "Arn": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{name}:*"}
+
+    def _table(self, _: str, properties: Any) -> dict[str, str]:
+        dynamodb, name = self._system.dynamodb, properties["TableName"]
+        wanted = ("TableName", "KeySchema", "AttributeDefinitions", "BillingMode", "DeletionProtectionEnabled")
+        stream = properties.get("StreamSpecification")
+        more = {"StreamSpecification": {"StreamEnabled": True, **stream}} if stream else {}
+        made = dynamodb.create_table(**{key: properties[key] for key in wanted}, **more)["TableDescription"]
+        if "TimeToLiveSpecification" in properties:
+            dynamodb.update_time_to_live(TableName=name, TimeToLiveSpecification=properties["TimeToLiveSpecification"])
+        return {"Ref": name, "Arn": made["TableArn"], "StreamArn": made.get("LatestStreamArn", "")}
+
+    def _bucket(self, logical_id: str, _: Any) -> dict[str, str]:
+        name = f"{CELL}-{logical_id}".lower()
+        self._system.client("s3").create_bucket(Bucket=name)
+        return {"Ref": name, "Arn": f"arn:aws:s3:::{name}"}
+
+    def _queue(self, logical_id: str, _: Any) -> dict[str, str]:
+        name = f"{CELL}-{logical_id}"
+        url = self._system.sqs.create_queue(QueueName=name)["QueueUrl"]
+        return {"Ref": url, "Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}", "QueueName": name}
+
+    def _schedule_group(self, _: str, properties: Any) -> dict[str, str]:
+        self._system.client("scheduler").create_schedule_group(Name=properties["Name"])
+        return {"Ref": properties["Name"]}
+
+    def _layer(self, logical_id: str, properties: Any) -> dict[str, str]:
+        made = self._system.functions.publish_layer_version(LayerName=logical_id, **properties)
+        return {"Ref": made["LayerVersionArn"]}
+
+    def _function(self, _: str, properties: Any) -> dict[str, str]:
+        functions, name = self._system.functions, properties["FunctionName"]
+        config = dict(properties)
+        loops, reserved = config.pop("RecursiveLoop", None), config.pop("ReservedConcurrentExecutions", None)
+        config["Tags"] = {tag["Key"]: tag["Value"] for tag in config["Tags"]}
+        made = functions.create_function(**config)
+        if loops:
+            functions.put_function_recursion_config(FunctionName=name, RecursiveLoop=loops)
+        if reserved:
+            functions.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=reserved)
+        return {"Ref": name, "Arn": made["FunctionArn"]}
+
+    def _asynchronous(self, _: str, properties: Any) -> dict[str, str]:
+        self._system.functions.put_function_event_invoke_config(**properties)
+        return {}
+
+    def _permission(self, logical_id: str, properties: Any) -> dict[str, str]:
+        self._system.functions.add_permission(StatementId=logical_id[-64:], **properties)
+        return {}
+
+    def _mapping(self, _: str, properties: Any) -> dict[str, str]:
+        properties["Tags"] = {tag["Key"]: tag["Value"] for tag in properties["Tags"]}
+        return {"Ref": self._system.functions.create_event_source_mapping(**properties)["UUID"]}
+
+    def _api(self, _: str, properties: Any) -> dict[str, str]:
+        made = self._system.client("apigatewayv2").create_api(**properties)
+        return {"Ref": made["ApiId"], "ApiEndpoint": made["ApiEndpoint"]}
+
+    def _integration(self, _: str, properties: Any) -> dict[str, str]:
+        return {"Ref": self._system.client("apigatewayv2").create_integration(**properties)["IntegrationId"]}
+
+    def _route(self, _: str, properties: Any) -> dict[str, str]:
+        return {"Ref": self._system.client("apigatewayv2").create_route(**properties)["RouteId"]}
+
+    def _stage(self, _: str, properties: Any) -> dict[str, str]:
+        self._system.client("apigatewayv2").create_stage(**properties)
+        return {"Ref": properties["StageName"]}
+
+    def _schedule(self, logical_id: str, properties: Any) -> dict[str, str]:
+        self._system.client("scheduler").create_schedule(Name=logical_id, **properties)
+        return {"Ref": logical_id}
+
+
+def _zipped(folder: Path) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                archive.writestr(str(path.relative_to(folder)), path.read_bytes())
+    return data.getvalue()
+
+
+def _surroundings() -> bytes:
+    """In place of the third-party layer: the virtual environment has what is in that."""
+    site = f"python/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr(f"{site}/world.py", (HERE / "world.py").read_text())
+        archive.writestr(f"{site}/world.pth", "import world; world.enter()\n")
+    return data.getvalue()

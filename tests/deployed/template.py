@@ -1,0 +1,94 @@
+"""The template as CloudFormation would fill it in."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+CELL, REGION, ACCOUNT = "flights", "us-east-1", "000000000000"
+PSEUDO = {"AWS::Partition": "aws", "AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "AWS::URLSuffix": "amazonaws.com"}
+
+_NAMED_IN_TEXT = re.compile(r"\$\{(!?)([^}]+)\}")
+
+
+@dataclass
+class Template:
+    """Of the cell ``CELL``. ``made`` holds what references to resources stand for: {logical id: {attribute: value}},
+    ``Ref`` being one of the attributes. What was not made yet cannot be referred to."""
+
+    folder: Path
+    made: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._resources: dict[str, Any] = json.loads(self._read("template"))["Resources"]
+
+    def of_type(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Logical ids and properties, resolved, of the resources of a type such as ``Lambda::Function``."""
+        for logical_id, resource in self._resources.items():
+            if resource["Type"] == f"AWS::{kind}":
+                yield logical_id, self.resolved(resource.get("Properties", {}))
+
+    def kinds(self) -> set[str]:
+        return {resource["Type"].removeprefix("AWS::") for resource in self._resources.values()}
+
+    def assets(self) -> dict[str, Path]:
+        """The folders to upload, by their key in the bucket of assets."""
+        files = json.loads(self._read("assets"))["files"].values()
+        zipped = (file for file in files if file["source"]["packaging"] == "zip")
+        return {
+            destination["objectKey"]: self.folder / file["source"]["path"]
+            for file in zipped
+            for destination in file["destinations"].values()
+        }
+
+    def resolved(self, value: Any) -> Any:
+        match value:
+            case {"Ref": str(name)}:
+                return self._looked_up(name, "Ref")
+            case {"Fn::GetAtt": [str(name), str(attribute)]}:
+                return self._looked_up(name, attribute)
+            case {"Fn::Join": [str(between), list(parts)]}:
+                return between.join(map(self.resolved, parts))
+            case {"Fn::Sub": str(text)}:
+                return _NAMED_IN_TEXT.sub(self._substituted, text)
+            case dict():
+                unknown = [key for key in value if key.startswith("Fn::")]
+                assert not unknown, f"the resolver of the tests does not know {unknown}"
+                return {key: self.resolved(part) for key, part in value.items()}
+            case list():
+                return [self.resolved(part) for part in value]
+        return value
+
+    def _substituted(self, found: re.Match[str]) -> str:
+        literal, name = found.groups()
+        if literal:
+            return f"${{{name}}}"
+        logical_id, _, attribute = name.partition(".")
+        return self._looked_up(logical_id, attribute or "Ref")
+
+    def _looked_up(self, name: str, attribute: str) -> str:
+        return PSEUDO.get(name) or self.made[name][attribute]
+
+    def _read(self, kind: str) -> str:
+        return (self.folder / f"{CELL}.{kind}.json").read_text()
+
+
+def synthesise(folder: Path, settings: Mapping[str, str]) -> Template:
+    """Runs the app as ``cdk synth`` does."""
+    context = {f"hourwheel:{name}": text for name, text in {"cell": CELL, **settings}.items()}
+    environment = {
+        "CDK_OUTDIR": str(folder),
+        "CDK_CONTEXT_JSON": json.dumps(context),
+        "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "app.py"], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return Template(folder)

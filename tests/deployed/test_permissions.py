@@ -1,0 +1,76 @@
+"""The functions do what their roles allow, and their roles allow what they do."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from . import rare
+from .policies import Call, Grant, grants
+from .recorded import calls_of
+from .system import System
+from .template import ACCOUNT, CELL, REGION
+
+BY_LAMBDA = {
+    "logs:CreateLogStream": "Lambda writes the log",
+    "logs:PutLogEvents": "Lambda writes the log",
+    "sqs:SendMessage": "Lambda sends what came to nothing to the queue of failures",
+    "dynamodb:DescribeStream": "Lambda reads the stream",
+    "dynamodb:GetRecords": "Lambda reads the stream",
+    "dynamodb:GetShardIterator": "Lambda reads the stream",
+    "dynamodb:ListStreams": "Lambda reads the stream",
+}
+"""What is done with a function's role, and not by its code."""
+
+NOT_MET = {
+    ("wheel", "dynamodb:GetItem", "table/flights-consume"): "a row that a former owner had put and that was trimmed"
+    " since: it takes an owner that was cut off amid a hand-over, and a successor after the retention",
+    ("wheel", "dynamodb:GetItem", "table/flights-schedule"): "a row that an eventually consistent read has missed:"
+    " ministack's reads miss nothing",
+}
+"""By function, action and the end of the resource: why no step of the job comes there."""
+
+
+def calls(system: System) -> Iterator[Call]:
+    """Of all functions in the whole job."""
+    for step in rare.STEPS:
+        system.once(step)
+    for entry in system.entries():
+        if "function" in entry:
+            yield from calls_of(entry)
+
+
+def granted(system: System) -> dict[str, list[Grant]]:
+    return {function: grants(system.template, role) for function, role in system.roles.items()}
+
+
+def test_each_call_is_allowed(system: System) -> None:
+    allowed = granted(system)
+    made = Counter(calls(system))
+    assert {call.function for call in made} == set(allowed)
+    refused = [call for call in made if not any(grant.allows(call) for grant in allowed[call.function])]
+    assert refused == []
+
+
+def test_what_is_allowed_is_used(system: System) -> None:
+    made = set(calls(system))
+    unused = set()
+    for function, allowed in granted(system).items():
+        calls_made = [call for call in made if call.function == function]
+        for grant in allowed:
+            if not any(map(grant.allows, calls_made)):
+                unused.add((function, grant.action, grant.resource.partition(f":{ACCOUNT}:")[2] or grant.resource))
+    assert {(*who, action, what) for *who, action, what in unused if not _by_lambda(action, what)} == set(NOT_MET)
+
+
+def _by_lambda(action: str, resource: str) -> bool:
+    return action in BY_LAMBDA and (action != "sqs:SendMessage" or "Failures" in resource)
+
+
+def test_scheduler_may_start_what_it_is_told_to(system: System) -> None:
+    """The roles that functions and template pass to it, and nothing else."""
+    role_arns = {call.resource for call in calls(system) if call.action == "iam:PassRole"}
+    (schedule,) = (properties for _, properties in system.template.of_type("Scheduler::Schedule"))
+    started = {"wheel": role_arns, "sweep": {schedule["Target"]["RoleArn"]}}
+    for function, (role,) in started.items():
+        (grant,) = grants(system.template, role.rpartition("/")[2])
+        arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{CELL}-{function}"
+        assert (grant.action, grant.resource) == ("lambda:InvokeFunction", arn)
