@@ -68,8 +68,8 @@ TABLE_ACTIONS: Verbs = {
         "schedule": ("BatchGetItem", "GetItem", "PutItem", "Query"),
         "dispatch": ("PutItem", "Query"),
     },
-    # It pulls and settles as consumers do. Query on meta: whom a new row concerns. DeleteItem: records of groups that have
-    # no target any more.
+    # It pulls and settles as consumers do. Query on meta: whom a new row concerns. DeleteItem there: records of groups
+    # that have no target any more.
     "push": {
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
         "counters": ("GetItem", "UpdateItem"),
