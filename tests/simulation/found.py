@@ -58,7 +58,24 @@ def a_seek_by_time_or_offset_that_meets_an_open_row_goes_to_the_end() -> Iterato
         yield
 
 
-@planted(lambda plan: plan.trims and plan.retention_seconds == 60)
+def _short_retention(plan: Plan) -> Plan:
+    return replace(
+        plan,
+        transactional=False,
+        trims=True,
+        retention_seconds=60,
+        faults=Faults(pause=0.04),
+        long_pauses=True,
+        skew_ms=0,
+        calls=500,
+        sweepers=2,
+        consumers=3,
+        lease_seconds=5,
+        quiet_days=False,
+    )
+
+
+@planted(sharpen=_short_retention)
 def a_lease_outlives_its_messages_and_cannot_be_ended() -> Iterator[None]:
     def fetch(
         context: Context, source: Log, queue: int | None, picks: Iterable[tuple[int, int]], **_: bool
@@ -145,7 +162,7 @@ def a_batch_over_subjects_is_stored_again_when_one_is_deleted() -> Iterator[None
         yield
 
 
-@planted(lambda plan: plan.spanning and "delete-subject" in plan.moves)
+@planted(lambda plan: plan.spanning and "delete-subject" in plan.moves and plan.inline_bytes > 16)
 def a_key_of_a_deleted_subject_places_rows_in_the_new_one() -> Iterator[None]:
     with patch.object(produce._Batch, "_generations", {}):
         yield

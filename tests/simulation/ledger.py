@@ -232,7 +232,9 @@ class Ledger:
 
     def _handed_over(self, log: str, number: int, fact: RowFact) -> None:
         promise = self.promises.get(fact.token)
-        if isinstance(fact.note, Plan) and self.abandoned(fact.note):
+        # Its messages may have been erased before they were copied: then a filler stands there, without a note.
+        planned = fact.note if promise is None else promise.transfer.plan
+        if isinstance(planned, Plan) and self.abandoned(planned):
             return
         if promise is None and fact.row.filler:
             return

@@ -5,10 +5,8 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from hourwheel.model import Group, Pulled, Settlement
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import PushState
-from hourwheel.push.targets import Outcome
 from hourwheel.queueing import sweep
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Plan, pushed
@@ -23,22 +21,22 @@ def _pushed(plan: Plan) -> Plan:
 
 @planted(sharpen=_pushed)
 def what_is_not_reached_is_settled() -> Iterator[None]:
-    def settle(self: Pusher, pulled: Pulled, outcome: Outcome) -> None:
-        settlement = Settlement(receipt=pulled.receipt, retry=sorted(outcome.failed), dead=sorted(outcome.dead))
-        self.cell.settle(self.subject, self.group, [settlement])
+    def settle(self: Pusher, hand: Any, *, release: Any = None, **how: Any) -> str:
+        return real(self, hand, **how)
 
+    real = Pusher._settle
     with patch.object(Pusher, "_settle", settle):
         yield
 
 
 @planted(sharpen=_pushed)
 def a_batch_is_settled_before_it_is_delivered() -> Iterator[None]:
-    def deliver(self: Pusher, group: Group, target: Any, pulled: Pulled) -> Outcome:
-        self.cell.settle(self.subject, self.group, [Settlement(receipt=pulled.receipt)])
-        return real(self, group, target, pulled)
+    def serve(self: Pusher, hand: Any) -> None:
+        self._settle(hand)
+        real(self, hand)
 
-    real = Pusher._deliver
-    with patch.object(Pusher, "_deliver", deliver):
+    real = Pusher._serve
+    with patch.object(Pusher, "_serve", serve):
         yield
 
 
