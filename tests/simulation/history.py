@@ -182,8 +182,11 @@ class History:
             raise Violation("7", f"{ticket.place} is due at {due_ms}, its wish was {wish.text}")
 
     def refused(self, verb: Verb, ticket: Ticket) -> None:
-        """Nothing may be known of a message only once its bucket is removed."""
-        if isinstance(verb.error, NotFound) and not self.ledger.bucket(ticket.place[0]).may_go:
+        """Nothing may be known of a message only once its bucket, or that to which it was moved, is removed."""
+        bucket, pick = ticket.place
+        while (fate := self.ledger.bucket(bucket).fates.get(pick)) is not None and fate.moved is not None:
+            bucket, pick = fate.moved[0], fate.moved[1:]
+        if isinstance(verb.error, NotFound) and not self.ledger.bucket(bucket).may_go:
             raise Violation("8", f"{verb.name} of {ticket.place}: {verb.error}")
 
     def pulled(self, verb: Verb, subject: str, group: str, result: PullResult) -> list[Held]:
