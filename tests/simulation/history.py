@@ -182,11 +182,13 @@ class History:
             raise Violation("7", f"{ticket.place} is due at {due_ms}, its wish was {wish.text}")
 
     def refused(self, verb: Verb, ticket: Ticket) -> None:
-        """Nothing may be known of a message only once its bucket, or that to which it was moved, is removed."""
+        """Nothing may be known of a message only once its bucket, or one to which it was moved, is removed."""
         bucket, pick = ticket.place
+        passed = [bucket]
         while (fate := self.ledger.bucket(bucket).fates.get(pick)) is not None and fate.moved is not None:
             bucket, pick = fate.moved[0], fate.moved[1:]
-        if isinstance(verb.error, NotFound) and not self.ledger.bucket(bucket).may_go:
+            passed.append(bucket)
+        if isinstance(verb.error, NotFound) and not any(self.ledger.bucket(name).may_go for name in passed):
             raise Violation("8", f"{verb.name} of {ticket.place}: {verb.error}")
 
     def pulled(self, verb: Verb, subject: str, group: str, result: PullResult) -> list[Held]:

@@ -185,8 +185,10 @@ class Dispatcher:
                 continue
             parcel = self._parcel_of(transfer)
             if self._trimmed(transfer):
-                # A filler stood there, and its time is over: below the trim mark nobody reads.
-                again.append(parcel)
+                # A filler stood there, and its time is over: below the trim mark nobody reads. Or the batch did, and
+                # its own time came to an end while this was read.
+                if transfer.expires_ms > self.context.clock.now_ms():
+                    again.append(parcel)
                 continue
             row = self._row(parcel, transfer.at_ms, transfer.expires_ms, transfer.log)
             try:

@@ -93,6 +93,8 @@ def seek_offset(log: PullLog, offset: int) -> int:
     number, row = _search(log.source, lambda row: row.number + row.count > offset)
     if row is None:
         return _seek(log, Position(number), totals.numbers)
+    if row.number + row.count <= offset:
+        return _seek(log, Position(number + 1), offset)  # it came in after the search had passed it
     return _seek(log, Position(number, max(0, offset - row.number)), max(offset, row.number))
 
 
