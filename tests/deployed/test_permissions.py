@@ -28,6 +28,12 @@ NOT_MET = {
 }
 """By function, action and the end of the resource: why no step of the job comes there."""
 
+SOMETIMES = {
+    ("push", "dynamodb:DeleteItem", "table/flights-meta"): "the record of a group that has lost its target, where"
+    " somebody was started for it at that moment",
+}
+"""What the job comes to in some runs only, and why."""
+
 
 def calls(system: System) -> Iterator[Call]:
     """Of all functions in the whole job."""
@@ -58,7 +64,8 @@ def test_what_is_allowed_is_used(system: System) -> None:
         for grant in allowed:
             if not any(map(grant.allows, calls_made)):
                 unused.add((function, grant.action, grant.resource.partition(f":{ACCOUNT}:")[2] or grant.resource))
-    assert {(*who, action, what) for *who, action, what in unused if not _by_lambda(action, what)} == set(NOT_MET)
+    left = {(*who, action, what) for *who, action, what in unused if not _by_lambda(action, what)}
+    assert left - set(SOMETIMES) == set(NOT_MET)
 
 
 def _by_lambda(action: str, resource: str) -> bool:
