@@ -15,7 +15,7 @@ import msgspec
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
 from hourwheel.model import PushTarget
-from hourwheel.push.targets import Delivery, Outcome, answered, failure
+from hourwheel.push.targets import Delivery, Outcome, answered, failure, unreached
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 
@@ -44,7 +44,7 @@ class EmbeddedTargets:
             return self._webhooks.deliver(target, delivery)
         handler = self._handlers.get(target.address)
         if target.kind != "python" or handler is None:
-            return Outcome(unreached=True, error=f"this server has no target {target.address!r}")
+            return unreached(f"this server has no target {target.address!r}")
         try:
             answer = handler(msgspec.json.decode(delivery.encoded()), None)
             return answered(delivery, msgspec.json.encode(answer))
@@ -52,7 +52,7 @@ class EmbeddedTargets:
             return failure(delivery, f"{type(error).__name__}: {error}")
 
     def announce(self, target: PushTarget, subject: str, group: str) -> Outcome:
-        raise NotImplementedError(target.kind)  # ``check`` lets none in
+        return unreached("this server announces nothing: it needs a deployment on AWS")
 
 
 def load_handler(place: str) -> Handler:
