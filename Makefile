@@ -1,25 +1,39 @@
 # A fresh machine needs two commands: make demo, make test.
 PYTHON ?= python3
 VENV := .venv
+NEWEST := .venv-newest
 RUN := $(VENV)/bin/python
 SEEDS ?= 0:20000
-SOURCES := layers functions infra app.py tests bench demo
+SOURCES := layers functions infra pipeline app.py tests bench demo
+# Not empty where Spark 4.0 can start: on Java 17 to 22.
+JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E 'version "(1[7-9]|2[0-2])')
+PIP := -m pip install --quiet --disable-pip-version-check
+LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test check bench cost serve simulate layers synth deploy format lock clean
+.PHONY: demo test test-queue test-pipeline check bench cost serve simulate layers synth deploy format lock clean
 
-demo: $(VENV)/ready
+# Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
+demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 	@$(RUN) -m demo
 
-test: check layers $(VENV)/infra-ready node_modules/.package-lock.json
-	$(RUN) -m pytest tests
+# Both halves run to their end, at the same time; all that they need is installed before. Each can be run alone.
+test: check $(VENV)/infra-ready $(NEWEST)/ready node_modules/.package-lock.json
+	@$(MAKE) -j2 --keep-going --no-print-directory test-queue test-pipeline
 
-check: layers
+test-queue: $(VENV)/infra-ready node_modules/.package-lock.json
+	$(RUN) -m pytest tests --ignore tests/pipeline
+
+# Shows its output at the end, in one piece.
+test-pipeline: $(VENV)/pipeline-ready $(NEWEST)/ready
+	@output=$$($(RUN) -m pytest tests/pipeline 2>&1); code=$$?; printf '\ntests/pipeline\n%s\n' "$$output"; exit $$code
+
+check: layers $(VENV)/pipeline-ready
 	$(VENV)/bin/ruff format --check $(SOURCES)
 	$(VENV)/bin/ruff check $(SOURCES)
 	$(VENV)/bin/mypy
 	$(RUN) -m bench.imports
 
-bench: $(VENV)/ready
+bench: $(VENV)/pipeline-ready
 	$(RUN) -m bench
 
 # Counts the requests of the functions' code on dynalite, which stops by itself. Takes three minutes.
@@ -50,26 +64,37 @@ format: $(VENV)/ready
 
 # Writes the locks anew; needs uv (pip install uv). They name no address.
 lock:
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		pyproject.toml --extra aws --group dev --output-file requirements/dev.lock
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		--group infra --constraint requirements/dev.lock --output-file requirements/infra.lock
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		requirements/layer.in --constraint requirements/dev.lock --output-file requirements/layer.lock
+	$(LOCK) pyproject.toml --extra aws --group dev --output-file requirements/dev.lock
+	$(LOCK) --group infra --constraint requirements/dev.lock --output-file requirements/infra.lock
+	$(LOCK) pyproject.toml --extra pipeline --group spark --constraint requirements/dev.lock --output-file requirements/pipeline.lock
+	$(LOCK) pyproject.toml --group newest --constraint requirements/dev.lock --output-file requirements/spark-newest.lock
+	$(LOCK) requirements/layer.in --constraint requirements/dev.lock --output-file requirements/layer.lock
 
 clean:
-	rm -rf $(VENV) build dist cdk.out node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NEWEST) build dist cdk.out node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/ready: requirements/dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Hourwheel needs Python 3.11 or newer: make PYTHON=python3.12 …")'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/dev.lock
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(RUN) $(PIP) --require-hashes --requirement requirements/dev.lock
+	$(RUN) $(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # The CDK is 0.4 GB: only those who deploy or test get it.
 $(VENV)/infra-ready: $(VENV)/ready requirements/infra.lock
-	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/infra.lock
+	$(RUN) $(PIP) --require-hashes --requirement requirements/infra.lock
+	@touch $@
+
+# 0.75 GB: only those who test, measure or show the pipeline get it.
+$(VENV)/pipeline-ready: $(VENV)/ready requirements/pipeline.lock
+	$(RUN) $(PIP) --require-hashes --requirement requirements/pipeline.lock
+	@touch $@
+
+# An environment of its own, as two Sparks cannot share one.
+$(NEWEST)/ready: $(VENV)/ready requirements/spark-newest.lock
+	$(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python $(PIP) --require-hashes --requirement requirements/spark-newest.lock
+	$(NEWEST)/bin/python $(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 node_modules/.package-lock.json: package.json package-lock.json

@@ -39,6 +39,7 @@ LIBRARY = frozenset(
         "__init__.py",
         "adapters",
         "api",
+        "archive",
         "cell.py",
         "context.py",
         "delay",

@@ -1,0 +1,77 @@
+"""One Spark for all tests; where it cannot start, they fail and say why."""
+
+import gc
+import importlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+try:
+    from pyspark.sql import SparkSession
+except ModuleNotFoundError as missing:
+    raise pytest.UsageError(f"tests/pipeline needs {missing.name}: make .venv/pipeline-ready") from missing
+
+HERE = Path(__file__).parent
+
+SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+# PySpark 4.0 leaves the socket through which the JVM sends results to the garbage collector.
+SOCKETS = r"ignore:unclosed <socket\.socket .*raddr=\('127\.0\.0\.1':ResourceWarning"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings(SOCKETS))
+
+
+def java_version() -> int:
+    """0 where there is none. Looks where Spark does."""
+    home = os.environ.get("JAVA_HOME")
+    command = [str(Path(home, "bin/java")) if home else "java", "-version"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    found = re.search(r'version "(\d+)', answer)
+    return int(found[1]) if found else 0
+
+
+def import_frame_comparison() -> None:
+    """What ``assertDataFrameEqual`` imports when first called. PySpark 4.0 then sets a variable for good, which makes
+    pyarrow take the hours of any zone for those of UTC. Here it is gone afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYARROW_IGNORE_TIMEZONE", "1")
+        importlib.import_module("pyspark.pandas")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    if java_version() < 17:
+        pytest.fail("Spark needs Java 17: put its java on the PATH, or set JAVA_HOME", pytrace=False)
+    import_frame_comparison()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)  # else the workers are whatever python3 is on the path
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder.master("local[2]").appName("tests")
+        for name, value in SETTINGS.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
+        gc.collect()  # the sockets, while their warning is still ignored
