@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.adapters.retrying import RetryingStore
+from hourwheel.archive.marks import archived_ms
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay.waits import delay_ms
@@ -56,6 +57,7 @@ class Machine:
     alarms: Alarms
     dates: Dates | None
     couriers: Couriers
+    archive: MemoryBlobs = field(default_factory=MemoryBlobs)
 
 
 def open_cell(machine: Machine, process: Process) -> Cell:
@@ -439,8 +441,11 @@ class SweepingActor(Actor):
         self.nap(3_000)
         self.ask("sweep", self.cell.sweep)
         if self.rng.random() < 0.2:
-            now_ms = self.process.now_ms()
-            self.ask("drop segments", lambda: drop_expired_segments(self.cell.context.blobs, now_ms))
+            context, now_ms = self.cell.context, self.process.now_ms()
+            self.ask(
+                "drop segments",
+                lambda: drop_expired_segments(context.blobs, min(now_ms, archived_ms(context))),
+            )
 
 
 @dataclass

@@ -25,6 +25,7 @@ from hourwheel.queueing.moving import REDRIVE, RETRY
 from hourwheel.queueing.records import Checkpoint, PullRow
 from tests.simulation.buckets import BucketHistory
 from tests.simulation.facts import NEVER, LogName, Promise, Promiser, RowFact
+from tests.simulation.plan import DAY_MS
 from tests.simulation.pulls import PullHistory
 from tests.simulation.world import Verb, Violation, World
 
@@ -48,6 +49,10 @@ class Ledger:
     """The counter of a log."""
 
     def stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
+        if before is not None and (before.value, before.token) == (record.value, record.token):
+            if (record.expires_ms or NEVER) < min(before.expires_ms or NEVER, self.soon + DAY_MS):
+                raise Violation("12", f"{key} was renewed and is kept for less than a day")
+            return
         if key.table == Table.CONSUME:
             self._row_stored(verb, key, before, record)
         elif key.table == Table.SCHEDULE and key.partition.startswith("fates/"):

@@ -99,6 +99,7 @@ class Plan:
     delays: Delays | None = None
     couriers: int = 0
     """So many push for the first group, if any do."""
+    archivists: int = 0
 
 
 _FAULTS = {"crash": 0.02, "throttle": 0.08, "lose": 0.10, "late": 0.04, "pause": 0.04, "stale": 0.6}
@@ -107,17 +108,30 @@ _SHARE = 0.3
 """Of the plans so many have delayed messages."""
 _PUSHED = 0.15
 """Of the plans so many have a group that is pushed."""
+_ARCHIVED = 0.15
+"""Of the plans so many have an archive."""
 _MOVES = ("redrive", "drop", "seek", "retention", "attempts", "lag", "latest", "queues")
 _DELETIONS = ("delete-group", "delete-subject")
 
 
 def draw(seed: int) -> Plan:
+    plan, rng = unarchived(seed), Random(seed ^ 0xA2C417)
+    return archived(plan, rng) if rng.random() < _ARCHIVED and (plan.delays is None or not plan.delays.prompt) else plan
+
+
+def unarchived(seed: int) -> Plan:
+    """The same without an archive."""
     plan = _draw(seed)
     rng = Random(seed ^ 0xDE1A7)
     plan = delayed(plan, rng) if rng.random() < _SHARE else plan
     rng = Random(seed ^ 0x9054)
     fits = not plan.quiet_days and (plan.delays is None or not plan.delays.prompt)
     return pushed(plan, rng) if rng.random() < _PUSHED and fits else plan
+
+
+def archived(plan: Plan, rng: Random) -> Plan:
+    """The plan with somebody who archives, and a sweeper who would remove what he is not done with."""
+    return replace(plan, archivists=rng.choice((1, 1, 2)), calls=plan.calls * 2, sweepers=max(1, plan.sweepers))
 
 
 def pushed(plan: Plan, rng: Random) -> Plan:

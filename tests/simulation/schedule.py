@@ -27,6 +27,7 @@ from tests.simulation.actors import (
     SweepingActor,
     WheelTurner,
 )
+from tests.simulation.archivists import Archivist, finish
 from tests.simulation.checker import check, drain, drain_others
 from tests.simulation.couriers import Couriers, Stream, target_of
 from tests.simulation.dates import Dates
@@ -138,10 +139,18 @@ def _run(world: World, plan: Plan) -> None:
     world.limit = world.calls + _LAST_CALLS
     drain(keeper, plan.lease_seconds)
     check(keeper)
+    if plan.archivists:
+        world.limit = world.calls + _LAST_CALLS
+        finish(keeper)
 
 
 def _settings(plan: Plan) -> Settings:
-    settings = Settings(inline_bytes=plan.inline_bytes, directory_seconds=plan.directory_seconds, retry=plan.retry)
+    settings = Settings(
+        inline_bytes=plan.inline_bytes,
+        directory_seconds=plan.directory_seconds,
+        retry=plan.retry,
+        archive=plan.archivists > 0,
+    )
     if plan.delays is None:
         return settings
     return msgspec.structs.replace(settings, bucket_minutes=plan.delays.bucket_minutes, shards=plan.delays.shards)
@@ -162,6 +171,7 @@ def _cast(machine: Machine, plan: Plan) -> list[Actor]:
     actors += [Consumer(machine, world.process(f"c{n}")) for n in range(plan.consumers)]
     actors += [SweepingActor(machine, world.process(f"w{n}")) for n in range(plan.sweepers)]
     actors += [Operator(machine, world.process(f"o{n}")) for n in range(plan.operators)]
+    actors += [Archivist(machine, world.process(f"a{n}")) for n in range(plan.archivists)]
     actors += [Courier(machine, world.process(f"d{n}")) for n in range(plan.couriers)]
     if plan.delays:
         actors += [WheelTurner(machine, world.process(f"t{n}")) for n in range(plan.delays.wheels)]

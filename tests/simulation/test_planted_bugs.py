@@ -5,10 +5,11 @@ from itertools import count, islice
 
 import pytest
 
+from tests.simulation.archivebugs import ARCHIVED
 from tests.simulation.bugs import PLANTED, Bug
 from tests.simulation.delaybugs import DELAYED
 from tests.simulation.found import FOUND
-from tests.simulation.plan import Plan, draw
+from tests.simulation.plan import Plan, unarchived
 from tests.simulation.pushbugs import PUSHED
 from tests.simulation.schedule import run_plan
 from tests.simulation.world import Violation
@@ -17,7 +18,7 @@ RUNS = 600
 """Schedules within which every bug must be found, of those that could show it."""
 
 
-@pytest.mark.parametrize("bug", [*PLANTED, *DELAYED, *PUSHED, *FOUND], ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *FOUND], ids=lambda bug: bug.name)
 def test_it_is_found_when(bug: Bug) -> None:
     with bug.plant():
         for plan in _plans(bug):
@@ -30,5 +31,5 @@ def test_it_is_found_when(bug: Bug) -> None:
 
 
 def _plans(bug: Bug) -> Iterator[Plan]:
-    plans = (plan for plan in map(draw, count()) if plan.delays is None and not plan.couriers and bug.focus(plan))
+    plans = (plan for plan in map(unarchived, count()) if plan.delays is None and not plan.couriers and bug.focus(plan))
     return map(bug.sharpen, islice(plans, RUNS))

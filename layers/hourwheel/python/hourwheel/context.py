@@ -34,7 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     buckets of delayed messages; they may be changed while messages wait. ``batch_buckets``: the messages of one batch
     may fall due in so many of them. ``tick_ms``: how often a wheel looks for what is due. ``retry``: for groups without
     a policy. ``retention_seconds``: of new subjects. ``sweep_rest_seconds``: subjects in which nothing moves are swept
-    so seldom in the end; 0: each time.
+    so seldom in the end; 0: each time. ``archive``: nothing is removed before it is archived.
     """
 
     compression_level: Annotated[int, msgspec.Meta(ge=1, le=19)] = 1
@@ -49,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         DEFAULT_RETENTION_SECONDS
     )
     sweep_rest_seconds: Annotated[int, msgspec.Meta(ge=0, le=3_600)] = 0
+    archive: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

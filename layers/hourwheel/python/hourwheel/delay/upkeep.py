@@ -4,6 +4,8 @@ behind, removes buckets that were closed a day ago."""
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from hourwheel.archive.kinds import DISPATCHES, MESSAGES
+from hourwheel.archive.marks import kept_below
 from hourwheel.context import Context
 from hourwheel.delay.buckets import LEAD_MS, Bucket, BucketRecord, bucket_slot, buckets, order_timer
 from hourwheel.delay.lease import owner_slot, wanted
@@ -50,6 +52,8 @@ def _drop(context: Context, bucket: Bucket, until_ms: int) -> bool:
     moves = context.store.scan(Table.META, "moves", start=bucket.name, limit=1)
     if moves and moves[0][0].startswith(f"{bucket.name} "):
         return False
+    if not _archived(context, bucket):
+        return False
     partitions = ((Table.SCHEDULE, bucket.log), (Table.SCHEDULE, f"fates/{bucket.name}"), (Table.DISPATCH, bucket.name))
     if not all(_clear(context, table, partition, until_ms) for table, partition in partitions):
         return False
@@ -60,6 +64,17 @@ def _drop(context: Context, bucket: Bucket, until_ms: int) -> bool:
         if record is not None:
             context.store.delete(slot.key, expect=record.token)
     return True
+
+
+def _archived(context: Context, bucket: Bucket) -> bool:
+    """Whether nothing of the bucket is still to be archived."""
+    scheduled = context.log(bucket.log).totals().rows
+    last = context.store.scan(Table.DISPATCH, bucket.name, limit=1, reverse=True)
+    dispatched = int(last[0][0]) + 1 if last else 0
+    return (
+        kept_below(context, MESSAGES, bucket.log, scheduled) == scheduled
+        and kept_below(context, DISPATCHES, bucket.name, dispatched) == dispatched
+    )
 
 
 def _clear(context: Context, table: Table, partition: str, until_ms: int) -> bool:

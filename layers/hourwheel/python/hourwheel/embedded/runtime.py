@@ -13,6 +13,7 @@ from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.api.boundary import Boundary
+from hourwheel.archive.marks import archived_ms
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay import lease
@@ -120,4 +121,4 @@ class Runtime:
     def _sweep(self) -> None:
         context = self.cell.context
         self.cell.sweep()
-        drop_expired_segments(context.blobs, context.clock.now_ms())
+        drop_expired_segments(context.blobs, min(context.clock.now_ms(), archived_ms(context)))

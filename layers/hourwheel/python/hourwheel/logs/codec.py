@@ -6,8 +6,8 @@ A block, little-endian:
     0       4     "HWB1"
     4       1     compression: 0 none, 1 zstd
     5       1     zero
-    6       2     schema id (1: msgpack list of message maps)
-    8       4     messages
+    6       2     schema id (1: msgpack list of message maps; others are drawn in ``archive/blocks.py``)
+    8       4     messages, or rows of another kind
     12      4     payload bytes before compression
     16      4     payload bytes as stored
     20      4     CRC-32 of bytes 0 to 19 and the stored payload
@@ -77,16 +77,21 @@ def _compressor(level: int) -> zstd.ZstdCompressor:
 def encode(messages: Sequence[NewMessage], level: int = _FAST) -> Block:
     """The messages as a block, compressed at that level of zstd. Raises ``ValueError`` over ``MAX_RAW_BYTES``."""
     raw = _encoder.encode(messages)
+    return pack(raw, len(messages), _SCHEMA, level if len(raw) <= _WORTHWHILE else _FAST)
+
+
+def pack(raw: bytes, count: int, schema: int, level: int) -> Block:
+    """A payload as a block. Raises ``ValueError`` over ``MAX_RAW_BYTES``."""
     if len(raw) > MAX_RAW_BYTES:
         raise ValueError(f"batch of {len(raw)} bytes is over {MAX_RAW_BYTES}")
     stored, compression = raw, 0
     if len(raw) >= _SMALL:
-        packed = _compressor(level if len(raw) <= _WORTHWHILE else _FAST).compress(raw, zstd.ZstdCompressor.FLUSH_FRAME)
+        packed = _compressor(level).compress(raw, zstd.ZstdCompressor.FLUSH_FRAME)
         if len(packed) < len(raw):
             stored, compression = packed, 1
-    head = _HEADER.pack(_MAGIC, compression, 0, _SCHEMA, len(messages), len(raw), len(stored), 0)[:20]
+    head = _HEADER.pack(_MAGIC, compression, 0, schema, count, len(raw), len(stored), 0)[:20]
     checksum = zlib.crc32(stored, zlib.crc32(head))
-    return Block(count=len(messages), raw_bytes=len(raw), data=head + struct.pack("<I", checksum) + stored)
+    return Block(count=count, raw_bytes=len(raw), data=head + struct.pack("<I", checksum) + stored)
 
 
 def decode(data: bytes) -> list[Message]:
@@ -107,26 +112,42 @@ def decode_one(message: msgspec.Raw) -> Message:
 
 
 def _read(data: bytes, decoder: msgspec.msgpack.Decoder[list[T]]) -> list[T]:
+    payload, count = unpack(data, _SCHEMA)
+    try:
+        messages = decoder.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"block holds no list of messages: {error}") from error
+    if len(messages) != count:
+        raise Corrupt(f"block claims {count} messages, holds {len(messages)}")
+    return messages
+
+
+def stored_bytes(header: bytes) -> int:
+    """The length of the whole block that begins with these ``HEADER_BYTES``; raises ``Corrupt`` if none does."""
+    if len(header) < HEADER_BYTES or not header.startswith(_MAGIC):
+        raise Corrupt("not a block")
+    return HEADER_BYTES + int(_HEADER.unpack_from(header)[6])
+
+
+def unpack(data: bytes | memoryview, schema: int) -> tuple[bytes | memoryview, int]:
+    """The payload of a block of that schema, and what the block says of how many it holds; raises ``Corrupt`` with
+    what is wrong."""
     if len(data) < HEADER_BYTES:
         raise Corrupt(f"block of {len(data)} bytes is shorter than its header")
-    magic, compression, _, schema, count, raw_size, stored_size, checksum = _HEADER.unpack_from(data)
+    magic, compression, _, found, count, raw_size, stored_size, checksum = _HEADER.unpack_from(data)
     stored = memoryview(data)[HEADER_BYTES:]
     if magic != _MAGIC or compression not in (0, 1):
         raise Corrupt("not a block")
-    if schema != _SCHEMA:
-        raise Corrupt(f"block has schema {schema}, this version reads {_SCHEMA}")
+    if found != schema:
+        raise Corrupt(f"block has schema {found}, this version reads {schema} here")
     if len(stored) != stored_size or raw_size > MAX_RAW_BYTES:
         raise Corrupt(f"block claims {stored_size} bytes, {raw_size} unpacked; it has {len(stored)}")
     if zlib.crc32(stored, zlib.crc32(data[:20])) != checksum:
         raise Corrupt("block fails its checksum")
     raw = _unpack(stored, raw_size) if compression else stored
-    try:
-        messages = decoder.decode(raw)
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"block holds no list of messages: {error}") from error
-    if len(messages) != count or len(raw) != raw_size:
-        raise Corrupt(f"block claims {count} messages in {raw_size} bytes, holds {len(messages)} in {len(raw)}")
-    return messages
+    if len(raw) != raw_size:
+        raise Corrupt(f"block claims {raw_size} bytes, unpacks to {len(raw)}")
+    return raw, count
 
 
 def _unpack(stored: memoryview, size: int) -> bytes:

@@ -95,9 +95,9 @@ def _part(blobs: Blobs, segment: SegmentRef) -> bytes:
         raise Corrupt(f"a segment is missing: {error}") from error
 
 
-def drop_expired_segments(blobs: Blobs, now_ms: int) -> int:
-    """Removes the segments whose hour ended an hour ago or earlier; how many."""
-    expired = [key for key in blobs.list("segments/") if int(key.split("/")[1]) <= now_ms - _HOUR_MS]
+def drop_expired_segments(blobs: Blobs, before_ms: int) -> int:
+    """Removes the segments whose hour ended an hour before that time or earlier; how many."""
+    expired = [key for key in blobs.list("segments/") if int(key.split("/")[1]) <= before_ms - _HOUR_MS]
     for key in expired:
         blobs.delete(key)
     return len(expired)

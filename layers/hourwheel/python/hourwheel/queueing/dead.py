@@ -14,6 +14,8 @@ from typing import Self
 
 import msgspec
 
+from hourwheel.archive.kinds import MESSAGES
+from hourwheel.archive.marks import kept_below
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, NotFound, Rejected, Sealed
 from hourwheel.logs.handover import Transfer, carry_out, release, reserve
@@ -158,6 +160,7 @@ class DeadLetters:
                 break
             below = number + 1
         if below is not None:
+            below = kept_below(self.context, MESSAGES, self.log.name, below)
             self.log.trim(below)
             self.context.store.trim(Table.PULL, self._partition, below=sort_of(below))
         if faulty is not None:

@@ -8,6 +8,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hourwheel.archive.kinds import PULLS
+from hourwheel.archive.marks import kept_below
 from hourwheel.logs.rows import sort_of
 from hourwheel.model import Subject
 from hourwheel.ports import Table
@@ -203,4 +205,5 @@ class Leases:
                 low = middle + 1
             else:
                 high = middle
+        low = kept_below(log.context, PULLS, log.partition, low)
         log.context.store.trim(Table.PULL, log.partition, below=sort_of(low))

@@ -8,7 +8,8 @@
 Row ``p`` says that a consumer holds the messages from ``first`` up to the position ``end``;
 row ``p + 1`` begins at that end. ``counts[k]`` messages are taken from source row ``first.row + k``,
 0 from a filler, an expired row, or one that cannot be read. The messages of a pull are numbered 0, 1, … in that order.
-``last`` recognises the settlement that was written last, when it comes again.
+``last`` recognises the settlement that was written last, when it comes again. ``moved`` says where messages of the pull
+were handed over to: all that is not named there was acknowledged.
 """
 
 from typing import NamedTuple, Self
@@ -46,6 +47,17 @@ class Tail(NamedTuple):
     messages: int = 0
 
 
+class Moved(msgspec.Struct, array_like=True, frozen=True):
+    """A transfer that was carried out: the messages at ``picks`` of the source log stand in this row."""
+
+    kind: str
+    log: str
+    row: int
+    number: int
+    at_ms: int
+    picks: tuple[tuple[int, int], ...]
+
+
 class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     consumer: str
     first: Position
@@ -61,6 +73,7 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     last: bytes = b""
     settled: frozenset[int] = frozenset()
     transfers: tuple[Transfer, ...] = ()
+    moved: tuple[Moved, ...] = ()
 
     @property
     def garbage_ms(self) -> int | None:
@@ -71,7 +84,10 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
         state = CLOSED if self.state == CLOSING and not transfers else self.state
-        return msgspec.structs.replace(self, transfers=transfers, state=state)
+        left = {transfer.token for transfer in transfers}
+        done = [one for one in self.transfers if one.token not in left]
+        moved = tuple(Moved(one.kind, one.log, one.row, one.number, one.at_ms, one.picks) for one in done)
+        return msgspec.structs.replace(self, transfers=transfers, state=state, moved=self.moved + moved)
 
     @property
     def size(self) -> int:

@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from hourwheel.archive.keeping import keep
+from hourwheel.archive.kinds import MESSAGES, PULLS
+from hourwheel.archive.marks import kept_below
 from hourwheel.context import Context
 from hourwheel.delay.fate import Fates
 from hourwheel.delay.orphans import delist, orphan_logs
@@ -225,9 +228,11 @@ class Sweeper:
             for log in logs:
                 with self._contained(f"the checkpoint of {log.partition}"):
                     self.leases.checkpoint(log)
+                self._keep(PULLS, log.partition)
                 if log.queue is None:
                     self._trim(log.source)
             if dead.rows:
+                self._keep(MESSAGES, group.dead_log)
                 with self._contained(f"sweeping {group.dead_log}"):
                     DeadLetters(self.context, subject, group).sweep()
 
@@ -271,8 +276,14 @@ class Sweeper:
         if now_ms > began_ms:
             meter.record("SweepSeconds", (now_ms - began_ms) / 1_000, unit="Seconds")
 
+    def _keep(self, kind: str, log: str) -> None:
+        if self.context.settings.archive:
+            with self._contained(f"keeping {log} for the archive"):
+                keep(self.context, kind, log)
+
     def _trim(self, log: Log) -> None:
         """Moves the trim mark past the rows that have expired."""
+        self._keep(MESSAGES, log.name)
         with self._contained(f"trimming {log.name}"):
             log.clear()
             below = start = log.trimmed()
@@ -284,7 +295,7 @@ class Sweeper:
                 if live is not None or len(rows) < page:
                     break
                 page = _PAGE
-            if below > start:
+            if below > start and (below := kept_below(self.context, MESSAGES, log.name, below)) > start:
                 log.trim(below)
 
     def _contained(self, what: str) -> AbstractContextManager[None]:

@@ -1,0 +1,1 @@
+"""The archive: every row of every log, kept in objects for as long as one likes."""

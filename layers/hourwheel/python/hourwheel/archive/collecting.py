@@ -1,0 +1,190 @@
+"""Rows on their way into the archive: gathered by kind and hour, written as segments."""
+
+import zlib
+from dataclasses import dataclass, field
+
+from hourwheel.archive.blocks import Catalog, Entry, encode_catalog, encode_messages, encode_rows
+from hourwheel.archive.kinds import CATALOG, MESSAGES
+from hourwheel.archive.manifests import Damage, Gone, Part, Segment, Span
+from hourwheel.archive.segments import HOUR_MS, join, segment_key
+from hourwheel.archive.sources import Item, Source
+from hourwheel.context import Context
+from hourwheel.delay.ownership import Dispatched
+from hourwheel.errors import Corrupt
+from hourwheel.logs.codec import Block
+from hourwheel.logs.rows import Row
+from hourwheel.logs.segments import messages_of
+from hourwheel.model import Message
+from hourwheel.ports import Blobs
+from hourwheel.queueing.records import PullRow
+
+_BLOCK_BYTES = 1 << 20
+_BLOCK_ROWS = 4_096
+_SEGMENT_BYTES = 16 << 20
+_OPEN_BYTES = 32 << 20
+_RELIEF_BYTES = 8 << 20
+_ROW_BYTES = 60
+
+
+@dataclass
+class _Open:
+    """A segment that is being filled: blocks that are done, and the rows of the next one."""
+
+    kind: str
+    hour_ms: int
+    earliest_ms: int = 0
+    latest_ms: int = 0
+    blocks: list[Block] = field(default_factory=list)
+    logs: dict[str, int] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    rows: list[tuple[int, int, PullRow | Dispatched]] = field(default_factory=list)
+    raw_bytes: int = 0
+    parts: dict[str, Part] = field(default_factory=dict)
+    written: int = 0
+    """Rows and messages so far."""
+    held: int = 0
+
+    @property
+    def size(self) -> int:
+        """About the memory that it takes."""
+        return sum(len(block.data) for block in self.blocks) + self.raw_bytes
+
+    def place(self, log: str) -> int:
+        return self.logs.setdefault(log, len(self.logs))
+
+    def note(self, part: Part, at_ms: int, size: int) -> None:
+        """A row was added."""
+        known = self.parts.get(part.log)
+        if known is not None:
+            part = Part(
+                log=part.log,
+                start=known.start,
+                end=part.end,
+                first=known.first if known.messages else part.first,
+                following=part.following if part.messages else known.following,
+                messages=known.messages + part.messages,
+            )
+        self.parts[part.log] = part
+        self.earliest_ms = min(self.earliest_ms, at_ms) if self.written else at_ms
+        self.latest_ms = max(self.latest_ms, at_ms)
+        self.written += 1
+        self.raw_bytes += size
+        if self.raw_bytes >= _BLOCK_BYTES or len(self.entries) + len(self.rows) >= _BLOCK_ROWS:
+            self.close_block()
+
+    def close_block(self) -> None:
+        if self.entries:
+            self.blocks.append(encode_messages(list(self.logs), self.entries, self.messages))
+        elif self.rows:
+            self.blocks.append(encode_rows(self.kind, list(self.logs), self.rows))
+        self.logs, self.entries, self.messages, self.rows, self.raw_bytes = {}, [], [], [], 0
+
+
+@dataclass
+class Collector:
+    """Gathers the rows of one commit. ``size``: about the bytes that went in. For one thread."""
+
+    context: Context
+    archive: Blobs
+    segments: list[Segment] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    damaged: list[Damage] = field(default_factory=list)
+    gone: list[Gone] = field(default_factory=list)
+    size: int = 0
+    _relieved: int = 0
+    _open: dict[tuple[str, int], _Open] = field(default_factory=dict)
+
+    def add(self, source: Source, item: Item) -> int:
+        """How many messages the row has brought."""
+        if isinstance(item.value, Row):
+            messages = self._row(source.log, item.row, item.value)
+        else:
+            messages = 0
+            self._other(source, item.row, item.value)
+        self.size += _ROW_BYTES
+        if self.size - self._relieved >= _RELIEF_BYTES:
+            self._relieve()
+            self._relieved = self.size
+        return messages
+
+    def add_catalog(self, catalog: Catalog) -> None:
+        now_ms = self.context.clock.now_ms()
+        segment = _Open(CATALOG, now_ms // HOUR_MS * HOUR_MS, now_ms, now_ms, [encode_catalog(catalog)])
+        segment.written = len(catalog.subjects) + len(catalog.groups)
+        self._write(segment)
+
+    def finish(self) -> None:
+        """Writes what is left."""
+        for segment in self._open.values():
+            self._write(segment)
+        self._open.clear()
+
+    def _row(self, log: str, number: int, row: Row) -> int:
+        messages: list[Message] = []
+        try:
+            messages = messages_of(row, self.context.blobs)
+        except Corrupt as error:
+            self.damaged.append(Damage(log=log, row=number, messages=row.count, error=str(error)))
+        segment = self._segment(MESSAGES, row.at_ms)
+        held = len(messages)
+        place = segment.place(log)
+        segment.entries.append(Entry(place, number, row.number, row.count, held, row.at_ms, row.expires_ms, row.note))
+        segment.messages += messages
+        segment.held += held
+        first = 0 if row.filler else row.number
+        part = Part(log=log, start=number, end=number + 1, first=first, following=first + held, messages=held)
+        segment.note(part, row.at_ms, row.raw_bytes + len(row.note) + _ROW_BYTES)
+        self.size += row.raw_bytes
+        return held
+
+    def _other(self, source: Source, number: int, value: PullRow | Dispatched) -> None:
+        at_ms = value.closed_ms if isinstance(value, PullRow) else value.at_ms
+        segment = self._segment(source.kind, at_ms)
+        segment.rows.append((segment.place(source.log), number, value))
+        size = _ROW_BYTES + _picked(value)
+        part = Part(log=source.log, start=number, end=number + 1, first=0, following=0, messages=0)
+        segment.note(part, at_ms, size)
+        self.size += size
+
+    def _segment(self, kind: str, at_ms: int) -> _Open:
+        hour_ms = at_ms // HOUR_MS * HOUR_MS
+        key = kind, hour_ms
+        if key not in self._open:
+            self._open[key] = _Open(kind, hour_ms)
+        elif self._open[key].size >= _SEGMENT_BYTES:
+            self._write(self._open.pop(key))
+            self._open[key] = _Open(kind, hour_ms)
+        return self._open[key]
+
+    def _relieve(self) -> None:
+        """Writes the largest segments until they fit into memory."""
+        while sum(segment.size for segment in self._open.values()) > _OPEN_BYTES:
+            largest = max(self._open, key=lambda key: self._open[key].size)
+            self._write(self._open.pop(largest))
+
+    def _write(self, segment: _Open) -> None:
+        segment.close_block()
+        data = join(segment.kind, segment.blocks)
+        key = segment_key(segment.kind, segment.hour_ms, self.context.ids.unique(self.context.clock.now_ms()))
+        self.archive.put(key, data)
+        self.segments.append(
+            Segment(
+                key=key,
+                kind=segment.kind,
+                bytes=len(data),
+                checksum=zlib.crc32(data),
+                rows=segment.written,
+                messages=segment.held,
+                earliest_ms=segment.earliest_ms,
+                latest_ms=segment.latest_ms,
+                parts=list(segment.parts.values()),
+            )
+        )
+
+
+def _picked(value: PullRow | Dispatched) -> int:
+    """About the bytes of what a row names."""
+    moves = value.moved if isinstance(value, PullRow) else value.transfers
+    counts = len(value.counts) if isinstance(value, PullRow) else 0
+    return 4 * counts + sum(_ROW_BYTES + 8 * len(move.picks) for move in moves)

@@ -1,0 +1,125 @@
+"""How far the archive is.
+
+    table      meta
+    partition  archive                          archive/head
+    sort       {kind} {log}                     head
+    value      the next row, msgpack            Head, msgpack array
+
+Manifests are what holds; these records repeat what they say, so that nobody has to read them all. A bucket's marks go
+a year after it: nothing is ever in it again.
+"""
+
+import msgspec
+
+from hourwheel.archive.kinds import DISPATCHES
+from hourwheel.archive.manifests import Manifest, Span, read
+from hourwheel.context import Context
+from hourwheel.delay.buckets import Bucket
+from hourwheel.errors import Corrupt
+from hourwheel.logs.item import Held, Slot
+from hourwheel.logs.rows import SCHEDULES
+from hourwheel.ports import Blobs, Key, Record, Table, items_of
+
+_PARTITION = "archive"
+_PAGE = 1_000
+_BUCKETS_MS = 400 * 86_400_000
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(int)
+
+
+class Head(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """``number``: of the next manifest; those before it are in the marks. ``complete_ms``: all that was stored before
+    is archived. ``resume``: the mark after which to go on. ``catalog``: digest of the one that was archived last."""
+
+    number: int = 0
+    complete_ms: int = 0
+    resume: str = ""
+    catalog: str = ""
+
+
+def head_slot(context: Context) -> Slot[Head]:
+    return Slot(context.store, context.ids, Key(Table.META, "archive/head", "head"), Head)
+
+
+def mark_of(kind: str, log: str) -> str:
+    return f"{kind} {log}"
+
+
+def marks(context: Context) -> dict[str, int]:
+    """The next row of each log that is not archived; of those without one it is the first."""
+    found = items_of(context.store, Table.META, _PARTITION, page=_PAGE)
+    return {name: _opened(record) for name, record in found}
+
+
+def advance(context: Context, span: Span) -> None:
+    """Moves the mark of a log up to the end of the span. Idempotent; a mark never goes back."""
+    key = Key(Table.META, _PARTITION, mark_of(span.kind, span.log))
+    held = context.store.get(key) if span.start else None
+    while held is None or _opened(held) < span.end:
+        record = Record(_encoder.encode(span.end), context.ids.token(), _expires_ms(span))
+        refused = context.store.put(key, record, expect=None if held is None else held.token)
+        if refused is None:
+            return
+        held = refused.current
+
+
+def kept_below(context: Context, kind: str, log: str, below: int) -> int:
+    """Up to where rows of the log may be removed that nobody needs ``below`` this one: not before they are archived,
+    where they are to be."""
+    if not below or not context.settings.archive:
+        return below
+    return min(below, mark_row(context, kind, log))
+
+
+def mark_row(context: Context, kind: str, log: str) -> int:
+    """The next row of the log that is not archived."""
+    record = context.store.get(Key(Table.META, _PARTITION, mark_of(kind, log)))
+    return 0 if record is None else _opened(record)
+
+
+def caught_up(context: Context, archive: Blobs) -> Held[Head]:
+    """The head once the marks say what all manifests do, also those of an archiver that got no further."""
+    slot = head_slot(context)
+    held = slot.load() or slot.swap(None, Head()).held
+    while True:
+        assert held is not None
+        manifest = read(archive, held.value.number)
+        if manifest is None:
+            return held
+        held = apply(context, held, manifest)
+
+
+def apply(context: Context, held: Held[Head], manifest: Manifest, *, resume: str = "") -> Held[Head] | None:
+    """Brings the marks up to the manifest, which is the head's next; the head that is there then."""
+    for span in manifest.spans:
+        advance(context, span)
+    value = msgspec.structs.replace(
+        held.value,
+        number=manifest.number + 1,
+        complete_ms=max(held.value.complete_ms, manifest.complete_ms),
+        resume=resume,
+        catalog=manifest.catalog or held.value.catalog,
+    )
+    return head_slot(context).swap(held.token, value).held
+
+
+def archived_ms(context: Context) -> int:
+    """All that was stored before that time is archived; 0 while nothing is."""
+    if not context.settings.archive:
+        return context.clock.now_ms()
+    held = head_slot(context).load(consistent=False)
+    return 0 if held is None else held.value.complete_ms
+
+
+def _expires_ms(span: Span) -> int | None:
+    if span.kind == DISPATCHES:
+        return Bucket.parse(span.log).end_ms + _BUCKETS_MS
+    return Bucket.of_log(span.log).end_ms + _BUCKETS_MS if span.log.startswith(SCHEDULES) else None
+
+
+def _opened(record: Record) -> int:
+    try:
+        return _decoder.decode(record.value)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"not a mark of the archive: {error}") from error

@@ -1,0 +1,101 @@
+"""Segments of the archive: blocks of one kind, in one object.
+
+    key      segments/{kind}/{YYYY-MM-DD}/{HH}/{unique}       the hour, in UTC, in which its rows were written
+    bytes    block … block, footer, trailer
+    footer   msgpack [kind, [[offset, length, rows] …]]
+    trailer  the footer's length and its CRC-32, format 1 (u32 LE each), "HWA1"
+
+Only what a manifest names belongs to the archive: see ``manifests.py``.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from hourwheel.errors import Corrupt
+from hourwheel.logs.codec import HEADER_BYTES, Block, stored_bytes
+
+FORMAT = 1
+HOUR_MS = 3_600_000
+
+_TRAILER = struct.Struct("<III4s")
+_MAGIC = b"HWA1"
+
+
+class Extent(NamedTuple):
+    """Where a block is in its segment, and how many rows it has."""
+
+    offset: int
+    length: int
+    rows: int
+
+
+class Footer(msgspec.Struct, array_like=True, frozen=True):
+    kind: str
+    blocks: list[Extent]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Footer)
+
+
+def segment_key(kind: str, hour_ms: int, unique: str) -> str:
+    return f"segments/{kind}/{datetime.fromtimestamp(hour_ms // 1_000, UTC):%Y-%m-%d/%H}/{unique}"
+
+
+def kind_of(key: str) -> str:
+    """Of the segment with that key."""
+    return key.split("/", 2)[1]
+
+
+def join(kind: str, blocks: Sequence[Block]) -> bytes:
+    """A segment."""
+    extents, offset = [], 0
+    for block in blocks:
+        extents.append(Extent(offset, len(block.data), block.count))
+        offset += len(block.data)
+    footer = _encoder.encode(Footer(kind, extents))
+    trailer = _TRAILER.pack(len(footer), zlib.crc32(footer), FORMAT, _MAGIC)
+    return b"".join([*(block.data for block in blocks), footer, trailer])
+
+
+def blocks_of(data: bytes, kind: str) -> list[Extent]:
+    """The blocks of a segment; raises ``Corrupt`` when it is not whole, of another kind or of a newer format."""
+    size = len(data) - _TRAILER.size
+    if size < 0:
+        raise Corrupt(f"segment of {len(data)} bytes is shorter than its trailer")
+    length, checksum, form, magic = _TRAILER.unpack_from(data, size)
+    if magic != _MAGIC:
+        raise Corrupt("segment has no trailer: it was cut off, or is none")
+    if form != FORMAT:
+        raise Corrupt(f"segment has format {form}, this version reads {FORMAT}")
+    footer = data[max(0, size - length) : size]
+    if len(footer) != length or zlib.crc32(footer) != checksum:
+        raise Corrupt("segment's footer fails its checksum")
+    try:
+        found = _decoder.decode(footer)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"segment's footer cannot be read: {error}") from error
+    if found.kind != kind:
+        raise Corrupt(f"segment holds {found.kind}, not {kind}")
+    if any(one.offset < 0 or one.length < 0 or one.offset + one.length > size - length for one in found.blocks):
+        raise Corrupt("segment's footer names what is not there")
+    return found.blocks
+
+
+def walk(data: bytes) -> Iterator[Extent]:
+    """The blocks of a segment without its end, as far as they are whole. Their rows are not counted."""
+    offset = 0
+    while True:
+        try:
+            length = stored_bytes(data[offset : offset + HEADER_BYTES])
+        except Corrupt:
+            return
+        if offset + length > len(data):
+            return
+        yield Extent(offset, length, 0)
+        offset += length

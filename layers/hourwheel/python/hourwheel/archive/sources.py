@@ -1,0 +1,160 @@
+"""The logs that are archived, each with what it holds from a row on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from hourwheel.archive.kinds import DISPATCHES, MESSAGES, PULLS
+from hourwheel.context import Context
+from hourwheel.delay.buckets import LEAD_MS, buckets
+from hourwheel.delay.orphans import orphan_logs
+from hourwheel.delay.ownership import Dispatched, DispatchLog
+from hourwheel.logs.log import Log
+from hourwheel.logs.rows import Row
+from hourwheel.meta.directory import Directory
+from hourwheel.model import Group, Subject
+from hourwheel.queueing.pulllog import PullLog, pull_logs
+from hourwheel.queueing.records import CLOSED, PullRow
+
+_LONG_OPEN_MS = 86_400_000
+"""No lease lasts so long: a pull that is still open then holds up what lies behind it."""
+
+
+class Item(NamedTuple):
+    """A row, and what it is: settled for ever."""
+
+    row: int
+    value: Row | PullRow | Dispatched
+
+
+class Source(Protocol):
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def log(self) -> str: ...
+
+    def given(self, start: int) -> int:
+        """Up to where there are rows, those that were given out and may never come included; ``start`` where nothing
+        that could be archived is beyond."""
+        ...
+
+    def items(self, start: int) -> Iterator[Item]:
+        """The rows from ``start`` on, in order, as far as they are settled."""
+        ...
+
+    def held_up(self, end: int) -> bool:
+        """Whether rows beyond ``end``, where the items came to an end before what was given, are there."""
+        ...
+
+    def trimmed(self) -> int:
+        """Rows below may have been removed."""
+        ...
+
+
+@dataclass(frozen=True)
+class MessageSource:
+    """A queue, a retry, dead or schedule log."""
+
+    rows: Log
+    kind: str = MESSAGES
+
+    @property
+    def log(self) -> str:
+        return self.rows.name
+
+    def given(self, start: int) -> int:
+        return self.rows.totals().rows
+
+    def items(self, start: int) -> Iterator[Item]:
+        return (Item(number, row) for number, row in self.rows.rows(start))
+
+    def held_up(self, end: int) -> bool:
+        """By a row that may still come. Where nothing follows it, nothing was missed."""
+        return next(self.rows.stored(end), None) is not None
+
+    def trimmed(self) -> int:
+        return self.rows.trimmed()
+
+
+@dataclass(frozen=True)
+class PullSource:
+    pulls: PullLog
+    kind: str = PULLS
+
+    @property
+    def log(self) -> str:
+        return self.pulls.partition
+
+    def given(self, start: int) -> int:
+        """Those behind a pull that somebody still holds will come."""
+        first = self.pulls.rows(start, limit=1)
+        if not first:
+            return start
+        number, held = first[0]
+        long_open = self.pulls.context.clock.now_ms() - held.value.claimed_ms > _LONG_OPEN_MS
+        return number + 1 if held.value.state == CLOSED or long_open else start
+
+    def items(self, start: int) -> Iterator[Item]:
+        while rows := self.pulls.rows(start):
+            for number, held in rows:
+                if held.value.state != CLOSED:
+                    return
+                yield Item(number, held.value)
+            start = rows[-1][0] + 1
+
+    def held_up(self, end: int) -> bool:
+        return True
+
+    def trimmed(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class DispatchSource:
+    dispatches: DispatchLog
+    kind: str = DISPATCHES
+
+    @property
+    def log(self) -> str:
+        return self.dispatches.bucket.name
+
+    def given(self, start: int) -> int:
+        return start + (next(self.dispatches.rows(start), None) is not None)
+
+    def items(self, start: int) -> Iterator[Item]:
+        return (Item(number, row) for number, row in self.dispatches.rows(start))
+
+    def held_up(self, end: int) -> bool:
+        return False
+
+    def trimmed(self) -> int:
+        return 0
+
+
+def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> Iterator[Source]:
+    """The logs of these subjects and groups, those of orphans and of buckets."""
+    for subject, groups in subjects:
+        for queue in range(subject.queues):
+            yield MessageSource(context.log(subject.log(queue)))
+        for group in groups:
+            yield MessageSource(context.log(group.retry_log))
+            yield MessageSource(context.log(group.dead_log))
+            for log in pull_logs(context, subject, group):
+                yield PullSource(log)
+    for name in orphan_logs(context):
+        yield MessageSource(context.log(name))
+    now_ms = context.clock.now_ms()
+    for bucket, _ in buckets(context):
+        yield MessageSource(context.log(bucket.log))
+        if bucket.start_ms - LEAD_MS <= now_ms:
+            yield DispatchSource(DispatchLog(context, bucket))
+
+
+def catalog(directory: Directory) -> list[tuple[Subject, list[Group]]]:
+    """Subjects with their groups: those of which something may be left."""
+    return [
+        (subject, [group for group in directory.all_groups(subject) if not group.erased])
+        for subject in directory.all_subjects()
+        if not subject.erased
+    ]

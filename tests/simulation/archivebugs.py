@@ -1,0 +1,95 @@
+"""Planted bugs of the archive: the real code with one clause of the protocol left out."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from hourwheel.archive import archiver, marks, sources
+from hourwheel.archive.manifests import Manifest, manifest_key
+from hourwheel.delay import upkeep
+from hourwheel.queueing import dead, leases, sweep
+from tests.simulation.bugs import Bug, registrar
+from tests.simulation.plan import Plan, archived, delayed
+
+ARCHIVED: list[Bug] = []
+planted = registrar(ARCHIVED)
+
+
+def _archived(plan: Plan) -> Plan:
+    return archived(plan, Random(plan.seed))
+
+
+def _brief(plan: Plan) -> Plan:
+    """Messages whose time is soon over, and stores that remove them at once."""
+    return replace(_archived(plan), retention_seconds=60, trims=True, moves=("redrive", "drop"), operators=1)
+
+
+def _over(plan: Plan) -> Plan:
+    return _archived(delayed(plan, Random(plan.seed)))
+
+
+@planted(sharpen=_archived)
+def a_manifest_replaces_another() -> Iterator[None]:
+    def commit(archive: Any, manifest: Manifest) -> bool:
+        archive.delete(manifest_key(manifest.number))
+        return real(archive, manifest)
+
+    real = archiver.commit
+    with patch.object(archiver, "commit", commit):
+        yield
+
+
+@planted(sharpen=_archived)
+def who_comes_second_thinks_that_he_has_committed() -> Iterator[None]:
+    def commit(archive: Any, manifest: Manifest) -> bool:
+        real(archive, manifest)
+        return True
+
+    real = archiver.commit
+    with patch.object(archiver, "commit", commit):
+        yield
+
+
+def _mortal(plan: Plan) -> Plan:
+    """Archivists that often end between two calls."""
+    return replace(_archived(plan), archivists=2, faults=replace(plan.faults, crash=0.06), transactional=False)
+
+
+@planted(sharpen=_mortal)
+def marks_do_not_follow_the_manifests_of_others() -> Iterator[None]:
+    def caught_up(context: Any, archive: Any) -> Any:
+        held = marks.head_slot(context).load() or marks.head_slot(context).swap(None, marks.Head()).held
+        while marks.read(archive, held.value.number) is not None:
+            value = marks.Head(number=held.value.number + 1)
+            held = marks.head_slot(context).swap(held.token, value).held
+        return held
+
+    with patch.object(archiver, "caught_up", caught_up):
+        yield
+
+
+@planted(sharpen=_archived)
+def pulls_are_archived_while_they_are_open() -> Iterator[None]:
+    with patch.object(sources, "CLOSED", 0), patch.object(sources, "_LONG_OPEN_MS", 0):
+        yield
+
+
+@planted(sharpen=_brief)
+def rows_are_trimmed_before_they_are_archived() -> Iterator[None]:
+    def kept_below(context: Any, kind: str, log: str, below: int) -> int:
+        return below
+
+    with (
+        patch.object(sweep, "kept_below", kept_below),
+        patch.object(dead, "kept_below", kept_below),
+        patch.object(leases, "kept_below", kept_below),
+    ):
+        yield
+
+
+@planted(sharpen=_over)
+def a_bucket_is_dropped_before_it_is_archived() -> Iterator[None]:
+    with patch.object(upkeep, "_archived", lambda context, bucket: True):
+        yield

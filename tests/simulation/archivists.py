@@ -1,0 +1,98 @@
+"""Archiving beside everything else, and what the archive must hold in the end: each row, once, as it was stored."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from hourwheel.archive.archiver import Archived, Archiver, Limits
+from hourwheel.archive.manifests import manifests
+from hourwheel.queueing.records import CLOSED
+from tests.simulation.actors import Actor
+from tests.simulation.facts import LogName
+from tests.simulation.ledger import Ledger
+from tests.simulation.store import SimulatedBlobs
+from tests.simulation.world import Violation
+from tests.unit.archive.reading import Contents, contents
+
+_ROUNDS = 50
+
+
+def archive(actor: Actor, limits: Limits, seconds: int) -> Archived | None:
+    blobs = SimulatedBlobs(actor.process, actor.machine.archive)
+    archiver = Archiver(actor.cell.context, actor.cell.directory, blobs, limits)
+    _, report = actor.ask("archive", lambda: archiver.run(actor.process.now_ms() + seconds * 1_000))
+    return report
+
+
+@dataclass
+class Archivist(Actor):
+    def work(self) -> None:
+        self.nap(3_000)
+        small, some = self.rng.choice((300, 2_000, 1 << 20)), self.rng.choice((1, 3, 5_000))
+        archive(self, Limits(commit_bytes=small, commit_spans=some, log_bytes=small), 5)
+
+
+def finish(actor: Actor) -> None:
+    """Archives what is left, then looks whether all of it is there."""
+    for _ in range(_ROUNDS):
+        report = archive(actor, Limits(), 600)
+        if report is not None and report.complete:
+            break
+        actor.process.sleep(2)
+    else:
+        raise Violation("9", "after the faults the archive does not become complete")
+    _judge(actor.history.ledger, actor)
+
+
+def _judge(ledger: Ledger, actor: Actor) -> None:
+    found = contents(actor.machine.archive)
+    for place, times in found.rows.items():
+        if times > 1:
+            raise Violation("9", f"{place} was archived {times} times")
+    for manifest in manifests(actor.machine.archive):
+        for gone in manifest.gone:
+            if not gone.log.startswith("schedule/") and not ledger.gone(*_names(gone.log)):
+                raise Violation("12", f"{gone} was removed before it was archived")
+    for log, facts in ledger.logs.items():
+        for row, fact in facts.items():
+            _judge_row(ledger, found, log, row, fact.row.count, partial(_same, found, log, row, fact.messages))
+    _judge_pulls(ledger, found)
+    _judge_buckets(ledger, found)
+
+
+def _judge_pulls(ledger: Ledger, found: Contents) -> None:
+    for partition, history in ledger.pulls.items():
+        if ledger.gone(history.source, history.member):
+            continue
+        for row, pull in history.pulls.items():
+            known = found.pulls.get((partition, row))
+            if known is None and pull.value.state == CLOSED:
+                raise Violation("9", f"pull row {row} of {partition} is not in the archive")
+            if known is not None and known != pull.value:
+                raise Violation("9", f"pull row {row} of {partition} was archived as {known}, it is {pull.value}")
+
+
+def _judge_buckets(ledger: Ledger, found: Contents) -> None:
+    for name, bucket in ledger.buckets.items():
+        rows = [dispatched for (log, _), dispatched in found.dispatches.items() if log == name]
+        tokens = {transfer.token for dispatched in rows for transfer in dispatched.transfers}
+        if missing := set(bucket.named.values()) - tokens:
+            raise Violation("9", f"{len(missing)} transfers of bucket {name} are not in the archive")
+
+
+def _judge_row(ledger: Ledger, found: Contents, log: str, row: int, count: int, same: "partial[bool]") -> None:
+    entry = found.entries.get((log, row))
+    if entry is None:
+        if count and not ledger.lost(log):
+            raise Violation("9", f"row {row} of {log} is not in the archive")
+    elif not ledger.lost(log) and (entry.count != count or not same()):
+        raise Violation("9", f"row {row} of {log} was archived as something else")
+
+
+def _same(found: Contents, log: str, row: int, messages: list[object]) -> bool:
+    return [found.messages.get((log, row, index)) for index in range(len(messages))] == messages
+
+
+def _names(log: str) -> tuple[str, str]:
+    """Of a log or of a pull log: the log it reads, and its group."""
+    member, at, source = log.partition("@")
+    return (source, member) if at else (log, LogName.parse(log).member)

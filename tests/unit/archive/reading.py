@@ -1,0 +1,74 @@
+"""What an archive holds, read from its objects alone."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from hourwheel.archive import blocks, kinds, manifests, segments
+from hourwheel.archive.blocks import Entry
+from hourwheel.delay.ownership import Dispatched
+from hourwheel.model import Message
+from hourwheel.ports import Blobs
+from hourwheel.queueing.records import PullRow
+
+
+@dataclass
+class Contents:
+    """``rows``: how often each row of each log is there. ``messages``: by log, row and index."""
+
+    rows: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    entries: dict[tuple[str, int], Entry] = field(default_factory=dict)
+    messages: dict[tuple[str, int, int], Message] = field(default_factory=dict)
+    pulls: dict[tuple[str, int], PullRow] = field(default_factory=dict)
+    dispatches: dict[tuple[str, int], Dispatched] = field(default_factory=dict)
+    catalog: blocks.Catalog | None = None
+
+    def bodies(self, log: str) -> list[str | None]:
+        return [message.body for (name, _, _), message in sorted(self.messages.items()) if name == log]
+
+
+def contents(archive: Blobs) -> Contents:
+    """Fails when an object is not what its manifest says."""
+    found = Contents()
+    for manifest in manifests.manifests(archive):
+        spans = {(span.kind, span.log, row) for span in manifest.spans for row in range(span.start, span.end)}
+        for segment in manifest.segments:
+            data = archive.get(segment.key)
+            assert (len(data), crc32(data)) == (segment.bytes, segment.checksum)
+            before = sum(found.rows.values())
+            for extent in segments.blocks_of(data, segment.kind):
+                _read(found, segment.kind, data[extent.offset : extent.offset + extent.length])
+            if segment.kind != kinds.CATALOG:
+                assert sum(found.rows.values()) - before == segment.rows
+            assert segment.messages == sum(part.messages for part in segment.parts)
+        gone = {(one.log, row) for one in manifest.gone for row in range(one.start, one.end)}
+        assert all(place in found.rows or place[1:] in gone for place in spans)
+    return found
+
+
+def _read(found: Contents, kind: str, data: bytes) -> None:
+    if kind == kinds.CATALOG:
+        found.catalog = blocks.decode_catalog(data)
+    elif kind == kinds.MESSAGES:
+        for log, entry, messages in _batches(blocks.decode_messages(data)):
+            found.rows[kind, log, entry.row] += 1
+            found.entries[log, entry.row] = entry
+            found.messages |= {(log, entry.row, index): message for index, message in enumerate(messages)}
+    elif kind == kinds.PULLS:
+        pulls = blocks.decode_pulls(data)
+        for log, row, pull in pulls.rows:
+            found.rows[kind, pulls.logs[log], row] += 1
+            found.pulls[pulls.logs[log], row] = pull
+    else:
+        dispatches = blocks.decode_dispatches(data)
+        for log, row, dispatched in dispatches.rows:
+            found.rows[kind, dispatches.logs[log], row] += 1
+            found.dispatches[dispatches.logs[log], row] = dispatched
+
+
+def _batches(block: blocks.MessageRows) -> Iterator[tuple[str, Entry, list[Message]]]:
+    messages, at = block.columns.messages(block.held), 0
+    for entry in block.entries:
+        yield block.logs[entry.log], entry, messages[at : at + entry.held]
+        at += entry.held

@@ -1,0 +1,308 @@
+from contextlib import suppress
+
+import msgspec
+import pytest
+
+from hourwheel.adapters.memory import MemoryBlobs
+from hourwheel.archive import manifests
+from hourwheel.archive.archiver import Archived, Archiver, Limits
+from hourwheel.archive.marks import archived_ms
+from hourwheel.context import Settings
+from hourwheel.errors import Unavailable
+from hourwheel.model import NewMessage
+from hourwheel.ports import Blobs, Key, Table
+from tests.support import AT_ONCE, Bench
+from tests.unit.archive.reading import contents
+
+HOUR = 3_600
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(settings=Settings(retry=AT_ONCE, archive=True))
+
+
+@pytest.fixture
+def archive() -> MemoryBlobs:
+    return MemoryBlobs()
+
+
+def archiver(bench: Bench, archive: Blobs, **limits: int) -> Archiver:
+    cell = bench.another_process()
+    return Archiver(cell.context, cell.directory, archive, Limits(**limits))
+
+
+def run(bench: Bench, archive: Blobs, **limits: int) -> Archived:
+    return archiver(bench, archive, **limits).run(bench.clock.now_ms() + 600_000)
+
+
+def test_every_row_of_every_log_is_archived_once(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.send("a", "b", "c")
+    bench.send_later("later", delay=60)
+    (pull,) = bench.pull()
+    bench.settle(pull, retry=[0], dead=[1])
+    (again,) = bench.pull()
+    bench.settle(again)
+    bench.turn(90)
+    report = run(bench, archive)
+    found = contents(archive)
+    assert set(found.rows.values()) == {1}
+    assert found.bodies("orders~1/0") == ["a", "b", "c", "later"]
+    assert found.bodies("orders~1/retry/billing~1") == ["a"]
+    assert found.bodies("orders~1/dead/billing~1") == ["b"]
+    assert [log for log in {log for log, _, _ in found.messages} if log.startswith("schedule/")]
+    moved = {one.kind: one.picks for one in found.pulls["billing~1@orders~1/0", 0].moved}
+    assert moved == {"retry": ((0, 0),), "rejected": ((0, 1),)}
+    assert [transfer.kind for row in found.dispatches.values() for transfer in row.transfers] == ["due"]
+    assert found.catalog is not None
+    assert [subject.name for subject in found.catalog.subjects] == ["orders"]
+    assert report.complete
+    assert report.messages == 7
+
+
+def test_a_run_without_anything_new_writes_nothing(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.send("a")
+    run(bench, archive)
+    before = archive.list("")
+    bench.clock.pass_time(HOUR)
+    assert run(bench, archive) == Archived(complete=True)
+    assert archive.list("") == before
+    assert archived_ms(bench.cell.context) == bench.clock.now_ms()
+
+
+def test_rows_of_an_hour_lie_in_its_folder(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.send("noon")
+    bench.clock.pass_time(HOUR)
+    bench.send("one")
+    run(bench, archive)
+    folders = {key.rpartition("/")[0] for key in archive.list("segments/messages/")}
+    assert folders == {"segments/messages/2025-11-20/12", "segments/messages/2025-11-20/13"}
+
+
+def test_a_backlog_is_archived_in_bounded_commits_and_by_turns(bench: Bench, archive: MemoryBlobs) -> None:
+    for subject in ("a", "b", "c"):
+        for _ in range(20):
+            bench.send("x" * 1_000, subject=subject)
+    report = run(bench, archive, commit_bytes=15_000, log_bytes=5_000)
+    assert report.complete
+    assert report.commits >= 4
+    assert report.messages == 60
+    first = next(iter(manifests.manifests(archive)))
+    assert {span.log for span in first.spans} == {"a~1/0", "b~1/0", "c~1/0"}
+    assert set(contents(archive).rows.values()) == {1}
+
+
+def test_what_is_larger_than_its_row_is_copied(bench: Bench, archive: MemoryBlobs) -> None:
+    body = "x" * 50_000
+    bench.settings = msgspec.structs.replace(bench.settings, inline_bytes=1_024, compression_level=1)
+    large = bench.another_process()
+    large.produce("orders", [NewMessage(body=body + str(at)) for at in range(40)])
+    run(bench, archive)
+    for key in bench.blobs.list(""):
+        bench.blobs.delete(key)
+    assert contents(archive).bodies("orders~1/0") == [body + str(at) for at in range(40)]
+
+
+def damage(bench: Bench, row: int, old: bytes, new: bytes) -> None:
+    key = Key(Table.CONSUME, "orders~1/0", f"{row:016d}")
+    held = bench.store.get(key)
+    assert held is not None
+    assert old in held.value
+    broken = msgspec.structs.replace(held, value=held.value.replace(old, new))
+    bench.store.put(key, broken, expect=held.token)
+
+
+def test_messages_that_cannot_be_read_are_named_and_hold_nobody_up(bench: Bench, archive: MemoryBlobs) -> None:
+    for body in ("before", "middle", "behind"):
+        bench.send(body)
+    damage(bench, 1, b"middle", b"muddle")
+    report = run(bench, archive)
+    assert (report.damaged, report.complete) == (1, True)
+    (manifest,) = manifests.manifests(archive)
+    assert [(one.log, one.row, one.messages) for one in manifest.damaged] == [("orders~1/0", 1, 1)]
+    assert contents(archive).bodies("orders~1/0") == ["before", "behind"]
+
+
+def test_a_row_that_cannot_be_read_holds_up_its_log_alone(bench: Bench, archive: MemoryBlobs) -> None:
+    for body in ("before", "middle"):
+        bench.send(body)
+    bench.send("elsewhere", subject="others")
+    damage(bench, 1, b"HWB1", b"HWB")
+    report = run(bench, archive)
+    assert not report.complete
+    assert ("Faults", 1) in bench.meter.figures
+    assert contents(archive).bodies("others~1/0") == ["elsewhere"]
+    assert archived_ms(bench.cell.context) == 0
+
+
+def test_an_open_pull_is_archived_once_it_is_closed(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.send("a", "b")
+    first, second = bench.pull(1)[0], bench.pull(1)[0]
+    bench.settle(second)
+    assert run(bench, archive).complete
+    assert contents(archive).pulls == {}
+    bench.settle(first)
+    run(bench, archive)
+    assert len(contents(archive).pulls) == 2
+
+
+class Dying:
+    """Storage of a process that ends at its ``calls``-th call of these verbs, before or after it takes effect."""
+
+    def __init__(self, inner: object, left: list[int], after: bool) -> None:
+        self._inner, self._left, self._after = inner, left, after
+
+    def __getattr__(self, verb: str) -> object:
+        call = getattr(self._inner, verb)
+        if verb == "transact":
+            raise AttributeError(verb)
+
+        def dying(*args: object, **named: object) -> object:
+            self._left[0] -= 1
+            if self._left[0] == 0 and not self._after:
+                raise Unavailable("the end of the process")
+            answer = call(*args, **named)
+            if self._left[0] == 0:
+                raise Unavailable("the end of the process")
+            return answer
+
+        return dying
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_archiver_that_ends_at_any_call_neither_loses_nor_doubles(after: bool) -> None:
+    calls, left = 0, [0]
+    while left[0] <= 0:
+        calls += 1
+        bench, archive = Bench(settings=Settings(retry=AT_ONCE, archive=True)), MemoryBlobs()
+        bench.send("a", "b")
+        bench.send_later("later", delay=60)
+        (pull,) = bench.pull()
+        bench.settle(pull, retry=[0])
+        left = [calls]
+        dying = Bench(
+            store=Dying(bench.store, left, after),  # type: ignore[arg-type]
+            blobs=bench.blobs,
+            clock=bench.clock,
+            settings=bench.settings,
+        )
+        with suppress(Unavailable):
+            run(dying, Dying(archive, left, after))  # type: ignore[arg-type]
+        bench.send("c")
+        run(bench, archive)
+        found = contents(archive)
+        assert set(found.rows.values()) == {1}
+        assert found.bodies("orders~1/0") == ["a", "b", "c"]
+        assert found.bodies("orders~1/retry/billing~1") == ["a"]
+    assert calls > 30
+
+
+def test_what_lies_behind_a_row_that_may_still_come_is_not_complete(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.send("a")
+    log = bench.cell.context.log("orders~1/0")
+    log.reserve(1)
+    bench.send("behind")
+    report = run(bench, archive)
+    assert (report.messages, report.complete) == (1, False)
+    bench.clock.pass_time(2)
+    report = run(bench, archive)
+    assert (report.messages, report.complete) == (1, True)
+    log.reserve(1)
+    assert run(bench, archive).complete
+
+
+def test_of_two_at_once_one_commits(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.send("a")
+
+    class Overtaken(MemoryBlobs):
+        """Just before a manifest is put another archiver is done."""
+
+        def put(self, key: str, data: bytes) -> None:
+            if key.startswith("manifests/") and not archive.list("manifests/"):
+                run(bench, archive)
+                bench.send("b")
+            archive.put(key, data)
+
+        def get(self, key: str, **part: object) -> bytes:
+            return archive.get(key, **part)  # type: ignore[arg-type]
+
+    report = run(bench, Overtaken())
+    assert report.lost_races == 1
+    assert report.complete
+    found = contents(archive)
+    assert set(found.rows.values()) == {1}
+    assert found.bodies("orders~1/0") == ["a", "b"]
+
+
+def test_nothing_is_removed_before_it_is_archived(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.send("a", "b")
+    bench.send_later("later", delay=60)
+    (pull,) = bench.pull()
+    bench.settle(pull, dead=[0])
+    bench.turn(120)
+    bench.clock.pass_time(40 * 24 * HOUR)
+    for _ in range(3):
+        bench.cell.sweep()
+        bench.clock.pass_time(60)
+    run(bench, archive)
+    found = contents(archive)
+    assert found.bodies("orders~1/0") == ["a", "b", "later"]
+    assert found.bodies("orders~1/dead/billing~1") == ["a"]
+    assert len(found.pulls) == 1
+    assert [transfer.kind for row in found.dispatches.values() for transfer in row.transfers] == ["due"]
+    bench.clock.pass_time(3 * 24 * HOUR)
+    bench.cell.sweep()
+    assert bench.store.scan(Table.CONSUME, "orders~1/0", limit=10) == []
+    assert bench.store.scan(Table.PULL, "billing~1@orders~1/0", limit=10) == []
+
+
+def test_what_was_removed_all_the_same_is_named(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.send("a")
+    run(bench, archive)
+    bench.send("b")
+    bench.send("c")
+    bench.cell.context.log("orders~1/0").trim(2)
+    report = run(bench, archive)
+    assert (report.gone, report.complete) == (1, True)
+    assert [(one.log, one.start, one.end) for one in list(manifests.manifests(archive))[-1].gone] == [
+        ("orders~1/0", 1, 2)
+    ]
+    assert contents(archive).bodies("orders~1/0") == ["a", "c"]
+
+
+def test_what_went_before_there_was_an_archive_is_not_missed(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.send("a")
+    bench.send("b")
+    bench.cell.context.log("orders~1/0").trim(1)
+    assert run(bench, archive).gone == 0
+    assert contents(archive).bodies("orders~1/0") == ["b"]
+
+
+def test_rows_that_would_go_by_their_time_are_renewed_while_the_archive_is_behind(
+    bench: Bench, archive: MemoryBlobs
+) -> None:
+    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.send("a")
+    (pull,) = bench.pull()
+    bench.settle(pull)
+    for _ in range(20):
+        bench.clock.pass_time(12 * HOUR)
+        bench.cell.sweep()
+        bench.send("more")
+    consume = bench.store.scan(Table.CONSUME, "orders~1/0", limit=100)
+    pulls = bench.store.scan(Table.PULL, "billing~1@orders~1/0", limit=100)
+    assert len(consume) == 21
+    assert all(record.expires_ms > bench.clock.now_ms() for _, record in [*consume, *pulls] if record.expires_ms)
+
+
+def test_a_deleted_subject_is_no_obstacle(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.send("a")
+    run(bench, archive)
+    bench.send("never archived")
+    bench.cell.delete_subject("orders")
+    bench.send("anew")
+    assert run(bench, archive).complete
+    found = contents(archive)
+    assert found.bodies("orders~1/0") == ["a"]
+    assert found.bodies("orders~2/0") == ["anew"]
