@@ -49,6 +49,7 @@ ENVIRONMENT = {
     "AWS_DEFAULT_REGION": "us-east-1",
     "HOURWHEEL_TABLE_PREFIX": "hourwheel",
     "HOURWHEEL_BUCKET": "hourwheel-segments",
+    "HOURWHEEL_LAKE_BUCKET": "hourwheel-lake",
     "HOURWHEEL_WHEEL_FUNCTION": "arn:aws:lambda:us-east-1:123456789012:function:hourwheel-wheel",
     "HOURWHEEL_PUSH_FUNCTION": "arn:aws:lambda:us-east-1:123456789012:function:hourwheel-push",
     "HOURWHEEL_TIMER_GROUP": "hourwheel",

@@ -21,12 +21,15 @@ from hourwheel.api.boundary import Boundary
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
-from hourwheel.ports import NoPushes
+from hourwheel.ports import Blobs, NoPushes
 from hourwheel.push.targets import NoTargets, Targets
 
 _PREFIX = "HOURWHEEL_"
 
-_SETTINGS = ("inline_bytes", "bucket_minutes", "shards", "retention_seconds")
+ARCHIVE_PREFIX = "archive/"
+"""Before the keys of the archive, in the bucket of the lake."""
+
+_SETTINGS = ("inline_bytes", "bucket_minutes", "shards", "retention_seconds", "archive")
 
 _BATCH_BUCKETS = 100
 """Each takes up to five calls, one after the other, and API Gateway waits for 30 s."""
@@ -46,7 +49,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The variables of a function, each named ``HOURWHEEL_`` and the field in capitals.
 
     ``cell`` names the cell in figures and logs. ``push_targets``: what groups may name as targets, ARNs with ``*``
-    for any text, with commas between them; without it the function neither sets targets nor pushes.
+    for any text, with commas between them; without it the function neither sets targets nor pushes. ``archive``:
+    nothing is removed before it is archived; ``lake_bucket``, of the function that archives: where to.
     """
 
     table_prefix: Annotated[str, Meta(min_length=3, max_length=200)]
@@ -63,6 +67,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     bucket_minutes: int = Settings().bucket_minutes
     shards: int = Settings().shards
     retention_seconds: int = Settings().retention_seconds
+    archive: bool = Settings().archive
+    lake_bucket: Annotated[str, Meta(min_length=3, max_length=63)] | None = None
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> "Environment":
@@ -106,6 +112,7 @@ class Services:
 
     boundary: Boundary
     meter: EmfMeter
+    environment: Environment
 
     @classmethod
     def from_environment(cls) -> "Services":
@@ -133,7 +140,16 @@ class Services:
         # The service is its name, too, so that it takes the lines of the library.
         logger = Logger(service="hourwheel", use_rfc3339=True, utc=True)
         logger.append_keys(service=environment.cell)
-        return cls(Boundary(Cell(context, environment.targets), logger), meter)
+        return cls(Boundary(Cell(context, environment.targets), logger), meter, environment)
+
+    @property
+    def lake(self) -> Blobs:
+        """Where the archive is. Raises ``ValueError`` without its bucket."""
+        environment = self.environment
+        if environment.lake_bucket is None:
+            raise ValueError("HOURWHEEL_LAKE_BUCKET is not set")
+        place: _Place = {"region": environment.region, "endpoint_url": environment.endpoint_url}
+        return s3.S3Blobs(partial(s3.client, **place), environment.lake_bucket, ARCHIVE_PREFIX)
 
     def http_handler(self, function: Function) -> Callable[[Event, Invocation], Response]:
         """A handler for requests: every error is an answer."""

@@ -23,6 +23,15 @@ def serve(
     bucket_minutes: Annotated[
         int, typer.Option(min=5, max=60, help="Length of the buckets in which delayed messages wait.")
     ] = 60,
+    archive_every: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=86_400,
+            metavar="SECONDS",
+            help="Archive what the logs hold so often, for the pipeline; nothing is removed before. 0: never.",
+        ),
+    ] = 0,
     target: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,6 +58,7 @@ def serve(
         token=settings_of(ctx).token,
         synchronous=synchronous,
         bucket_minutes=bucket_minutes,
+        archive_seconds=archive_every,
         targets=targets,
         push_loopback=push_loopback,
     )

@@ -3,6 +3,7 @@
 format            the version of its layout, in decimal
 hourwheel.db      the store, and beside it SQLite's own -wal and -shm
 segments/         batches too large for a row
+archive/          what was archived
 servers           locked by each process that has the directory open
 """
 
@@ -38,6 +39,10 @@ def prepare(data: Path) -> None:
 
 def database(data: Path) -> Path:
     return data / "hourwheel.db"
+
+
+def archive_of(data: Path) -> Path:
+    return data / "archive"
 
 
 def _open_private(path: Path) -> int:

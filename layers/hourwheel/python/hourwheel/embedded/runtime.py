@@ -13,6 +13,7 @@ from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.api.boundary import Boundary
+from hourwheel.archive.archiver import Archiver, Limits
 from hourwheel.archive.marks import archived_ms
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
@@ -20,7 +21,7 @@ from hourwheel.delay import lease
 from hourwheel.delay.buckets import LEAD_MS, buckets
 from hourwheel.delay.upkeep import soon, start_wheels
 from hourwheel.embedded.arrivals import EmbeddedArrivals
-from hourwheel.embedded.directory import Neighbours, database, prepare
+from hourwheel.embedded.directory import Neighbours, archive_of, database, prepare
 from hourwheel.embedded.fibres import FibreBlobs, Fibres, FibreStore
 from hourwheel.embedded.housekeeping import Repeating
 from hourwheel.embedded.options import ServeOptions
@@ -35,6 +36,9 @@ _LOOK_SECONDS = 0.25
 _LEASES_SECONDS = 1.0
 _PUSHES_SECONDS = 1.0
 _SWEEP_SECONDS = 60.0
+_ARCHIVE_MS = 3_000
+"""Who stops the server waits for a run to end."""
+
 _TICK_MS = 100
 _WHEELS = 6
 
@@ -44,6 +48,7 @@ class Runtime:
     ``ValueError`` for a target that is none."""
 
     def __init__(self, options: ServeOptions) -> None:
+        self._options = options
         handlers = {name: load_handler(place) for name, place in options.targets.items()}
         prepare(options.data)
         with ExitStack() as opened:
@@ -77,6 +82,7 @@ class Runtime:
                 tick_ms=_TICK_MS,
                 bucket_minutes=options.bucket_minutes,
                 retry=RetryPolicy(first_seconds=options.retry_seconds),
+                archive=options.archive_seconds > 0,
             ),
         )
         self.cell = Cell(context, EmbeddedTargets(Webhooks(clock, loopback=options.push_loopback), handlers))
@@ -103,6 +109,8 @@ class Runtime:
         self._repeat("waking", self._wake, _LOOK_SECONDS)
         self._repeat("ending leases", sweeper.end_busy_leases, _LEASES_SECONDS)
         self._repeat("sweeping", self._sweep, _SWEEP_SECONDS)
+        if self._options.archive_seconds:
+            self._repeat("archiving", self._archive, self._options.archive_seconds)
 
     def close(self) -> None:
         """Stops all of it, then closes the files. No call may be under way."""
@@ -117,6 +125,12 @@ class Runtime:
         if self._neighbours.wrote():
             self.arrivals.announce_all()
             self._pushes.heard_all()
+
+    def _archive(self) -> None:
+        context = self.cell.context
+        archive = FileBlobs(archive_of(self._options.data))
+        archiver = Archiver(context, self.cell.directory, archive, Limits(commit_ms=_ARCHIVE_MS))
+        archiver.run(context.clock.now_ms() + _ARCHIVE_MS)
 
     def _sweep(self) -> None:
         context = self.cell.context

@@ -14,7 +14,7 @@ import msgspec
 
 from hourwheel.archive.keeping import keep
 from hourwheel.archive.kinds import MESSAGES, PULLS
-from hourwheel.archive.marks import kept_below
+from hourwheel.archive.marks import archived_ms, kept_below
 from hourwheel.context import Context
 from hourwheel.delay.fate import Fates
 from hourwheel.delay.orphans import delist, orphan_logs
@@ -273,6 +273,9 @@ class Sweeper:
             meter.record("WaitingMessages", sum(one.total for one in lines))
         if oldest_seconds := max((one.oldest_seconds(now_ms) for one in lines), default=0.0):
             meter.record("OldestMessageSeconds", oldest_seconds, unit="Seconds")
+        if self.context.settings.archive:
+            behind_seconds = max(0.0, (now_ms - archived_ms(self.context)) / 1_000)
+            meter.record("ArchiveBehindSeconds", behind_seconds, unit="Seconds")
         if now_ms > began_ms:
             meter.record("SweepSeconds", (now_ms - began_ms) / 1_000, unit="Seconds")
 
