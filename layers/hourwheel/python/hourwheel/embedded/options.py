@@ -30,7 +30,7 @@ class ServeOptions(BaseModel):
     push_loopback: bool = False
     """Whether groups may push to this machine, also over plain HTTP."""
 
-    archive_seconds: int = Field(default=0, ge=0, le=86_400)
+    archive_seconds: float = Field(default=0, ge=0, le=86_400)
     """How often what the logs hold is archived; 0: never. Where it is, nothing is removed before."""
 
     threads: int = Field(default=32, ge=1, le=256)
