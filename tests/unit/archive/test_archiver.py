@@ -306,3 +306,18 @@ def test_a_deleted_subject_is_no_obstacle(bench: Bench, archive: MemoryBlobs) ->
     found = contents(archive)
     assert found.bodies("orders~1/0") == ["a"]
     assert found.bodies("orders~2/0") == ["anew"]
+
+
+def test_how_far_the_archive_is_behind_is_told(bench: Bench, archive: MemoryBlobs) -> None:
+    def behind() -> float:
+        bench.meter.figures.clear()
+        bench.cell.sweep()
+        (found,) = [value for name, value in bench.meter.figures if name == "ArchiveBehindSeconds"]
+        return found
+
+    assert behind() == 0
+    bench.send("a")
+    bench.clock.pass_time(HOUR)
+    assert behind() == HOUR
+    run(bench, archive)
+    assert behind() == 0

@@ -39,8 +39,8 @@ class Answer(NamedTuple):
 class Server:
     """The application without a socket."""
 
-    def __init__(self, data: Path, token: str | None = None) -> None:
-        options = ServeOptions(data=data, token=token)
+    def __init__(self, data: Path, token: str | None = None, *, archive_seconds: float = 0) -> None:
+        options = ServeOptions(data=data, token=token, archive_seconds=archive_seconds)
         self.runtime = Runtime(options)
         self.application = Application(self.runtime, options)
 
@@ -119,6 +119,17 @@ def test_lateness_is_a_histogram_of_seconds(server: Server) -> None:
     assert buckets == {"0.1": 1, "0.25": 1, "0.5": 2, "3600": 2, "+Inf": 3}
     assert answer.value("hourwheel_dispatch_lateness_seconds_count") == 3
     assert answer.value("hourwheel_dispatch_lateness_seconds_sum") == pytest.approx(7_200.42)
+
+
+def test_how_far_the_archive_is_behind_is_told_where_there_is_one(
+    server: Server, tmp_path: Path, clock: HandClock
+) -> None:
+    assert "hourwheel_archive_behind_seconds" not in server.get().text
+    archiving = Server(tmp_path / "archived", archive_seconds=1)
+    assert archiving.get().value("hourwheel_archive_behind_seconds") == 0
+    clock.pass_time(90)
+    assert archiving.get().value("hourwheel_archive_behind_seconds") == 90
+    archiving.runtime.close()
 
 
 def test_groups_are_looked_at_every_five_seconds_at_most(server: Server, clock: HandClock) -> None:

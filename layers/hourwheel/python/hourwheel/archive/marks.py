@@ -30,12 +30,14 @@ _decoder = msgspec.msgpack.Decoder(int)
 
 class Head(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """``number``: of the next manifest; those before it are in the marks. ``complete_ms``: all that was stored before
-    is archived. ``resume``: the mark after which to go on. ``catalog``: digest of the one that was archived last."""
+    is archived. ``since_ms``: since when there is to be an archive. ``resume``: the mark after which to go on.
+    ``catalog``: digest of the one that was archived last."""
 
     number: int = 0
     complete_ms: int = 0
     resume: str = ""
     catalog: str = ""
+    since_ms: int = 0
 
 
 def head_slot(context: Context) -> Slot[Head]:
@@ -80,17 +82,22 @@ def mark_row(context: Context, kind: str, log: str) -> int:
 
 def caught_up(context: Context, archive: Blobs) -> Held[Head]:
     """The head once the marks say what all manifests do, also those of an archiver that got no further."""
-    slot = head_slot(context)
-    held = slot.load() or slot.swap(None, Head()).held
+    held = _head(context)
     while True:
-        assert held is not None
         manifest = read(archive, held.value.number)
         if manifest is None:
             return held
         held = apply(context, held, manifest)
 
 
-def apply(context: Context, held: Held[Head], manifest: Manifest, *, resume: str = "") -> Held[Head] | None:
+def _head(context: Context) -> Held[Head]:
+    slot = head_slot(context)
+    held = slot.load() or slot.swap(None, Head(since_ms=context.clock.now_ms())).held
+    assert held is not None
+    return held
+
+
+def apply(context: Context, held: Held[Head], manifest: Manifest, *, resume: str = "") -> Held[Head]:
     """Brings the marks up to the manifest, which is the head's next; the head that is there then."""
     for span in manifest.spans:
         advance(context, span)
@@ -101,7 +108,9 @@ def apply(context: Context, held: Held[Head], manifest: Manifest, *, resume: str
         resume=resume,
         catalog=manifest.catalog or held.value.catalog,
     )
-    return head_slot(context).swap(held.token, value).held
+    after = head_slot(context).swap(held.token, value).held
+    assert after is not None  # it is never removed
+    return after
 
 
 def archived_ms(context: Context) -> int:
@@ -110,6 +119,12 @@ def archived_ms(context: Context) -> int:
         return context.clock.now_ms()
     held = head_slot(context).load(consistent=False)
     return 0 if held is None else held.value.complete_ms
+
+
+def behind_seconds(context: Context) -> float:
+    """For how long not everything has been archived."""
+    head = _head(context).value
+    return max(0.0, (context.clock.now_ms() - max(head.complete_ms, head.since_ms)) / 1_000)
 
 
 def _expires_ms(span: Span) -> int | None:

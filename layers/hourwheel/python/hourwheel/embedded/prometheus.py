@@ -7,6 +7,7 @@ from itertools import accumulate
 from hourwheel import __version__
 from hourwheel.adapters.metrics import BOUNDS_SECONDS, Histogram
 from hourwheel.api.events import Response
+from hourwheel.archive.marks import behind_seconds
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.model import Group, Lag, Subject
@@ -38,6 +39,9 @@ _COUNTERS = (
     ("PushDelivered", "push_delivered", "Messages that push targets took."),
     ("PushFailed", "push_failed", "Messages that push targets did not take."),
     ("PushPaused", "push_paused", "Times that pushing for a group was paused."),
+    ("ArchivedMessages", "archived_messages", "Messages archived, copies in retry, dead and schedule logs included."),
+    ("ArchiveDamaged", "archive_damaged", "Rows archived without their messages, which cannot be read."),
+    ("ArchiveGone", "archive_gone", "Rows that were removed before they were archived."),
 )
 
 _GROUP_GAUGES = (
@@ -82,6 +86,10 @@ class Exporter:
             ("hourwheel_build_info", "Always 1.", {"version": __version__}, 1),
             ("process_start_time_seconds", "Unix time at which the process began.", {}, self._started_seconds),
         ]
+        context = self._runtime.cell.context
+        if context.settings.archive:
+            text = "For how long not everything has been archived."
+            gauges.append(("hourwheel_archive_behind_seconds", text, {}, behind_seconds(context)))
         for name, text, labels, value in gauges:
             yield from _family(name, "gauge", text, [(labels, value)])
         yield from self._group_lines()

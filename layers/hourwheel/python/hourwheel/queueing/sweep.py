@@ -14,7 +14,7 @@ import msgspec
 
 from hourwheel.archive.keeping import keep
 from hourwheel.archive.kinds import MESSAGES, PULLS
-from hourwheel.archive.marks import archived_ms, kept_below
+from hourwheel.archive.marks import behind_seconds, kept_below
 from hourwheel.context import Context
 from hourwheel.delay.fate import Fates
 from hourwheel.delay.orphans import delist, orphan_logs
@@ -274,8 +274,7 @@ class Sweeper:
         if oldest_seconds := max((one.oldest_seconds(now_ms) for one in lines), default=0.0):
             meter.record("OldestMessageSeconds", oldest_seconds, unit="Seconds")
         if self.context.settings.archive:
-            behind_seconds = max(0.0, (now_ms - archived_ms(self.context)) / 1_000)
-            meter.record("ArchiveBehindSeconds", behind_seconds, unit="Seconds")
+            meter.record("ArchiveBehindSeconds", behind_seconds(self.context), unit="Seconds")
         if now_ms > began_ms:
             meter.record("SweepSeconds", (now_ms - began_ms) / 1_000, unit="Seconds")
 
