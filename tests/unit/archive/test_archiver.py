@@ -64,10 +64,21 @@ def test_a_run_without_anything_new_writes_nothing(bench: Bench, archive: Memory
     bench.send("a")
     run(bench, archive)
     before = archive.list("")
-    bench.clock.pass_time(HOUR)
+    bench.clock.pass_time(HOUR / 2)
     assert run(bench, archive) == Archived(complete=True)
     assert archive.list("") == before
     assert archived_ms(bench.cell.context) == bench.clock.now_ms()
+
+
+def test_once_an_hour_it_is_told_that_there_is_nothing_new(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.send("a")
+    run(bench, archive)
+    for _ in range(6):
+        bench.clock.pass_time(HOUR / 2)
+        run(bench, archive)
+    told = [manifest.complete_ms for manifest in manifests.manifests(archive)]
+    assert len(told) == 4
+    assert told[-1] == bench.clock.now_ms()
 
 
 def test_rows_of_an_hour_lie_in_its_folder(bench: Bench, archive: MemoryBlobs) -> None:

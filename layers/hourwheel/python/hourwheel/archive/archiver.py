@@ -14,6 +14,7 @@ import msgspec
 
 from hourwheel.archive.blocks import Catalog, encode_catalog
 from hourwheel.archive.collecting import Collector
+from hourwheel.archive.kinds import MESSAGES
 from hourwheel.archive.manifests import Gone, Manifest, Span, commit
 from hourwheel.archive.marks import Head, apply, caught_up, head_slot, mark_of, marks
 from hourwheel.archive.sources import Source, catalog, sources
@@ -23,6 +24,9 @@ from hourwheel.meta.directory import Directory
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs, Table
 from hourwheel.queueing.faults import Faults
+
+_TELL_MS = 3_600_000
+"""Who reads the archive alone learns so often that nothing new is there."""
 
 _logger = logging.getLogger("hourwheel")
 
@@ -89,7 +93,8 @@ class Archiver:
         way = self._collect(collector, held.value, listed, stop_ms)
         collector.finish()
         complete_ms = began_ms if way.complete else 0
-        if not collector.segments and not collector.spans:
+        nothing_new = not collector.segments and not collector.spans
+        if nothing_new and complete_ms - held.value.told_ms < _TELL_MS:
             self._nothing_new(held, complete_ms)
             report.complete = way.complete
             return False
@@ -110,7 +115,7 @@ class Archiver:
         apply(self.context, held, manifest, resume=way.resume)
         report.complete = way.complete
         self._count(report, manifest)
-        return True
+        return not nothing_new
 
     def _catalog(self, collector: Collector, head: Head, listed: list[tuple[Subject, list[Group]]]) -> str:
         """Gathers the catalog where it has changed; its digest then."""
@@ -180,7 +185,7 @@ class Archiver:
 
     def _count(self, report: Archived, manifest: Manifest) -> None:
         rows = sum(segment.rows for segment in manifest.segments)
-        messages = sum(segment.messages for segment in manifest.segments)
+        messages = sum(segment.messages for segment in manifest.segments if segment.kind == MESSAGES)
         gone = sum(one.end - one.start for one in manifest.gone)
         report.commits += 1
         report.rows += rows

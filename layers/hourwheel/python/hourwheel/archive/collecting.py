@@ -96,12 +96,11 @@ class Collector:
     _open: dict[tuple[str, int], _Open] = field(default_factory=dict)
 
     def add(self, source: Source, item: Item) -> int:
-        """How many messages the row has brought."""
+        """How many messages the row has brought, handed out or over."""
         if isinstance(item.value, Row):
             messages = self._row(source.log, item.row, item.value)
         else:
-            messages = 0
-            self._other(source, item.row, item.value)
+            messages = self._other(source, item.row, item.value)
         self.size += _ROW_BYTES
         if self.size - self._relieved >= _RELIEF_BYTES:
             self._relieve()
@@ -138,14 +137,17 @@ class Collector:
         self.size += row.raw_bytes
         return held
 
-    def _other(self, source: Source, number: int, value: PullRow | Dispatched) -> None:
+    def _other(self, source: Source, number: int, value: PullRow | Dispatched) -> int:
         at_ms = value.closed_ms if isinstance(value, PullRow) else value.at_ms
         segment = self._segment(source.kind, at_ms)
         segment.rows.append((segment.place(source.log), number, value))
         size = _ROW_BYTES + _picked(value)
-        part = Part(log=source.log, start=number, end=number + 1, first=0, following=0, messages=0)
+        messages = _messages(value)
+        part = Part(log=source.log, start=number, end=number + 1, first=0, following=0, messages=messages)
+        segment.held += messages
         segment.note(part, at_ms, size)
         self.size += size
+        return messages
 
     def _segment(self, kind: str, at_ms: int) -> _Open:
         hour_ms = at_ms // HOUR_MS * HOUR_MS
@@ -181,6 +183,11 @@ class Collector:
                 parts=list(segment.parts.values()),
             )
         )
+
+
+def _messages(value: PullRow | Dispatched) -> int:
+    """How many the row hands out or over."""
+    return value.size if isinstance(value, PullRow) else sum(len(transfer.picks) for transfer in value.transfers)
 
 
 def _picked(value: PullRow | Dispatched) -> int:

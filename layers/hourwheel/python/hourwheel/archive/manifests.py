@@ -21,8 +21,8 @@ PREFIX = "manifests/"
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of one log in a segment: ``[start, end)``, and the sequences of their messages, ``[first, following)`` (a
-    pull log's and a dispatch log's are 0). Rows between them may lie in another segment, where their time is another
-    hour's."""
+    pull log's and a dispatch log's are 0). Of a pull log ``messages`` were handed out, of a dispatch log handed over.
+    Rows between them may lie in another segment, where their time is another hour's."""
 
     log: str
     start: int

@@ -6,7 +6,7 @@
     value      the next row, msgpack            Head, msgpack array
 
 Manifests are what holds; these records repeat what they say, so that nobody has to read them all. A bucket's marks go
-a year after it: nothing is ever in it again.
+years after it: by then it has long been removed.
 """
 
 import msgspec
@@ -22,7 +22,7 @@ from hourwheel.ports import Blobs, Key, Record, Table, items_of
 
 _PARTITION = "archive"
 _PAGE = 1_000
-_BUCKETS_MS = 400 * 86_400_000
+_BUCKETS_MS = 3 * 366 * 86_400_000
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(int)
@@ -30,14 +30,15 @@ _decoder = msgspec.msgpack.Decoder(int)
 
 class Head(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """``number``: of the next manifest; those before it are in the marks. ``complete_ms``: all that was stored before
-    is archived. ``since_ms``: since when there is to be an archive. ``resume``: the mark after which to go on.
-    ``catalog``: digest of the one that was archived last."""
+    is archived, ``told_ms``: of that, what a manifest says. ``since_ms``: since when there is to be an archive.
+    ``resume``: the mark after which to go on. ``catalog``: digest of the one that was archived last."""
 
     number: int = 0
     complete_ms: int = 0
     resume: str = ""
     catalog: str = ""
     since_ms: int = 0
+    told_ms: int = 0
 
 
 def head_slot(context: Context) -> Slot[Head]:
@@ -57,9 +58,11 @@ def marks(context: Context) -> dict[str, int]:
 def advance(context: Context, span: Span) -> None:
     """Moves the mark of a log up to the end of the span. Idempotent; a mark never goes back."""
     key = Key(Table.META, _PARTITION, mark_of(span.kind, span.log))
+    bucket = _bucket_of(span)
+    expires_ms = None if bucket is None else max(bucket.end_ms, context.clock.now_ms()) + _BUCKETS_MS
     held = context.store.get(key) if span.start else None
     while held is None or _opened(held) < span.end:
-        record = Record(_encoder.encode(span.end), context.ids.token(), _expires_ms(span))
+        record = Record(_encoder.encode(span.end), context.ids.token(), expires_ms)
         refused = context.store.put(key, record, expect=None if held is None else held.token)
         if refused is None:
             return
@@ -105,6 +108,7 @@ def apply(context: Context, held: Held[Head], manifest: Manifest, *, resume: str
         held.value,
         number=manifest.number + 1,
         complete_ms=max(held.value.complete_ms, manifest.complete_ms),
+        told_ms=max(held.value.told_ms, manifest.complete_ms),
         resume=resume,
         catalog=manifest.catalog or held.value.catalog,
     )
@@ -127,10 +131,10 @@ def behind_seconds(context: Context) -> float:
     return max(0.0, (context.clock.now_ms() - max(head.complete_ms, head.since_ms)) / 1_000)
 
 
-def _expires_ms(span: Span) -> int | None:
+def _bucket_of(span: Span) -> Bucket | None:
     if span.kind == DISPATCHES:
-        return Bucket.parse(span.log).end_ms + _BUCKETS_MS
-    return Bucket.of_log(span.log).end_ms + _BUCKETS_MS if span.log.startswith(SCHEDULES) else None
+        return Bucket.parse(span.log)
+    return Bucket.of_log(span.log) if span.log.startswith(SCHEDULES) else None
 
 
 def _opened(record: Record) -> int:
