@@ -1,0 +1,149 @@
+"""Hand-overs whose source says that they were carried out, and whose target was not archived any more: carried out
+again, to the same rows, from what their source holds."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+
+from hourwheel.archive.survey import Arrival, Pick
+from hourwheel.context import Context
+from hourwheel.delay.buckets import Bucket
+from hourwheel.delay.dispatch import Dispatcher, Pages
+from hourwheel.delay.ownership import Fenced, Ownership
+from hourwheel.errors import Conflict, Filled
+from hourwheel.logs.handover import Transfer
+from hourwheel.logs.log import Log, Reservation
+from hourwheel.logs.notes import Plan
+from hourwheel.logs.rows import SCHEDULES
+from hourwheel.meta.directory import Directory
+from hourwheel.model import DEAD_RETENTION_MS, Group, Subject
+from hourwheel.queueing.moving import RELEASED, RETRY, target_row
+from hourwheel.queueing.records import Moved
+
+OWNER = "rebuild"
+
+
+def token_of(log: str, row: int) -> bytes:
+    """The token of a row that is put again: the same however often that is tried."""
+    return blake2b(f"{log} {row}".encode(), digest_size=16).digest()
+
+
+def occupied(log: str, row: int) -> Conflict:
+    return Conflict(
+        "store-in-use", f"row {row} of {log} holds something else: nobody else may use the store until it is rebuilt"
+    )
+
+
+def queue_of(log: str) -> int | None:
+    """None of what is no subject's queue."""
+    last = log.rpartition("/")[2]
+    return int(last) if last.isdigit() and not log.startswith(SCHEDULES) else None
+
+
+@dataclass(frozen=True)
+class Rearrivals:
+    """``members``: groups by the partitions of their pull logs, each with its subject."""
+
+    context: Context
+    members: dict[str, tuple[Subject, Group]]
+    logs: set[str]
+
+    def carry_out(self, arrivals: Iterable[Arrival]) -> tuple[int, int]:
+        """How many messages arrived again, and how many are lost: their source is not archived, or cannot be read."""
+        rest = [arrival for arrival in arrivals if self._wanted(arrival)]
+        made = lost = 0
+        while rest:
+            # The source of one may be the target of another.
+            ready, waiting = self._parted(rest)
+            if not ready:
+                ready, waiting = waiting, []
+            for arrival in ready:
+                arrived = self._carry_out(arrival)
+                made, lost = made + arrived, lost + len(arrival.picks) - arrived
+            rest = waiting
+        return made, lost
+
+    def _parted(self, arrivals: Iterable[Arrival]) -> tuple[list[Arrival], list[Arrival]]:
+        """Those whose messages are all there, and the others."""
+        ready, waiting = list[Arrival](), list[Arrival]()
+        for arrival in arrivals:
+            (waiting if self._missing(arrival) else ready).append(arrival)
+        return ready, waiting
+
+    def _wanted(self, arrival: Arrival) -> bool:
+        if arrival.what.log not in self.logs:
+            return False
+        expires_ms = self._transfer(arrival).expires_ms
+        return not expires_ms or expires_ms > self.context.clock.now_ms()
+
+    def _missing(self, arrival: Arrival) -> set[Pick]:
+        """The messages whose row is not there."""
+        source = self._source(arrival)
+        rows = {number: source.get(number) for number, _ in arrival.picks}
+        there = {number for number, row in rows.items() if row is not None and not row.filler}
+        return {pick for pick in arrival.picks if pick[0] not in there}
+
+    def _carry_out(self, arrival: Arrival) -> int:
+        """How many messages stand in the target then."""
+        there = self.context.log(arrival.what.log).get(arrival.what.row)
+        if there is not None:
+            return there.count
+        missing = self._missing(arrival)
+        picks = tuple(pick for pick in arrival.picks if pick not in missing)
+        if not picks:
+            return 0
+        transfer = msgspec.structs.replace(self._transfer(arrival), picks=picks)
+        log = self.context.log(transfer.log)
+        if isinstance(arrival.what, Transfer):
+            self._dispatch(arrival.source, transfer)
+        else:
+            source = self._source(arrival)
+            row = target_row(self.context, source, queue_of(source.name))(transfer)
+            try:
+                log.put(Reservation(transfer.row, transfer.number), row, transfer.token)
+            except Filled:
+                raise occupied(transfer.log, transfer.row) from None
+        arrived = log.get(transfer.row)
+        return 0 if arrived is None else arrived.count
+
+    def _dispatch(self, name: str, transfer: Transfer) -> None:
+        bucket = Bucket.parse(name)
+        # Without the bucket's lease: it only repeats the put.
+        ownership = Ownership(self.context, bucket, OWNER)
+        dispatcher = Dispatcher(self.context, Directory(self.context), bucket, ownership, Pages(self.context, bucket))
+        try:
+            dispatcher.finish([transfer])
+        except Fenced:
+            raise occupied(transfer.log, transfer.row) from None
+
+    def _source(self, arrival: Arrival) -> Log:
+        if isinstance(arrival.what, Transfer):
+            return self.context.log(SCHEDULES + arrival.source)
+        return self.context.log(arrival.source.partition("@")[2])
+
+    def _transfer(self, arrival: Arrival) -> Transfer:
+        return arrival.what if isinstance(arrival.what, Transfer) else self._moved(arrival.source, arrival.what)
+
+    def _moved(self, partition: str, moved: Moved) -> Transfer:
+        """What the pull row's transfer was. When a retry was due is not archived: at the end of its bucket it is not
+        early."""
+        subject, group = self.members[partition]
+        plan, keep_ms = None, DEAD_RETENTION_MS
+        if moved.log.startswith(SCHEDULES):
+            due_ms = Bucket.of_log(moved.log).end_ms - 1
+            plan = Plan(group.subject, group.subject_generation, group.member, due_ms)
+        elif moved.kind in (RETRY, RELEASED):
+            keep_ms = subject.retention_ms
+        return Transfer(
+            kind=moved.kind,
+            log=moved.log,
+            row=moved.row,
+            number=moved.number,
+            token=token_of(moved.log, moved.row),
+            at_ms=moved.at_ms,
+            expires_ms=0 if plan else moved.at_ms + keep_ms,
+            picks=moved.picks,
+            plan=plan,
+        )

@@ -1,0 +1,300 @@
+"""Makes a store anew from its archive: after a disaster, on an empty store that nobody else uses meanwhile.
+
+What comes back: subjects and groups; the messages whose retention is not over, at the rows and sequences that they had;
+each group where its archived progress ends; delayed messages that are not handed over; the archive's own marks. A
+hand-over that the archive knows of arrives again where its target was not archived any more.
+
+What does not: whatever was stored after the archive was last complete (``archived_ms``). What was pulled or dispatched
+since then is delivered again, so at least once. Nobody knows which sequences were given out since: those of each queue
+go on ``gap`` further than the archive knows, rows without a gap, so that no offset means two messages. Never archived,
+so gone: which dead letters were redriven or dropped (they are dead letters again), idempotency keys, the cell's secret
+(old receipts and ids of delayed messages are refused), cancellations that were not archived yet, and the new time of a
+message whose move was archived only in part.
+
+    table      meta
+    partition  rebuild
+    sort       state
+    value      Rebuilding, msgpack array
+
+Whoever is killed is called again: what is there is recognised by its token, and not written twice.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import msgspec
+
+from hourwheel.archive.kinds import PULLS
+from hourwheel.archive.manifests import Manifest, Span, manifests
+from hourwheel.archive.marks import Head, advance, head_slot
+from hourwheel.archive.rearriving import Rearrivals, occupied, queue_of, token_of
+from hourwheel.archive.restoring import Restorer
+from hourwheel.archive.survey import Survey, some_manifests, survey
+from hourwheel.context import Context
+from hourwheel.delay.buckets import Bucket, register
+from hourwheel.delay.orphans import enlist
+from hourwheel.errors import Conflict, NotFound
+from hourwheel.logs.item import Held, Slot
+from hourwheel.logs.log import FILLER_MS, Reservation
+from hourwheel.logs.rows import SCHEDULES, Row
+from hourwheel.meta.directory import group_slot, subject_slot
+from hourwheel.model import Group, Subject
+from hourwheel.ports import Blobs, Key, Table
+from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.records import Checkpoint
+
+GAP = 1_000_000_000
+"""More than one queue takes in a day at 10,000 messages a second."""
+
+_USED = ("subjects", "buckets", "orphans", "archive", "checkpoint")
+
+T = TypeVar("T", Subject, Group)
+
+
+class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """What was rebuilt. All that was stored before ``archived_ms`` is back. ``rearrived``: messages whose hand-over was
+    carried out again; ``lost``: those of which the archive knows a hand-over and no more; ``unreadable``: archived
+    without their bytes; ``damaged``: segments of the archive that were passed over."""
+
+    archived_ms: int
+    gap: int
+    manifests: int
+    subjects: int = 0
+    groups: int = 0
+    rows: int = 0
+    messages: int = 0
+    unreadable: int = 0
+    rearrived: int = 0
+    lost: int = 0
+    buckets: int = 0
+    damaged: tuple[str, ...] = ()
+    finished_ms: int = 0
+
+
+class Rebuilding(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """``began_ms``: by that time is decided what is kept. ``restored``: messages of the manifests below are back."""
+
+    began_ms: int
+    through: int
+    restored: int = 0
+    rebuilt: Rebuilt | None = None
+
+
+def rebuild(
+    context: Context, archive: Blobs, *, gap: int = GAP, skip_damaged: bool = False, workers: int = 1
+) -> Rebuilt:
+    """Rebuilds the store, or goes on where it was left; once it is done the answer is the same again. ``skip_damaged``:
+    goes on without segments that cannot be read, instead of raising ``Corrupt``. ``workers``: so many rows are put at a
+    time, where the store has no transactions.
+
+    Raises ``Conflict`` when the store has something else in it, ``NotFound`` when the archive is empty.
+    """
+    slot = Slot(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
+    held = slot.load() or _begun(context, archive, slot)
+    done = held.value.rebuilt
+    if done is not None and done.finished_ms:
+        return done
+    known = survey(archive, held.value.through, skip_damaged=skip_damaged)
+    return _Rebuild(context, archive, slot, held, known, gap, skip_damaged, workers).run()
+
+
+def _begun(context: Context, archive: Blobs, slot: Slot[Rebuilding]) -> Held[Rebuilding]:
+    for partition in _USED:
+        if context.store.scan(Table.META, partition, limit=1):
+            raise Conflict("store-not-empty", f"the store is in use, it has {partition}: rebuild into an empty one")
+    through = sum(1 for _ in manifests(archive))
+    if not through:
+        raise NotFound("archive-empty", "the archive has no manifest: is this where it is?")
+    held = slot.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=through)).held
+    assert held is not None
+    return held
+
+
+@dataclass
+class _Rebuild:
+    context: Context
+    archive: Blobs
+    slot: Slot[Rebuilding]
+    held: Held[Rebuilding]
+    known: Survey
+    gap: int
+    skip_damaged: bool
+    workers: int
+
+    def run(self) -> Rebuilt:
+        """Counters first and names last: who comes too early finds no subject, and takes no number that was taken."""
+        self.known.pulled = [arrival for arrival in self.known.pulled if arrival.source in self.members]
+        self._count()
+        for manifest in some_manifests(self.archive, self.known.through, self.held.value.restored):
+            self._restore(manifest)
+        self.restorer.dispatches()
+        rearrived, lost = Rearrivals(self.context, self.members, self.logs).carry_out(self.known.arrivals)
+        self._close_logs()
+        self._place_groups()
+        self._open_buckets()
+        self._mark()
+        subjects, groups = self._name()
+        return self._finished(rearrived=rearrived, lost=lost, subjects=subjects, groups=groups)
+
+    @cached_property
+    def members(self) -> dict[str, tuple[Subject, Group]]:
+        """The pull logs of groups that are there: subject and group by partition."""
+        return {
+            f"{group.member}@{log}": (subject, group)
+            for subject, groups in self.known.alive
+            for group in groups
+            for log in (group.retry_log, *map(subject.log, range(subject.queues)))
+        }
+
+    @cached_property
+    def buckets(self) -> set[str]:
+        return self.known.open_buckets(self.held.value.began_ms)
+
+    @cached_property
+    def queues(self) -> set[str]:
+        return {subject.log(queue) for subject, _ in self.known.alive for queue in range(subject.queues)}
+
+    @cached_property
+    def logs(self) -> set[str]:
+        """The logs of messages that are there."""
+        groups = [group for _, groups in self.known.alive for group in groups]
+        return {
+            *self.queues,
+            *(log for group in groups for log in (group.retry_log, group.dead_log)),
+            *(log for log in self.known.ends if log.endswith("/dead")),
+            *(SCHEDULES + name for name in self.buckets),
+        }
+
+    @cached_property
+    def needed(self) -> set[tuple[str, int]]:
+        """Rows from which something is handed over again, whether or not their own time is over."""
+        return {(arrival.source.partition("@")[2], row) for arrival in self.known.pulled for row, _ in arrival.picks}
+
+    @cached_property
+    def restorer(self) -> Restorer:
+        return Restorer(
+            context=self.context,
+            archive=self.archive,
+            known=self.known,
+            logs=self.logs,
+            buckets=self.buckets,
+            needed=self.needed,
+            began_ms=self.held.value.began_ms,
+            skip_damaged=self.skip_damaged,
+            workers=self.workers,
+        )
+
+    def _count(self) -> None:
+        """Counters of all logs, beyond all that the archive names."""
+        for log in sorted(self.logs):
+            end, store = self.known.end(log), self.context.store
+            numbers = end.numbers + (self.gap if log in self.queues else 0)
+            now = store.counter(log)
+            if now.rows < end.rows or now.numbers < numbers:
+                store.add(log, rows=max(0, end.rows - now.rows), numbers=max(0, numbers - now.numbers))
+
+    def _restore(self, manifest: Manifest) -> None:
+        restored, before = self.restorer.messages(manifest), self._report
+        if not restored.rows:
+            return  # of most manifests all is over
+        report = msgspec.structs.replace(
+            before,
+            rows=before.rows + restored.rows,
+            messages=before.messages + restored.messages,
+            unreadable=before.unreadable + restored.unreadable,
+            damaged=self._damaged,
+        )
+        self._save(msgspec.structs.replace(self.held.value, restored=manifest.number + 1, rebuilt=report))
+
+    @property
+    def _damaged(self) -> tuple[str, ...]:
+        """Segments that were passed over, also those of which an earlier run knew."""
+        return tuple(sorted({*self._report.damaged, *self.restorer.damaged, *self.known.damaged}))
+
+    def _close_logs(self) -> None:
+        """Fills rows that the archive names and does not have, and trims what is over."""
+        now_ms = self.context.clock.now_ms()
+        for name in sorted(self.logs):
+            log, end = self.context.log(name), self.known.end(name)
+            waits = name.startswith(SCHEDULES)
+            spare = Row(number=-1, count=0, at_ms=now_ms, expires_ms=0 if waits else now_ms + FILLER_MS)
+            for row in range(end.archived, end.rows):
+                log.abandon(Reservation(row, 0), spare)
+            if not waits:
+                live = (number for number, row in log.stored(0) if row.live(self.held.value.began_ms))
+                below = min(end.archived, next(live, end.archived))
+                if below:
+                    log.trim(below)
+
+    def _place_groups(self) -> None:
+        """Each group goes on where its archived progress ends."""
+        for partition in sorted(self.members):
+            following = self.known.marks.get((PULLS, partition), 0)
+            if not following:
+                continue
+            group = self.members[partition][1]
+            source = partition.partition("@")[2]
+            log = PullLog(self.context, group, self.context.log(source), queue_of(source))
+            start = self.known.progress.get(partition) or log.beginning()
+            value = Checkpoint(following, start.position, start.number, self.context.clock.now_ms())
+            outcome = log.checkpoint_slot.swap(None, value, token=token_of(partition, following))
+            if not outcome.stored:
+                raise occupied(f"the checkpoint of {partition}", following)
+
+    def _open_buckets(self) -> None:
+        """Open buckets are made known, and their timers ordered; those that are over take nothing more."""
+        for name in sorted(self.buckets):
+            register(self.context, Bucket.parse(name))
+        for name in sorted(self.known.tallies.keys() - self.buckets):
+            self.context.log(SCHEDULES + name).seal()
+        for log in sorted(self.logs):
+            if log.endswith("/dead") and self.context.log(log).first() is not None:
+                enlist(self.context, log)
+
+    def _mark(self) -> None:
+        """The archive goes on behind its end."""
+        for (kind, log), end in sorted(self.known.marks.items()):
+            advance(self.context, Span(kind=kind, log=log, start=0, end=end, messages=0, behind=0))
+        head = Head(number=self.known.through, complete_ms=self.known.complete_ms, catalog=self.known.catalog)
+        outcome = head_slot(self.context).swap(None, head)
+        if outcome.held is None or outcome.held.value != head:
+            raise Conflict("store-in-use", "the archive has been written to: nothing may run until all is rebuilt")
+
+    def _name(self) -> tuple[int, int]:
+        """Subjects and groups, and the generations of those that are gone."""
+        subjects, groups = self.known.remembered()
+        for subject in subjects:
+            self._put_name(subject_slot(self.context, subject.name), subject)
+        for group in groups:
+            self._put_name(group_slot(self.context, group.subject, group.name), group)
+        return sum(not subject.deleted for subject in subjects), sum(not group.deleted for group in groups)
+
+    def _put_name(self, slot: Slot[T], value: T) -> None:
+        outcome = slot.swap(None, value)
+        if outcome.held is None or outcome.held.value != value:
+            raise Conflict("store-in-use", f"{slot.key.sort!r} was made meanwhile: nobody may use the store yet")
+
+    @property
+    def _report(self) -> Rebuilt:
+        return self.held.value.rebuilt or Rebuilt(
+            archived_ms=self.known.complete_ms, gap=self.gap, manifests=self.known.through
+        )
+
+    def _finished(self, **figures: int) -> Rebuilt:
+        report = msgspec.structs.replace(
+            self._report,
+            **figures,
+            gap=max(self._report.gap, self.gap),
+            buckets=len(self.buckets),
+            damaged=self._damaged,
+            finished_ms=self.context.clock.now_ms(),
+        )
+        self._save(msgspec.structs.replace(self.held.value, rebuilt=report))
+        return report
+
+    def _save(self, value: Rebuilding) -> None:
+        outcome = self.slot.swap(self.held.token, value)
+        if not outcome.stored or outcome.held is None:
+            raise Conflict("store-in-use", "somebody else rebuilds the store as well")
+        self.held = outcome.held

@@ -1,0 +1,164 @@
+"""Rows of the archive, put where they were. Each has a token that follows from its place, so that whoever puts it again
+finds it there."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from hourwheel.archive.blocks import Entry
+from hourwheel.archive.kinds import DISPATCHES, MESSAGES
+from hourwheel.archive.manifests import Manifest, Segment
+from hourwheel.archive.reading import dispatch_rows, message_rows
+from hourwheel.archive.rearriving import OWNER, occupied, token_of
+from hourwheel.archive.survey import Survey, Tally, some_manifests
+from hourwheel.context import Context
+from hourwheel.delay.dispatch import DROPPED
+from hourwheel.delay.ownership import Dispatched
+from hourwheel.errors import Corrupt, Filled
+from hourwheel.logs.codec import encode
+from hourwheel.logs.handover import Transfer
+from hourwheel.logs.log import Reservation
+from hourwheel.logs.rows import SCHEDULES, Row, sort_of
+from hourwheel.logs.segments import rows_of, segment_folder
+from hourwheel.model import DEAD_RETENTION_MS, MAX_RETENTION_SECONDS, Message
+from hourwheel.ports import Blobs, Key, Record, Table
+
+_BATCH_ROWS = 100
+_LONGEST_MS = max(MAX_RETENTION_SECONDS * 1_000, DEAD_RETENTION_MS)
+
+_encoder = msgspec.msgpack.Encoder()
+
+Kept: TypeAlias = tuple[str, Entry, list[Message]]
+
+
+class Restored(NamedTuple):
+    """``unreadable``: messages that were archived without their bytes."""
+
+    rows: int
+    messages: int
+    unreadable: int
+
+
+@dataclass
+class Restorer:
+    """Of these logs and buckets, what is live at ``began_ms``, or is ``needed``: log and row. ``damaged`` names the
+    segments that were passed over."""
+
+    context: Context
+    archive: Blobs
+    known: Survey
+    logs: set[str]
+    buckets: set[str]
+    needed: set[tuple[str, int]]
+    began_ms: int
+    skip_damaged: bool
+    workers: int
+    damaged: set[str] = field(default_factory=set)
+
+    def messages(self, manifest: Manifest) -> Restored:
+        """Puts the rows of messages of one manifest."""
+        rows = messages = unreadable = 0
+        with ThreadPoolExecutor(self.workers) as pool:
+            for segment in manifest.segments:
+                if not self._worthwhile(segment):
+                    continue
+                for entries in _batches(self._kept(segment)):
+                    # No more than the workers have room for is read ahead.
+                    list(pool.map(self._put_rows, _shares(entries, self.workers)))
+                    rows += len(entries)
+                    messages += sum(entry.held for _, entry, _ in entries)
+                    unreadable += sum(entry.count - entry.held for _, entry, _ in entries)
+        return Restored(rows, messages, unreadable)
+
+    def dispatches(self) -> None:
+        """The dispatch logs of open buckets, and behind each a row that leaves its next owner nothing to finish: what
+        there is has arrived, or is lost."""
+        for manifest in some_manifests(self.archive, self.known.through):
+            for segment in manifest.segments:
+                if segment.kind == DISPATCHES and any(part.log in self.buckets for part in segment.parts):
+                    self._dispatched(segment)
+        for name in sorted(self.buckets):
+            following = self.known.marks.get((DISPATCHES, name), 0)
+            if following:
+                nothing = Transfer(kind=DROPPED, log="", row=0, number=0, token=b"", at_ms=0, expires_ms=0, picks=())
+                at_ms = self.known.tallies.get(name, Tally()).last_ms
+                self._put_dispatched(name, following, Dispatched(owner=OWNER, at_ms=at_ms, transfers=(nothing,)))
+
+    def _dispatched(self, segment: Segment) -> None:
+        try:
+            for name, number, dispatched in dispatch_rows(self.archive, segment):
+                if name in self.buckets:
+                    self._put_dispatched(name, number, dispatched)
+        except Corrupt as error:
+            self._pass_over(segment, error)
+
+    def _put_dispatched(self, name: str, number: int, dispatched: Dispatched) -> None:
+        record = Record(_encoder.encode(dispatched), token_of(name, number))
+        refused = self.context.store.put(Key(Table.DISPATCH, name, sort_of(number)), record, expect=None)
+        if refused is not None and (refused.current is None or refused.current.token != record.token):
+            raise occupied(f"the dispatch log of {name}", number)
+
+    def _worthwhile(self, segment: Segment) -> bool:
+        """Whether there may be rows in it that are kept."""
+        logs = {part.log for part in segment.parts} & self.logs
+        waits = any(log.startswith(SCHEDULES) for log in logs)
+        live = segment.latest_ms + _LONGEST_MS > self.began_ms
+        return segment.kind == MESSAGES and bool(logs) and (waits or live)
+
+    def _kept(self, segment: Segment) -> Iterator[Kept]:
+        try:
+            for log, entry, messages in message_rows(self.archive, segment):
+                live = entry.expires_ms == 0 or entry.expires_ms > self.began_ms
+                if log in self.logs and (live or (log, entry.row) in self.needed):
+                    yield log, entry, messages
+        except Corrupt as error:
+            self._pass_over(segment, error)
+
+    def _pass_over(self, segment: Segment, error: Corrupt) -> None:
+        if not self.skip_damaged:
+            raise error
+        self.damaged.add(segment.key)
+
+    def _put_rows(self, entries: list[Kept]) -> None:
+        """Rows that are there already are left alone."""
+        made = [(log, entry, self._row(log, entry, messages)) for log, entry, messages in entries]
+
+        def put(context: Context) -> None:
+            for log, entry, row in made:
+                try:
+                    context.log(log).put(Reservation(entry.row, entry.number), row, token_of(log, entry.row))
+                except Filled:
+                    raise occupied(log, entry.row) from None
+
+        self.context.atomically(put)
+
+    def _row(self, log: str, entry: Entry, messages: list[Message]) -> Row:
+        if not messages:
+            # Of a row that could not be read nothing is left to be handed out.
+            note = entry.note if not entry.count else b""
+            return Row(number=-1, count=0, at_ms=entry.at_ms, expires_ms=entry.expires_ms, note=note)
+        (row,) = rows_of(
+            [encode(messages, self.context.settings.compression_level)],
+            blobs=self.context.blobs,
+            segment=f"{segment_folder(log, entry.expires_ms)}/{self.context.ids.unique(entry.at_ms)}",
+            at_ms=entry.at_ms,
+            expires_ms=entry.expires_ms,
+            inline_bytes=self.context.settings.inline_bytes,
+        )
+        return msgspec.structs.replace(row, note=entry.note)
+
+
+def _batches(rows: Iterable[Kept]) -> Iterator[list[Kept]]:
+    """Rows together that are put together: not many, nor large ones."""
+    iterator = iter(rows)
+    while batch := list(islice(iterator, _BATCH_ROWS)):
+        yield batch
+
+
+def _shares(rows: list[Kept], count: int) -> list[list[Kept]]:
+    size = -(-len(rows) // count)
+    return [rows[at : at + size] for at in range(0, len(rows), size)]

@@ -1,0 +1,249 @@
+"""What an archive says of its store, all of it read once: where each log ends, what groups have done, which buckets
+are open, and which hand-overs arrived beyond what is archived.
+
+Held in memory: a few figures for each log, and the hand-overs whose target is not archived.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from hourwheel.archive.kinds import CATALOG, DISPATCHES, MESSAGES, PULLS
+from hourwheel.archive.manifests import Manifest, Segment, manifests
+from hourwheel.archive.reading import catalogs, dispatch_rows, entries, pull_rows
+from hourwheel.delay.buckets import Bucket
+from hourwheel.delay.ownership import Dispatched
+from hourwheel.errors import Corrupt
+from hourwheel.logs.handover import Transfer
+from hourwheel.logs.notes import Plan, Strike, decode_note
+from hourwheel.logs.rows import SCHEDULES
+from hourwheel.meta.directory import alive
+from hourwheel.model import Group, Subject
+from hourwheel.ports import Blobs
+from hourwheel.queueing.records import Moved, Position, PullRow
+
+T = TypeVar("T", Subject, Group)
+
+Pick: TypeAlias = tuple[int, int]
+
+
+class Progress(NamedTuple):
+    """Where the last pull row that is archived ends."""
+
+    row: int
+    position: Position
+    number: int
+
+
+@dataclass
+class End:
+    """Where a log of messages goes on. ``archived``: its rows below are in the archive. ``rows`` and ``numbers``: all
+    that the archive names is below."""
+
+    archived: int = 0
+    rows: int = 0
+    numbers: int = 0
+
+    def pass_over(self, rows: int, numbers: int) -> None:
+        self.rows = max(self.rows, rows)
+        self.numbers = max(self.numbers, numbers)
+
+
+@dataclass
+class Tally:
+    """``left`` is a sum over the bucket's messages, less those that were handed over or struck: 0 when each was, once.
+    Where one was named twice it is not, and the bucket is taken for open."""
+
+    left: int = 0
+    last_ms: int = 0
+
+    def wait(self, row: int, count: int) -> None:
+        self.left += sum(hash((row, index)) for index in range(count))
+
+    def settle(self, picks: Iterable[Pick]) -> None:
+        self.left -= sum(map(hash, picks))
+
+
+class Arrival(NamedTuple):
+    """A hand-over to a row that is not archived: from a pull log, or the schedule log of a bucket."""
+
+    source: str
+    what: Moved | Transfer
+
+    @property
+    def picks(self) -> tuple[Pick, ...]:
+        return self.what.picks
+
+
+@dataclass
+class Survey:
+    """``through``: the manifests below it. ``pulled``: hand-overs by pulls whose target is not archived, and
+    ``dispatched`` those by wheels, by the bucket and the message, with the number of the dispatch row."""
+
+    through: int = 0
+    complete_ms: int = 0
+    catalog: str = ""
+    subjects: dict[str, Subject] = field(default_factory=dict)
+    groups: dict[tuple[str, str], Group] = field(default_factory=dict)
+    listed: set[str | tuple[str, str]] = field(default_factory=set)
+    marks: dict[tuple[str, str], int] = field(default_factory=dict)
+    ends: dict[str, End] = field(default_factory=dict)
+    progress: dict[str, Progress] = field(default_factory=dict)
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    pulled: list[Arrival] = field(default_factory=list)
+    dispatched: dict[str, dict[Pick, tuple[int, Transfer]]] = field(default_factory=dict)
+    damaged: set[str] = field(default_factory=set)
+
+    def end(self, log: str) -> End:
+        return self.ends.setdefault(log, End())
+
+    @property
+    def arrivals(self) -> list[Arrival]:
+        """All of them, each message only as it was handed over last."""
+        found = list(self.pulled)
+        for bucket, picks in self.dispatched.items():
+            transfers = {transfer.token: transfer for _, transfer in picks.values()}
+            found += [Arrival(bucket, transfer) for transfer in transfers.values()]
+        return found
+
+    @property
+    def alive(self) -> list[tuple[Subject, list[Group]]]:
+        """The subjects that are not deleted, each with its groups."""
+        return [
+            (subject, [self.groups[path] for path in self._groups_of(name) if alive(self.groups[path], subject)])
+            for name, subject in self.subjects.items()
+            if name in self.listed and not subject.deleted
+        ]
+
+    def _groups_of(self, subject: str) -> list[tuple[str, str]]:
+        return [path for path in self.groups if path[0] == subject and path in self.listed]
+
+    def remembered(self) -> tuple[list[Subject], list[Group]]:
+        """All records that ever were. Of what is no longer listed nothing was left but the name's generation."""
+        return (
+            [one if one.name in self.listed else _gone(one) for one in self.subjects.values()],
+            [one if path in self.listed else _gone(one) for path, one in self.groups.items()],
+        )
+
+    def open_buckets(self, now_ms: int) -> set[str]:
+        """The buckets that are not over, or of which something is left to do."""
+        found = {name for name, tally in self.tallies.items() if tally.left or Bucket.parse(name).end_ms > now_ms}
+        found.update(self.dispatched)
+        found.update(
+            arrival.what.log.removeprefix(SCHEDULES)
+            for arrival in self.pulled
+            if arrival.what.log.startswith(SCHEDULES)
+        )
+        return found
+
+
+def survey(archive: Blobs, through: int, *, skip_damaged: bool) -> Survey:
+    """Of the manifests below ``through``. Raises ``Corrupt`` for a segment that cannot be read, or passes over it and
+    names it in ``damaged``."""
+    found = Survey(through=through)
+    for manifest in some_manifests(archive, through):
+        _note_ends(found, manifest)
+    # What is beyond an end is only known when all of them are.
+    for manifest in some_manifests(archive, through):
+        for segment in manifest.segments:
+            try:
+                _read(found, archive, segment)
+            except Corrupt:
+                if not skip_damaged:
+                    raise
+                found.damaged.add(segment.key)
+    for subject, groups in found.alive:
+        for group in groups:
+            for queue, origin in enumerate(group.origins):
+                found.end(subject.log(queue)).pass_over(origin, 0)
+    return found
+
+
+def some_manifests(archive: Blobs, through: int, start: int = 0) -> Iterator[Manifest]:
+    """Those from ``start`` up to ``through``."""
+    for manifest in manifests(archive, start):
+        if manifest.number >= through:
+            return
+        yield manifest
+
+
+def _gone(record: T) -> T:
+    return msgspec.structs.replace(record, deleted=True, erased=True)
+
+
+def _note_ends(found: Survey, manifest: Manifest) -> None:
+    found.complete_ms = max(found.complete_ms, manifest.complete_ms)
+    found.catalog = manifest.catalog or found.catalog
+    for span in manifest.spans:
+        key = span.kind, span.log
+        found.marks[key] = max(found.marks.get(key, 0), span.end)
+        if span.kind == MESSAGES:
+            end = found.end(span.log)
+            end.archived = max(end.archived, span.end)
+            end.pass_over(span.end, 0)
+    for segment in manifest.segments:
+        if segment.kind == MESSAGES:
+            for part in segment.parts:
+                found.end(part.log).pass_over(part.end, part.following)
+
+
+def _read(found: Survey, archive: Blobs, segment: Segment) -> None:
+    if segment.kind == CATALOG:
+        for catalog in catalogs(archive, segment):
+            found.subjects |= {subject.name: subject for subject in catalog.subjects}
+            found.groups |= {(group.subject, group.name): group for group in catalog.groups}
+            found.listed = {subject.name for subject in catalog.subjects}
+            found.listed |= {(group.subject, group.name) for group in catalog.groups}
+    elif segment.kind == PULLS:
+        for partition, number, pull in pull_rows(archive, segment):
+            _note_pull(found, partition, number, pull)
+    elif segment.kind == DISPATCHES:
+        for bucket, number, dispatched in dispatch_rows(archive, segment):
+            _note_dispatch(found, bucket, number, dispatched)
+    elif any(part.log.startswith(SCHEDULES) for part in segment.parts):
+        for log, entry in entries(archive, segment):
+            if log.startswith(SCHEDULES):
+                _note_wait(found, log, entry.row, entry.count, entry.note)
+
+
+def _note_pull(found: Survey, partition: str, number: int, pull: PullRow) -> None:
+    known = found.progress.get(partition)
+    if known is None or known.row < number:
+        found.progress[partition] = Progress(number, pull.end, pull.end_number)
+    found.end(partition.partition("@")[2]).pass_over(pull.end.row + (pull.end.index > 0), pull.end_number)
+    for moved in pull.moved:
+        end = found.end(moved.log)
+        end.pass_over(moved.row + 1, moved.number + len(moved.picks))
+        if moved.row >= end.archived:
+            found.pulled.append(Arrival(partition, moved))
+
+
+def _note_dispatch(found: Survey, name: str, number: int, dispatched: Dispatched) -> None:
+    tally = found.tallies.setdefault(name, Tally())
+    tally.last_ms = max(tally.last_ms, dispatched.at_ms)
+    source = found.end(SCHEDULES + name)
+    for transfer in dispatched.transfers:
+        tally.settle(transfer.picks)
+        source.pass_over(max(row for row, _ in transfer.picks) + 1 if transfer.picks else 0, 0)
+        if not transfer.log:
+            continue
+        end = found.end(transfer.log)
+        end.pass_over(transfer.row + 1, transfer.number + len(transfer.picks))
+        if transfer.row >= end.archived:
+            picks = found.dispatched.setdefault(name, {})
+            for pick in transfer.picks:
+                picks[pick] = max(picks.get(pick, (-1, transfer)), (number, transfer), key=lambda entry: entry[0])
+
+
+def _note_wait(found: Survey, log: str, row: int, count: int, data: bytes) -> None:
+    tally = found.tallies.setdefault(Bucket.of_log(log).name, Tally())
+    try:
+        note = decode_note(data) if data else None
+    except Corrupt:
+        note = None  # no wheel could read it either
+    if isinstance(note, Strike):
+        tally.settle([(note.row, note.index)])
+    elif isinstance(note, Plan):
+        tally.wait(row, count)
