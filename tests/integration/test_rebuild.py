@@ -1,42 +1,19 @@
 """A data directory whose database is gone, made anew from its archive."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.archive.archiver import Archiver
-from hourwheel.archive.rebuild import Rebuilt, rebuild
-from hourwheel.context import Context
-from hourwheel.embedded.directory import database, prepare
+from hourwheel.archive.rebuild import Rebuilding, Rebuilt, rebuild
+from hourwheel.embedded.offline import opened
+from hourwheel.logs.item import Slot
 from hourwheel.meta.directory import Directory
+from hourwheel.ports import Key, Table
 from tests.integration.conftest import Start
 from tests.integration.process import Server, bodies, pull, send
-from tests.support import HandTimers, ListMeter, NoArrivals
 
 ORDERS = "/v1/subjects/orders"
 GAP = 1_000
-
-
-@contextmanager
-def opened(data: Path) -> Iterator[Context]:
-    """The directory as another process has it."""
-    prepare(data)
-    store = SqliteStore(database(data))
-    try:
-        yield Context(
-            store=store,
-            blobs=FileBlobs(data),
-            clock=SystemClock(),
-            ids=SystemIds(),
-            arrivals=NoArrivals(),
-            meter=ListMeter(),
-            timers=HandTimers(),
-        )
-    finally:
-        store.close()
 
 
 def archived(data: Path, archive: FileBlobs) -> None:
@@ -95,3 +72,12 @@ def test_a_lost_database_is_rebuilt_and_every_message_is_accounted_for(start: St
     assert refused.json["type"].endswith("scheduled-id-invalid")
     archived(data, archive)
     assert server.stop()[0] == 0
+
+
+def test_a_data_directory_that_is_half_rebuilt_is_not_served(tmp_path: Path) -> None:
+    with opened(tmp_path) as context:
+        slot = Slot(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
+        slot.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=1))
+    code, errors = Server(tmp_path).end()
+    assert code != 0
+    assert "is half rebuilt: run hourwheel pipeline run rebuild" in errors

@@ -90,13 +90,23 @@ def rebuild(
 
     Raises ``Conflict`` when the store has something else in it, ``NotFound`` when the archive is empty.
     """
-    slot = Slot(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
+    slot = _slot(context)
     held = slot.load() or _begun(context, archive, slot)
     done = held.value.rebuilt
     if done is not None and done.finished_ms:
         return done
     known = survey(archive, held.value.through, skip_damaged=skip_damaged)
     return _Rebuild(context, archive, slot, held, known, gap, skip_damaged, workers).run()
+
+
+def unfinished(context: Context) -> bool:
+    """Whether the store is being rebuilt, or that was begun and not ended: it is not to be used."""
+    held = _slot(context).load()
+    return held is not None and (held.value.rebuilt is None or not held.value.rebuilt.finished_ms)
+
+
+def _slot(context: Context) -> Slot[Rebuilding]:
+    return Slot(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
 
 
 def _begun(context: Context, archive: Blobs, slot: Slot[Rebuilding]) -> Held[Rebuilding]:

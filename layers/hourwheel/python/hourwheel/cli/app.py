@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from hourwheel import __version__
-from hourwheel.cli import consume, dead, groups, lag, policy, produce, scheduled, serve, subjects
+from hourwheel.cli import consume, dead, groups, lag, pipeline, policy, produce, scheduled, serve, subjects
 from hourwheel.cli.settings import Settings
 from hourwheel.client import DEFAULT_URL
 from hourwheel.client.signing import Sign
@@ -87,3 +87,4 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(scheduled.app, name="scheduled")
 app.command()(lag.lag)
 app.add_typer(policy.app, name="policy")
+app.add_typer(pipeline.app, name="pipeline")

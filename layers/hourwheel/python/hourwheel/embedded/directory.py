@@ -18,6 +18,9 @@ from hourwheel.errors import Corrupt, DataVersion
 
 FORMAT = 1
 
+INLINE_BYTES = 300 * 1024
+"""A row in the same transaction is cheaper than a file of its own, which wants two syncs more."""
+
 
 def prepare(data: Path) -> None:
     """Makes the directory, for its owner alone, if there is none. Raises ``DataVersion`` or ``Corrupt``, and leaves it

@@ -15,19 +15,21 @@ from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.api.boundary import Boundary
 from hourwheel.archive.archiver import Archiver, Limits
 from hourwheel.archive.marks import archived_ms
+from hourwheel.archive.rebuild import unfinished
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay import lease
 from hourwheel.delay.buckets import LEAD_MS, buckets
 from hourwheel.delay.upkeep import soon, start_wheels
 from hourwheel.embedded.arrivals import EmbeddedArrivals
-from hourwheel.embedded.directory import Neighbours, archive_of, database, prepare
+from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, prepare
 from hourwheel.embedded.fibres import FibreBlobs, Fibres, FibreStore
 from hourwheel.embedded.housekeeping import Repeating
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.pushes import EmbeddedPushes
 from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.embedded.wheels import Wheels
+from hourwheel.errors import Broken
 from hourwheel.logs.segments import drop_expired_segments
 from hourwheel.model import RetryPolicy
 from hourwheel.push import state
@@ -76,15 +78,17 @@ class Runtime:
             meter=self.meter,
             timers=self._wheels,
             pushes=self._pushes,
-            # A row in the same transaction is cheaper than a file of its own, which wants two syncs more.
             settings=Settings(
-                inline_bytes=300 * 1024,
+                inline_bytes=INLINE_BYTES,
                 tick_ms=_TICK_MS,
                 bucket_minutes=options.bucket_minutes,
                 retry=RetryPolicy(first_seconds=options.retry_seconds),
                 archive=options.archive_seconds > 0,
             ),
         )
+        if unfinished(context):
+            self._closing.close()
+            raise Broken(f"{options.data} is half rebuilt: run hourwheel pipeline run rebuild --data {options.data}")
         self.cell = Cell(context, EmbeddedTargets(Webhooks(clock, loopback=options.push_loopback), handlers))
         self.cell.prepare()
         self.boundary = Boundary(self.cell, Logger(service="hourwheel", level="WARNING", stream=sys.stderr))

@@ -1,0 +1,220 @@
+"""``hourwheel pipeline``: archive, lake, reconciliation, replay, rebuild; on this machine or on AWS."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from hourwheel.cli.deployed import Deployed
+from hourwheel.cli.output import write_fields, write_json, write_line, write_table
+from hourwheel.cli.settings import settings_of
+from hourwheel.errors import HourwheelError
+
+if TYPE_CHECKING:
+    from hourwheel_pipeline.status import Status
+
+app = typer.Typer(no_args_is_help=True, help="Archive what is in the logs, and work with it in Spark.")
+
+DAILY = "daily"
+_ARCHIVE_SECONDS = 3_600
+_FREE = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+DataOption = Annotated[Path | None, typer.Option(help="Data directory of a server: its archive and lake are in it.")]
+ArchiveOption = Annotated[str | None, typer.Option(help="The archive, if elsewhere: a folder or s3://bucket/prefix.")]
+LakeOption = Annotated[str | None, typer.Option(help="The lake, if elsewhere: a folder or s3://bucket/prefix.")]
+StackOption = Annotated[
+    str | None, typer.Option(help="Of a cell on AWS, instead: the name of its CloudFormation stack.")
+]
+
+
+class Missing(HourwheelError):
+    """Something that the command needs is not installed."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the archive and the lake are; ``data`` where they are those of a data directory."""
+
+    data: Path | None
+    archive: str
+    lake: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"archive": self.archive, "lake": self.lake}
+
+
+@app.command(context_settings=_FREE)
+def run(
+    ctx: typer.Context,
+    job: Annotated[
+        str,
+        typer.Argument(
+            help="archive, compact, reconcile, metrics, report, maintain; daily: all of these; replay; rebuild."
+        ),
+    ] = DAILY,
+    data: DataOption = None,
+    archive: ArchiveOption = None,
+    lake: LakeOption = None,
+    stack: StackOption = None,
+    master: Annotated[str, typer.Option(help="Spark's, on this machine.")] = "local[*]",
+) -> None:
+    """Run a job. Its own options follow as --name value: see docs/pipeline.md.
+
+    On AWS it is started, and its id printed.
+    """
+    given = _given(ctx, job)
+    if stack is not None:
+        write_json({"job": job, "started": Deployed.of(stack, settings_of(ctx).region).start(job, given)})
+        return
+    place = _place(data, archive, lake)
+    if job == "archive" and place.data is None:
+        raise typer.BadParameter("name the --data directory whose logs are to be archived")
+    if job in ("archive", DAILY) and place.data is not None:
+        _tell(ctx, "archive", _archive(place.data, Path(place.archive)))
+    if job == "rebuild":
+        _tell(ctx, job, _rebuild(place, given))
+    elif job != "archive":
+        for name, report in _spark(job, {**place.options, **given}, master):
+            _tell(ctx, name, report)
+
+
+@app.command()
+def status(
+    ctx: typer.Context,
+    data: DataOption = None,
+    archive: ArchiveOption = None,
+    lake: LakeOption = None,
+    stack: StackOption = None,
+) -> None:
+    """Show how far the archive and the lake are, and what was found last."""
+    if stack is not None:
+        deployed = Deployed.of(stack, settings_of(ctx).region)
+        runs = deployed.runs()
+        if settings_of(ctx).json:
+            write_json({"archive": deployed.archive, "lake": deployed.lake, "runs": runs})
+        else:
+            write_line(f"archive {deployed.archive}, lake {deployed.lake}, tables in {deployed.database}")
+            write_table(["run", "job", "state", "since", "detail"], [tuple(run.values()) for run in runs])
+        return
+    place = _place(data, archive, lake)
+    found = _status(place)
+    if settings_of(ctx).json:
+        write_json(found)
+        return
+    write_fields(found.archive)
+    write_table(
+        ["table", "manifests behind", "set aside", "rows"],
+        [(one.table, one.behind, one.set_aside, one.rows) for one in found.tables],
+    )
+    write_line("never reconciled" if found.findings is None else f"{found.findings} findings at {found.found_at}")
+
+
+def _place(data: Path | None, archive: str | None, lake: str | None) -> Place:
+    if data is None and (archive is None or lake is None):
+        raise typer.BadParameter("name --data, or --archive and --lake, or on AWS --stack")
+    if data is not None and not (data / "format").exists() and archive is None:
+        raise typer.BadParameter(f"{data} is no data directory")
+    return Place(data, archive or str(data / "archive" if data else ""), lake or str(data / "lake" if data else ""))
+
+
+def _given(ctx: typer.Context, job: str) -> dict[str, str]:
+    """The job's own options, and of the shared ones those that were named and that a job may have."""
+    given = _pairs(ctx.args)
+    if job == "replay":
+        shared = settings_of(ctx)
+        named = {"url": shared.url, "token": shared.token, "sign": shared.sign, "region": shared.region}
+        given = {**{name: text for name, text in named.items() if text is not None}, **given}
+    return given
+
+
+def _pairs(args: Sequence[str]) -> dict[str, str]:
+    """``--name value``, ``--name=value``, and ``--name`` alone for yes."""
+    found: dict[str, str] = {}
+    index = 0
+    while index < len(args):
+        name, equals, text = args[index].partition("=")
+        if not name.startswith("--"):
+            raise typer.BadParameter(f"{args[index]!r} is not of the form --name value")
+        index += 1
+        if not equals and index < len(args) and not args[index].startswith("--"):
+            text, index = args[index], index + 1
+        elif not equals:
+            text = "true"
+        found[name[2:].replace("-", "_")] = text
+    return found
+
+
+def _tell(ctx: typer.Context, job: str, report: Any) -> None:
+    if settings_of(ctx).json:
+        write_json({"job": job, "report": report})
+    else:
+        write_line(f"{job}:")
+        write_fields(report)
+
+
+def _archive(data: Path, archive: Path) -> Any:
+    from hourwheel.adapters.files import FileBlobs
+    from hourwheel.archive.archiver import Archiver
+    from hourwheel.embedded.offline import opened
+    from hourwheel.meta.directory import Directory
+
+    with opened(data) as context:
+        archiver = Archiver(context, Directory(context), FileBlobs(archive))
+        return archiver.run(context.clock.now_ms() + _ARCHIVE_SECONDS * 1_000)
+
+
+def _rebuild(place: Place, given: Mapping[str, str]) -> Any:
+    from hourwheel.adapters.files import FileBlobs
+    from hourwheel.archive.rebuild import GAP, rebuild
+    from hourwheel.embedded.offline import opened
+
+    try:
+        options = msgspec.convert(given, _RebuildOptions, strict=False)
+    except msgspec.ValidationError as error:
+        raise typer.BadParameter(str(error)) from error
+    if place.data is None:
+        raise typer.BadParameter("name the --data directory that is to be made anew")
+    with opened(place.data) as context:
+        archive = FileBlobs(place.archive)
+        return rebuild(
+            context, archive, gap=GAP if options.gap is None else options.gap, skip_damaged=options.skip_damaged
+        )
+
+
+class _RebuildOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    gap: int | None = None
+    skip_damaged: bool = False
+
+
+def _spark(job: str, given: Mapping[str, str], master: str) -> Any:
+    """The reports of a job, or of all that are done daily, each with its name as soon as it is there."""
+    try:
+        from hourwheel_pipeline.jobs import jobs_of, read_options
+        from hourwheel_pipeline.session import session
+    except ModuleNotFoundError as error:
+        raise _lacking(error) from error
+    from hourwheel.adapters.system import SystemClock
+
+    now_ms = SystemClock().now_ms()
+    jobs = jobs_of(job)
+    options = read_options(jobs, given, now_ms)
+    spark = session(job, master=master)
+    try:
+        for one, wish in zip(jobs, options, strict=True):
+            yield one.name, one.run(spark, wish, now_ms)
+    finally:
+        spark.stop()
+
+
+def _status(place: Place) -> "Status":
+    try:
+        from hourwheel_pipeline.status import status_of
+    except ModuleNotFoundError as error:
+        raise _lacking(error) from error
+    return status_of(place.archive, place.lake)
+
+
+def _lacking(error: ModuleNotFoundError) -> Missing:
+    return Missing(f"the pipeline needs {error.name}: pip install 'hourwheel[pipeline]'")

@@ -1,0 +1,146 @@
+"""``hourwheel pipeline`` without Spark: the archive, the way back, and how jobs are started on AWS."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hourwheel.cell import Cell
+from hourwheel.cli import deployed
+from hourwheel.embedded.offline import opened
+from hourwheel.model import NewMessage
+from tests.unit.cli.conftest import Shell
+
+OUTPUTS = {
+    "LakeBucket": "the-lake",
+    "LakeDatabase": "orders_cell",
+    "PipelineApplicationId": "00f",
+    "PipelineSchedule": "orders-cell/daily",
+    "ArchiveFunction": "orders-cell-archive",
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    with opened(tmp_path / "data") as context:
+        Cell(context).produce("orders", [NewMessage(body="a"), NewMessage(body="b")])
+    return tmp_path / "data"
+
+
+def test_a_data_directory_is_archived(shell: Shell, data: Path) -> None:
+    (told,) = shell.json("pipeline", "run", "archive", "--data", str(data))
+    assert told["job"] == "archive"
+    assert (told["report"]["messages"], told["report"]["complete"]) == (2, True)
+    assert "complete" in shell.ok("pipeline", "run", "archive", "--data", str(data))
+
+
+def test_a_lost_database_is_rebuilt_from_the_archive(shell: Shell, data: Path) -> None:
+    shell.ok("pipeline", "run", "archive", "--data", str(data))
+    refused = shell("pipeline", "run", "rebuild", "--data", str(data))
+    assert refused.exit_code == 1
+    assert "rebuild into an empty one" in refused.output
+    for file in data.glob("hourwheel.db*"):
+        file.unlink()
+    (told,) = shell.json("pipeline", "run", "rebuild", "--data", str(data), "--gap", "1000")
+    assert (told["report"]["messages"], told["report"]["gap"]) == (2, 1_000)
+    with opened(data) as context:
+        assert Cell(context).produce("orders", [NewMessage(body="c")])[0].offset == 1_002
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run", "archive"], "name --data, or --archive and --lake, or on AWS --stack"),
+        (["status", "--data", "nowhere"], "nowhere is no data directory"),
+        (["run", "rebuild", "--archive", "a", "--lake", "b"], "name the --data directory"),
+        (["run", "rebuild", "--archive", "a", "--lake", "b", "--gap", "wide"], "gap"),
+        (["run", "rebuild", "--archive", "a", "--lake", "b", "wide"], "'wide' is not of the form --name value"),
+        (["run", "archive", "--archive", "a", "--lake", "b"], "name the --data directory"),
+    ],
+)
+def test_what_cannot_be_done_is_said(shell: Shell, words: list[str], sentence: str) -> None:
+    result = shell("pipeline", *words)
+    assert result.exit_code == 2
+    assert sentence in " ".join(result.output.replace("│", " ").split())
+
+
+class Amazon:
+    """Answers as AWS does, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def call(self, region: str | None, service: str, verb: str, **how: Any) -> Any:
+        self.asked.append((verb, how))
+        return getattr(self, verb)()
+
+    def describe_stacks(self) -> Any:
+        return {"Stacks": [{"Outputs": [{"OutputKey": key, "OutputValue": text} for key, text in OUTPUTS.items()]}]}
+
+    def get_schedule(self) -> Any:
+        job = {
+            "ApplicationId": "00f",
+            "ClientToken": "<aws.scheduler.execution-id>",
+            "ExecutionRoleArn": "arn:aws:iam::123456789012:role/job",
+            "Name": "daily",
+            "JobDriver": {
+                "SparkSubmit": {
+                    "EntryPoint": "s3://assets/emr.py",
+                    "EntryPointArguments": ["daily", "--archive=s3://the-lake/archive", "--namespace=orders_cell"],
+                }
+            },
+        }
+        return {"Target": {"Input": json.dumps(job)}}
+
+    def start_job_run(self) -> Any:
+        return {"jobRunId": "00r"}
+
+    def invoke(self) -> Any:
+        return {"ResponseMetadata": {"RequestId": "77-88"}}
+
+    def list_job_runs(self) -> Any:
+        return {"jobRuns": [{"id": "00r", "name": "daily", "state": "SUCCESS", "createdAt": "2026-11-20"}]}
+
+
+@pytest.fixture
+def amazon(monkeypatch: pytest.MonkeyPatch) -> Amazon:
+    made = Amazon()
+    monkeypatch.setattr(deployed, "_call", made.call)
+    return made
+
+
+def test_on_aws_a_job_is_started_as_the_schedule_would_start_it(shell: Shell, amazon: Amazon) -> None:
+    (told,) = shell.json("pipeline", "run", "compact", "--stack", "Orders", "--on-damage", "stop")
+    assert told == {"job": "compact", "started": "00r"}
+    verb, how = amazon.asked[-1]
+    assert verb == "start_job_run"
+    assert (how["applicationId"], how["name"]) == ("00f", "compact")
+    assert "clientToken" not in how
+    submit = how["jobDriver"]["sparkSubmit"]
+    assert submit["entryPoint"] == "s3://assets/emr.py"
+    assert submit["entryPointArguments"] == [
+        "compact",
+        "--archive=s3://the-lake/archive",
+        "--namespace=orders_cell",
+        "--on-damage=stop",
+    ]
+
+
+def test_on_aws_the_function_archives(shell: Shell, amazon: Amazon) -> None:
+    (told,) = shell.json("pipeline", "run", "archive", "--stack", "Orders")
+    assert told == {"job": "archive", "started": "77-88"}
+    assert amazon.asked[-1][1]["FunctionName"] == "orders-cell-archive"
+
+
+def test_the_last_runs_on_aws_are_listed(shell: Shell, amazon: Amazon) -> None:
+    (told,) = shell.json("pipeline", "status", "--stack", "Orders")
+    assert (told["lake"], told["runs"][0]["state"]) == ("s3://the-lake/lake", "SUCCESS")
+    assert "SUCCESS" in shell.ok("pipeline", "status", "--stack", "Orders")
+
+
+def test_a_stack_without_a_pipeline_is_told_so(shell: Shell, amazon: Amazon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(OUTPUTS, "PipelineApplicationId")
+    result = shell("pipeline", "status", "--stack", "Orders")
+    assert result.exit_code == 1
+    assert "stack Orders has no pipeline: deploy it with -c hourwheel:pipeline=true" in result.output
