@@ -1,0 +1,30 @@
+"""Segments of the archive as Arrow: rows of the lake, block by block."""
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from hourwheel.archive import segments
+from hourwheel.errors import Corrupt
+from hourwheel_pipeline.dispatchrows import dispatch_rows
+from hourwheel_pipeline.messagerows import message_rows
+from hourwheel_pipeline.pullrows import pull_rows
+from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
+
+_READERS: dict[str, Callable[[memoryview, int], Iterator[pa.RecordBatch]]] = {
+    MESSAGES: message_rows,
+    PULLS: pull_rows,
+    DISPATCHES: dispatch_rows,
+}
+
+
+def batches(kind: str, segment: bytes, manifest: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a segment, as many batches as it has blocks or more; raises ``Corrupt``, as a rule before the first
+    one."""
+    whole = memoryview(segment)
+    for extent in segments.blocks_of(segment, kind):
+        block = whole[extent.offset : extent.offset + extent.length]
+        try:
+            yield from _READERS[kind](block, manifest)
+        except (pa.ArrowException, OverflowError, ValueError) as error:
+            raise Corrupt(f"block at {extent.offset} holds what no column can: {error}") from error

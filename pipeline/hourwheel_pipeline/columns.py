@@ -1,0 +1,75 @@
+"""Columns of the lake made of numbers and lists, all at once."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hourwheel.errors import Corrupt
+from hourwheel_pipeline.schemas import SCHEMAS, TIMESTAMP
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+_LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999: Spark and Iceberg know no later day."""
+
+_DAY_MS = 86_400_000
+
+
+def batch_of(table: str, fields: Mapping[str, Any], total: int, manifest: int) -> pa.RecordBatch:
+    """A row of the table for each; null in columns that are not named."""
+    given = {**fields, "manifest": pa.array(np.full(total, manifest, np.int64))}
+    schema = SCHEMAS[table]
+    arrays = [column_of(given.get(field.name), field.type, total) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def column_of(values: Any, kind: pa.DataType, total: int) -> pa.Array:
+    if values is None:
+        return pa.nulls(total, kind)
+    return values if isinstance(values, pa.Array) else pa.array(values, kind)
+
+
+def ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, np.int64)
+
+
+def pairs(values: Iterable[tuple[int, int]]) -> Ints:
+    return np.fromiter(chain.from_iterable(values), np.int64).reshape(-1, 2)
+
+
+def _checked(ms: Ints) -> Ints:
+    if len(ms) and not 0 <= ms.min() <= ms.max() <= _LATEST_MS:
+        raise Corrupt(f"a time between {ms.min()} and {ms.max()} ms is none")
+    return ms
+
+
+def timestamps(ms: Ints, mask: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    return pa.array(_checked(ms) * 1_000, mask=mask).view(TIMESTAMP)
+
+
+def days(ms: Ints) -> pa.Array:
+    return pa.array((_checked(ms) // _DAY_MS).astype(np.int32)).view(pa.date32())
+
+
+def lists(lengths: Sequence[int], values: pa.Array, kind: pa.DataType) -> pa.Array:
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=kind)
+
+
+def byte_lengths(values: pa.Array) -> Ints:
+    """UTF-8 bytes of each; 0 of null."""
+    if values.null_count == len(values):
+        return np.zeros(len(values), np.int64)
+    found: Ints = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
+    return found
+
+
+def sums(offsets: pa.Array, lengths: Ints) -> Ints:
+    """Of the lengths between each offset and the next."""
+    ends: Ints = np.concatenate(([0], np.cumsum(lengths)))[offsets.to_numpy()]
+    return ends[1:] - ends[:-1]

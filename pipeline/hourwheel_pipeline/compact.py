@@ -1,0 +1,222 @@
+"""Compacts the archive into the lake: what manifests have come since the last time, each row once.
+
+Manifests are taken in steps. In each, table by table, Spark writes the rows of the new segments into a folder of the
+run, and a commit adds its files and says up to which manifest the table holds the archive. Whoever stops in between
+leaves files that nobody names; whoever is overtaken by another job drops its own and looks again.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, PositiveInt
+from pyspark.sql import SparkSession
+
+from hourwheel.adapters.system import SystemIds
+from hourwheel.archive.manifests import Manifest, manifest_key, read
+from hourwheel.errors import Broken, Corrupt
+from hourwheel.ports import Blobs
+from hourwheel_pipeline.holding import Holding, SetAside
+from hourwheel_pipeline.lake import NAMESPACE, Lake, Overtaken, layout_of
+from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.reading import Work, manifests_from
+from hourwheel_pipeline.schemas import PARTITION, SCHEMAS, SORTED_BY
+from hourwheel_pipeline.segmentrows import ASIDE, ArchivePlace, Unread, segment_rows, unread_of
+from hourwheel_pipeline.writing import FILE_BYTES, share_of, write
+
+MOST_ASIDE = 200
+"""With more than so many unreadable segments, something is wrong with the archive and not with them. Each snapshot of
+the table names them all."""
+
+_GROWTH = 1.0
+"""Bytes of Parquet for each byte of a segment."""
+
+
+class Damaged(Broken):
+    """Segments cannot be read, and the job was told to stop then, or they are too many."""
+
+
+class CompactOptions(BaseModel):
+    """``archive`` and ``lake``: a folder or ``s3://bucket/prefix``. ``on_damage``: what to do with a segment that
+    cannot be read. ``again``: also take what was set aside before, and can be read now. One commit takes about
+    ``step_bytes`` or ``step_segments`` of the archive."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    archive: str
+    lake: str
+    namespace: str = NAMESPACE
+    region: str | None = None
+    endpoint_url: str | None = None
+    on_damage: Literal["set_aside", "stop"] = "set_aside"
+    again: bool = False
+    step_bytes: PositiveInt = 2 << 30
+    step_segments: PositiveInt = 5_000
+    file_bytes: PositiveInt = FILE_BYTES
+
+
+class TableReport(msgspec.Struct, kw_only=True):
+    """What a run did to a table, and what the table does not hold of the archive up to ``through``."""
+
+    table: str
+    through: int = -1
+    commits: int = 0
+    segments: int = 0
+    files: int = 0
+    bytes: int = 0
+    set_aside: tuple[SetAside, ...] = ()
+
+
+class CompactReport(msgspec.Struct, frozen=True, kw_only=True):
+    """``lost_races``: how often somebody else was faster."""
+
+    tables: list[TableReport]
+    lost_races: int
+
+
+class Step(NamedTuple):
+    """The segments of the manifests up to one of them."""
+
+    through: int
+    works: Sequence[Work]
+
+
+class _Written(NamedTuple):
+    folder: str
+    paths: Sequence[str]
+    size: int
+    unread: Sequence[Unread]
+
+
+def run(spark: SparkSession, options: CompactOptions) -> CompactReport:
+    """Brings the lake up to the archive. Raises ``Damaged``, and ``Corrupt`` where a manifest cannot be read."""
+    archive = blobs_at(options.archive, options.region, options.endpoint_url)
+    opened = Lake.open(
+        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
+    )
+    with closing(opened) as lake:
+        return Compaction(spark, options, archive, lake).run()
+
+
+@dataclass
+class Compaction:
+    """One run of the job."""
+
+    spark: SparkSession
+    options: CompactOptions
+    archive: Blobs
+    lake: Lake
+    _lost_races: int = 0
+    _tables: dict[str, TableReport] = field(default_factory=lambda: {name: TableReport(table=name) for name in SCHEMAS})
+
+    def run(self) -> CompactReport:
+        for table, schema in SCHEMAS.items():
+            self.lake.ensure(table, schema, partition=PARTITION, sorted_by=SORTED_BY[table])
+            if self.options.again:
+                while not self._take_again(table):
+                    self._lost_races += 1
+        start = min(self.lake.through(table) for table in SCHEMAS) + 1
+        for step in self._steps(manifests_from(self.archive, start)):
+            for table in SCHEMAS:
+                while not self._take(table, step):
+                    self._lost_races += 1
+        for table, report in self._tables.items():
+            holding = self.lake.holding(table)
+            report.through, report.set_aside = holding.through, holding.aside
+        return CompactReport(tables=list(self._tables.values()), lost_races=self._lost_races)
+
+    def _steps(self, manifests: Iterator[Manifest]) -> Iterator[Step]:
+        """Where a manifest cannot be read, those before it are a step, and the error comes after it."""
+        works: list[Work] = []
+        size, through = 0, -1
+        try:
+            for manifest in manifests:
+                through = manifest.number
+                found = [Work.of(through, segment) for segment in manifest.segments if segment.kind in SCHEMAS]
+                works += found
+                size += sum(work.bytes for work in found)
+                if size >= self.options.step_bytes or len(works) >= self.options.step_segments:
+                    yield Step(through, works)
+                    works, size = [], 0
+        except Corrupt:
+            yield Step(through, works)
+            raise
+        yield Step(through, works)
+
+    def _take(self, table: str, step: Step) -> bool:
+        """Brings the table up to the step; False if somebody else changed it meanwhile."""
+        notes = self.lake.notes(table)
+        holding = Holding.of(notes)
+        if step.through <= holding.through:
+            return True
+        works = [work for work in step.works if work.kind == table and work.manifest > holding.through]
+        return self._commit(table, works, step.through, notes)
+
+    def _take_again(self, table: str) -> bool:
+        """Takes what was set aside and can be read now; False if somebody else changed the table meanwhile."""
+        notes = self.lake.notes(table)
+        holding = Holding.of(notes)
+        works = [self._named(one) for one in holding.aside]
+        return not works or self._commit(table, works, holding.through, notes)
+
+    def _named(self, aside: SetAside) -> Work:
+        manifest = read(self.archive, aside.manifest)
+        for segment in manifest.segments if manifest else ():
+            if segment.key == aside.key:
+                return Work.of(aside.manifest, segment)
+        raise Corrupt(f"{manifest_key(aside.manifest)} does not name {aside.key}, which was set aside")
+
+    def _commit(self, table: str, works: Sequence[Work], through: int, notes: dict[str, str]) -> bool:
+        written = self._write(table, works)
+        holding = Holding.of(notes).after(through, {work.key for work in works}, _set_aside(works, written.unread))
+        try:
+            self._check(table, written.unread, holding)
+            self.lake.commit(table, added=written.paths, notes=holding.notes, on=notes)
+        except (Overtaken, Damaged) as error:
+            self.lake.files.delete_folder(written.folder)
+            if isinstance(error, Damaged):
+                raise
+            return False
+        report = self._tables[table]
+        report.commits += 1
+        report.segments += len(works) - len(written.unread)
+        report.files += len(written.paths)
+        report.bytes += written.size
+        return True
+
+    def _write(self, table: str, works: Sequence[Work]) -> _Written:
+        """The rows of the segments as files, without any of those that cannot be read."""
+        place = ArchivePlace(self.options.archive, self.options.region, self.options.endpoint_url)
+        folder = self.lake.folder(table, SystemIds().token().hex())
+        layout = layout_of(self.lake.table(table))
+        partial: list[Unread] = []
+        while left := [work for work in works if work.key not in {one.key for one in partial}]:
+            size = round(sum(work.bytes for work in left) * _GROWTH)
+            rows = segment_rows(self.spark, place, table, left)
+            share = share_of(self.spark, size, self.options.file_bytes)
+            write(rows, folder, layout, task_bytes=share, size=size)
+            files = self.lake.written(folder)
+            reports = [file.path for file in files if f"/_subject={ASIDE}/" in file.path]
+            unread = [one for path in reports for one in unread_of(table, self.lake.files.rows(path))]
+            if not any(one.rows for one in unread):
+                kept = [file for file in files if file.path not in reports]
+                return _Written(
+                    folder, [file.path for file in kept], sum(file.bytes for file in kept), partial + unread
+                )
+            self.lake.files.delete_folder(folder)
+            partial += [one for one in unread if one.rows]
+        return _Written(folder, [], 0, partial)
+
+    def _check(self, table: str, unread: Sequence[Unread], holding: Holding) -> None:
+        if unread and self.options.on_damage == "stop":
+            reasons = "; ".join(f"{one.key}: {one.reason}" for one in unread[:10])
+            raise Damaged(f"{len(unread)} segments of {table} cannot be read: {reasons}")
+        if len(holding.aside) > MOST_ASIDE:
+            raise Damaged(f"{len(holding.aside)} segments of {table} cannot be read: is this the archive?")
+
+
+def _set_aside(works: Sequence[Work], unread: Sequence[Unread]) -> list[SetAside]:
+    by_key = {work.key: work for work in works}
+    return [SetAside(by_key[one.key].manifest, one.key, by_key[one.key].rows, one.reason) for one in unread]

@@ -1,0 +1,60 @@
+"""Rows of the table of dispatches, from blocks of the archive: one for each message that a transfer names."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from hourwheel.archive import blocks
+from hourwheel.logs.handover import Transfer
+from hourwheel.logs.rows import SCHEDULES
+from hourwheel_pipeline.columns import batch_of, days, ints, pairs, timestamps
+from hourwheel_pipeline.names import place_of
+from hourwheel_pipeline.schemas import DISPATCHES
+
+
+def dispatch_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
+    found = blocks.decode_dispatches(block)
+    transfers = [
+        (found.logs[log], row, value.owner, number, transfer)
+        for log, row, value in found.rows
+        for number, transfer in enumerate(value.transfers)
+    ]
+    if not transfers:
+        return
+    counts = ints(len(transfer.picks) for *_, transfer in transfers)
+    at = np.repeat(np.arange(len(transfers)), counts)
+    index = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
+    picked = pairs(chain.from_iterable(transfer.picks for *_, transfer in transfers))
+    by_transfer = _transfer_columns([transfer for *_, transfer in transfers])
+    nowhere = np.array([not transfer.log for *_, transfer in transfers], bool)[at]
+    first = ints(transfer.number for *_, transfer in transfers)[at]
+    fields = {
+        **{name: column.take(pa.array(at)) for name, column in by_transfer.items()},
+        "bucket": pa.array([bucket for bucket, *_ in transfers]).take(pa.array(at)),
+        "source_log": pa.array([SCHEDULES + bucket for bucket, *_ in transfers]).take(pa.array(at)),
+        "dispatch_row": pa.array(ints(row for _, row, *_ in transfers)[at]),
+        "owner": pa.array([owner for _, _, owner, *_ in transfers]).take(pa.array(at)),
+        "transfer": pa.array(ints(number for *_, number, _ in transfers)[at], pa.int32()),
+        "target_index": pa.array(index, pa.int32(), mask=nowhere),
+        "target_sequence": pa.array(first + index, mask=nowhere),
+        "source_row": pa.array(picked[:, 0]),
+        "source_index": pa.array(picked[:, 1], pa.int32()),
+    }
+    yield batch_of(DISPATCHES, fields, len(at), manifest)
+
+
+def _transfer_columns(transfers: Sequence[Transfer]) -> dict[str, pa.Array]:
+    at_ms = ints(transfer.at_ms for transfer in transfers)
+    expires_ms = ints(transfer.expires_ms for transfer in transfers)
+    nowhere = np.array([not transfer.log for transfer in transfers], bool)
+    return {
+        "day": days(at_ms),
+        "subject": pa.array([place_of(one.log).subject if one.log else "" for one in transfers], pa.string()),
+        "at": timestamps(at_ms),
+        "kind": pa.array([transfer.kind for transfer in transfers], pa.string()),
+        "target_log": pa.array([transfer.log or None for transfer in transfers], pa.string()),
+        "target_row": pa.array(ints(transfer.row for transfer in transfers), mask=nowhere),
+        "expires_at": timestamps(expires_ms, nowhere | (expires_ms == 0)),
+    }

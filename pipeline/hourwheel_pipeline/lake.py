@@ -1,0 +1,248 @@
+"""The lake: Iceberg tables, whose data Spark writes and the driver commits.
+
+    {lake}/catalog.db                          the catalog, on one machine; in the cloud it is Glue's
+    {lake}/{table}/data/{run}/…/*.parquet      a run's files, whether or not a commit names them
+    {lake}/{table}/metadata/…                  Iceberg's
+
+What a table remembers of its own, its *notes*, stands in the summary of the current snapshot under keys that begin with
+``hourwheel.``: so it is always about the rows that this snapshot has, also when somebody goes back to an earlier one.
+Each commit repeats the notes, and succeeds only on the snapshot that it was made from.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from typing import Self
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
+from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyspark.sql import DataFrame, SparkSession
+
+from hourwheel.adapters.system import SystemIds
+from hourwheel.errors import Broken, HourwheelError, NotFound, Unavailable
+from hourwheel_pipeline.catalogs import open_catalog
+from hourwheel_pipeline.holding import Holding
+from hourwheel_pipeline.places import Files, FoundFile, folder_of, on_s3
+from hourwheel_pipeline.schemas import spark_ddl
+from hourwheel_pipeline.writing import Layout, configured, share_of, write
+
+NAMESPACE = "hourwheel"
+
+_NOTES = "hourwheel."
+_TRIES = 50
+_THREADS = 16
+_LOOKS_PER_CORE = 4
+
+_PROPERTIES = {
+    # Who is overtaken looks at what the table holds now before anything is tried again.
+    "commit.retry.num-retries": "0",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    # Of bodies they would be larger than all others together, and nobody looks for them.
+    "write.metadata.metrics.default": "none",
+}
+
+
+class Overtaken(HourwheelError):
+    """Somebody else has committed to the table since it was looked at: look again (protocol)."""
+
+
+@dataclass(frozen=True)
+class Lake:
+    """``location``: a folder, or ``s3://bucket/prefix``. For one thread; close it."""
+
+    location: str
+    catalog: Catalog
+    files: Files
+    namespace: str = NAMESPACE
+
+    @classmethod
+    def open(
+        cls, location: str, *, namespace: str = NAMESPACE, region: str | None = None, endpoint_url: str | None = None
+    ) -> Self:
+        """Opens the lake that is there, or makes it."""
+        root = location.rstrip("/") if on_s3(location) else str(folder_of(location))
+        catalog = open_catalog(root, namespace, region=region, endpoint_url=endpoint_url)
+        return cls(root, catalog, Files(region, endpoint_url), namespace)
+
+    def close(self) -> None:
+        self.catalog.close()
+
+    def ensure(self, name: str, schema: pa.Schema, *, partition: Sequence[str], sorted_by: Sequence[str]) -> None:
+        """Makes the table if it is not there: a file has one value of each column of the ``partition``, and its rows in
+        the order of ``sorted_by``. Raises ``Broken`` where it is there and has other columns."""
+        try:
+            table = self.table(name)
+        except NotFound:
+            table = self._create(name, schema, partition, sorted_by)
+        found = [field.name for field in table.schema().fields]
+        if found != schema.names:
+            raise Broken(f"table {name} of the lake has the columns {found}, this version writes {schema.names}")
+
+    def table(self, name: str) -> Table:
+        """As it is now; raises ``NotFound``."""
+        try:
+            return self.catalog.load_table((self.namespace, name))
+        except NoSuchTableError as error:
+            raise NotFound("table-unknown", f"there is no table {name!r} in {self.location}") from error
+
+    def tables(self) -> list[str]:
+        """Their names, in order."""
+        return sorted(names[-1] for names in self.catalog.list_tables(self.namespace))
+
+    def folder(self, name: str, run: str) -> str:
+        """Where the files of a run belong."""
+        return f"{self.location}/{name}/data/{run}"
+
+    def notes(self, name: str) -> dict[str, str]:
+        return _notes_of(self.table(name))
+
+    def holding(self, name: str) -> Holding:
+        """What the table holds of the archive; nothing where it is not there yet."""
+        try:
+            return Holding.of(self.notes(name))
+        except NotFound:
+            return Holding()
+
+    def through(self, name: str) -> int:
+        """The number of the last manifest that the table holds; -1: none."""
+        return self.holding(name).through
+
+    def read(self, spark: SparkSession, name: str, since: date | None = None, until: date | None = None) -> DataFrame:
+        """The rows whose ``day`` is in ``[since, until)``."""
+        table = self.table(name)
+        bounds = [f"day >= '{since}'"] * (since is not None) + [f"day < '{until}'"] * (until is not None)
+        scan = table.scan(row_filter=" and ".join(bounds)) if bounds else table.scan()
+        return frame_of(spark, table, [task.file.file_path for task in scan.plan_files()])
+
+    def append(self, name: str, rows: DataFrame, *, size: int = 0, notes: Mapping[str, str] | None = None) -> None:
+        """Writes the rows, about ``size`` bytes of files, and commits them."""
+        table = self.table(name)
+        folder = self.folder(name, SystemIds().token().hex())
+        write(rows, folder, layout_of(table), task_bytes=share_of(rows.sparkSession, size), size=size)
+        self.commit(name, added=[file.path for file in self.written(folder)], notes=notes)
+
+    def written(self, folder: str) -> list[FoundFile]:
+        """The files with rows in a run's folder."""
+        return [file for file in self.files.below(folder) if file.path.endswith(".parquet")]
+
+    def commit(
+        self,
+        name: str,
+        *,
+        added: Sequence[str],
+        removed: Sequence[DataFile] = (),
+        notes: Mapping[str, str] | None = None,
+        on: Mapping[str, str] | None = None,
+    ) -> None:
+        """Adds these Parquet files, each with one value in each column of the partition, and takes those out, in one
+        step; notes that are not given stay. Where ``on`` is given, the table must have these notes. Raises
+        ``Overtaken`` when it does not, or no longer has what is to be removed, and ``Broken`` when the rows that come
+        are not as many as those that go: then nothing was changed."""
+        table = self.table(name)
+        try:
+            described = _described(table, added)
+        except FileNotFoundError as error:
+            raise Broken(
+                f"a file of table {name} was removed before its commit, or was never there: {error}"
+            ) from error
+        if removed:
+            _check_rows(name, described, removed)
+        for _ in range(_TRIES):
+            held = _notes_of(table)
+            if on is not None and held != on:
+                raise Overtaken(f"table {name} was changed by somebody else")
+            try:
+                _commit(table, described, removed, {**held, **(notes or {})})
+                return
+            except ValidationException as error:
+                raise Overtaken(f"files of table {name} were removed by somebody else: {error}") from error
+            except CommitFailedException:
+                table = self.table(name)
+        raise Unavailable(f"table {name} is being changed by many at once: try again")
+
+    def _create(self, name: str, schema: pa.Schema, partition: Sequence[str], sorted_by: Sequence[str]) -> Table:
+        columns = {f"write.metadata.metrics.column.{column}": "truncate(64)" for column in (*partition, *sorted_by)}
+        try:
+            with self.catalog.create_table_transaction(
+                (self.namespace, name),
+                schema=pa.schema([field.with_nullable(True) for field in schema]),  # as Spark reads them back
+                location=f"{self.location}/{name}",
+                properties=_PROPERTIES | columns,
+            ) as made:
+                with made.update_spec() as spec:
+                    for column in partition:
+                        spec.add_identity(column)
+                with made.update_sort_order() as order:
+                    for column in sorted_by:
+                        order.asc(column, IdentityTransform())
+                mapping = made.table_metadata.schema().name_mapping.model_dump_json()
+                made.set_properties({"schema.name-mapping.default": mapping})
+        except (TableAlreadyExistsError, CommitFailedException):
+            pass  # somebody else was first
+        return self.table(name)
+
+
+def layout_of(table: Table) -> Layout:
+    schema = table.schema()
+    return Layout(
+        partition=tuple(schema.find_field(field.source_id).name for field in table.spec().fields),
+        sorted_by=tuple(schema.find_field(field.source_id).name for field in table.sort_order().fields),
+    )
+
+
+def frame_of(spark: SparkSession, table: Table, paths: Sequence[str]) -> DataFrame:
+    """The rows in these files of the table."""
+    ddl = spark_ddl(schema_to_pyarrow(table.schema(), include_field_ids=False))
+    if not paths:
+        return spark.createDataFrame([], ddl)
+    # Spark looks at each file before it reads any: by itself it would start a task for each.
+    tasks = _LOOKS_PER_CORE * spark.sparkContext.defaultParallelism
+    with configured(spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": str(tasks)}):
+        return spark.read.schema(ddl).parquet(*sorted(paths))
+
+
+def _notes_of(table: Table) -> dict[str, str]:
+    """Of the current snapshot, or of the last one that has any: others may write to the table, and repeat none."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        notes = {key: value for key, value in summary.items() if key.startswith(_NOTES)}
+        if notes:
+            return notes
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    return {}
+
+
+def _described(table: Table, paths: Sequence[str]) -> list[DataFile]:
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(lambda path: parquet_file_to_data_file(table.io, table.metadata, path), paths))
+
+
+def _check_rows(name: str, added: Sequence[DataFile], removed: Sequence[DataFile]) -> None:
+    come, go = (sum(file.record_count for file in files) for files in (added, removed))
+    if come != go:
+        raise Broken(f"{len(removed)} files of table {name} have {go} rows, those in their place {come}")
+
+
+def _commit(table: Table, added: Sequence[DataFile], removed: Sequence[DataFile], notes: Mapping[str, str]) -> None:
+    with table.transaction() as transaction:
+        update = transaction.update_snapshot(snapshot_properties=dict(notes))
+        with update.overwrite() if removed else update.merge_append() as snapshot:
+            for file in added:
+                snapshot.append_data_file(file)
+            for file in removed:
+                snapshot.delete_data_file(file)

@@ -1,0 +1,171 @@
+"""Keeps the lake in order: small files of a partition are merged, old snapshots go, and so do files that nobody names.
+
+All of it may run beside other jobs. Rows stay the same: what a merge takes out, it puts back in fewer files, in one
+commit, and not at all where somebody else has taken some of it out meanwhile.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from hourwheel.adapters.system import SystemIds
+from hourwheel_pipeline.lake import NAMESPACE, Lake, Overtaken, frame_of, layout_of
+from hourwheel_pipeline.writing import FILE_BYTES, write
+
+_STEP_BYTES = 2 << 30
+_STEP_FILES = 2_000
+_TRIES = 10
+
+
+class MaintainOptions(BaseModel):
+    """Files under half of ``file_bytes`` are small; where a partition has ``fewest_files`` of them, they are merged.
+    Snapshots are kept for ``keep_seconds``. Files that nobody names are removed when they are older than
+    ``grace_seconds``: longer than any job takes from its first file to its commit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    lake: str
+    namespace: str = NAMESPACE
+    region: str | None = None
+    endpoint_url: str | None = None
+    file_bytes: PositiveInt = FILE_BYTES
+    fewest_files: PositiveInt = 5
+    keep_seconds: NonNegativeInt = 7 * 86_400
+    grace_seconds: NonNegativeInt = 3 * 86_400
+
+
+class TableUpkeep(msgspec.Struct, kw_only=True):
+    """What was done to a table. ``merged`` files became ``merged_into``."""
+
+    table: str
+    merged: int = 0
+    merged_into: int = 0
+    lost_races: int = 0
+    snapshots_expired: int = 0
+    files_removed: int = 0
+    bytes_removed: int = 0
+
+
+class MaintainReport(msgspec.Struct, frozen=True, kw_only=True):
+    tables: list[TableUpkeep]
+
+
+def run(spark: SparkSession, options: MaintainOptions, now_ms: int) -> MaintainReport:
+    """Looks after all tables of the lake."""
+    opened = Lake.open(
+        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
+    )
+    with closing(opened) as lake:
+        return MaintainReport(tables=[Upkeep(spark, options, lake, name).run(now_ms) for name in lake.tables()])
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """Of one table."""
+
+    spark: SparkSession
+    options: MaintainOptions
+    lake: Lake
+    name: str
+
+    def run(self, now_ms: int) -> TableUpkeep:
+        report = TableUpkeep(table=self.name)
+        for files in _steps(_crowds(self.lake.table(self.name), self.options)):
+            self._merge(files, report)
+        self._expire(now_ms - self.options.keep_seconds * 1_000, report)
+        self._remove_unnamed(now_ms - self.options.grace_seconds * 1_000, report)
+        return report
+
+    def _merge(self, files: Sequence[DataFile], report: TableUpkeep) -> None:
+        table = self.lake.table(self.name)
+        folder = self.lake.folder(self.name, SystemIds().token().hex())
+        rows = frame_of(self.spark, table, [file.file_path for file in files])
+        size = sum(file.file_size_in_bytes for file in files)
+        write(rows, folder, layout_of(table), task_bytes=self.options.file_bytes, size=size)
+        written = [file.path for file in self.lake.written(folder)]
+        if len(written) >= len(files):  # their rows do not fit into fewer
+            self.lake.files.delete_folder(folder)
+            return
+        try:
+            self.lake.commit(self.name, added=written, removed=files)
+        except Overtaken:
+            self.lake.files.delete_folder(folder)
+            report.lost_races += 1
+            return
+        report.merged += len(files)
+        report.merged_into += len(written)
+
+    def _expire(self, before_ms: int, report: TableUpkeep) -> None:
+        for _ in range(_TRIES):
+            table = self.lake.table(self.name)
+            current = table.current_snapshot()
+            old = [
+                snapshot.snapshot_id
+                for snapshot in table.snapshots()
+                if snapshot.timestamp_ms < before_ms and snapshot != current
+            ]
+            if not old:
+                return
+            try:
+                table.maintenance.expire_snapshots().by_ids(old).commit()
+            except CommitFailedException:
+                continue
+            report.snapshots_expired += len(old)
+            return
+
+    def _remove_unnamed(self, before_ms: int, report: TableUpkeep) -> None:
+        # What is listed before the table is read, and named by a commit in between, is seen to be named.
+        found = self.lake.files.below(f"{self.lake.location}/{self.name}")
+        named = _named(self.lake.table(self.name))
+        unnamed = [file for file in found if file.modified_ms < before_ms and _of_checksum(file.path) not in named]
+        self.lake.files.delete(file.path for file in unnamed)
+        report.files_removed = len(unnamed)
+        report.bytes_removed = sum(file.bytes for file in unnamed)
+
+
+def _crowds(table: Table, options: MaintainOptions) -> Iterator[list[DataFile]]:
+    """The small files of each partition that has too many."""
+    found: dict[str, list[DataFile]] = {}
+    for task in table.scan().plan_files():
+        if task.file.file_size_in_bytes < options.file_bytes // 2:
+            found.setdefault(repr(task.file.partition), []).append(task.file)
+    return (files for files in found.values() if len(files) >= options.fewest_files)
+
+
+def _steps(crowds: Iterator[list[DataFile]]) -> Iterator[list[DataFile]]:
+    """As many crowds at a time as make a commit."""
+    held: list[DataFile] = []
+    for files in crowds:
+        held += files
+        if len(held) >= _STEP_FILES or sum(file.file_size_in_bytes for file in held) >= _STEP_BYTES:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+def _named(table: Table) -> set[str]:
+    """The files of all snapshots, and those of the metadata."""
+    named = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+    for snapshot in table.snapshots():
+        named.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path not in named:
+                named.add(manifest.manifest_path)
+                named |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io)}
+    return named
+
+
+def _of_checksum(path: str) -> str:
+    """The file beside which Hadoop has put this one with its checksums; any other path itself."""
+    folder, _, name = path.rpartition("/")
+    if name.startswith(".") and name.endswith(".crc"):
+        return f"{folder}/{name.removeprefix('.').removesuffix('.crc')}"
+    return path

@@ -1,0 +1,158 @@
+"""Rows of the table of messages, from blocks of the archive.
+
+Columns are made of columns, and what is the same for all messages of a row is looked at once for the row: nothing here
+goes message by message.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hourwheel.archive import blocks
+from hourwheel.archive.blocks import Columns, Entry, MessageRows
+from hourwheel.errors import Corrupt
+from hourwheel.logs.notes import Plan, Strike, decode_note
+from hourwheel_pipeline.columns import Ints, batch_of, byte_lengths, column_of, days, ints, sums, timestamps
+from hourwheel_pipeline.names import Place, place_of
+from hourwheel_pipeline.schemas import MESSAGES, QUEUE, SCHEMAS, STRIKE, TIMESTAMP
+
+
+def message_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
+    found = blocks.decode_messages(block)
+    notes = {at: decode_note(entry.note) for at, entry in enumerate(found.entries) if entry.note}
+    plans = {at: note for at, note in notes.items() if isinstance(note, Plan)}
+    strikes = {at: note for at, note in notes.items() if isinstance(note, Strike)}
+    if found.held:
+        yield _message_batch(found, plans, manifest)
+    if strikes:
+        yield _strike_batch(found, strikes, manifest)
+
+
+def _message_batch(found: MessageRows, plans: Mapping[int, Plan], manifest: int) -> pa.RecordBatch:
+    entries, columns = found.entries, found.columns
+    held = ints(entry.held for entry in entries)
+    total = int(held.sum())
+    if columns.body is None and columns.body_base64 is None:
+        raise Corrupt(f"block claims {total} messages, holds no bodies")
+    entry = np.repeat(np.arange(len(entries)), held)
+    index = np.arange(total) - np.repeat(np.cumsum(held) - held, held)
+    sequence = ints(one.number for one in entries)[entry] + index
+    places, at = _places(found, plans)
+    whose = _place_columns(places, at[entry])
+    queued = pa.array(np.array([place.kind == QUEUE for place in places])[at[entry]])
+    fields = {
+        **whose,
+        **_time_columns(entries, entry),
+        **_stored_columns(columns, total),
+        "row": pa.array(ints(one.row for one in entries)[entry]),
+        "index": pa.array(index, pa.int32()),
+        "sequence": pa.array(sequence),
+        "origin_queue": pc.if_else(queued, whose["queue"], column_of(columns.queue, pa.int32(), total)),
+        "origin_offset": pc.if_else(queued, pa.array(sequence), column_of(columns.offset, pa.int64(), total)),
+        "attempt": _attempts(columns, queued, total),
+    }
+    if plans:
+        fields["due_at"] = pc.coalesce(_planned(plans, held, total), fields["due_at"])
+    return batch_of(MESSAGES, fields, total, manifest)
+
+
+def _strike_batch(found: MessageRows, strikes: Mapping[int, Strike], manifest: int) -> pa.RecordBatch:
+    entries = [found.entries[at] for at in strikes]
+    places = [place_of(found.logs[entry.log])._replace(kind=STRIKE) for entry in entries]
+    rows = range(len(entries))
+    fields = {
+        **_place_columns(places, np.array(rows)),
+        **_time_columns(entries, np.array(rows)),
+        "row": pa.array([entry.row for entry in entries]),
+        "index": pa.array([0 for _ in rows], pa.int32()),
+        "sequence": pa.array([entry.number for entry in entries]),
+        "struck_row": pa.array([strike.row for strike in strikes.values()]),
+        "struck_index": pa.array([strike.index for strike in strikes.values()], pa.int32()),
+    }
+    return batch_of(MESSAGES, fields, len(entries), manifest)
+
+
+def _places(found: MessageRows, plans: Mapping[int, Plan]) -> tuple[list[Place], Ints]:
+    """The places of the block, and which one each entry has."""
+    places = [place_of(log) for log in found.logs]
+    at = ints(entry.log for entry in found.entries)
+    known: dict[tuple[int, str, int, str | None], int] = {}
+    for number, plan in plans.items():
+        log = found.entries[number].log
+        key = log, plan.subject, plan.generation, plan.member
+        if key not in known:
+            known[key] = len(places)
+            places.append(places[log].planned(plan))
+        at[number] = known[key]
+    return places, at
+
+
+def _place_columns(places: Sequence[Place], at: Ints) -> dict[str, pa.Array]:
+    taken = pa.array(at)
+    schema = SCHEMAS[MESSAGES]
+    return {
+        name: pa.array([getattr(place, name) for place in places], schema.field(name).type).take(taken)
+        for name in Place._fields
+    }
+
+
+def _time_columns(entries: Sequence[Entry], at: Ints) -> dict[str, pa.Array]:
+    stored = ints(entry.at_ms for entry in entries)
+    expires = ints(entry.expires_ms for entry in entries)
+    return {
+        "day": days(stored).take(pa.array(at)),
+        "accepted_at": timestamps(stored).take(pa.array(at)),
+        "expires_at": timestamps(expires, expires == 0).take(pa.array(at)),
+    }
+
+
+def _stored_columns(columns: Columns, total: int) -> dict[str, pa.Array]:
+    """What messages have of their own."""
+    body = column_of(columns.body, pa.string(), total)
+    body_bytes = column_of(columns.body_base64, pa.binary(), total)
+    key = column_of(columns.key, pa.string(), total)
+    schema = SCHEMAS[MESSAGES]
+    tags = column_of(columns.tags, schema.field("tags").type, total)
+    headers = column_of(columns.headers, schema.field("headers").type, total)
+    size = byte_lengths(body) + byte_lengths(body_bytes) + byte_lengths(key)
+    if columns.tags is not None:
+        size += sums(tags.offsets, byte_lengths(tags.values))
+    if columns.headers is not None:
+        size += sums(headers.offsets, byte_lengths(headers.keys) + byte_lengths(headers.items))
+    return {
+        "body": body,
+        "body_bytes": body_bytes,
+        "key": key,
+        "tags": tags,
+        "headers": headers,
+        "size": pa.array(size, pa.int32()),
+        "id": column_of(columns.id, pa.string(), total),
+        "reason": column_of(columns.reason, pa.string(), total),
+        "produced_at": column_of(columns.produced_at, pa.string(), total).cast(TIMESTAMP),
+        "due_at": column_of(columns.due_at, pa.string(), total).cast(TIMESTAMP),
+        "died_at": column_of(columns.died_at, pa.string(), total).cast(TIMESTAMP),
+    }
+
+
+def _attempts(columns: Columns, queued: pa.Array, total: int) -> pa.Array:
+    """The first one where a message was accepted; none yet of what only waits for its time."""
+    stored = column_of(columns.attempt, pa.int32(), total)
+    known = pc.if_else(pc.equal(stored, 0), pa.scalar(None, pa.int32()), stored)
+    return pc.if_else(queued, pa.scalar(1, pa.int32()), known)
+
+
+def _planned(plans: Mapping[int, Plan], held: Ints, total: int) -> pa.Array:
+    """When messages with a plan are due; null for others."""
+    due, known = np.zeros(total, np.int64), np.zeros(total, bool)
+    starts = np.cumsum(held) - held
+    for number, plan in plans.items():
+        count, start = int(held[number]), int(starts[number])
+        if not count:
+            continue  # they could not be read
+        if plan.after_ms and len(plan.after_ms) != count:
+            raise Corrupt(f"row has {count} messages and a plan for {len(plan.after_ms)}")
+        due[start : start + count] = plan.first_ms + np.array(plan.after_ms or 0, np.int64)
+        known[start : start + count] = True
+    return timestamps(due, ~known)

@@ -1,0 +1,101 @@
+"""Where archives and lakes are: a folder, or ``s3://bucket/prefix``."""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem, S3FileSystem
+
+from hourwheel.adapters.files import FileBlobs
+from hourwheel.ports import Blobs
+
+_THREADS = 16
+
+
+def on_s3(location: str) -> bool:
+    return location.startswith("s3://")
+
+
+def folder_of(location: str) -> Path:
+    """The folder that a path or a ``file:`` address names."""
+    return Path(unquote(urlsplit(location).path) if location.startswith("file:") else location).absolute()
+
+
+def blobs_at(location: str, region: str | None = None, endpoint_url: str | None = None) -> Blobs:
+    """Opens what is there: call it in the process that reads, for what it returns cannot be sent to another."""
+    if not on_s3(location):
+        return FileBlobs(folder_of(location))
+    # Botocore takes its time, and one machine does not need it.
+    from hourwheel.adapters.s3 import S3Blobs, client
+
+    parts = urlsplit(location)
+    prefix = parts.path.strip("/")
+    opened = partial(client, region=region, endpoint_url=endpoint_url)
+    return S3Blobs(opened, parts.netloc, f"{prefix}/" if prefix else "")
+
+
+class FoundFile(NamedTuple):
+    """``path`` as the tables name it."""
+
+    path: str
+    bytes: int
+    modified_ms: int
+
+
+class Files:
+    """Files that are no ``Blobs``: those of a lake, which Spark and Iceberg write."""
+
+    def __init__(self, region: str | None = None, endpoint_url: str | None = None) -> None:
+        self._region = region
+        self._endpoint_url = endpoint_url
+
+    def below(self, folder: str) -> list[FoundFile]:
+        """Those in the folder and in folders of it, in order; none where it is not there."""
+        system, path = self._opened(folder)
+        start = "s3://" if on_s3(folder) else ""
+        found = system.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
+        files = [
+            FoundFile(start + one.path, one.size, (one.mtime_ns or 0) // 1_000_000) for one in found if one.is_file
+        ]
+        return sorted(files)
+
+    def rows(self, path: str) -> pa.Table:
+        """The rows of a Parquet file."""
+        system, inner = self._opened(path)
+        with system.open_input_file(inner) as file:
+            return pq.ParquetFile(file).read()
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Removes files; no error for those that are not there."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for done in [pool.submit(self._delete, path) for path in paths]:
+                done.result()
+
+    def delete_folder(self, folder: str) -> None:
+        """Removes a folder and all that is in it; no error when there is none."""
+        system, path = self._opened(folder)
+        try:
+            system.delete_dir(path)
+        except FileNotFoundError:
+            return
+
+    def _delete(self, path: str) -> None:
+        system, inner = self._opened(path)
+        try:
+            system.delete_file(inner)
+        except FileNotFoundError:
+            return
+
+    def _opened(self, path: str) -> tuple[FileSystem, str]:
+        if not on_s3(path):
+            return LocalFileSystem(), str(folder_of(path))
+        return self._s3, path.removeprefix("s3://")
+
+    @cached_property
+    def _s3(self) -> S3FileSystem:
+        return S3FileSystem(region=self._region, endpoint_override=self._endpoint_url)

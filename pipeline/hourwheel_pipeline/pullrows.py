@@ -1,0 +1,83 @@
+"""Rows of the table of pulls, from blocks of the archive."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import pyarrow as pa
+
+from hourwheel.archive import blocks
+from hourwheel.errors import Corrupt
+from hourwheel.queueing.records import EXPIRED, PASSED, SETTLED, SOUGHT, UNREADABLE, Moved, PullRow
+from hourwheel_pipeline.columns import batch_of, days, ints, lists, pairs, timestamps
+from hourwheel_pipeline.names import pull_place_of
+from hourwheel_pipeline.schemas import PULLS, SCHEMAS
+
+OUTCOMES = {
+    SETTLED: "settled",
+    EXPIRED: "expired",
+    SOUGHT: "sought",
+    PASSED: "passed",
+    UNREADABLE: "unreadable",
+}
+
+
+def pull_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
+    found = blocks.decode_pulls(block)
+    places = [pull_place_of(found.logs[log]) for log, _, _ in found.rows]
+    pulls = [pull for _, _, pull in found.rows]
+    closed = ints(pull.closed_ms for pull in pulls)
+    fields = {
+        "day": days(closed),
+        "subject": [place.source.subject for place in places],
+        "log": [found.logs[log] for log, _, _ in found.rows],
+        "source": [place.source.log for place in places],
+        "queue": [place.source.queue for place in places],
+        "generation": [place.source.generation for place in places],
+        "group": [place.group for place in places],
+        "group_generation": [place.group_generation for place in places],
+        "pull_row": [row for _, row, _ in found.rows],
+        "consumer": [pull.consumer for pull in pulls],
+        "first_row": [pull.first.row for pull in pulls],
+        "first_index": [pull.first.index for pull in pulls],
+        "end_row": [pull.end.row for pull in pulls],
+        "end_index": [pull.end.index for pull in pulls],
+        "end_number": [pull.end_number for pull in pulls],
+        "counts": [pull.counts for pull in pulls],
+        "messages": [pull.size for pull in pulls],
+        "claimed_at": timestamps(ints(pull.claimed_ms for pull in pulls)),
+        "lease_until": timestamps(ints(pull.lease_until_ms for pull in pulls)),
+        "closed_at": timestamps(closed),
+        "outcome": [_outcome(pull) for pull in pulls],
+        "moved": _moves([pull.moved for pull in pulls]),
+    }
+    yield batch_of(PULLS, fields, len(pulls), manifest)
+
+
+def _outcome(pull: PullRow) -> str:
+    if pull.outcome not in OUTCOMES:
+        raise Corrupt(f"pull was closed by {pull.outcome}, which this version does not know")
+    return OUTCOMES[pull.outcome]
+
+
+def _moves(moves: Sequence[Sequence[Moved]]) -> pa.Array:
+    kind = SCHEMAS[PULLS].field("moved").type
+    flat = list(chain.from_iterable(moves))
+    picked = pairs(chain.from_iterable(one.picks for one in flat))
+    pick = pa.StructArray.from_arrays(
+        [pa.array(picked[:, 0]), pa.array(picked[:, 1], pa.int32())], fields=list(_struct(kind, "picks").value_type)
+    )
+    columns = {
+        "kind": pa.array([one.kind for one in flat], pa.string()),
+        "log": pa.array([one.log for one in flat], pa.string()),
+        "row": pa.array(ints(one.row for one in flat)),
+        "number": pa.array(ints(one.number for one in flat)),
+        "at": timestamps(ints(one.at_ms for one in flat)),
+        "picks": lists([len(one.picks) for one in flat], pick, _struct(kind, "picks")),
+    }
+    fields = list(kind.value_type)
+    each = pa.StructArray.from_arrays([columns[field.name] for field in fields], fields=fields)
+    return lists([len(some) for some in moves], each, kind)
+
+
+def _struct(kind: pa.DataType, name: str) -> pa.DataType:
+    return kind.value_type.field(name).type

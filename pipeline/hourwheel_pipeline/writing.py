@@ -1,0 +1,83 @@
+"""Rows into Parquet files of a sensible size, each with the rows of one partition."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import coalesce, col, lit
+from pyspark.sql.types import StringType, StructField
+
+FILE_BYTES = 128 << 20
+
+_LEAST_BYTES = 8 << 20
+"""Smaller tasks cost more than they bring."""
+
+_SMALL_BYTES = 64 << 10
+"""Heaps below this share a task, even if that leaves cores without work."""
+
+_SHUFFLED = 2.0
+"""Bytes between the stages for each byte of a file."""
+
+_HEAPS = 4
+"""For each task the rows are sorted into so many heaps: what lies on one heap with a large partition is divided like
+it, and an empty one costs 5 ms."""
+
+
+class Layout(NamedTuple):
+    """A file has one value of each column of the ``partition``, and its rows in the order of ``sorted_by``."""
+
+    partition: tuple[str, ...]
+    sorted_by: tuple[str, ...]
+
+
+def share_of(spark: SparkSession, size: int, file_bytes: int = FILE_BYTES) -> int:
+    """How much of so many bytes of files a task should write, so that all cores have work."""
+    return min(file_bytes, max(_LEAST_BYTES, size // spark.sparkContext.defaultParallelism))
+
+
+def write(rows: DataFrame, folder: str, layout: Layout, *, task_bytes: int, size: int) -> None:
+    """Writes the rows, about ``size`` bytes of files in all, below the folder. A task writes about ``task_bytes``: of a
+    large partition a file of that size, of small ones a file each."""
+    spark = rows.sparkSession
+    copies = {f"_{column}": _copy(rows.schema[column]) for column in layout.partition}
+    settings = {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
+        "spark.sql.adaptive.coalescePartitions.minPartitionSize": str(_SMALL_BYTES),
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(round(task_bytes * _SHUFFLED)),
+        "spark.sql.shuffle.partitions": str(_HEAPS * (1 + size // task_bytes)),
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    }
+    with configured(spark, settings):
+        (
+            rows.withColumns(copies)
+            .hint("rebalance", *(col(name) for name in copies))
+            .sortWithinPartitions(*copies, *layout.sorted_by)
+            .write.partitionBy(*copies)
+            .option("compression", "zstd")
+            .parquet(folder)
+        )
+
+
+def _copy(field: StructField) -> Column:
+    """The column that stands for this one in the names of folders: what Spark partitions by is not in its files. Text
+    that might be null is sorted once more."""
+    text = isinstance(field.dataType, StringType)
+    return coalesce(col(field.name), lit("")) if text else col(field.name)
+
+
+@contextmanager
+def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """With these settings of the session, which are as before afterwards."""
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

@@ -1,0 +1,298 @@
+"""Invariant: what the lake holds is what the archive holds, each row once, whatever happens."""
+
+import random
+import struct
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from hourwheel.archive import segments
+from hourwheel.archive.blocks import SCHEMAS as BLOCK_SCHEMAS
+from hourwheel.archive.manifests import manifest_key, read
+from hourwheel.errors import Corrupt
+from hourwheel.logs.codec import Block, pack, unpack
+from hourwheel.model import Message
+from hourwheel_pipeline import compact
+from hourwheel_pipeline.compact import Damaged
+from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.schemas import MESSAGES, SCHEMAS, SORTED_BY
+from tests.pipeline.lakes import DAY_MS, HOUR_MS, NOON_MS, Compacted
+from tests.pipeline.worlds import World, lively
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession) -> Compacted:
+    return Compacted(tmp_path, spark)
+
+
+def test_all_that_a_cell_has_archived_is_in_the_lake_once(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    lively(world)
+    world.archived()
+    world.compacted(spark)
+    found = Compacted(tmp_path, spark)
+    assert found.places() == found.archived()
+    bodies = {(row["log"], row["row"], row["index"]): row["body"] for row in found.rows()}
+    assert "o7" in bodies.values()
+
+
+def test_nothing_changes_when_nothing_is_new(lake: Compacted) -> None:
+    lake.add()
+    first = lake.compact()
+    assert [(table.through, table.commits, table.segments) for table in first.tables] == [(0, 1, 1)] * 3
+    before = snapshots(lake)
+    again = lake.compact()
+    assert [(table.through, table.commits, table.files) for table in again.tables] == [(0, 0, 0)] * 3
+    assert snapshots(lake) == before
+
+
+def snapshots(lake: Compacted) -> list[int | None]:
+    with closing(Lake.open(lake.lake)) as opened:
+        return [opened.table(name).metadata.current_snapshot_id for name in SCHEMAS]
+
+
+def test_an_archive_without_anything_makes_a_lake_without_anything(lake: Compacted) -> None:
+    report = lake.compact()
+    assert [table.through for table in report.tables] == [-1, -1, -1]
+    assert lake.rows() == []
+
+
+def test_a_manifest_without_segments_is_passed(lake: Compacted) -> None:
+    lake.builder.commit()
+    assert [table.through for table in lake.compact().tables] == [0, 0, 0]
+    assert lake.places() == lake.archived()
+
+
+def test_what_comes_late_goes_to_the_day_when_it_was_stored(lake: Compacted) -> None:
+    lake.add(NOON_MS + DAY_MS)
+    lake.compact()
+    lake.add(NOON_MS)
+    lake.add(NOON_MS + DAY_MS + HOUR_MS)
+    lake.compact(step_segments=1)
+    assert lake.places() == lake.archived()
+    days = {(str(row["day"]), row["manifest"]) for row in lake.rows()}
+    assert days == {("2025-11-21", 0), ("2025-11-20", 1), ("2025-11-21", 2)}
+
+
+def test_a_file_has_rows_of_one_day_and_subject_in_their_order(lake: Compacted) -> None:
+    for hour in range(3):
+        lake.add(NOON_MS + hour * HOUR_MS)
+    lake.compact()
+    files = list(lake.root.glob("lake/messages/data/**/*.parquet"))
+    assert len(files) == 3  # orders, bills, and the strikes, which name no subject
+    for file in files:
+        rows = pq.ParquetFile(file).read().to_pylist()
+        assert len({(row["day"], row["subject"]) for row in rows}) == 1
+        places = [tuple(row[name] for name in SORTED_BY[MESSAGES]) for row in rows]
+        assert places == sorted(places)
+
+
+def test_a_large_subject_is_divided_and_small_ones_share_tasks(lake: Compacted) -> None:
+    noise = random.Random(1)
+    for hour in range(8):
+        at_ms = NOON_MS + hour * HOUR_MS
+        lake.builder.row("huge~1/0", [Message(body_base64=noise.randbytes(4_000)) for _ in range(60)], at_ms)
+        for number in range(20):
+            lake.builder.row(f"tiny{number}~1/0", [Message(body="x")], at_ms)
+    lake.builder.commit()
+    lake.compact(file_bytes=200_000)
+    tasks: dict[str, set[str]] = {}
+    for file in lake.root.glob("lake/messages/data/**/*.parquet"):
+        tasks.setdefault(file.parent.name, set()).add(file.name.split("-")[1])
+    assert len(tasks) == 21
+    huge = tasks.pop("_subject=huge")
+    assert len(huge) >= 4
+    assert len(set().union(*tasks.values()) | huge) <= len(huge) + 2
+    assert lake.places() == lake.archived()
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_whoever_is_killed_at_any_moment_has_lost_and_doubled_nothing(
+    lake: Compacted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run is killed at another call: before it has any effect, or after."""
+    moments = [(verb, number, late) for verb in ("write", "commit") for number in range(3) for late in (False, True)]
+    for step, moment in enumerate(moments):
+        lake.add(NOON_MS + step * HOUR_MS)
+        with monkeypatch.context() as patch:
+            killed_at(*moment, patch)
+            with pytest.raises(Killed):
+                lake.compact()
+    lake.compact()
+    assert lake.places() == lake.archived()
+
+
+def killed_at(verb: str, number: int, late: bool, patch: pytest.MonkeyPatch) -> None:
+    countdown = iter(range(number, -1, -1))
+
+    def fatal(doing: Callable[..., Any]) -> Callable[..., Any]:
+        def do(*arguments: Any, **named: Any) -> Any:
+            last = next(countdown) == 0
+            if last and not late:
+                raise Killed
+            answer = doing(*arguments, **named)
+            if last:
+                raise Killed
+            return answer
+
+        return do
+
+    if verb == "write":
+        patch.setattr(compact, "write", fatal(compact.write))
+        return
+    opening = Lake.open
+
+    def opened(*arguments: Any, **named: Any) -> Lake:
+        found = opening(*arguments, **named)
+        for table in SCHEMAS:
+            if found.through(table) < 0:
+                found.ensure(table, SCHEMAS[table], partition=("day", "subject"), sorted_by=SORTED_BY[table])
+        patch.setattr(found.catalog, "commit_table", fatal(found.catalog.commit_table))
+        return found
+
+    patch.setattr(Lake, "open", opened)
+
+
+def test_of_two_at_once_one_wins_and_the_other_goes_on(lake: Compacted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other is faster each time that the first wants to commit."""
+    lake.add()
+    committing = Lake.commit
+    others: list[Callable[[], object]] = []
+
+    def overtaken(self: Lake, *arguments: Any, **named: Any) -> None:
+        if others:
+            others.pop()()
+        committing(self, *arguments, **named)
+
+    others.append(lake.compact)
+    monkeypatch.setattr(Lake, "commit", overtaken)
+    report = lake.compact()
+    assert report.lost_races == 1
+    assert [table.commits for table in report.tables] == [0, 0, 0]
+    lake.add(NOON_MS + HOUR_MS)
+
+    def other() -> None:
+        lake.compact()
+        lake.add(NOON_MS + 2 * HOUR_MS)
+        lake.compact()
+
+    others.append(other)
+    assert lake.compact().lost_races == 1
+    assert lake.through() == [2, 2, 2]
+    assert lake.places() == lake.archived()
+    folders = list(lake.root.glob("lake/*/data/*"))
+    assert len(folders) == 9  # who was overtaken has left nothing
+
+
+def of_newer_format(data: bytes) -> bytes:
+    """As a later version may write segments."""
+    return data[:-8] + struct.pack("<I", 2) + data[-4:]
+
+
+def of_newer_schema(data: bytes) -> bytes:
+    """The last block is of a schema that this version does not know."""
+    kind = kind_of(data)
+    blocks = [Block(one.rows, 0, data[one.offset : one.offset + one.length]) for one in segments.blocks_of(data, kind)]
+    payload, count = unpack(blocks[-1].data, BLOCK_SCHEMAS[kind])
+    return segments.join(kind, [*blocks[:-1], pack(bytes(payload), count, 90, 3)])
+
+
+def kind_of(data: bytes) -> str:
+    for kind in SCHEMAS:
+        with suppress(Corrupt):
+            segments.blocks_of(data, kind)
+            return kind
+    raise AssertionError("no segment")
+
+
+DAMAGED = {
+    1: "its manifest says",
+    2: "is missing",
+    3: "fails its checksum",
+    4: "has format 2",
+    5: "has schema 90",
+}
+"""Manifests, and what is wrong with the segments that they name."""
+
+
+def damage(lake: Compacted, twin: Compacted) -> None:
+    """Both get the same rows; the segments of the first are damaged."""
+    for number in range(7):
+        for one in (lake, twin):
+            # In blocks of a row: that the last one cannot be read is found out when others have been.
+            one.builder.block_rows = 1
+        lake.add(NOON_MS + number, alter={4: of_newer_format, 5: of_newer_schema}.get(number, bytes))
+        twin.add(NOON_MS + number)
+    for number, change in ((1, lambda data: data[:-10]), (2, None), (3, lambda data: bytes([data[0] ^ 1]) + data[1:])):
+        for key in keys_of(lake, number):
+            data = lake.builder.archive.get(key)
+            lake.builder.archive.delete(key)
+            if change is not None:
+                lake.builder.archive.put(key, change(data))
+
+
+def keys_of(lake: Compacted, number: int) -> list[str]:
+    manifest = read(lake.builder.archive, number)
+    assert manifest is not None
+    return [segment.key for segment in manifest.segments]
+
+
+def test_what_cannot_be_read_is_set_aside_and_taken_once_it_can(
+    lake: Compacted, spark: SparkSession, tmp_path: Path
+) -> None:
+    twin = Compacted(tmp_path / "twin", spark)
+    damage(lake, twin)
+    with pytest.raises(Damaged, match="5 segments of messages cannot be read: segments/messages/"):
+        lake.compact(on_damage="stop")
+    assert lake.rows() == []
+    assert not list(lake.root.glob("lake/messages/data/*"))
+    for table in lake.compact().tables:
+        assert [aside.manifest for aside in table.set_aside] == list(DAMAGED)
+        for aside in table.set_aside:
+            assert DAMAGED[aside.manifest] in aside.reason
+            assert aside.key in keys_of(lake, aside.manifest)
+        assert table.segments == 2
+    twin.compact()
+    for table in SCHEMAS:
+        assert manifests_in(lake, table) == {n: rows for n, rows in manifests_in(twin, table).items() if n in (0, 6)}
+    for number in (1, 2, 3):
+        for key in keys_of(lake, number):
+            lake.builder.archive.delete(key)
+            lake.builder.archive.put(key, twin.builder.archive.get(key))
+    assert [table.commits for table in lake.compact().tables] == [0, 0, 0]
+    for _ in range(2):
+        for table in lake.compact(again=True).tables:
+            assert [aside.manifest for aside in table.set_aside] == [4, 5]
+    for table in SCHEMAS:
+        wanted = {n: rows for n, rows in manifests_in(twin, table).items() if n not in (4, 5)}
+        assert manifests_in(lake, table) == wanted
+    assert {count for places in lake.places().values() for count in places.values()} == {1}
+
+
+def manifests_in(lake: Compacted, table: str) -> dict[int, int]:
+    """How many rows each manifest has brought."""
+    return {row["manifest"]: row["count"] for row in lake.frame(table).groupBy("manifest").count().collect()}
+
+
+def test_what_comes_before_a_manifest_that_cannot_be_read_is_taken(lake: Compacted) -> None:
+    for number in range(3):
+        lake.add(NOON_MS + number)
+    archive = lake.builder.archive
+    data = archive.get(manifest_key(2))
+    archive.delete(manifest_key(2))
+    archive.put(manifest_key(2), b"{}")
+    with pytest.raises(Corrupt, match=manifest_key(2)):
+        lake.compact()
+    assert lake.through() == [1, 1, 1]
+    archive.delete(manifest_key(2))
+    archive.put(manifest_key(2), data)
+    lake.compact()
+    assert lake.places() == lake.archived()

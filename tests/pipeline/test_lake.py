@@ -1,0 +1,159 @@
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql import DataFrame, SparkSession
+
+from hourwheel.errors import Broken, NotFound
+from hourwheel_pipeline.holding import Holding, SetAside
+from hourwheel_pipeline.lake import Lake, Overtaken
+from hourwheel_pipeline.schemas import SCHEMAS, TIMESTAMP, spark_ddl
+
+SCHEMA = pa.schema(
+    [pa.field("day", pa.date32(), nullable=False), pa.field("n", pa.int64()), pa.field("text", pa.string())]
+)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    with closing(Lake.open(str(tmp_path / "a lake, 100%"))) as opened:
+        opened.ensure("findings", SCHEMA, partition=("day",), sorted_by=("n",))
+        yield opened
+
+
+def rows(spark: SparkSession, *numbers: int) -> DataFrame:
+    return spark.createDataFrame([(date(2026, 1, 1 + n % 3), n, f"t{n}") for n in numbers], spark_ddl(SCHEMA))
+
+
+def numbers(spark: SparkSession, lake: Lake, **bounds: date) -> list[int]:
+    return sorted(row["n"] for row in lake.read(spark, "findings", **bounds).collect())
+
+
+def test_what_is_appended_is_read_by_day(spark: SparkSession, lake: Lake) -> None:
+    lake.append("findings", rows(spark, *range(9)))
+    lake.append("findings", rows(spark, 9))
+    assert numbers(spark, lake) == list(range(10))
+    assert numbers(spark, lake, since=date(2026, 1, 2)) == [1, 2, 4, 5, 7, 8]
+    assert numbers(spark, lake, until=date(2026, 1, 2)) == [0, 3, 6, 9]
+    assert numbers(spark, lake, since=date(2026, 1, 2), until=date(2026, 1, 3)) == [1, 4, 7]
+    assert numbers(spark, lake, since=date(2027, 1, 1)) == []
+    assert lake.read(spark, "findings").columns == SCHEMA.names
+
+
+def test_a_table_without_rows_is_read(spark: SparkSession, lake: Lake) -> None:
+    assert numbers(spark, lake) == []
+
+
+def test_a_table_that_is_not_there_is_not_found(spark: SparkSession, lake: Lake) -> None:
+    with pytest.raises(NotFound, match="no table 'metrics'"):
+        lake.read(spark, "metrics")
+    assert lake.holding("metrics") == Holding()
+
+
+def test_a_table_is_made_once_and_stays_what_it_is(lake: Lake) -> None:
+    lake.ensure("findings", SCHEMA, partition=("day",), sorted_by=("n",))
+    with pytest.raises(Broken, match="has the columns"):
+        lake.ensure("findings", SCHEMA.append(pa.field("new", pa.int64())), partition=("day",), sorted_by=("n",))
+    assert lake.tables() == ["findings"]
+
+
+def test_many_may_open_a_lake_at_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        with closing(Lake.open(str(tmp_path / "new"))) as one, closing(Lake.open(str(tmp_path / "new"))) as other:
+            for opened in (one, other):
+                opened.ensure("findings", SCHEMA, partition=("day",), sorted_by=("n",))
+
+
+def test_notes_stay_until_they_are_changed(spark: SparkSession, lake: Lake) -> None:
+    assert lake.notes("findings") == {}
+    lake.append("findings", rows(spark, 1), notes={"hourwheel.a": "1", "hourwheel.b": "2"})
+    lake.append("findings", rows(spark, 2), notes={"hourwheel.b": "3"})
+    lake.append("findings", rows(spark, 3))
+    assert lake.notes("findings") == {"hourwheel.a": "1", "hourwheel.b": "3"}
+
+
+def test_notes_are_those_of_the_rows_that_are_there(spark: SparkSession, lake: Lake) -> None:
+    """Somebody writes with another tool; somebody goes back to an earlier snapshot."""
+    lake.append("findings", rows(spark, 1), notes={"hourwheel.a": "1"})
+    first = lake.table("findings").current_snapshot()
+    assert first is not None
+    lake.append("findings", rows(spark, 2), notes={"hourwheel.a": "2"})
+    table = lake.table("findings")
+    table.append(pa.table({"day": [date(2026, 1, 1)], "n": [3], "text": ["x"]}, schema=table.schema().as_arrow()))
+    assert lake.notes("findings") == {"hourwheel.a": "2"}
+    lake.table("findings").manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+    assert lake.notes("findings") == {"hourwheel.a": "1"}
+    assert numbers(spark, lake) == [1]
+
+
+def test_a_commit_that_expects_other_notes_changes_nothing(spark: SparkSession, lake: Lake) -> None:
+    lake.append("findings", rows(spark, 1), notes={"hourwheel.a": "1"})
+    with pytest.raises(Overtaken):
+        lake.commit("findings", added=[], notes={"hourwheel.a": "3"}, on={"hourwheel.a": "2"})
+    lake.commit("findings", added=[], notes={"hourwheel.a": "3"}, on={"hourwheel.a": "1"})
+    assert lake.notes("findings") == {"hourwheel.a": "3"}
+    assert numbers(spark, lake) == [1]
+
+
+def test_a_commit_that_is_overtaken_by_one_that_matters_not_is_repeated(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.append("findings", rows(spark, 1))
+    committing = lake.catalog.commit_table
+    others = [rows(spark, 7), rows(spark, 8)]
+
+    def overtaken(*arguments: Any) -> object:
+        if others:
+            with closing(Lake.open(lake.location)) as another:
+                another.append("findings", others.pop())
+        return committing(*arguments)
+
+    monkeypatch.setattr(lake.catalog, "commit_table", overtaken)
+    lake.append("findings", rows(spark, 2))
+    assert numbers(spark, lake) == [1, 2, 7, 8]
+
+
+def test_files_that_are_there_already_cannot_replace_others_with_more_rows(spark: SparkSession, lake: Lake) -> None:
+    lake.append("findings", rows(spark, 0, 3))
+    lake.append("findings", rows(spark, 6))
+    files = [task.file for task in lake.table("findings").scan().plan_files()]
+    (small,) = (file for file in files if file.record_count == 1)
+    (large,) = (file for file in files if file.record_count == 2)
+    with pytest.raises(Broken, match="have 2 rows, those in their place 1"):
+        lake.commit("findings", added=[small.file_path], removed=[large])
+    assert numbers(spark, lake) == [0, 3, 6]
+
+
+def test_the_catalog_is_one_that_other_tools_open(spark: SparkSession, lake: Lake) -> None:
+    lake.append("findings", rows(spark, 1, 2))
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{lake.location}/catalog.db")
+    with closing(catalog):
+        found = catalog.load_table("hourwheel.findings").scan(row_filter="n > 1").to_arrow()
+    assert found.to_pylist() == [{"day": date(2026, 1, 3), "n": 2, "text": "t2"}]
+
+
+def test_what_a_table_holds_is_read_as_it_was_noted() -> None:
+    aside = SetAside(manifest=3, key="segments/messages/x", rows=9, reason='"quoted"')
+    holding = Holding(4, (aside,))
+    assert Holding.of(holding.notes) == holding
+    assert Holding.of({}) == Holding(through=-1)
+    with pytest.raises(Broken, match="does not say"):
+        Holding.of({"hourwheel.through": "4"})
+
+
+def test_what_can_be_read_again_is_no_longer_aside() -> None:
+    first, second = (SetAside(number, f"key-{number}", 1, "missing") for number in (1, 2))
+    holding = Holding(4, (first, second))
+    assert holding.after(4, {"key-1"}, []) == Holding(4, (second,))
+    assert holding.after(9, {"key-1", "key-5"}, [first]) == Holding(9, (first, second))
+
+
+def test_schemas_are_those_of_spark(spark: SparkSession) -> None:
+    for schema in SCHEMAS.values():
+        assert spark.createDataFrame([], spark_ddl(schema)).columns == schema.names
+    assert spark_ddl(pa.schema([pa.field("at", TIMESTAMP)])) == "`at` timestamp"

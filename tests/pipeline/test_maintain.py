@@ -1,0 +1,187 @@
+import os
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from hourwheel.adapters.system import SystemClock
+from hourwheel_pipeline import maintain
+from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.maintain import MaintainOptions, TableUpkeep
+from hourwheel_pipeline.schemas import MESSAGES, spark_ddl
+from tests.pipeline.lakes import HOUR_MS, NOON_MS, Compacted
+
+SCHEMA = pa.schema([pa.field("day", pa.date32()), pa.field("n", pa.int64())])
+DAYS = 3
+DAY_SECONDS = 86_400
+
+
+@dataclass
+class Crowded:
+    """A lake with a table: each time that rows are added, each day gets a file more."""
+
+    location: str
+    spark: SparkSession
+    rows: int = 0
+
+    def add(self) -> None:
+        numbers = range(self.rows, self.rows + 2 * DAYS)
+        rows = self.spark.createDataFrame([(date(2026, 1, 1 + n % DAYS), n) for n in numbers], spark_ddl(SCHEMA))
+        with closing(Lake.open(self.location)) as lake:
+            lake.ensure("figures", SCHEMA, partition=("day",), sorted_by=("n",))
+            lake.append("figures", rows, notes={"hourwheel.through": str(self.rows)})
+        self.rows += 2 * DAYS
+
+    def maintain(self, *, later_seconds: int = 0, **given: Any) -> TableUpkeep:
+        options = MaintainOptions(**{"lake": self.location, "fewest_files": 3, **given})
+        now_ms = SystemClock().now_ms() + later_seconds * 1_000
+        (report,) = maintain.run(self.spark, options, now_ms).tables
+        return report
+
+    def check(self) -> None:
+        """All rows are there, each once, and so are the notes."""
+        with closing(Lake.open(self.location)) as lake:
+            found = lake.read(self.spark, "figures").collect()
+            assert sorted(row["n"] for row in found) == list(range(self.rows))
+            assert lake.notes("figures") == {"hourwheel.through": str(self.rows - 2 * DAYS)}
+
+    @property
+    def named(self) -> set[str]:
+        with closing(Lake.open(self.location)) as lake:
+            return {task.file.file_path for task in lake.table("figures").scan().plan_files()}
+
+    @property
+    def stored(self) -> set[str]:
+        return {str(path) for path in Path(self.location).glob("figures/data/**/*.parquet")}
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession) -> Crowded:
+    found = Crowded(str(tmp_path), spark)
+    for _ in range(3):
+        found.add()
+    return found
+
+
+def test_small_files_are_merged_and_the_rows_stay(lake: Crowded) -> None:
+    report = lake.maintain(later_seconds=30 * DAY_SECONDS)
+    assert (report.merged, report.merged_into) == (9, 3)
+    lake.check()
+    assert lake.named == lake.stored
+    for name in lake.named:
+        folder, file = os.path.split(name)
+        assert os.path.exists(f"{folder}/.{file}.crc")
+    again = lake.maintain(later_seconds=30 * DAY_SECONDS)
+    assert (again.merged, again.snapshots_expired, again.files_removed) == (0, 0, 0)
+    lake.add()
+    lake.check()
+
+
+def test_few_or_large_files_stay(lake: Crowded) -> None:
+    before = lake.named
+    lake.maintain(fewest_files=4)
+    lake.maintain(file_bytes=500)
+    assert lake.named == before
+
+
+def meanwhile(patch: pytest.MonkeyPatch, happen: Callable[[], object]) -> None:
+    """Lets something happen just before the first commit that takes files out."""
+    committing = Lake.commit
+    once = [happen]
+
+    def overtaken(self: Lake, *arguments: Any, **named: Any) -> None:
+        if once and named.get("removed"):
+            once.pop()()
+        committing(self, *arguments, **named)
+
+    patch.setattr(Lake, "commit", overtaken)
+
+
+def test_what_is_added_during_a_merge_stays(lake: Crowded, monkeypatch: pytest.MonkeyPatch) -> None:
+    meanwhile(monkeypatch, lake.add)
+    assert lake.maintain().merged == 9
+    lake.check()
+
+
+def test_of_two_merges_at_once_one_wins(lake: Crowded, monkeypatch: pytest.MonkeyPatch) -> None:
+    meanwhile(monkeypatch, lake.maintain)
+    report = lake.maintain(keep_seconds=0)
+    assert (report.merged, report.lost_races) == (0, 1)
+    lake.check()
+    assert len(lake.stored) == 9 + 3  # who lost has left nothing
+
+
+def test_a_merge_during_a_compaction_hinders_neither(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Compacted(tmp_path, spark)
+    for hour in range(2):
+        lake.add(NOON_MS + hour * HOUR_MS)
+    lake.compact(step_segments=1)
+    lake.add(NOON_MS + 2 * HOUR_MS)
+    committing = Lake.commit
+    reports = []
+
+    def overtaken(self: Lake, *arguments: Any, **named: Any) -> None:
+        if not reports:
+            reports.append(None)
+            reports[:] = maintain.run(
+                spark, MaintainOptions(lake=lake.lake, fewest_files=2), SystemClock().now_ms()
+            ).tables
+        committing(self, *arguments, **named)
+
+    monkeypatch.setattr(Lake, "commit", overtaken)
+    assert lake.compact().lost_races == 0
+    assert {report.table: report.merged for report in reports}[MESSAGES] == 6
+    assert lake.places() == lake.archived()
+
+
+def test_snapshots_and_files_that_nobody_names_go_when_their_time_is_over(lake: Crowded) -> None:
+    orphan = Path(lake.location, "figures/data/stopped/_day=2026-01-01/part-0.parquet")
+    orphan.parent.mkdir(parents=True)
+    orphan.write_bytes(b"x")
+    kept = lake.maintain()
+    assert (kept.merged, kept.snapshots_expired, kept.files_removed) == (9, 0, 0)
+    assert len(lake.stored) == 9 + 3 + 1
+    expired = lake.maintain(later_seconds=8 * DAY_SECONDS, grace_seconds=9 * DAY_SECONDS)
+    assert (expired.snapshots_expired, expired.files_removed) == (3, 0)
+    removed = lake.maintain(later_seconds=8 * DAY_SECONDS)
+    assert removed.files_removed > 10
+    assert lake.stored == lake.named
+    lake.check()
+
+
+def test_what_old_snapshots_name_stays_as_long_as_they_do(lake: Crowded) -> None:
+    lake.maintain(later_seconds=30 * DAY_SECONDS, keep_seconds=365 * DAY_SECONDS)
+    assert len(lake.stored) == 9 + 3
+    with closing(Lake.open(lake.location)) as opened:
+        table = opened.table("figures")
+        rows = [table.scan(snapshot_id=one.snapshot_id).to_arrow().num_rows for one in table.snapshots()]
+    assert rows == [6, 12, 18, 18]
+
+
+def test_who_is_killed_between_a_merge_and_its_commit_has_changed_nothing(
+    lake: Crowded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed() -> None:
+        raise Killed
+
+    before = lake.named
+    with monkeypatch.context() as patch:
+        meanwhile(patch, killed)
+        with pytest.raises(Killed):
+            lake.maintain()
+    assert lake.named == before
+    assert len(lake.stored) == 9 + 3
+    lake.maintain(later_seconds=30 * DAY_SECONDS)
+    assert lake.named == lake.stored
+    lake.check()

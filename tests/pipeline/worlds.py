@@ -1,0 +1,218 @@
+"""Systems for the checks: a real cell through all that it can do, archived and compacted."""
+
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from hourwheel.adapters.files import FileBlobs
+from hourwheel.archive.archiver import Archiver
+from hourwheel.context import Settings
+from hourwheel.model import NewMessage, Pulled, RetryLater, RetryPolicy
+from hourwheel_pipeline import compact
+from hourwheel_pipeline.compact import CompactOptions
+from hourwheel_pipeline.metrics import Measured, MetricsOptions
+from hourwheel_pipeline.metrics import run as measure
+from hourwheel_pipeline.reconcile import Reconciled, ReconcileOptions
+from hourwheel_pipeline.reconcile import run as reconcile
+from tests.support import AT_ONCE, Bench
+
+HOUR = 3_600
+DAY = 24 * HOUR
+
+
+@dataclass
+class World:
+    """A cell, its archive and its lake, below ``root``."""
+
+    root: Path
+    bench: Bench = field(default_factory=lambda: Bench(settings=Settings(retry=AT_ONCE, archive=True)))
+
+    @property
+    def archive(self) -> str:
+        return str(self.root / "archive")
+
+    @property
+    def lake(self) -> str:
+        return str(self.root / "lake")
+
+    @property
+    def now_ms(self) -> int:
+        return self.bench.clock.now_ms()
+
+    def archived(self) -> None:
+        cell = self.bench.another_process()
+        report = Archiver(cell.context, cell.directory, FileBlobs(self.archive)).run(self.now_ms + 600_000)
+        assert report.complete
+
+    def compacted(self, spark: SparkSession) -> None:
+        compact.run(spark, CompactOptions(archive=self.archive, lake=self.lake))
+
+    def reconciled(self, spark: SparkSession, since: date | None = None) -> Reconciled:
+        return reconcile(spark, ReconcileOptions(archive=self.archive, lake=self.lake, since=since), self.now_ms)
+
+    def measured(self, spark: SparkSession, since: date | None = None) -> Measured:
+        return measure(spark, MetricsOptions(archive=self.archive, lake=self.lake, since=since), self.now_ms)
+
+    def pass_time(self, seconds: float) -> None:
+        """With the wheels turning and the sweeper coming by each half minute."""
+        until_ms = self.now_ms + round(seconds * 1_000)
+        while self.now_ms < until_ms:
+            self.bench.turn(min(30, (until_ms - self.now_ms) / 1_000))
+            self.bench.cell.sweep()
+
+    def rest(self) -> None:
+        """Lets so much time pass that all that went on is judged."""
+        self.bench.clock.pass_time(DAY + HOUR)
+        self.bench.send("after", subject="after")
+        self.archived()
+
+    def acknowledge(self, subject: str, group: str, limit: int = 100) -> int:
+        """Takes all that the group can have, and acknowledges it; how many messages."""
+        taken = 0
+        while pulls := self.bench.pull(limit, subject=subject, group=group):
+            for pull in pulls:
+                taken += len(pull.messages)
+                assert self.bench.settle(pull, subject=subject, group=group) == "settled"
+            self.bench.clock.pass_time(0.1)
+        return taken
+
+
+def lively(world: World) -> None:
+    """All that a cell can do, with nothing wrong."""
+    world.archived()
+    _queues(world)
+    _settling(world)
+    _delays(world)
+    _leases(world)
+    _seeks(world)
+    _deletions(world)
+    _expiry(world)
+
+
+def _queues(world: World) -> None:
+    """Several queues, several groups, pulls that end within a batch."""
+    bench = world.bench
+    bench.cell.put_subject("wide", queues=3)
+    for round_ in range(4):
+        messages = [NewMessage(body=f"{round_}-{at}", key=f"k{at % 5}", tags=["t"]) for at in range(25)]
+        bench.cell.produce("wide", messages)
+        bench.clock.pass_time(60)
+    bench.cell.put_group("wide", "late", start="latest")
+    bench.cell.produce("wide", [NewMessage(body=f"new-{at}", key=f"k{at}") for at in range(10)])
+    assert world.acknowledge("wide", "all", limit=7) == 110
+    assert world.acknowledge("wide", "late", limit=3) == 10
+
+
+def _settling(world: World) -> None:
+    """Retries with and without a delay, dead letters, sent again and dropped, given back."""
+    bench, where = world.bench, {"subject": "orders", "group": "billing"}
+    bench.cell.put_group("orders", "billing", max_attempts=3, retry=RetryPolicy(first_seconds=5, factor=2))
+    bench.send(*(f"o{at}" for at in range(10)))
+    (pull,) = bench.pull(**where)
+    # In two parts: the second while the first's copies are already tried again.
+    bench.settle(pull, ack=[0, 1], retry=[2, RetryLater(index=3, delay=0)], **where)
+    bench.clock.pass_time(1)
+    for again in bench.pull(**where):
+        bench.settle(again, retry=list(range(len(again.messages))), **where)
+    bench.settle(pull, ack=[4, 5], release=[6], dead=[7], retry=[8, 9], **where)
+    for _ in range(6):
+        world.pass_time(10)
+        for pull in bench.pull(**where):
+            bench.settle(pull, retry=list(range(len(pull.messages))), **where)
+    dead = bench.cell.dead("orders", "billing", after=None, limit=100).messages
+    assert len(dead) >= 4
+    kept, dropped = dead[0].dead_id, dead[1].dead_id
+    bench.cell.drop_dead("orders", "billing", lambda dead_id, _: str(dead_id) == dropped)
+    bench.cell.redrive("orders", "billing", lambda dead_id, _: str(dead_id) != kept)
+    world.pass_time(5)
+    for pull in bench.pull(**where):
+        bench.settle(pull, dead=[0], **where)
+    bench.cell.redrive("orders", "billing", lambda *_: True)
+    assert world.acknowledge(**where)
+
+
+def _delays(world: World) -> None:
+    """Delayed, cancelled, moved, moved twice; the group retries one of them."""
+    bench, where = world.bench, {"subject": "later", "group": "billing"}
+    placed = bench.send_later(*(f"d{at}" for at in range(6)), delay=90, subject="later")
+    ids = [one.scheduled_id or "" for one in placed]
+    far = bench.send_later("far", delay="9d", subject="later")
+    bench.send_later("soon", delay=1, subject="later")
+    assert bench.cell.cancel(ids[0]).state == "cancelled"
+    moved = bench.cell.reschedule(ids[1], delay=2 * HOUR)
+    assert bench.cell.reschedule(moved.scheduled_id, delay=300).state == "waiting"
+    assert bench.cell.cancel(far[0].scheduled_id or "").state == "cancelled"
+    bench.send_later("farther", delay="30d", subject="later")
+    world.pass_time(100)
+    assert bench.cell.cancel(ids[2]).state == "dispatched"
+    (pull,) = bench.pull(**where)
+    assert len(pull.messages) == 5
+    bench.settle(pull, retry=[RetryLater(index=0, delay="2m"), 1], **where)
+    world.pass_time(400)
+    assert world.acknowledge(**where) == 3
+
+
+def _leases(world: World) -> None:
+    bench, where = world.bench, {"subject": "leased", "group": "billing"}
+    bench.send("a", "b", "c", subject="leased")
+    (pull,) = bench.pull(2, lease=20, **where)
+    bench.settle(pull, ack=[0], **where)
+    world.pass_time(60)
+    assert world.acknowledge(**where) == 2
+
+
+def _seeks(world: World) -> None:
+    bench, where = world.bench, {"subject": "sought", "group": "billing"}
+    bench.send(*"abcdef", subject="sought")
+    bench.clock.pass_time(10)
+    assert world.acknowledge(**where, limit=4) == 6
+    bench.cell.seek_offset("sought", "billing", 0, 2)
+    assert world.acknowledge(**where, limit=3) == 4
+    (pull,) = _again(world, where)
+    bench.settle(pull, retry=[0], dead=[1], **where)
+    assert world.acknowledge(**where) == 1
+    bench.send(*"ghij", subject="sought")
+    bench.cell.seek("sought", "billing", to="end")
+    assert world.acknowledge(**where) == 0
+    bench.send("k", subject="sought")
+    assert world.acknowledge(**where) == 1
+
+
+def _again(world: World, where: dict[str, str]) -> list[Pulled]:
+    world.bench.cell.seek(where["subject"], where["group"], to="start")
+    return world.bench.pull(**where)
+
+
+def _deletions(world: World) -> None:
+    """A group and a subject are deleted and made again; what waits for its time is orphaned, or dropped."""
+    bench = world.bench
+    for _ in range(2):
+        bench.send("a", "b", subject="brief")
+        bench.send_later("waits", delay=120, subject="brief")
+        bench.clock.pass_time(3)
+        for group in ("one", "two"):
+            (pull,) = bench.pull(subject="brief", group=group)
+            bench.settle(pull, subject="brief", group=group, retry=[0, RetryLater(index=1, delay="3m")])
+        world.archived()
+        bench.cell.delete_group("brief", "two")
+        assert bench.take(subject="brief", group="two")
+        world.pass_time(60)
+        world.archived()
+        bench.cell.delete_subject("brief")
+        world.pass_time(180)
+    bench.send("a", subject="brief")
+    assert world.acknowledge("brief", "one") == 1
+
+
+def _expiry(world: World) -> None:
+    """A group comes too late for its messages."""
+    bench = world.bench
+    bench.cell.put_subject("fleeting", retention_seconds=60)
+    bench.cell.put_group("fleeting", "slow")
+    bench.send("gone", "too", subject="fleeting")
+    world.archived()
+    bench.clock.pass_time(100)
+    bench.send("here", subject="fleeting")
+    assert world.acknowledge("fleeting", "slow") == 1
