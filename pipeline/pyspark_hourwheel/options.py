@@ -1,0 +1,136 @@
+"""The options of the data source. Spark does not tell the cases of their names apart, and has their values as text."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from hourwheel.errors import Rejected
+from hourwheel.model import check_name
+from hourwheel.times import parse_rfc3339
+
+_OF_SPARK = {"checkpointlocation", "queryname"}
+"""Spark hands its own on with them."""
+
+
+class Number(BaseModel):
+    """A place in each queue: the message with that sequence."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+
+
+class Moment(BaseModel):
+    """The messages that were accepted from then on."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ms: int
+
+
+def _bound(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if re.fullmatch(r"\d{1,18}", value, re.ASCII):
+        return Number(number=int(value))
+    return _moment(value, "give a sequence, such as 1041, or a time with a zone, such as 2026-11-20T09:00:00Z")
+
+
+def _position(value: Any) -> Any:
+    if value in {"earliest", "latest"} or not isinstance(value, str):
+        return value
+    return _moment(value, "give earliest, latest, or a time with a zone, such as 2026-11-20T09:00:00Z")
+
+
+def _moment(value: str, advice: str) -> Moment:
+    try:
+        return Moment(ms=parse_rfc3339(value, "it"))
+    except Rejected:
+        raise ValueError(f"{value!r} is none: {advice}") from None
+
+
+def _name(value: str) -> str:
+    try:
+        return check_name(value, "it")
+    except Rejected as error:
+        raise ValueError(str(error)) from None
+
+
+Name = Annotated[str, BeforeValidator(_name)]
+Bound = Annotated[Number | Moment, BeforeValidator(_bound)]
+Position = Annotated[Literal["earliest", "latest"] | Moment, BeforeValidator(_position)]
+
+
+class ArchiveOptions(BaseModel):
+    """``archive``: a folder, or ``s3://bucket/prefix``. ``generation`` None: the newest one of the subject."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    archive: str = Field(min_length=1)
+    subject: Name
+    queue: int | None = Field(default=None, ge=0)
+    generation: int | None = Field(default=None, ge=1)
+    ondamage: Literal["fail", "skip"] = "fail"
+    region: str | None = None
+    endpoint: str | None = None
+
+
+class BatchOptions(ArchiveOptions):
+    """``[start, end)``: sequences of each queue, or times of acceptance."""
+
+    start: Bound | None = Field(default=None, alias="from")
+    end: Bound | None = Field(default=None, alias="to")
+
+
+class StreamOptions(ArchiveOptions):
+    """``startingposition`` counts for a new query only: one that goes on begins where its checkpoint says."""
+
+    startingposition: Position = "earliest"
+    maxrowspertrigger: int | None = Field(default=None, ge=1)
+
+
+class WriteOptions(BaseModel):
+    """``runid`` names what is written: see ``chunks.py``. ``retryseconds``: how long a chunk is tried again while the
+    server is unavailable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str = Field(min_length=1)
+    subject: Name
+    token: str | None = None
+    sign: Literal["aws"] | None = None
+    region: str | None = None
+    runid: str | None = Field(default=None, min_length=1)
+    retryseconds: float = Field(default=120.0, ge=0, le=540)
+
+    @model_validator(mode="after")
+    def _one_kind_of_proof(self) -> Self:
+        if self.token is not None and self.sign is not None:
+            raise ValueError("give token or sign, not both")
+        return self
+
+
+Options = TypeVar("Options", bound=BaseModel)
+
+
+def read_options(model: type[Options], given: Mapping[str, str]) -> Options:
+    """Raises ``ValueError`` with a sentence for each option that is wrong."""
+    try:
+        lower = {name.lower(): text for name, text in given.items()}
+        return model.model_validate({name: text for name, text in lower.items() if name not in _OF_SPARK})
+    except ValidationError as error:
+        faults = [_sentence(model, fault) for fault in error.errors(include_url=False)]
+        raise ValueError("format hourwheel: " + "; ".join(dict.fromkeys(faults))) from None
+
+
+def _sentence(model: type[BaseModel], fault: Any) -> str:
+    name = str(fault["loc"][0]) if fault["loc"] else ""
+    if fault["type"] == "extra_forbidden":
+        known = sorted(field.alias or name for name, field in model.model_fields.items())
+        return f"there is no option {name!r} here: those there are, are {', '.join(known)}"
+    if fault["type"] == "missing":
+        return f"the option {name!r} is missing"
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"option {name!r}: {message}" if name else message

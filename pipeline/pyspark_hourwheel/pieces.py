@@ -1,0 +1,84 @@
+"""What of the archive belongs to a subject: its queues' rows in the segments that the manifests name."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from hourwheel.archive.kinds import MESSAGES
+from hourwheel.archive.manifests import Manifest
+from hourwheel_pipeline.names import place_of
+from hourwheel_pipeline.reading import Work
+from hourwheel_pipeline.schemas import QUEUE
+from pyspark_hourwheel.columns import Window
+
+
+class Stretch(NamedTuple):
+    """Rows of a queue in a segment: the sequences of their messages are within ``[first, following)``."""
+
+    log: str
+    generation: int
+    queue: int
+    first: int
+    following: int
+    messages: int
+
+
+class Piece(NamedTuple):
+    """A segment with rows of the subject: the ``place``-th of its manifest, from 0."""
+
+    work: Work
+    place: int
+    earliest_ms: int
+    latest_ms: int
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """Where it is in the order of all segments."""
+        return self.work.manifest, self.place
+
+    @property
+    def messages(self) -> int:
+        return sum(stretch.messages for stretch in self.stretches)
+
+    def of(self, generation: int) -> "Piece":
+        """What there is of that generation."""
+        return self._replace(stretches=tuple(one for one in self.stretches if one.generation == generation))
+
+    def within(self, window: Window) -> bool:
+        """Whether a wanted message can be in it."""
+        if window.since_ms is not None and self.latest_ms < window.since_ms:
+            return False
+        if window.until_ms is not None and self.earliest_ms >= window.until_ms:
+            return False
+        low, high = window.first, window.following
+        return any(
+            (low is None or one.following > low) and (high is None or one.first < high) for one in self.stretches
+        )
+
+
+def newest(pieces: Iterable[Piece]) -> int:
+    """The newest generation of which there is a message; 0 without any."""
+    return max((stretch.generation for piece in pieces for stretch in piece.stretches), default=0)
+
+
+def pieces_of(manifest: Manifest, subject: str, queue: int | None) -> Iterator[Piece]:
+    """Those with messages of the subject, or of one of its queues, in order."""
+    prefix = f"{subject}~"
+    for place, segment in enumerate(manifest.segments):
+        if segment.kind != MESSAGES:
+            continue
+        found = []
+        for part in segment.parts:
+            if not part.messages or not part.log.startswith(prefix):
+                continue
+            log = place_of(part.log)
+            if (
+                log.kind == QUEUE
+                and log.generation is not None
+                and log.queue is not None
+                and queue in {None, log.queue}
+            ):
+                found.append(Stretch(part.log, log.generation, log.queue, part.first, part.following, part.messages))
+        if found:
+            work = Work.of(manifest.number, segment)
+            yield Piece(work, place, segment.earliest_ms, segment.latest_ms, tuple(found))
