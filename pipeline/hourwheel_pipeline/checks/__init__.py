@@ -1,0 +1,1 @@
+"""Checks: each compares what two logs say of the same messages."""

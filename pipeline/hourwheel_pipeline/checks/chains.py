@@ -1,0 +1,179 @@
+"""Whether each group was handed every message once: its pull logs against the queues that they read.
+
+Row ``p`` of a pull log goes on where row ``p - 1`` ended, or where a seek went. From there on to its own end each
+message that was not expired must be among those that it handed out.
+"""
+
+from collections.abc import Iterator
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+from hourwheel_pipeline.checks.evidence import GROUP, PULL_KEY, Evidence, holds
+from hourwheel_pipeline.checks.known import Known, span
+from hourwheel_pipeline.findings import findings, place
+
+_BIN_ROWS = 64
+"""Ranges of rows are joined with rows in bins of so many."""
+
+_PULL = (*PULL_KEY, *GROUP, "queue", "source")
+
+
+def chain_findings(evidence: Evidence, known: Known, *, skew_ms: int, lease_ms: int) -> Iterator[DataFrame | None]:
+    """``skew_ms``: clocks may differ by so much. ``lease_ms``: so long after its lease a pull should be closed."""
+    links = evidence.keep(_links(evidence, known))
+    across = evidence.keep(_across(evidence, _covered(links)))
+    yield _passed_over(evidence, known, across, skew_ms)
+    yield _phantoms(evidence, known)
+    yield _handed_again(evidence, links)
+    yield _stuck(evidence, lease_ms)
+
+
+def expired_unseen(evidence: Evidence, known: Known, skew_ms: int) -> DataFrame:
+    """Messages that expired before their group came to them, as (subject, group, messages)."""
+    gone = _across(evidence, _covered(_links(evidence, known)))
+    gone = gone.where(~_alive(skew_ms)).select("subject", "group", (fn.col("high") - fn.col("low")).alias("messages"))
+    return gone.groupBy("subject", "group").agg(fn.sum("messages").alias("messages"))
+
+
+def _links(evidence: Evidence, known: Known) -> DataFrame:
+    """Pulls, each with where it should begin: ``from_row``, ``from_index``. Null where that is not known."""
+    before = evidence.pulls.select(
+        "log",
+        (fn.col("pull_row") + 1).alias("pull_row"),
+        fn.struct(fn.col("end_row").alias("row"), fn.col("end_index").alias("index")).alias("before"),
+    )
+    origin = fn.when(fn.col("pull_row") == 0, fn.struct(fn.col("origin").alias("row"), fn.lit(0).alias("index")))
+    begins = fn.coalesce("before", origin)
+    linked = evidence.pulls.join(before, list(PULL_KEY), "left").join(known.chains, "log", "left")
+    return linked.withColumn("begins", begins).where(fn.col("outcome") != "sought")
+
+
+def _covered(links: DataFrame) -> DataFrame:
+    """The range that each pull had to hand out."""
+    first = fn.struct(fn.col("first_row").alias("row"), fn.col("first_index").alias("index"))
+    begins = fn.least(fn.coalesce("begins", first), first)
+    return _ranges(links, begins, fn.struct(fn.col("end_row").alias("row"), fn.col("end_index").alias("index")))
+
+
+def _ranges(links: DataFrame, begins: Column, ends: Column) -> DataFrame:
+    named = (begins["row"].alias("from_row"), begins["index"].alias("from_index"))
+    to = (ends["row"].alias("to_row"), ends["index"].alias("to_index"))
+    columns = ("first_row", "first_index", "counts", "claimed_at", "closed_at", "outcome")
+    return links.select(*_PULL, *columns, *named, *to)
+
+
+def _across(evidence: Evidence, ranges: DataFrame) -> DataFrame:
+    """The batches in the ranges: of each the messages ``[low, high)``."""
+    last = fn.greatest("from_row", fn.col("to_row") - fn.when(fn.col("to_index") == 0, 1).otherwise(0))
+    bins = fn.sequence(_bin(fn.col("from_row")), _bin(last))
+    each = ranges.withColumn("bin", fn.explode(bins))
+    batches = evidence.batches.select(
+        fn.col("log").alias("source"), "row", "messages", "accepted_at", "expires_at", _bin(fn.col("row")).alias("bin")
+    )
+    after = fn.col("row") >= fn.col("from_row")
+    until = (fn.col("row") < fn.col("to_row")) | ((fn.col("row") == fn.col("to_row")) & (fn.col("to_index") > 0))
+    low = fn.when(fn.col("row") == fn.col("from_row"), fn.col("from_index")).otherwise(fn.lit(0))
+    end = fn.when(fn.col("row") == fn.col("to_row"), fn.least("to_index", "messages")).otherwise(fn.col("messages"))
+    found = each.join(batches, ["source", "bin"]).where(after & until)
+    return found.withColumn("low", low).withColumn("high", end).where("low < high")
+
+
+def _bin(row: Column) -> Column:
+    return fn.floor(row / _BIN_ROWS)
+
+
+def _alive(skew_ms: int) -> Column:
+    """Whether a batch could still be handed out when it was passed."""
+    return fn.col("expires_at").isNull() | (fn.col("expires_at") > fn.col("claimed_at") + span(skew_ms))
+
+
+def _passed_over(evidence: Evidence, known: Known, across: DataFrame, skew_ms: int) -> DataFrame | None:
+    """Messages that a pull passed and did not hand out."""
+    step = (fn.col("row") - fn.col("first_row")).cast("int")
+    taken = fn.when(step >= 0, fn.coalesce(fn.get("counts", step), fn.lit(0))).otherwise(fn.lit(0))
+    first = fn.when(fn.col("row") == fn.col("first_row"), fn.col("first_index")).otherwise(fn.lit(0))
+    fewer = across.withColumn("taken", taken).where(fn.col("high") - fn.col("low") > fn.col("taken"))
+    left = evidence.some(known.sure(fewer.where(_alive(skew_ms)), "source", "row").withColumn("first", first))
+    if left is None:
+        return None
+    each = _messages(evidence, left).where(~holds("first", "taken", "index"))
+    again = evidence.handed.select(
+        fn.col("log").alias("again_log"), fn.col("row").alias("again_row"), fn.col("low").alias("again_low"), "count"
+    )
+    same = (fn.col("log") == fn.col("again_log")) & (fn.col("row") == fn.col("again_row"))
+    met = each.join(again, same & holds("again_low", "count", "index"), "left")
+    once = met.groupBy("log", "row", "index").agg(
+        fn.min(fn.struct("pull_row", "subject", "group", "queue", "source", "id", "claimed_at")).alias("pull"),
+        fn.max(fn.col("again_log").isNotNull()).alias("handed"),
+    )
+    kind = fn.when(fn.col("handed"), fn.lit("skipped")).otherwise(fn.lit("lost"))
+    once = once.select(kind.alias("kind"), fn.col("log").alias("chain"), "row", "index", "pull.*")
+    detail = fn.concat(fn.lit("passed by "), place("chain", "pull_row"))
+    return findings(once, fn.col("kind"), log="source", at="claimed_at", detail=detail)
+
+
+def _messages(evidence: Evidence, batches: DataFrame) -> DataFrame:
+    """The messages ``[low, high)`` of batches."""
+    each = evidence.messages.select(fn.col("log").alias("source"), "row", "index", "id")
+    found = batches.join(each, ["source", "row"])
+    return found.where((fn.col("index") >= fn.col("low")) & (fn.col("index") < fn.col("high")))
+
+
+def _phantoms(evidence: Evidence, known: Known) -> DataFrame:
+    """Messages that were handed out and are not in the source."""
+    batches = evidence.batches.select(fn.col("log").alias("source"), "row", "messages")
+    named = evidence.handed.join(batches, ["source", "row"], "left")
+    absent = fn.col("low") + fn.col("count") > fn.coalesce("messages", fn.lit(0))
+    detail = fn.concat(
+        fn.format_string("%d messages from index %d on were handed out by ", "count", "low"),
+        place("log", "pull_row"),
+        fn.format_string(", its source has %d", fn.coalesce("messages", fn.lit(0))),
+    )
+    return findings(
+        known.rows(named.where(absent), "source", "row"), "phantom", log="source", at="claimed_at", detail=detail
+    )
+
+
+def _handed_again(evidence: Evidence, links: DataFrame) -> DataFrame | None:
+    """Messages that a pull handed out though the pulls before it had been past them, and no seek came between."""
+    first = fn.struct(fn.col("first_row").alias("row"), fn.col("first_index").alias("index"))
+    end = fn.struct(fn.col("end_row").alias("row"), fn.col("end_index").alias("index"))
+    back = evidence.some(links.where(first < fn.col("begins")))
+    if back is None:
+        return None
+    each = _messages(evidence, _across(evidence, _ranges(back, first, fn.least(end, fn.col("begins")))))
+    earlier = evidence.handed.select(
+        fn.col("log").alias("was_log"),
+        fn.col("pull_row").alias("was_pull"),
+        fn.col("row").alias("was_row"),
+        fn.col("low").alias("was_low"),
+        fn.col("count").alias("was_count"),
+        fn.col("closed_at").alias("was_closed"),
+    )
+    before = (fn.col("log") == fn.col("was_log")) & (fn.col("was_pull") < fn.col("pull_row"))
+    same = before & (fn.col("row") == fn.col("was_row")) & holds("was_low", "was_count", "index")
+    moved = evidence.moves.select(
+        fn.col("log").alias("was_log"),
+        fn.col("pull_row").alias("was_pull"),
+        "row",
+        "index",
+        fn.lit(True).alias("moved"),
+    )
+    met = each.join(earlier, same).join(moved, ["was_log", "was_pull", "row", "index"], "left")
+    acked = fn.col("moved").isNull() & (fn.col("was_closed") <= fn.col("claimed_at"))
+    once = met.groupBy(*_PULL, "row", "index", "id", "claimed_at").agg(
+        fn.max(acked).alias("acked"), fn.max("was_pull").alias("was_pull")
+    )
+    kind = fn.when(fn.col("acked"), fn.lit("settled_redelivered")).otherwise(fn.lit("doubled_delivery"))
+    detail = fn.concat(
+        fn.lit("handed out by "), place("log", "pull_row"), fn.format_string(", before by row %d", "was_pull")
+    )
+    return findings(once, kind, log="source", at="claimed_at", detail=detail)
+
+
+def _stuck(evidence: Evidence, lease_ms: int) -> DataFrame:
+    late = evidence.pulls.where(fn.col("closed_at") > fn.col("lease_until") + span(lease_ms))
+    seconds = fn.unix_seconds("closed_at") - fn.unix_seconds("lease_until")
+    detail = fn.concat(fn.format_string("closed %d s after its lease, ", seconds), fn.col("outcome"))
+    return findings(late, "stuck_pull", row="pull_row", at="closed_at", detail=detail)

@@ -1,0 +1,163 @@
+"""What the archive says of itself: its manifests and its catalogs as tables.
+
+    claim      of                          start, end       messages   at
+    span       a log                       its rows
+    part       a log in a segment          its rows there   theirs     the earliest row of the segment
+    damaged    a row without its messages  the row          its
+    gone       rows that were removed      they
+    began      the manifest                                            when it was begun
+    complete   the manifest                                            all before was archived with it
+
+Manifests are read by the workers: there may be more of them than fit into the driver.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from hourwheel.archive import blocks, manifests, segments
+from hourwheel.archive.kinds import CATALOG, MESSAGES
+from hourwheel.archive.manifests import Manifest
+from hourwheel.errors import Corrupt, NotFound
+from hourwheel.ports import Blobs
+from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.schemas import TIMESTAMP, spark_ddl
+
+_TEXT, _INT, _LONG = pa.string(), pa.int32(), pa.int64()
+
+CLAIMS = pa.schema(
+    [
+        pa.field("claim", _TEXT, nullable=False),
+        pa.field("manifest", _LONG, nullable=False),
+        pa.field("table", _TEXT),
+        pa.field("log", _TEXT),
+        pa.field("start", _LONG),
+        pa.field("end", _LONG),
+        pa.field("messages", _LONG),
+        pa.field("key", _TEXT),
+        pa.field("at", TIMESTAMP),
+        pa.field("detail", _TEXT),
+    ]
+)
+
+GROUPS = pa.schema(
+    [
+        pa.field("manifest", _LONG, nullable=False),
+        pa.field("subject", _TEXT),
+        pa.field("generation", _INT),
+        pa.field("group", _TEXT),
+        pa.field("group_generation", _INT),
+        pa.field("alive", pa.bool_()),
+        pa.field("max_attempts", _INT),
+        pa.field("created_at", TIMESTAMP),
+        pa.field("origins", pa.list_(_LONG)),
+        pa.field("detail", _TEXT),
+    ]
+)
+"""``origins``: the row at which each queue begins. Without a group: a catalog that cannot be read; ``detail`` says
+why."""
+
+Reader: TypeAlias = Callable[[Blobs, Manifest], Iterator[dict[str, Any]]]
+
+_BATCH = 20_000
+_TASKS = 4
+
+
+class Archive(NamedTuple):
+    """Where the archive is, as workers open it; ``through``: its last manifest that counts, -1 for none."""
+
+    location: str
+    through: int
+    region: str | None = None
+    endpoint_url: str | None = None
+
+
+def claims(spark: SparkSession, archive: Archive) -> DataFrame:
+    return _each(spark, archive, CLAIMS, _claims_of)
+
+
+def groups(spark: SparkSession, archive: Archive) -> DataFrame:
+    """The groups in the catalogs of the manifests, one row for each catalog that has them."""
+    return _each(spark, archive, GROUPS, _groups_of)
+
+
+def _each(spark: SparkSession, archive: Archive, schema: pa.Schema, rows_of: Reader) -> DataFrame:
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        blobs = blobs_at(archive.location, archive.region, archive.endpoint_url)
+        rows: list[dict[str, Any]] = []
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                manifest = manifests.read(blobs, number)
+                if manifest is None:
+                    raise Corrupt(f"{manifests.manifest_key(number)} is not in the archive")
+                rows += rows_of(blobs, manifest)
+                if len(rows) >= _BATCH:
+                    yield pa.RecordBatch.from_pylist(rows, schema=schema)
+                    rows = []
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+    count = archive.through + 1
+    tasks = max(1, min(count, _TASKS * spark.sparkContext.defaultParallelism))
+    return spark.range(0, count, 1, tasks).mapInArrow(read, spark_ddl(schema))
+
+
+def _claims_of(_: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:
+    number = manifest.number
+    yield {"claim": "began", "manifest": number, "at": _micros(manifest.began_ms)}
+    if manifest.complete_ms:
+        yield {"claim": "complete", "manifest": number, "at": _micros(manifest.complete_ms)}
+    for span in manifest.spans:
+        yield _rows("span", number, span.log, span.start, span.end) | {"table": span.kind}
+    for segment in manifest.segments:
+        known = {"table": segment.kind, "key": segment.key, "at": _micros(segment.earliest_ms)}
+        for part in segment.parts:
+            yield _rows("part", number, part.log, part.start, part.end) | {"messages": part.messages} | known
+    for damage in manifest.damaged:
+        found = {"table": MESSAGES, "messages": damage.messages, "detail": damage.error}
+        yield _rows("damaged", number, damage.log, damage.row, damage.row + 1) | found
+    for gone in manifest.gone:
+        yield _rows("gone", number, gone.log, gone.start, gone.end)
+
+
+def _rows(claim: str, manifest: int, log: str, start: int, end: int) -> dict[str, Any]:
+    return {"claim": claim, "manifest": manifest, "log": log, "start": start, "end": end}
+
+
+def _groups_of(blobs: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:
+    for segment in manifest.segments:
+        if segment.kind != CATALOG:
+            continue
+        try:
+            data = blobs.get(segment.key)
+            extents = segments.blocks_of(data, CATALOG)
+            found = [blocks.decode_catalog(data[one.offset : one.offset + one.length]) for one in extents]
+        except (Corrupt, NotFound) as error:
+            yield {"manifest": manifest.number, "detail": f"{segment.key}: {error}"}
+            continue
+        for catalog in found:
+            yield from _members(manifest.number, catalog)
+
+
+def _members(number: int, catalog: blocks.Catalog) -> Iterator[dict[str, Any]]:
+    owners = {subject.name: subject for subject in catalog.subjects}
+    for group in catalog.groups:
+        owner = owners.get(group.subject)
+        current = owner is not None and not owner.deleted and owner.generation == group.subject_generation
+        queues = max(len(group.origins), owner.queues if owner is not None else 0)
+        yield {
+            "manifest": number,
+            "subject": group.subject,
+            "generation": group.subject_generation,
+            "group": group.name,
+            "group_generation": group.generation,
+            "alive": current and not group.deleted,
+            "max_attempts": group.max_attempts,
+            "created_at": _micros(group.created_ms),
+            "origins": [*group.origins, *[0] * (queues - len(group.origins))],
+        }
+
+
+def _micros(ms: int) -> int:
+    return ms * 1_000

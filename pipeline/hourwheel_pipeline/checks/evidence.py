@@ -1,0 +1,195 @@
+"""What the lake holds, as the checks want it: each row once, and of messages their places and times alone.
+
+    messages   a message in a row                       log, row, index …, copies
+    batches    a row of a queue or a retry log          log, row; messages, accepted_at, expires_at, latest_due
+    pulls      a closed pull                            log, pull_row …, copies
+    handed     source rows that a pull handed out       log, pull_row; source, row, low, count
+    moves      messages that a pull handed over         log, pull_row; source, row, index; target_log, target_row
+    dispatches a message that a wheel handed over       bucket, dispatch_row …, copies
+
+``copies`` is how often the lake has the row. ``handed`` stands for the messages ``[low, low + count)`` of the row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from functools import cached_property
+from typing import Final
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from hourwheel.archive.segments import HOUR_MS
+from hourwheel.logs.rows import SCHEDULES
+from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.schemas import (
+    DISPATCHES,
+    MESSAGES,
+    PULLS,
+    QUEUE,
+    RETRY,
+    SCHEDULE,
+    SCHEMAS,
+    STRIKE,
+    spark_ddl,
+)
+
+MESSAGE_KEY: Final = ("log", "row", "index")
+PULL_KEY: Final = ("log", "pull_row")
+DISPATCH_KEY: Final = ("bucket", "dispatch_row", "transfer", "source_row", "source_index")
+GROUP: Final = ("subject", "generation", "group", "group_generation")
+
+_MESSAGE: Final = (
+    *("kind", *GROUP, "queue", "sequence", "origin_queue", "origin_offset", "id", "attempt"),
+    *("accepted_at", "produced_at", "due_at", "expires_at", "struck_row", "struck_index", "manifest"),
+)
+_PULL: Final = (
+    *(*GROUP, "source", "queue", "consumer", "first_row", "first_index", "end_row", "end_index", "end_number"),
+    *("counts", "messages", "claimed_at", "lease_until", "closed_at", "outcome", "moved", "manifest"),
+)
+_DISPATCH: Final = (*("subject", "at", "kind", "target_log", "target_row", "target_index", "source_log", "manifest"),)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Frames are made when first asked for. Those that many checks read are kept until ``forget``."""
+
+    raw_messages: DataFrame
+    raw_pulls: DataFrame
+    raw_dispatches: DataFrame
+    _kept: list[DataFrame] = field(default_factory=list)
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """The frame, computed once."""
+        self._kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+        return self._kept[-1]
+
+    def some(self, frame: DataFrame) -> DataFrame | None:
+        """The frame, computed; None where it is empty. Who is suspected is looked at more closely only if there is
+        anybody: as a rule there is not."""
+        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        if not kept.count():
+            kept.unpersist()
+            return None
+        self._kept.append(kept)
+        return kept
+
+    @cached_property
+    def messages(self) -> DataFrame:
+        # By row: what is asked of a row next needs no other order.
+        rows = self.raw_messages.select(*MESSAGE_KEY, *_MESSAGE).repartition("log", "row")
+        return self.keep(_once(rows, MESSAGE_KEY, _MESSAGE))
+
+    @cached_property
+    def pulls(self) -> DataFrame:
+        return self.keep(_once(self.raw_pulls.select(*PULL_KEY, *_PULL), PULL_KEY, _PULL))
+
+    @cached_property
+    def dispatches(self) -> DataFrame:
+        return self.keep(_once(self.raw_dispatches.select(*DISPATCH_KEY, *_DISPATCH), DISPATCH_KEY, _DISPATCH))
+
+    @cached_property
+    def batches(self) -> DataFrame:
+        rows = self.messages.where(fn.col("kind").isin(QUEUE, RETRY)).groupBy("log", "row")
+        return self.keep(
+            rows.agg(
+                fn.count("*").cast("int").alias("messages"),
+                fn.min("accepted_at").alias("accepted_at"),
+                fn.min("expires_at").alias("expires_at"),
+                fn.max("due_at").alias("latest_due"),
+            )
+        )
+
+    @cached_property
+    def handed(self) -> DataFrame:
+        each = self.pulls.select("*", fn.posexplode("counts").alias("step", "count")).where("count > 0")
+        return self.keep(
+            each.select(
+                *PULL_KEY,
+                *GROUP,
+                "source",
+                "queue",
+                (fn.col("first_row") + fn.col("step")).alias("row"),
+                fn.when(fn.col("step") == 0, fn.col("first_index")).otherwise(fn.lit(0)).alias("low"),
+                "count",
+                "claimed_at",
+                "closed_at",
+            )
+        )
+
+    @cached_property
+    def moves(self) -> DataFrame:
+        each = self.pulls.select(*PULL_KEY, *GROUP, "source", "queue", fn.explode("moved").alias("move"))
+        return self.keep(
+            each.select(
+                *PULL_KEY,
+                *GROUP,
+                "source",
+                "queue",
+                fn.col("move.kind").alias("kind"),
+                fn.col("move.log").alias("target_log"),
+                fn.col("move.row").alias("target_row"),
+                fn.col("move.at").alias("at"),
+                fn.posexplode("move.picks").alias("place", "pick"),
+            )
+            .withColumn("row", fn.col("pick.row"))
+            .withColumn("index", fn.col("pick.index"))
+            .drop("pick")
+        )
+
+    @property
+    def planned(self) -> DataFrame:
+        """Messages of schedule logs."""
+        return self.messages.where(fn.col("kind") == SCHEDULE)
+
+    @property
+    def strikes(self) -> DataFrame:
+        """One for each message that was struck: log, row, index; since when."""
+        struck = self.messages.where(fn.col("kind") == STRIKE)
+        at = fn.min("accepted_at").alias("struck_at")
+        return struck.groupBy("log", fn.col("struck_row").alias("row"), fn.col("struck_index").alias("index")).agg(at)
+
+    def forget(self) -> None:
+        """Lets go of what was kept."""
+        for frame in self._kept:
+            frame.unpersist()
+
+
+def evidence_of(spark: SparkSession, lake: Lake, through: Mapping[str, int], since: date | None = None) -> Evidence:
+    """What the lake has of the manifests up to ``through``, by table; with ``since``, what was stored from that day on,
+    and what is due from then on."""
+    frames = {name: _table(spark, lake, name, number, since) for name, number in through.items()}
+    messages = frames[MESSAGES]
+    if since is not None and through[MESSAGES] >= 0:
+        # What is due only now may have been accepted two years ago.
+        waiting = lake.read(spark, MESSAGES, until=since).where(fn.col("manifest") <= through[MESSAGES])
+        messages = messages.unionByName(waiting.where(scheduled_since(fn.col("log"), start_ms(since))))
+    return Evidence(messages, frames[PULLS], frames[DISPATCHES])
+
+
+def _table(spark: SparkSession, lake: Lake, name: str, through: int, since: date | None) -> DataFrame:
+    if through < 0:
+        return spark.createDataFrame([], spark_ddl(SCHEMAS[name]))
+    # More may have come since it was asked how far the table is.
+    return lake.read(spark, name, since=since).where(fn.col("manifest") <= through)
+
+
+def start_ms(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1_000
+
+
+def scheduled_since(log: Column, since_ms: int) -> Column:
+    """Whether it is the schedule log of a bucket that was not over then."""
+    first = f"{SCHEDULES}{max(0, since_ms - HOUR_MS):013d}"
+    return log.startswith(SCHEDULES) & (log >= first)
+
+
+def _once(frame: DataFrame, key: tuple[str, ...], columns: tuple[str, ...]) -> DataFrame:
+    return frame.groupBy(*key).agg(fn.count("*").alias("copies"), *(fn.first(name).alias(name) for name in columns))
+
+
+def holds(low: Column | str, count: Column | str, index: Column | str) -> Column:
+    """Whether a message's index is among the messages of a row that a pull handed out."""
+    low, count, index = (fn.col(value) if isinstance(value, str) else value for value in (low, count, index))
+    return (index >= low) & (index < low + count)

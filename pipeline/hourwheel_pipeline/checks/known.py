@@ -1,0 +1,230 @@
+"""What is known: which rows of each log the archive holds, and which of those the lake may lack.
+
+What lies outside is not known, and never a finding: rows that were not archived yet, or were removed before they could
+be; rows whose messages could not be read; segments that were set aside; rows of which the lake holds fewer than the
+archive says (that is one finding, and not one for each of them).
+
+    heads      log, start, end                              the archived rows of a log of messages
+    doubtful   log, start, end, why                         rows of which some may not be there
+    missing    table, log, manifest, expected, found        of which rows the lake has fewer
+    groups     subject, generation, group, group_generation, alive, max_attempts, created_at, origins
+    chains     log, origin                                  pull logs of these groups, and the rows at which they begin
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+from hourwheel.archive.segments import HOUR_MS
+from hourwheel.logs.rows import SCHEDULES
+from hourwheel_pipeline.checks.evidence import GROUP, Evidence, scheduled_since
+from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, STRIKE
+
+_MINUTE_MS = 60_000
+
+MARGIN_MS = 24 * HOUR_MS
+"""What explains a row may be so much older than the row, as it was stored: a pull that is still held explains what it
+has moved already, and clocks differ."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """``began_ms``: what was stored since is known. ``horizon_ms``: what was stored before is archived."""
+
+    began_ms: int
+    horizon_ms: int
+    whole: bool
+    doubts: bool
+    heads: DataFrame
+    doubtful: DataFrame
+    missing: DataFrame
+    groups: DataFrame
+    chains: DataFrame
+
+    def rows(self, frame: DataFrame, log: str, row: str) -> DataFrame:
+        """The frame without the rows whose place is not known."""
+        return self.sure(_inside(frame, log, row, self.heads, "left_semi"), log, row)
+
+    def sure(self, frame: DataFrame, log: str, row: str) -> DataFrame:
+        """The frame without the rows whose place is in doubt."""
+        if not self.doubts:
+            return frame
+        return _inside(frame, log, row, self.doubtful, "left_anti")
+
+    @property
+    def doubted(self) -> DataFrame:
+        """The logs of which rows are in doubt."""
+        return self.doubtful.select("log").distinct()
+
+    def undisputed(self, frame: DataFrame) -> DataFrame:
+        """The frame without the messages that a bucket may have handed over of whose dispatch log rows are in doubt."""
+        if not self.doubts:
+            return frame
+        start = fn.substring("log", 1, 13).cast("bigint")
+        # A bucket is there for a day after all of it was handed over.
+        length = fn.substring("log", 15, 2).cast("bigint") * _MINUTE_MS + MARGIN_MS
+        buckets = self.doubted.where(fn.col("log").rlike(r"^\d{13}-\d{2}/\d{3}$"))
+        hours = buckets.select(
+            fn.timestamp_millis(start).alias("doubt_from"), fn.timestamp_millis(start + length).alias("doubt_to")
+        )
+        within = (fn.col("accepted_at") >= fn.col("doubt_from")) & (fn.col("accepted_at") < fn.col("doubt_to"))
+        return frame.join(hours, within, "left_anti")
+
+
+def known_of(
+    claims: DataFrame,
+    catalogs: DataFrame,
+    evidence: Evidence,
+    through: Mapping[str, int],
+    set_aside: Sequence[str],
+    since_ms: int | None = None,
+) -> Known:
+    """``through``: the number of the last manifest in each table. ``set_aside``: the keys of segments that could not be
+    read. ``since_ms``: the evidence has rows from then on; what ``MARGIN_MS`` later was stored is known."""
+    claims = claims.where(fn.col("manifest") <= _last_manifest(through))
+    missing = evidence.keep(_missing(claims, evidence, set_aside, since_ms))
+    groups = evidence.keep(groups_of(catalogs))
+    doubtful = evidence.keep(_doubtful(claims, set_aside, missing))
+    began_ms, horizon_ms = archive_times(claims, min(through.values()))
+    return Known(
+        began_ms=began_ms if since_ms is None else max(began_ms, since_ms + MARGIN_MS),
+        horizon_ms=horizon_ms,
+        whole=since_ms is None,
+        doubts=doubtful.count() > 0,
+        heads=evidence.keep(_heads(claims, since_ms)),
+        doubtful=doubtful,
+        missing=missing,
+        groups=groups,
+        chains=evidence.keep(_chains(groups)),
+    )
+
+
+def moment(at_ms: int) -> Column:
+    return fn.timestamp_millis(fn.lit(at_ms))
+
+
+def span(length_ms: int) -> Column:
+    """So much time, to be added to a time."""
+    return fn.make_dt_interval(secs=fn.lit(length_ms / 1_000))
+
+
+def _inside(frame: DataFrame, log: str, row: str, ranges: DataFrame, how: str) -> DataFrame:
+    """The frame joined with ranges of rows in which its place lies."""
+    named = ranges.select(
+        fn.col("log").alias("range_log"), fn.col("start").alias("range_start"), fn.col("end").alias("range_end")
+    )
+    within = (fn.col(row) >= fn.col("range_start")) & (fn.col(row) < fn.col("range_end"))
+    return frame.join(named, (fn.col(log) == fn.col("range_log")) & within, how)
+
+
+def _last_manifest(through: Mapping[str, int]) -> Column:
+    """Of the claim's table; of those without one the last of all."""
+    last = fn.lit(max(through.values()))
+    for table, number in through.items():
+        last = fn.when(fn.col("table") == table, fn.lit(number)).otherwise(last)
+    return last
+
+
+def archive_times(claims: DataFrame, last: int) -> tuple[int, int]:
+    """Since when there is an archive, and what was stored before which time it has; by its manifests up to the last
+    one that counts. 0 where there is none."""
+    at_ms = {claim: fn.when(fn.col("claim") == claim, fn.unix_millis("at")) for claim in ("began", "complete")}
+    among = claims.where(fn.col("manifest") <= last)
+    found = among.agg(fn.min(at_ms["began"]), fn.max(at_ms["complete"])).first()
+    assert found is not None
+    return found[0] or 0, found[1] or 0
+
+
+def _heads(claims: DataFrame, since_ms: int | None) -> DataFrame:
+    spans = claims.where((fn.col("claim") == "span") & (fn.col("table") == MESSAGES))
+    heads = spans.groupBy("log").agg(fn.min("start").alias("start"), fn.max("end").alias("end"))
+    if since_ms is None:
+        return heads
+    # Of a schedule log all rows are read, of other logs those that were stored since.
+    scheduled = heads.where(scheduled_since(fn.col("log"), since_ms))
+    parts = claims.where((fn.col("claim") == "part") & (fn.col("table") == MESSAGES))
+    later = parts.where((fn.col("at") >= moment(since_ms + MARGIN_MS)) & ~fn.col("log").startswith(SCHEDULES))
+    floors = later.groupBy("log").agg(fn.min("start").alias("floor"))
+    others = heads.join(floors, "log").select("log", fn.greatest("start", "floor").alias("start"), "end")
+    return scheduled.unionByName(others)
+
+
+def _missing(claims: DataFrame, evidence: Evidence, set_aside: Sequence[str], since_ms: int | None) -> DataFrame:
+    """Where the lake holds fewer rows of a log than a manifest names."""
+    parts = claims.where(fn.col("claim") == "part").groupBy("table", "log", "manifest")
+    whole = parts.agg(
+        fn.sum("messages").alias("messages"),
+        fn.min("at").alias("earliest"),
+        fn.max(fn.col("key").isin(list(set_aside))).alias("aside"),
+    ).where(~fn.col("aside"))
+    if since_ms is not None:
+        whole = whole.where(fn.col("earliest") >= moment(since_ms))
+    pulled = _pull_rows(claims).join(whole.where(fn.col("table") == PULLS), ["log", "manifest"])
+    expected = whole.where(fn.col("table") != PULLS).select(
+        "table", "log", "manifest", fn.col("messages").alias("expected")
+    )
+    expected = expected.unionByName(pulled.select("table", "log", "manifest", "expected"))
+    stored = evidence.messages.where(fn.col("kind") != STRIKE).select(
+        fn.lit(MESSAGES).alias("table"), "log", "manifest"
+    )
+    stored = stored.unionByName(evidence.pulls.select(fn.lit(PULLS).alias("table"), "log", "manifest"))
+    handed = evidence.dispatches.select(fn.lit(DISPATCHES).alias("table"), fn.col("bucket").alias("log"), "manifest")
+    stored = stored.unionByName(handed)
+    found = stored.groupBy("table", "log", "manifest").agg(fn.count("*").alias("found"))
+    compared = expected.join(found, ["table", "log", "manifest"], "left").fillna(0, ["found"])
+    return compared.where(fn.col("found") < fn.col("expected"))
+
+
+def _pull_rows(claims: DataFrame) -> DataFrame:
+    """How many rows of a pull log a manifest brought: those of its span that were not gone."""
+    size = fn.sum(fn.col("end") - fn.col("start"))
+    spans = claims.where((fn.col("claim") == "span") & (fn.col("table") == PULLS))
+    gone = claims.where(fn.col("claim") == "gone").groupBy("log", "manifest").agg(size.alias("gone"))
+    rows = spans.groupBy("log", "manifest").agg(size.alias("rows")).join(gone, ["log", "manifest"], "left")
+    return rows.select("log", "manifest", (fn.col("rows") - fn.coalesce("gone", fn.lit(0))).alias("expected"))
+
+
+def _doubtful(claims: DataFrame, set_aside: Sequence[str], missing: DataFrame) -> DataFrame:
+    removed = claims.where(fn.col("claim").isin("damaged", "gone")).select(
+        "log", "start", "end", fn.col("claim").alias("why")
+    )
+    unread = claims.where((fn.col("claim") == "part") & fn.col("key").isin(list(set_aside)))
+    fewer = claims.where(fn.col("claim") == "span").join(missing.select("log", "manifest"), ["log", "manifest"])
+    reasons = ((unread, "set aside"), (fewer, "missing"))
+    for frame, why in reasons:
+        removed = removed.unionByName(frame.select("log", "start", "end", fn.lit(why).alias("why")))
+    return removed
+
+
+def groups_of(catalogs: DataFrame) -> DataFrame:
+    """Each group that is in a catalog, once. ``alive``: it is in the newest one, and not deleted."""
+    newest = catalogs.agg(fn.max("manifest").alias("newest"))
+    found = (
+        catalogs.where(fn.col("group").isNotNull())
+        .groupBy(*GROUP)
+        .agg(
+            fn.max("manifest").alias("last"),
+            fn.max_by("alive", "manifest").alias("alive"),
+            # It may have been more at the time.
+            fn.max("max_attempts").alias("max_attempts"),
+            fn.min("created_at").alias("created_at"),
+            fn.max_by("origins", "manifest").alias("origins"),
+        )
+    )
+    alive = fn.col("alive") & (fn.col("last") == fn.col("newest"))
+    return found.crossJoin(newest).withColumn("alive", alive).drop("last", "newest")
+
+
+def _chains(groups: DataFrame) -> DataFrame:
+    member, owner = fn.concat_ws("~", "group", "group_generation"), fn.concat_ws("~", "subject", "generation")
+    queues = groups.select(
+        member.alias("member"), owner.alias("owner"), fn.posexplode("origins").alias("queue", "origin")
+    )
+    retries = groups.select(
+        fn.concat(member, fn.lit("@"), owner, fn.lit("/retry/"), member).alias("log"),
+        fn.lit(0).cast("bigint").alias("origin"),
+    )
+    logs = fn.concat("member", fn.lit("@"), "owner", fn.lit("/"), "queue")
+    return queues.select(logs.alias("log"), "origin").unionByName(retries)

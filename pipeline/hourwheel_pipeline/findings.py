@@ -1,0 +1,135 @@
+"""Findings: what is wrong with a message, of which kind, and where to look.
+
+A check yields ``COLUMNS``, of which those that do not apply are null. ``log``, ``row`` and ``index`` say where the
+message is that it is about, or should be; ``at`` is when it went wrong. The table of findings gets all findings of each
+run: those of one run have the same ``found_at``. ``first_seen`` is the ``found_at`` of the first run that found it.
+"""
+
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+from hourwheel_pipeline.schemas import TIMESTAMP
+
+Severity: TypeAlias = Literal["error", "warning"]
+
+
+class Kind(NamedTuple):
+    """``error``: an invariant of the queue is broken. ``warning``: it is slower than it should be, or late."""
+
+    severity: Severity
+    says: str
+
+
+KINDS: Final = {
+    "missing_rows": Kind("error", "The lake lacks rows that the archive says it has."),
+    "doubled_rows": Kind("error", "A row is in the lake more than once."),
+    "lost": Kind("error", "A group passed a message and was never handed it."),
+    "skipped": Kind("error", "A group passed a message without being handed it; it got it another time."),
+    "phantom": Kind("error", "A pull or a dispatch names a message that its source does not hold."),
+    "doubled_delivery": Kind("error", "A group was handed a message again without a retry or a seek."),
+    "settled_redelivered": Kind("error", "A group got a message again that it had acknowledged."),
+    "lost_handover": Kind("error", "A message was to go to another log and is not there."),
+    "doubled_handover": Kind(
+        "error", "A message went to a group's retry or dead log more often than it was sent there."
+    ),
+    "orphaned_copy": Kind("error", "A message is in a log, and nothing tells how it got there."),
+    "over_attempts": Kind("error", "A message is tried more often than its group allows."),
+    "lost_dispatch": Kind("error", "A delayed message was handed over and is not where it was put."),
+    "doubled_dispatch": Kind("error", "A delayed message was handed over more than once."),
+    "cancelled_dispatched": Kind("error", "A delayed message was handed over long after it was cancelled or moved."),
+    "stuck": Kind("error", "A delayed message is overdue and was neither handed over nor cancelled."),
+    "early": Kind("error", "A delayed message was handed over or handed out before its time."),
+    "late": Kind("warning", "A delayed message was handed over late."),
+    "stuck_pull": Kind("warning", "A pull was closed long after its lease had ended."),
+}
+
+_TYPES: Final = {
+    "kind": "string",
+    "subject": "string",
+    "group": "string",
+    "queue": "int",
+    "log": "string",
+    "row": "bigint",
+    "index": "int",
+    "id": "string",
+    "at": "timestamp",
+    "detail": "string",
+}
+COLUMNS: Final = tuple(_TYPES)
+DDL: Final = ", ".join(f"`{name}` {kind}" for name, kind in _TYPES.items())
+"""As Spark writes them."""
+
+_TEXT, _INT, _LONG = pa.string(), pa.int32(), pa.int64()
+
+TABLE = "findings"
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("day", pa.date32(), nullable=False),
+        pa.field("found_at", TIMESTAMP, nullable=False),
+        pa.field("first_seen", TIMESTAMP, nullable=False),
+        pa.field("kind", _TEXT, nullable=False),
+        pa.field("severity", _TEXT, nullable=False),
+        pa.field("subject", _TEXT),
+        pa.field("group", _TEXT),
+        pa.field("queue", _INT),
+        pa.field("log", _TEXT, nullable=False),
+        pa.field("row", _LONG),
+        pa.field("index", _INT),
+        pa.field("id", _TEXT),
+        pa.field("at", TIMESTAMP),
+        pa.field("detail", _TEXT, nullable=False),
+    ]
+)
+"""``day`` is that of ``found_at``."""
+
+_SAME = ("kind", "log", "row", "index", "group")
+"""What makes a finding the same in another run."""
+
+
+def findings(frame: DataFrame, kind: str | Column, *, detail: Column, **columns: Column | str) -> DataFrame:
+    """The rows of the frame as findings. A column that is not given is taken from the frame, if it has it."""
+    given: dict[str, Column | str] = {
+        "kind": fn.lit(kind) if isinstance(kind, str) else kind,
+        "detail": detail,
+        **columns,
+    }
+
+    def column(name: str, form: str) -> Column:
+        value = given.get(name, name if name in frame.columns else fn.lit(None))
+        return (fn.col(value) if isinstance(value, str) else value).cast(form).alias(name)
+
+    return frame.select(*(column(name, form) for name, form in _TYPES.items()))
+
+
+def place(log: Column | str, row: Column | str, index: Column | str | None = None) -> Column:
+    """A place in words."""
+    parts: list[Column] = [fn.lit("row"), _column(row).cast("string")]
+    if index is not None:
+        parts += [fn.lit("index"), _column(index).cast("string")]
+    return fn.concat_ws(" ", *parts, fn.lit("of"), _column(log))
+
+
+def _column(value: Column | str) -> Column:
+    return fn.col(value) if isinstance(value, str) else value
+
+
+def dated(found: DataFrame, earlier: DataFrame | None, now: Column) -> DataFrame:
+    """Findings as rows of the table. ``earlier``: the table so far."""
+    severity = fn.create_map(*(fn.lit(text) for kind, known in KINDS.items() for text in (kind, known.severity)))
+    if earlier is None:
+        known = found.withColumn("seen", fn.lit(None).cast("timestamp"))
+    else:
+        seen = earlier.groupBy(*(fn.col(name).alias(f"seen_{name}") for name in _SAME))
+        same = [fn.col(name).eqNullSafe(fn.col(f"seen_{name}")) for name in _SAME]
+        known = found.join(seen.agg(fn.min("first_seen").alias("seen")), same, "left")
+    return known.select(
+        fn.to_date(now).alias("day"),
+        now.alias("found_at"),
+        fn.coalesce("seen", now).alias("first_seen"),
+        "kind",
+        severity[fn.col("kind")].alias("severity"),
+        *(name for name in COLUMNS if name != "kind"),
+    )

@@ -1,0 +1,1 @@
+"""Measures: what is counted and timed by subject, group and hour."""

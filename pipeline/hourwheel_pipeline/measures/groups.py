@@ -1,0 +1,123 @@
+"""What groups are handed, what they do with it, and how long it takes them."""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as fn
+
+from hourwheel_pipeline.checks.evidence import Evidence, holds
+from hourwheel_pipeline.measures.hours import hour, milliseconds, percentiles
+from hourwheel_pipeline.schemas import QUEUE
+
+_GROUP = ("subject", "group")
+_DEAD = ("attempts", "rejected")
+
+
+def deliveries(evidence: Evidence) -> DataFrame:
+    """What was handed out: ``messages`` at once, of which ``fresh`` for the first time and ``acked`` settled for good,
+    accepted at ``born``. A delayed message counts from when it was due."""
+    columns = (*_GROUP, "messages", "fresh", "acked", "born", "attempt", "claimed_at", "closed_at")
+    return _from_queues(evidence).select(*columns).unionByName(_from_retries(evidence).select(*columns))
+
+
+def delivered(deliveries: DataFrame) -> DataFrame:
+    total = fn.sum("messages")
+    return deliveries.groupBy(hour("claimed_at"), *_GROUP).agg(
+        total.alias("delivered"),
+        (fn.sum(fn.col("attempt") * fn.col("messages")) / total).alias("attempts_mean"),
+        fn.max("attempt").alias("attempts_max"),
+        *percentiles("pull", milliseconds("born", "claimed_at"), fn.col("fresh")),
+    )
+
+
+def settled(deliveries: DataFrame) -> DataFrame:
+    acked = fn.col("acked")
+    return deliveries.groupBy(hour("closed_at"), *_GROUP).agg(
+        fn.sum(acked).alias("settled"),
+        *percentiles("settle", milliseconds("claimed_at", "closed_at"), acked),
+        *percentiles("total", milliseconds("born", "closed_at"), acked),
+    )
+
+
+def moved(evidence: Evidence) -> DataFrame:
+    def those(*kinds: str) -> Column:
+        return fn.count_if(fn.col("kind").isin(*kinds))
+
+    return evidence.moves.groupBy(hour("at"), *_GROUP).agg(
+        those("retry").alias("retried"), those("released").alias("released"), those(*_DEAD).alias("dead")
+    )
+
+
+def lag(evidence: Evidence, groups: DataFrame, horizon: Column) -> DataFrame:
+    """How many messages lie before a group at the end of each hour. ``groups``: as the catalogs have them; those that
+    are alive count from the hour in which they were made, up to the hour of the horizon. Of hours in which nothing lay
+    before a group, the first one alone is told."""
+    stored = evidence.messages.where(fn.col("kind") == QUEUE).groupBy(
+        fn.col("log").alias("source"), hour("accepted_at")
+    )
+    ends = stored.agg((fn.max("sequence") + 1).alias("end"))
+    pulled = evidence.pulls.where("queue is not null").groupBy("log", hour("claimed_at"))
+    reached = pulled.agg(fn.max_by("end_number", "pull_row").alias("reached"))
+    first = ends.groupBy("source").agg(fn.min("hour").alias("first_hour"))
+    begun = _begun(evidence, groups).join(first, "source")
+    hours = fn.sequence(
+        "first_hour", fn.greatest("first_hour", fn.date_trunc("hour", horizon)), fn.expr("interval 1 hour")
+    )
+    grid = begun.withColumn("hour", fn.explode(hours))
+    grid = grid.join(ends, ["source", "hour"], "left").join(reached, ["log", "hour"], "left")
+    so_far = Window.partitionBy("log").orderBy("hour")
+    waiting = fn.last("end", True).over(so_far) - fn.coalesce(fn.last("reached", True).over(so_far), "origin")
+    behind = grid.withColumn("waiting", fn.greatest(waiting, fn.lit(0))).where(fn.col("hour") >= fn.col("made"))
+    total = behind.groupBy("hour", *_GROUP).agg(fn.sum("waiting").alias("lag"))
+    before = fn.lag("lag").over(Window.partitionBy(*_GROUP).orderBy("hour"))
+    return total.withColumn("before", before).where("lag > 0 or before > 0 or before is null").drop("before")
+
+
+def _begun(evidence: Evidence, groups: DataFrame) -> DataFrame:
+    """The pull logs of groups on queues: ``origin`` is the sequence at which they begin."""
+    queues = groups.where("alive").select(
+        *_GROUP,
+        hour("created_at").alias("made"),
+        fn.concat_ws("~", "subject", "generation").alias("owner"),
+        fn.concat_ws("~", "group", "group_generation").alias("member"),
+        fn.posexplode("origins").alias("queue", "origin_row"),
+    )
+    queues = queues.withColumn("source", fn.concat_ws("/", "owner", "queue"))
+    queues = queues.withColumn("log", fn.concat_ws("@", "member", "source"))
+    later = queues.where("origin_row > 0").select("log", "source", "origin_row")
+    rows = evidence.messages.where(fn.col("kind") == QUEUE).select(fn.col("log").alias("source"), "row", "sequence")
+    before = later.join(rows, "source").where(fn.col("row") < fn.col("origin_row"))
+    origins = before.groupBy("log").agg((fn.max("sequence") + 1).alias("origin"))
+    found = queues.join(origins, "log", "left").withColumn("origin", fn.coalesce("origin", fn.lit(0)))
+    return found.select(*_GROUP, "log", "source", "made", "origin")
+
+
+def _from_queues(evidence: Evidence) -> DataFrame:
+    """Row by row: its messages were accepted at once."""
+    end = fn.col("low") + fn.col("count")
+    earlier = Window.partitionBy("log", "row").orderBy("pull_row").rowsBetween(Window.unboundedPreceding, -1)
+    known = fn.coalesce(fn.max(end).over(earlier), fn.lit(0))
+    handed = evidence.handed.where("queue is not null")
+    handed = handed.withColumn("fresh", fn.greatest(end - fn.greatest("low", known), fn.lit(0)))
+    away = evidence.moves.groupBy("log", "pull_row", "row").agg(fn.count("*").alias("away"))
+    rows = evidence.batches.select(fn.col("log").alias("source"), "row", fn.col("accepted_at").alias("born"))
+    found = handed.join(rows, ["source", "row"]).join(away, ["log", "pull_row", "row"], "left")
+    return found.select(
+        "*",
+        fn.col("count").alias("messages"),
+        (fn.col("count") - fn.coalesce("away", fn.lit(0))).alias("acked"),
+        fn.lit(1).alias("attempt"),
+    )
+
+
+def _from_retries(evidence: Evidence) -> DataFrame:
+    """Message by message: each has its own history."""
+    born = fn.coalesce("due_at", "produced_at", "accepted_at")
+    copies = evidence.messages.select(fn.col("log").alias("source"), "row", "index", "attempt", born.alias("born"))
+    away = evidence.moves.select("log", "pull_row", "row", "index", fn.lit(1).alias("away"))
+    handed = evidence.handed.where("queue is null").join(copies, ["source", "row"])
+    handed = handed.where(holds("low", "count", "index")).join(away, ["log", "pull_row", "row", "index"], "left")
+    return handed.select(
+        "*",
+        fn.lit(1).alias("messages"),
+        fn.lit(0).alias("fresh"),
+        (1 - fn.coalesce("away", fn.lit(0))).alias("acked"),
+    )

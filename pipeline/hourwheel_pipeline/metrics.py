@@ -1,0 +1,128 @@
+"""Metrics: what each subject took in and each group got done in each hour, and how long it took.
+
+A row of the table ``metrics`` is an hour of a subject (``group`` is null) or of a group:
+
+    subject    accepted, accepted_bytes, hot_keys     what came into its queues
+               scheduled                              sent to be delivered later
+               dispatched, late_*_ms                  delayed messages that came, and how late
+               due                                    delayed messages that are still to come, in hours to come
+    group      delivered, attempts_*                  handed out, how often that was tried
+               settled, retried, released, dead       what became of it
+               pull_*_ms                              from when it was accepted to when it was first handed out
+               settle_*_ms, total_*_ms                from then, and from when it was accepted, to when it was settled
+               lag                                    messages before it at the end of the hour
+
+A delayed message counts as accepted when it comes. Each run adds its rows with its ``computed_at``; of an hour the
+newest ones hold.
+"""
+
+from contextlib import closing
+from datetime import date
+from functools import reduce
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, PositiveInt
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from hourwheel_pipeline.checks.claims import Archive, claims, groups
+from hourwheel_pipeline.checks.evidence import Evidence, evidence_of
+from hourwheel_pipeline.checks.known import archive_times, groups_of, moment
+from hourwheel_pipeline.lake import NAMESPACE, Lake
+from hourwheel_pipeline.measures import groups as by_group
+from hourwheel_pipeline.measures import subjects as by_subject
+from hourwheel_pipeline.measures.hours import PERCENTILES
+from hourwheel_pipeline.schemas import SCHEMAS, TIMESTAMP
+
+TABLE: Final = "metrics"
+_LONG = pa.int64()
+_TIMES: Final = ("late", "pull", "settle", "total")
+_KEYS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("messages", _LONG)]))
+
+VALUES: Final = {
+    **dict.fromkeys(("accepted", "accepted_bytes", "scheduled", "dispatched", "due"), _LONG),
+    **dict.fromkeys(("delivered", "settled", "retried", "released", "dead", "lag"), _LONG),
+    "attempts_mean": pa.float64(),
+    "attempts_max": pa.int32(),
+    **{f"{time}_{share}_ms": _LONG for time in _TIMES for share in PERCENTILES},
+    "hot_keys": _KEYS,
+}
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("day", pa.date32(), nullable=False),
+        pa.field("hour", TIMESTAMP, nullable=False),
+        pa.field("computed_at", TIMESTAMP, nullable=False),
+        pa.field("subject", pa.string(), nullable=False),
+        pa.field("group", pa.string()),
+        *(pa.field(name, kind) for name, kind in VALUES.items()),
+    ]
+)
+"""``day`` is that of ``hour``."""
+
+
+class MetricsOptions(BaseModel):
+    """``since``: the day from which on hours are computed; the lake is read whole. ``hot_keys``: so many for each hour
+    and subject."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    archive: str
+    lake: str
+    namespace: str = NAMESPACE
+    region: str | None = None
+    endpoint_url: str | None = None
+    since: date | None = None
+    hot_keys: PositiveInt = 10
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """``rows`` were added, about what was stored before ``horizon_ms``."""
+
+    computed_ms: int
+    horizon_ms: int
+    rows: int
+
+
+def run(spark: SparkSession, options: MetricsOptions, now_ms: int) -> Measured:
+    opened = Lake.open(
+        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
+    )
+    with closing(opened) as lake:
+        lake.ensure(TABLE, SCHEMA, partition=("day",), sorted_by=("subject", "group", "hour"))
+        through = {name: lake.through(name) for name in SCHEMAS}
+        archive = Archive(options.archive, max(through.values()), options.region, options.endpoint_url)
+        _, horizon_ms = archive_times(claims(spark, archive), min(through.values()))
+        evidence = evidence_of(spark, lake, through)
+        rows = evidence.keep(_table(measured(evidence, groups(spark, archive), horizon_ms, options.hot_keys), now_ms))
+        if options.since is not None:
+            rows = rows.where(fn.col("day") >= fn.lit(options.since))
+        found = Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count())
+        lake.append(TABLE, rows)
+        evidence.forget()
+        return found
+
+
+def measured(evidence: Evidence, catalogs: DataFrame, horizon_ms: int, hot_keys: int) -> DataFrame:
+    """Hour, subject, group, and the values: null where there is nothing to tell."""
+    horizon = moment(horizon_ms)
+    handed = evidence.keep(by_group.deliveries(evidence))
+    frames = [
+        by_subject.accepted(evidence.raw_messages),
+        by_subject.hot_keys(evidence.raw_messages, hot_keys),
+        by_subject.scheduled(evidence),
+        by_subject.dispatched(evidence),
+        by_subject.due(evidence, horizon),
+        by_group.delivered(handed),
+        by_group.settled(handed),
+        by_group.moved(evidence),
+        by_group.lag(evidence, groups_of(catalogs), horizon),
+    ]
+    every = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    return every.groupBy("hour", "subject", "group").agg(*(fn.max(name).alias(name) for name in VALUES))
+
+
+def _table(rows: DataFrame, now_ms: int) -> DataFrame:
+    first = (fn.to_date("hour").alias("day"), "hour", moment(now_ms).alias("computed_at"), "subject", "group")
+    return rows.select(*first, *VALUES)

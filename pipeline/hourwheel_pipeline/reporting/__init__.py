@@ -1,0 +1,1 @@
+"""Reports: a page that needs nothing but itself."""

@@ -1,0 +1,129 @@
+"""Charts of what happened hour by hour, as SVG: lines, or bars where hours stand for themselves."""
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from hourwheel.archive.segments import HOUR_MS
+from hourwheel_pipeline.reporting.markup import Content, Markup, table, tag
+
+_WIDTH, _HEIGHT = 720, 200
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 8, 24
+_COLOURS = 6
+_ROWS = 200
+
+
+class Series(NamedTuple):
+    """``points``: (Unix milliseconds, value), in order."""
+
+    name: str
+    points: Sequence[tuple[int, float]]
+
+
+def count(value: float) -> str:
+    return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def duration(ms: float) -> str:
+    """With the unit that suits it."""
+    for unit, size in (("d", 24 * HOUR_MS), ("h", HOUR_MS), ("min", 60_000), ("s", 1_000)):
+        if ms >= size:
+            return f"{ms / size:.3g} {unit}"
+    return f"{ms:.3g} ms"
+
+
+def moment(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms // 1_000, UTC):%Y-%m-%d %H:%M}"
+
+
+def chart(title: str, series: Sequence[Series], *, form: Callable[[float], str] = count, bars: bool = False) -> Markup:
+    """A figure with a legend, and its figures as a table; nothing where there are none."""
+    drawn = [one for one in series if one.points]
+    if not drawn:
+        return Markup()
+    times = [at for one in drawn for at, _ in one.points]
+    scale = _Scale(min(times), max(times) + HOUR_MS, _ceiling(max(value for one in drawn for _, value in one.points)))
+    marks = (_bars(one, scale, at) if bars else _line(one, scale, at) for at, one in enumerate(drawn))
+    picture = tag(
+        "svg",
+        *_axes(scale, form),
+        *marks,
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        role="img",
+        aria_label=f"{title}: {', '.join(one.name for one in drawn)}. The figures follow as a table.",
+    )
+    legend = tag("ul", *(_key(one.name, at) for at, one in enumerate(drawn)), class_="legend")
+    return tag("figure", tag("figcaption", title), picture, legend, _figures(title, drawn, form))
+
+
+class _Scale(NamedTuple):
+    start_ms: int
+    end_ms: int
+    top: float
+
+    def x(self, at_ms: int) -> float:
+        return round(_LEFT + (_WIDTH - _LEFT - _RIGHT) * (at_ms - self.start_ms) / (self.end_ms - self.start_ms), 1)
+
+    def y(self, value: float) -> float:
+        return round(_HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * value / self.top, 1)
+
+
+def _ceiling(value: float) -> float:
+    """The next larger number that is easy to read."""
+    if value <= 0:
+        return 1.0
+    unit = 10.0 ** math.floor(math.log10(value))
+    return next(step * unit for step in (1, 2, 5, 10) if step * unit >= value)
+
+
+def _axes(scale: _Scale, form: Callable[[float], str]) -> list[Markup]:
+    found = []
+    for share in (0.0, 0.5, 1.0):
+        value, right = scale.top * share, _WIDTH - _RIGHT
+        y = scale.y(value)
+        found.append(tag("line", x1=_LEFT, x2=right, y1=y, y2=y, class_="grid"))
+        found.append(tag("text", form(value), x=_LEFT - 6, y=y + 4, text_anchor="end"))
+    ends = ((scale.start_ms, _LEFT, "start"), (scale.end_ms, _WIDTH - _RIGHT, "end"))
+    return found + [tag("text", moment(at), x=x, y=_HEIGHT - 6, text_anchor=anchor) for at, x, anchor in ends]
+
+
+def _line(series: Series, scale: _Scale, at: int) -> Markup:
+    """Broken where hours are missing; an hour that stands alone is a dot."""
+    runs: list[list[str]] = []
+    last_ms = None
+    for time_ms, value in series.points:
+        if last_ms is None or time_ms - last_ms > HOUR_MS:
+            runs.append([])
+        runs[-1].append(f"{scale.x(time_ms)},{scale.y(value)}")
+        last_ms = time_ms
+    lines = (tag("polyline", points=" ".join(run)) for run in runs if len(run) > 1)
+    dots = (tag("circle", cx=x, cy=y, r=2) for run in runs if len(run) == 1 for x, y in (run[0].split(","),))
+    return tag("g", *lines, *dots, class_=f"series s{at % _COLOURS}")
+
+
+def _bars(series: Series, scale: _Scale, at: int) -> Markup:
+    base = scale.y(0)
+    bars = []
+    for time_ms, value in series.points:
+        left, top = scale.x(time_ms), scale.y(value)
+        width = max(1.0, round(scale.x(time_ms + HOUR_MS) - left - 0.5, 1))
+        bars.append(tag("rect", x=left, y=top, width=width, height=round(base - top, 1)))
+    return tag("g", *bars, class_=f"bars s{at % _COLOURS}")
+
+
+def _key(name: str, at: int) -> Markup:
+    return tag("li", tag("span", class_=f"key s{at % _COLOURS}", aria_hidden="true"), name)
+
+
+def _figures(title: str, series: Sequence[Series], form: Callable[[float], str]) -> Markup:
+    by_time: dict[int, dict[str, float]] = {}
+    for one in series:
+        for at, value in one.points:
+            by_time.setdefault(at, {})[one.name] = value
+    latest = sorted(by_time, reverse=True)[:_ROWS]
+    names = [one.name for one in series]
+    rows: list[list[Content]] = [
+        [moment(at), *(form(by_time[at][name]) if name in by_time[at] else "" for name in names)] for at in latest
+    ]
+    return tag("details", tag("summary", "Figures"), table(title, ["hour (UTC)", *names], rows))

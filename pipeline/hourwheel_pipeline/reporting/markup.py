@@ -1,0 +1,42 @@
+"""HTML that is safe by how it is made: text is escaped unless it is markup already."""
+
+import re
+from html import escape
+from typing import TypeAlias
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class Markup(str):
+    """Text that is HTML."""
+
+    __slots__ = ()
+
+
+Content: TypeAlias = "str | Markup | int | float | None"
+
+
+def markup(content: Content) -> Markup:
+    if isinstance(content, Markup):
+        return content
+    # No page may hold these, whatever a key or an id does.
+    return Markup(escape(_CONTROLS.sub("\ufffd", "" if content is None else str(content))))
+
+
+def join(*contents: Content) -> Markup:
+    return Markup("".join(markup(content) for content in contents))
+
+
+def tag(name: str, *contents: Content, **attributes: Content) -> Markup:
+    """An element. An underscore in an attribute's name stands for a dash; at its end it is dropped (``class_``)."""
+    named = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value is not None)
+    given = "".join(f' {key}="{markup(value)}"' for key, value in named)
+    return Markup(f"<{name}{given}>{join(*contents)}</{name}>")
+
+
+def table(caption: str, heads: list[str], rows: list[list[Content]]) -> Markup:
+    """With a scroll bar of its own where it is wide."""
+    head = tag("tr", *(tag("th", text, scope="col") for text in heads))
+    body = (tag("tr", *(tag("td", cell) for cell in row)) for row in rows)
+    whole = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
+    return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label=caption)

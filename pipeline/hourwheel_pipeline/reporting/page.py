@@ -1,0 +1,175 @@
+"""The report as a page: one file, no scripts, nothing from elsewhere."""
+
+from collections.abc import Iterator, Sequence
+
+from hourwheel_pipeline.findings import KINDS
+from hourwheel_pipeline.reconcile import Finding, Reconciled
+from hourwheel_pipeline.reporting.charts import Series, chart, count, duration, moment
+from hourwheel_pipeline.reporting.contents import Contents, Hour, SubjectHours
+from hourwheel_pipeline.reporting.markup import Content, Markup, join, table, tag
+
+_GROUPS = 6
+_KEYS = 10
+
+_STYLE = Markup("""
+:root { color-scheme: light dark; --back: #fff; --text: #1b1f24; --faint: #d5d9de; --soft: #57606a;
+  --good: #176f2c; --bad: #b3261e; --warn: #8a5a00;
+  --s0: #0b61a4; --s1: #b3471d; --s2: #1a7f5a; --s3: #7b3fa0; --s4: #8a6d00; --s5: #a02060 }
+@media (prefers-color-scheme: dark) { :root { --back: #14171b; --text: #e6e9ed; --faint: #3a414a; --soft: #9aa4af;
+  --good: #5fd07f; --bad: #ff8a80; --warn: #f0b849;
+  --s0: #6cb6ff; --s1: #ff9d70; --s2: #5fd3a5; --s3: #c79bf0; --s4: #e3c04d; --s5: #ff8fc0 } }
+body { background: var(--back); color: var(--text); font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto;
+  max-width: 60rem; padding: 0 1rem }
+h1, h2, h3 { line-height: 1.25 }
+section { border-top: 1px solid var(--faint); margin-top: 2rem }
+.soft { color: var(--soft) } .good { color: var(--good) } .error { color: var(--bad) } .warning { color: var(--warn) }
+.wide { overflow-x: auto }
+table { border-collapse: collapse; font-size: .875rem; margin: .5rem 0 }
+caption { font-weight: 600; text-align: left }
+th, td { border-bottom: 1px solid var(--faint); padding: .25rem .75rem .25rem 0; text-align: left; vertical-align: top }
+td { overflow-wrap: anywhere }
+figure { margin: 1.5rem 0 } figcaption { font-weight: 600 }
+svg { height: auto; width: 100% } svg text { fill: var(--soft); font-size: 11px } .grid { stroke: var(--faint) }
+.legend { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; list-style: none; margin: 0; padding: 0 }
+.key { background: currentColor; display: inline-block; height: .2rem; margin-right: .4rem; vertical-align: middle;
+  width: 1.25rem }
+.series polyline { fill: none; stroke: currentColor; stroke-width: 1.75 }
+.series circle, .bars rect { fill: currentColor }
+.s0 { color: var(--s0) } .s1 { color: var(--s1) } .s2 { color: var(--s2) } .s3 { color: var(--s3) }
+.s4 { color: var(--s4) } .s5 { color: var(--s5) }
+""")
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def page(contents: Contents) -> str:
+    head = tag(
+        "head",
+        Markup('<meta charset="utf-8">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        tag("title", "Hourwheel: report"),
+        tag("style", _STYLE),
+    )
+    made = tag("p", f"Made at {moment(contents.made_ms)} UTC.", class_="soft")
+    body = tag("main", tag("h1", "Hourwheel: report"), made, *_reconciled(contents.reconciled), *_subjects(contents))
+    return f"<!doctype html>\n{tag('html', head, tag('body', body), lang='en')}\n"
+
+
+def _reconciled(found: Reconciled | None) -> Iterator[Markup]:
+    if found is None:
+        yield tag("section", tag("h2", "Findings"), tag("p", "Nothing has been reconciled yet."))
+        return
+    yield tag("section", tag("h2", "Findings"), *_findings(found))
+    yield tag("section", tag("h2", "What is not known"), *_unknown(found))
+
+
+def _findings(found: Reconciled) -> Iterator[Markup]:
+    span = f"from {moment(found.began_ms)} to {moment(found.horizon_ms)} UTC"
+    yield tag("p", f"Judged: what was stored {span}. Compared at {moment(found.found_ms)}.", class_="soft")
+    if not found.counts:
+        yield tag("p", "No findings: every message was delivered as it should be.", class_="good")
+    else:
+        yield table("Findings by kind", ["kind", "severity", "number", "what it means"], [*_kinds(found)])
+    for kind in found.counts:
+        yield _listed(kind, [one for one in found.findings if one.kind == kind], found.counts[kind])
+    sizes: list[list[Content]] = [[name, count(rows)] for name, rows in found.rows.items()]
+    yield tag("details", tag("summary", "Rows that were compared"), table("Rows", ["what", "rows"], sizes))
+    if found.expired:
+        rows: list[list[Content]] = [[name, count(messages)] for name, messages in found.expired.items()]
+        yield tag("p", "Messages expired before their group came to them. That is no fault of the queue.")
+        yield table("Expired", ["subject and group", "messages"], rows)
+
+
+def _kinds(found: Reconciled) -> Iterator[list[Content]]:
+    for kind, number in found.counts.items():
+        severity = KINDS[kind].severity
+        yield [kind, tag("span", severity, class_=severity), count(number), KINDS[kind].says]
+
+
+def _listed(kind: str, listed: Sequence[Finding], total: int) -> Markup:
+    more = "" if len(listed) == total else f", the first {len(listed)}"
+    heads = ["at (UTC)", "subject", "group", "place", "id", "detail", "first seen"]
+    rows: list[list[Content]] = [
+        [
+            "" if one.at_ms is None else moment(one.at_ms),
+            one.subject,
+            one.group,
+            _place(one),
+            one.id,
+            one.detail,
+            moment(one.first_seen_ms),
+        ]
+        for one in listed
+    ]
+    return tag("details", tag("summary", f"{kind}: {count(total)}{more}"), table(kind, heads, rows))
+
+
+def _place(one: Finding) -> str:
+    row = "" if one.row is None else f", row {one.row}"
+    index = "" if one.index is None else f", index {one.index}"
+    return f"{one.log}{row}{index}"
+
+
+def _unknown(found: Reconciled) -> Iterator[Markup]:
+    unknown = found.unknown
+    through = ", ".join(f"{name} up to manifest {number}" for name, number in found.through.items())
+    yield tag("p", f"The lake holds {through}. What came later, and pulls that were open then, are not judged.")
+    if not (unknown.segments or unknown.ranges or unknown.catalogs):
+        yield tag("p", "Nothing before that is missing.", class_="good")
+    if unknown.segments:
+        rows: list[list[Content]] = [[one.key, one.manifest, one.rows, one.reason] for one in unknown.set_aside]
+        heads = ["segment", "manifest", "rows", "why"]
+        yield tag("p", f"{count(unknown.segments)} segments could not be read and were set aside.", class_="warning")
+        yield table("Segments set aside", heads, rows)
+    if unknown.ranges:
+        places: list[list[Content]] = [[one.log, one.start, one.end - 1, one.why] for one in unknown.rows]
+        yield tag("p", f"{count(unknown.ranges)} ranges of rows may not be there. Nothing is said of them.")
+        yield table("Rows in doubt", ["log", "first row", "last row", "why"], places)
+    if unknown.catalogs:
+        yield table("Catalogs that cannot be read", ["why"], [[why] for why in unknown.catalogs])
+
+
+def _subjects(contents: Contents) -> Iterator[Markup]:
+    shown, total = len(contents.subjects), contents.subjects_total
+    if shown < total:
+        yield tag("p", f"{shown} of {count(total)} subjects follow: those with the most messages.", class_="soft")
+    for subject in contents.subjects:
+        yield tag("section", tag("h2", subject.subject), *_charts(subject), _keys(subject))
+
+
+def _charts(subject: SubjectHours) -> Iterator[Markup]:
+    own, groups = subject.hours, subject.groups[:_GROUPS]
+
+    def each(value: str, suffix: str = "") -> list[Series]:
+        return [Series(f"{one.group}{suffix}", _points(one.hours, value)) for one in groups]
+
+    accepted = Series("accepted", _points(own, "accepted"))
+    yield chart("Messages per hour", [accepted, *each("delivered", " delivered")])
+    yield chart("Messages that wait, at the end of the hour", each("lag"))
+    yield chart("From accepted to first handed out, 99 %", each("pull_p99_ms"), form=duration)
+    totals = [series for share in ("p50", "p99") for series in each(f"total_{share}_ms", f" {share}")]
+    yield chart("From accepted to settled", totals, form=duration)
+    failed = [*each("retried", " retried"), *each("dead", " given up")]
+    yield chart("Tried again, given up, per hour", failed)
+    late = [Series(share, _points(own, f"late_{share}_ms")) for share in ("p50", "p99", "max")]
+    yield chart("Delayed messages: how late they came", late, form=duration)
+    yield chart("Delayed messages: due in hours to come", [Series("due", _points(own, "due"))], bars=True)
+
+
+def _points(hours: Sequence[Hour], value: str) -> list[tuple[int, float]]:
+    found = ((hour.hour_ms, getattr(hour, value)) for hour in hours)
+    return [(at, known) for at, known in found if known is not None]
+
+
+def _keys(subject: SubjectHours) -> Markup:
+    totals: dict[str, int] = {}
+    for hour in subject.hours:
+        for hot in hour.hot_keys or ():
+            totals[hot.key] = totals.get(hot.key, 0) + hot.messages
+    if not totals:
+        return Markup()
+    first = sorted(totals.items(), key=lambda item: (-item[1], item[0]))[:_KEYS]
+    # An hour tells its hottest keys alone.
+    rows: list[list[Content]] = [[key, f"at least {count(messages)}"] for key, messages in first]
+    return join(table("Hot keys", ["key", "messages"], rows))

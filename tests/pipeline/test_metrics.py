@@ -1,0 +1,131 @@
+"""Metrics of a day whose every message is known."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
+
+from hourwheel.model import NewMessage, RetryLater
+from hourwheel_pipeline import report
+from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.measures.hours import percentiles
+from hourwheel_pipeline.report import ReportOptions, contents_of, newest
+from hourwheel_pipeline.reporting.contents import Contents
+from hourwheel_pipeline.writing import configured
+from tests.pipeline.worlds import FEW_ROWS, HOUR, World
+from tests.support import NOON_MS
+
+HOUR_MS = HOUR * 1_000
+WHERE = {"subject": "orders", "group": "billing"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_rows(spark: SparkSession) -> Iterator[None]:
+    with configured(spark, FEW_ROWS):
+        yield
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """12:00 six messages and three for later; 13:00 four of six are handed out, and settled in part; 14:00 the rest."""
+    world = World(tmp_path_factory.mktemp("measured"))
+    bench = world.bench
+    bench.cell.put_group(**_named())
+    bench.cell.put_group("orders", "idle")
+    bench.cell.produce("orders", [NewMessage(body="body", key="a" if at else "b") for at in range(6)])
+    bench.send_later("soon", "cancelled", "far", delay=600, subject="orders")
+    placed = bench.send_later("x", "y", delay=8 * HOUR, subject="orders")
+    bench.cell.cancel(placed[0].scheduled_id or "")
+    bench.turn(HOUR)
+    (pull,) = bench.pull(4, **WHERE)
+    bench.clock.pass_time(10)
+    bench.settle(pull, retry=[0, RetryLater(index=1, delay=30)], dead=[2], **WHERE)
+    bench.turn(HOUR - 10)
+    world.acknowledge(**WHERE)
+    bench.clock.pass_time(60)
+    world.archived()
+    world.compacted(spark)
+    world.measured(spark)
+    return world
+
+
+def _named() -> dict[str, Any]:
+    return {"subject": "orders", "name": "billing"}
+
+
+@pytest.fixture(scope="module")
+def told(spark: SparkSession, world: World) -> Contents:
+    with closing(Lake.open(world.lake)) as lake:
+        return contents_of(spark, lake, ReportOptions(lake=world.lake, output="unused"), world.now_ms)
+
+
+def hours(contents: Contents, group: str | None = None) -> dict[int, dict[str, Any]]:
+    """What is told of each hour, by the hours since noon."""
+    (subject,) = contents.subjects
+    found = subject.hours if group is None else next(one.hours for one in subject.groups if one.group == group)
+    return {(hour.hour_ms - NOON_MS) // HOUR_MS: msgspec.to_builtins(hour) for hour in found}
+
+
+def test_a_subject_tells_what_it_took_in(told: Contents) -> None:
+    noon = hours(told)[0]
+    assert (noon["accepted"], noon["scheduled"], noon["dispatched"]) == (9, 5, 3)
+    assert noon["accepted_bytes"] == 6 * len("body" + "a") + len("soon" + "cancelled" + "far")
+    assert noon["hot_keys"] == [{"key": "a", "messages": 5}, {"key": "b", "messages": 1}]
+
+
+def test_delayed_messages_tell_how_late_they_came_and_when_others_are_due(told: Contents) -> None:
+    assert 0 <= hours(told)[0]["late_max_ms"] <= 500
+    assert hours(told)[8] == {"hour_ms": NOON_MS + 8 * HOUR_MS, "due": 1}
+
+
+def test_a_group_tells_what_became_of_its_messages(told: Contents) -> None:
+    found = hours(told, "billing")
+    assert (found[1]["delivered"], found[1]["settled"]) == (4, 1)
+    assert (found[1]["retried"], found[1]["dead"], found[1]["released"]) == (2, 1, 0)
+    assert (found[2]["delivered"], found[2]["settled"]) == (7, 7)
+    assert (found[1]["attempts_max"], found[2]["attempts_max"]) == (1, 2)
+    assert found[2]["attempts_mean"] == pytest.approx(9 / 7)
+
+
+def test_a_group_tells_how_long_it_took(told: Contents) -> None:
+    found = hours(told, "billing")
+    assert found[1]["pull_max_ms"] == HOUR_MS
+    assert (found[1]["settle_p50_ms"], found[1]["total_p50_ms"]) == (10_000, 3_610_000)
+    assert found[2]["total_max_ms"] == pytest.approx(2 * HOUR_MS, rel=0.005)
+
+
+def test_lag_is_told_until_it_is_none(told: Contents) -> None:
+    billing, idle = (hours(told, group) for group in ("billing", "idle"))
+    assert {at: hour["lag"] for at, hour in billing.items() if "lag" in hour} == {0: 9, 1: 5, 2: 0}
+    assert {at: hour["lag"] for at, hour in idle.items()} == {0: 9, 1: 9, 2: 9}
+
+
+def test_the_newest_rows_of_an_hour_hold_and_what_is_no_longer_due_is_gone(spark: SparkSession) -> None:
+    first = [("2025-11-20 12:00", "a", None, 1, 5, None), ("2025-11-20 20:00", "a", None, 1, None, 3)]
+    second = [("2025-11-20 12:00", "a", None, 2, 6, None)]
+    table = spark.createDataFrame(
+        first + second, "hour string, subject string, `group` string, computed_at int, accepted int, due int"
+    )
+    rows = {(row["hour"], row["accepted"], row["due"]) for row in newest(table).collect()}
+    assert rows == {("2025-11-20 12:00", 6, None), ("2025-11-20 20:00", None, None)}
+
+
+def test_percentiles_weigh_times_by_their_messages(spark: SparkSession) -> None:
+    times = spark.createDataFrame([(0, 10), (100, 89), (123_456, 1), (9_999_999, 0)], "ms bigint, messages int")
+    row = times.agg(*percentiles("pull", fn.col("ms"), fn.col("messages"))).first()
+    assert row is not None
+    assert row.asDict() == {"pull_p50_ms": 100, "pull_p90_ms": 100, "pull_p99_ms": 1_329, "pull_max_ms": 123_000}
+
+
+def test_the_report_is_written_as_a_page_and_as_json(spark: SparkSession, world: World, told: Contents) -> None:
+    folder = world.root / "out"
+    found = report.run(spark, ReportOptions(lake=world.lake, output=str(folder)), world.now_ms)
+    assert (found.findings, found.subjects) == (None, 1)
+    assert msgspec.json.decode((folder / "report.json").read_bytes(), type=Contents) == told
+    page = (folder / "report.html").read_text()
+    assert "Messages that wait" in page
+    assert "orders" in page

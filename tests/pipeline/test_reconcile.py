@@ -1,0 +1,146 @@
+"""A system that works has no findings; what goes wrong is found, and nothing else."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
+
+from hourwheel.adapters.files import FileBlobs
+from hourwheel.archive import manifests
+from hourwheel_pipeline.findings import COLUMNS, DDL, KINDS, dated
+from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.reconcile import Finding, Reconciled
+from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
+from hourwheel_pipeline.writing import configured
+from tests.pipeline.faults import faulty
+from tests.pipeline.worlds import FEW_ROWS, World, lively
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_rows(spark: SparkSession) -> Iterator[None]:
+    with configured(spark, FEW_ROWS):
+        yield
+
+
+@dataclass
+class Faulty:
+    """``expected``: kinds of findings by subject."""
+
+    world: World
+    expected: dict[str, list[str]]
+    found: Reconciled
+
+
+@pytest.fixture(scope="module")
+def broken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Faulty:
+    world = World(tmp_path_factory.mktemp("faulty"))
+    expected = faulty(world)
+    for subject in ("doubled", "missing"):
+        world.bench.send("a", "b", subject=subject)
+        world.acknowledge(subject, "billing")
+    world.rest()
+    world.compacted(spark)
+    with closing(Lake.open(world.lake)) as lake:
+        rows = lake.read(spark, MESSAGES)
+        lake.append(MESSAGES, rows.where("subject = 'doubled' and index = 1"))
+        lake.table(MESSAGES).delete("subject == 'missing'")
+    expected |= {"doubled": ["doubled_rows"]}
+    return Faulty(world, expected, world.reconciled(spark))
+
+
+def test_a_system_that_works_has_no_findings(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    lively(world)
+    world.rest()
+    world.compacted(spark)
+    found = world.reconciled(spark)
+    assert found.findings == []
+    assert found.counts == {}
+    assert found.expired == {"fleeting slow": 2}
+    assert (found.unknown.segments, found.unknown.ranges, found.unknown.catalogs) == (0, 0, [])
+    assert found.rows["messages retry"] > 20  # it was compared with something
+    assert found.began_ms < found.horizon_ms == world.now_ms
+
+
+def test_each_fault_is_found_and_nothing_else(broken: Faulty) -> None:
+    found = Counter((one.subject or one.log.partition("~")[0], one.kind) for one in broken.found.findings)
+    expected = Counter((subject, kind) for subject, kinds in broken.expected.items() for kind in kinds)
+    expected["missing", "missing_rows"] = 1  # and nothing of what follows from it
+    assert found == expected
+    assert broken.found.counts == dict(sorted(Counter(one.kind for one in broken.found.findings).items()))
+    assert {one.kind for one in broken.found.findings} == set(KINDS)
+
+
+def test_findings_say_where_to_look(broken: Faulty) -> None:
+    (one,) = [one for one in broken.found.findings if one.subject == "passed-and-sought"]
+    assert (one.log, one.row, one.index, one.group, one.queue) == ("passed-and-sought~1/0", 0, 4, "billing", 0)
+    assert one.detail == "passed by row 1 of billing~1@passed-and-sought~1/0"
+    assert one.severity == "error"
+    assert one.at_ms is not None
+    assert one.first_seen_ms == broken.found.found_ms
+
+
+def test_findings_stand_in_their_table(spark: SparkSession, broken: Faulty) -> None:
+    with closing(Lake.open(broken.world.lake)) as lake:
+        kinds = lake.read(spark, "findings").groupBy("kind").count().collect()
+    assert {row["kind"]: row["count"] for row in kinds} == broken.found.counts
+
+
+def test_from_a_day_on_it_finds_what_went_wrong_since(spark: SparkSession, broken: Faulty) -> None:
+    first = min(one.at_ms for one in broken.found.findings if one.at_ms is not None)
+    found = broken.world.reconciled(spark, datetime.fromtimestamp(first // 1_000, UTC).date())
+    every = [one for one in broken.found.findings if one.at_ms is None or one.at_ms >= found.began_ms]
+    assert 5 < len(every) < len(broken.found.findings)
+    # A dead letter may be older than what was read: what was redriven is not judged.
+    expected = {_place(one) for one in every if one.subject != "redriven-twice"}
+    assert {_place(one) for one in found.findings} == expected
+
+
+def _place(one: Finding) -> tuple[str, str, int | None, int | None]:
+    return one.kind, one.log, one.row, one.index
+
+
+def test_what_was_set_aside_is_told_and_leads_to_no_findings(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    lively(world)
+    world.rest()
+    _truncate(world)
+    world.compacted(spark)
+    found = world.reconciled(spark)
+    assert found.findings == []
+    assert found.unknown.segments == 3
+    assert {one.why for one in found.unknown.rows} == {"set aside"}
+    assert all("bytes" in one.reason for one in found.unknown.set_aside)
+
+
+def _truncate(world: World) -> None:
+    """The second segment of each kind loses its end."""
+    archive = FileBlobs(world.archive)
+    segments = [segment for manifest in manifests.manifests(archive) for segment in manifest.segments]
+    for kind in (MESSAGES, PULLS, DISPATCHES):
+        key = [segment.key for segment in segments if segment.kind == kind][1]
+        data = archive.get(key)
+        archive.delete(key)
+        archive.put(key, data[:-10])
+
+
+def test_a_lake_without_rows_has_no_findings(spark: SparkSession, tmp_path: Path) -> None:
+    found = World(tmp_path).reconciled(spark)
+    assert (found.findings, found.horizon_ms) == ([], 0)
+
+
+def test_a_finding_keeps_the_time_at_which_it_was_first_seen(spark: SparkSession) -> None:
+    values = ("lost", "orders", "billing", 0, "orders~1/0", 1, 2, "id", None, "detail")
+    rows = [dict(zip(COLUMNS, values, strict=True)), dict(zip(COLUMNS, values, strict=True)) | {"index": None}]
+    found = spark.createDataFrame(rows, DDL)
+    first, second = (fn.timestamp_millis(fn.lit(at)) for at in (1_000, 2_000))
+    earlier = dated(found, dated(found.limit(0), None, first), first)
+    later = dated(found.unionByName(found.withColumn("row", fn.lit(9).cast("bigint"))), earlier, second)
+    seen = later.select("row", fn.unix_millis("first_seen").alias("seen"), fn.unix_millis("found_at").alias("found"))
+    assert {tuple(row) for row in seen.collect()} == {(1, 1_000, 2_000), (9, 2_000, 2_000)}

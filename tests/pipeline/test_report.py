@@ -1,0 +1,192 @@
+"""The report: what is in the tables stands on the page, whatever it is."""
+
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+
+from hourwheel_pipeline.holding import SetAside
+from hourwheel_pipeline.reconcile import Finding, Reconciled, Unknown
+from hourwheel_pipeline.reporting.charts import Series, chart, count, duration
+from hourwheel_pipeline.reporting.contents import FORMAT, Contents, GroupHours, HotKey, Hour, SubjectHours
+from hourwheel_pipeline.reporting.markup import tag
+from hourwheel_pipeline.reporting.page import page
+from tests.support import NOON_MS
+
+HOUR_MS = 3_600_000
+EVIL = "<script>alert('x')</script>\" onload=\"x\x00"
+
+
+def found(**counts: int) -> Reconciled:
+    return Reconciled(
+        found_ms=NOON_MS,
+        began_ms=NOON_MS - 9 * HOUR_MS,
+        horizon_ms=NOON_MS - HOUR_MS,
+        through={"messages": 4, "pulls": 4, "dispatches": 3},
+        rows={"messages queue": 1_234_567},
+        counts=counts,
+        expired={},
+        unknown=Unknown(segments=0, set_aside=[], ranges=0, rows=[], catalogs=[]),
+        findings=[finding(kind) for kind in counts],
+    )
+
+
+def finding(kind: str) -> Finding:
+    return Finding(
+        kind=kind,
+        severity="error",
+        subject="orders",
+        group="billing",
+        queue=0,
+        log="orders~1/0",
+        row=7,
+        index=2,
+        id=EVIL,
+        at_ms=NOON_MS,
+        first_seen_ms=NOON_MS,
+        detail=EVIL,
+    )
+
+
+def contents(reconciled: Reconciled | None = None, *subjects: SubjectHours) -> Contents:
+    return Contents(
+        made_ms=NOON_MS,
+        since_ms=NOON_MS - 9 * HOUR_MS,
+        reconciled=reconciled,
+        subjects_total=9,
+        subjects=list(subjects),
+    )
+
+
+def subject() -> SubjectHours:
+    hours = [NOON_MS + at * HOUR_MS for at in range(4)]
+    handed = [Hour(hour_ms=at, delivered=4, lag=1, total_p99_ms=70) for at in hours]
+    return SubjectHours(
+        subject="orders",
+        hours=[Hour(hour_ms=at, accepted=5, due=3, late_p50_ms=9, hot_keys=[HotKey(EVIL, 3)]) for at in hours],
+        groups=[GroupHours(group="billing", hours=handed)],
+    )
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_nothing_that_comes_from_data_becomes_markup() -> None:
+    text = page(contents(found(lost=1), subject()))
+    tags = Tags(text)
+    assert tags.open == []
+    assert "script" not in {name for name, _ in tags.seen}
+    assert all(not name.startswith("on") for _, attributes in tags.seen for name in attributes)
+    assert "&lt;script&gt;" in text
+    assert "\x00" not in text
+
+
+def test_the_page_needs_nothing_from_elsewhere() -> None:
+    tags = Tags(page(contents(found(), subject())))
+    assert not [attributes for _, attributes in tags.seen if attributes.keys() & {"src", "href"}]
+    assert "url(" not in page(contents(found(), subject()))
+
+
+def test_a_page_without_findings_says_so() -> None:
+    text = page(contents(found()))
+    assert "No findings" in text
+    assert "Nothing before that is missing" in text
+
+
+def test_each_finding_is_told_with_what_its_kind_means_and_how_many_there_are() -> None:
+    text = page(contents(found(lost=1_500, stuck=1)))
+    assert "A group passed a message and was never handed it." in text
+    assert "lost: 1\u202f500, the first 1" in text
+    assert "orders~1/0, row 7, index 2" in text
+
+
+def test_segments_that_were_set_aside_are_named_with_the_reason() -> None:
+    aside = SetAside(3, "segments/messages/x", 12, "segment fails its checksum")
+    unknown = Unknown(segments=1, set_aside=[aside], ranges=0, rows=[], catalogs=[])
+    text = page(contents(msgspec.structs.replace(found(), unknown=unknown)))
+    assert "segments/messages/x" in text
+    assert "segment fails its checksum" in text
+
+
+def test_without_a_reconciliation_the_page_says_so() -> None:
+    assert "Nothing has been reconciled yet" in page(contents())
+
+
+def test_a_chart_is_drawn_within_its_frame_and_told_as_a_table() -> None:
+    series = Series("billing", [(NOON_MS + at * HOUR_MS, at**3) for at in (0, 1, 2, 5)])
+    figure = ET.fromstring(chart("Lag", [series]))
+    points = [point for line in figure.iter("polyline") for point in (line.get("points") or "").split()]
+    points += [f"{dot.get('cx')},{dot.get('cy')}" for dot in figure.iter("circle")]
+    places = [tuple(map(float, point.split(","))) for point in points]
+    assert len(places) == 4
+    assert all(0 <= x <= 720 and 0 <= y <= 200 for x, y in places)
+    assert [cell.text for cell in figure.iter("td")][1::2] == ["125", "8", "1", "0"]
+    assert figure.find("svg").get("aria-label")  # type: ignore[union-attr]
+
+
+def test_an_hour_of_which_nothing_is_known_breaks_the_line() -> None:
+    series = Series("billing", [(NOON_MS + at * HOUR_MS, 1) for at in (0, 1, 3, 4, 6)])
+    figure = ET.fromstring(chart("Lag", [series]))
+    assert (len(list(figure.iter("polyline"))), len(list(figure.iter("circle")))) == (2, 1)
+
+
+def test_bars_stand_on_the_axis() -> None:
+    figure = ET.fromstring(chart("Due", [Series("due", [(NOON_MS, 0), (NOON_MS + HOUR_MS, 4)])], bars=True))
+    heights = [float(bar.get("height") or -1) for bar in figure.iter("rect")]
+    assert heights[0] == 0
+    assert heights[1] > 100
+
+
+def test_a_chart_of_nothing_is_left_out() -> None:
+    assert chart("Lag", [Series("billing", [])]) == ""
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(0, "0 ms"), (999, "999 ms"), (1_500, "1.5 s"), (90_000, "1.5 min"), (172_800_000, "2 d")]
+)
+def test_durations_have_the_unit_that_suits_them(ms: int, text: str) -> None:
+    assert duration(ms) == text
+
+
+def test_counts_are_set_in_groups_of_three() -> None:
+    assert count(1_234_567) == "1\u202f234\u202f567"
+
+
+def test_attributes_are_escaped() -> None:
+    assert tag("p", "a & b", class_='"x"', aria_label=None) == '<p class="&quot;x&quot;">a &amp; b</p>'
+
+
+def test_the_json_keeps_its_fields() -> None:
+    data = msgspec.json.decode(msgspec.json.encode(contents(found(lost=1), subject())))
+    assert data["format"] == FORMAT == 1
+    assert set(data) == {"format", "made_ms", "since_ms", "reconciled", "subjects_total", "subjects"}
+    assert set(data["reconciled"]) == {
+        *("found_ms", "began_ms", "horizon_ms", "through", "rows", "counts", "expired", "unknown", "findings"),
+    }
+    assert data["subjects"][0]["groups"][0]["hours"][0] == {
+        "hour_ms": NOON_MS,
+        "delivered": 4,
+        "lag": 1,
+        "total_p99_ms": 70,
+    }
+
+
+def test_the_colours_of_light_and_dark_are_the_same_ones() -> None:
+    style = re.findall(r"--\w+(?=:)", page(contents()).split("</style>")[0])
+    assert sorted(style) == sorted([*set(style), *set(style)])
