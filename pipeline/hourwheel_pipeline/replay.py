@@ -1,0 +1,232 @@
+"""Sends messages of the lake to a subject again: each once, also when the job is stopped and run again.
+
+They are sent in chunks, in a stable order. What is about to be sent is written down first, and again once the server
+has it. So a run that goes on finds at most one chunk of which it does not know whether it arrived. As long as the
+server remembers the chunk's idempotency key (10 minutes), it is sent again under it. Later the server is asked for the
+messages, whose ids are the replay's own, and what it does not have is sent. Where it cannot tell any more, because
+they may have expired there or because we may not read, the job stops and says so: ``assume`` decides.
+
+Messages get new ids, for they are sent anew: consumers that remember ids handle them again.
+"""
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from hourwheel.adapters.system import SystemClock, SystemIds
+from hourwheel.client import Api, ServerUnavailable
+from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
+from hourwheel.model import BATCH_MESSAGES, IDEMPOTENCY_MS
+from hourwheel.ports import Clock, Ids
+from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.replaying.chunks import Chunk, Chunks
+from hourwheel_pipeline.replaying.options import ReplayOptions
+from hourwheel_pipeline.replaying.probe import Server, stored
+from hourwheel_pipeline.replaying.progress import Attempt, Done, Plan, Progress
+from hourwheel_pipeline.replaying.selection import Totals, in_order, selected, totals_of
+from hourwheel_pipeline.schemas import MESSAGES
+
+_MOST_HEADERS = 32
+_MARGIN_MS = 60_000
+"""A key is not relied on in the last minute in which it is remembered."""
+
+
+class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the replay is of, by day. ``before``: sent by earlier runs of it; ``sent``: by this one; ``found``: messages
+    of an open chunk that the server had."""
+
+    name: str
+    messages: int
+    bytes: int
+    days: dict[str, int]
+    before: int = 0
+    sent: int = 0
+    found: int = 0
+
+
+class Undecided(Conflict):
+    """Nobody can tell whether a chunk was stored: say so with ``assume``."""
+
+
+def run(spark: SparkSession, options: ReplayOptions) -> ReplayReport:
+    """Run again after an error, it goes on. Raises ``Unavailable`` when the server does not answer, ``Undecided``,
+    ``Conflict`` when the name stands for another replay, ``Rejected`` for options that make no sense."""
+    if options.url is None:
+        return Replay(spark, options, None, SystemClock(), SystemIds()).run()
+    with Api(options.url, token=options.token, sign=options.sign, region=options.region) as api:
+        return Replay(spark, options, api, SystemClock(), SystemIds()).run()
+
+
+@dataclass
+class Replay:
+    """One run of the job. Without a ``server`` it only counts."""
+
+    spark: SparkSession
+    options: ReplayOptions
+    server: Server | None
+    clock: Clock
+    ids: Ids
+    _sent: int = 0
+    _stored: int = 0
+    _runner: str = field(init=False)
+    _progress: Progress = field(init=False)
+
+    def __post_init__(self) -> None:
+        options = self.options
+        self._runner = self.ids.token().hex()
+        self._progress = Progress(blobs_at(options.lake, options.region, options.endpoint_url), options.name)
+
+    def run(self) -> ReplayReport:
+        known = self._progress.plan()
+        found, through = self._found(known)
+        totals, before = totals_of(found), 0
+        if self.server is not None and not self.options.dry_run:
+            if self.options.header is not None and totals.headers >= _MOST_HEADERS:
+                raise Rejected("header-too-many", f"a message has {totals.headers} headers already", field="header")
+            plan = known or self._progress.begin(self._plan(totals, through))
+            self._check(plan, totals, through)
+            before = self._send_all(self.server, plan, found, totals)
+        return ReplayReport(
+            name=self.options.name,
+            messages=totals.messages,
+            bytes=totals.bytes,
+            days=dict(totals.days),
+            before=before,
+            sent=self._sent,
+            found=self._stored,
+        )
+
+    def _found(self, plan: Plan | None) -> tuple[DataFrame, int]:
+        """The rows that are meant, and up to which manifest: a replay that goes on is of the same."""
+        options = self.options
+        opened = Lake.open(
+            options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
+        )
+        with closing(opened) as lake:
+            through = lake.through(MESSAGES) if plan is None else plan.through
+            since = options.since.astimezone(UTC).date() if options.since else None
+            return selected(lake.read(self.spark, MESSAGES, since=since), options, through), through
+
+    def _plan(self, totals: Totals, through: int) -> Plan:
+        return Plan(
+            unique=self.ids.unique(self.clock.now_ms()),
+            identity=self.options.identity,
+            through=through,
+            messages=totals.messages,
+            bytes=totals.bytes,
+        )
+
+    def _check(self, plan: Plan, totals: Totals, through: int) -> None:
+        name = self.options.name
+        if plan.identity != self.options.identity or plan.through != through:
+            raise Conflict("replay-other", f"replay {name!r} was begun as {plan.identity}: take another name")
+        if (plan.messages, plan.bytes) != (totals.messages, totals.bytes):
+            raise Broken(
+                f"replay {name!r} was begun with {plan.messages} messages of {plan.bytes} bytes, the lake has"
+                f" {totals.messages} of {totals.bytes} now: what is missing or was added cannot be told apart from what"
+                " was sent"
+            )
+
+    def _send_all(self, server: Server, plan: Plan, found: DataFrame, totals: Totals) -> int:
+        """How many were sent before."""
+        number, done = self._progress.last()
+        total = before = done.total if done else 0
+        if before == totals.messages:
+            return before
+        rows = in_order(found, totals, done.last if done else None)
+        chunks = Chunks(plan.unique, self.options.header, rows)
+        began_ms = self.clock.now_ms()
+        attempts = self._progress.attempts(number)
+        while chunk := chunks.take(number, attempts[-1].messages if attempts else self._most):
+            sent = self._send(server, plan, chunk, attempts)
+            total += len(chunk.messages)
+            self._sent += sent
+            self._stored += len(chunk.messages) - sent
+            self._progress.done(number, Done(total=total, last=chunk.last))
+            self._rest(began_ms)
+            number, attempts = number + 1, []
+        if total != totals.messages:
+            raise Broken(f"of {totals.messages} messages {total} were found: is the lake being changed?")
+        return before
+
+    @property
+    def _most(self) -> int:
+        """Messages in a chunk: those of a second, where there is a rate."""
+        rate = self.options.rate
+        return BATCH_MESSAGES if rate is None else max(1, min(BATCH_MESSAGES, int(rate)))
+
+    def _rest(self, began_ms: int) -> None:
+        """Until so many messages may have been sent."""
+        if self.options.rate is not None:
+            wait_ms = began_ms + self._sent / self.options.rate * 1_000 - self.clock.now_ms()
+            if wait_ms > 0:
+                self.clock.sleep(wait_ms / 1_000)
+
+    def _send(self, server: Server, plan: Plan, chunk: Chunk, attempts: list[Attempt]) -> int:
+        """Has the chunk stored, once; how many messages were to be sent. ``attempts``: of earlier runs."""
+        places = tuple(range(len(chunk.messages)))
+        if attempts:
+            last = attempts[-1]
+            if last.digest != chunk.digest:
+                raise Broken(f"chunk {chunk.number} of replay {self.options.name!r} has other messages than before")
+            retry_ms = round(self.options.retry_seconds * 1_000)
+            if self.clock.now_ms() + retry_ms <= last.at_ms + IDEMPOTENCY_MS - _MARGIN_MS:
+                self._produce(server, plan, chunk, last.places, len(attempts) - 1)
+                return len(last.places)
+            places = self._missing(server, plan, chunk, attempts)
+        if places:
+            self._attempt(chunk, places, len(attempts))
+            self._produce(server, plan, chunk, places, len(attempts))
+        return len(places)
+
+    def _attempt(self, chunk: Chunk, places: tuple[int, ...], number: int) -> None:
+        attempt = Attempt(
+            runner=self._runner,
+            at_ms=self.clock.now_ms(),
+            messages=len(chunk.messages),
+            digest=chunk.digest,
+            places=places,
+        )
+        if self._progress.attempt(chunk.number, number, attempt) != attempt:
+            raise Conflict("replay-running", f"replay {self.options.name!r} is being sent by somebody else as well")
+
+    def _missing(self, server: Server, plan: Plan, chunk: Chunk, attempts: list[Attempt]) -> tuple[int, ...]:
+        """The places of the messages that the server does not have. Raises ``Undecided``."""
+        ids = [message.id or "" for message in chunk.messages]
+        there = stored(
+            server,
+            self.options.target,
+            f"replay-{plan.unique}",
+            ids,
+            since_ms=attempts[0].at_ms,
+            until_ms=attempts[-1].at_ms,
+            now_ms=self.clock.now_ms(),
+        )
+        if there is None and self.options.assume is None:
+            raise Undecided(
+                "replay-undecided",
+                f"chunk {chunk.number} of replay {self.options.name!r}, with the messages {ids[0]} to {ids[-1]}, was"
+                " sent, and nobody knows whether it arrived; the server cannot be asked for it any more: run again with"
+                " assume=sent or assume=unsent",
+            )
+        if there is None:
+            there = set(ids) if self.options.assume == "sent" else set()
+        return tuple(place for place, name in enumerate(ids) if name not in there)
+
+    def _produce(self, server: Server, plan: Plan, chunk: Chunk, places: tuple[int, ...], number: int) -> None:
+        try:
+            server.produce(
+                self.options.target,
+                [chunk.messages[place] for place in places],
+                idempotency_key=f"{plan.unique}-{chunk.number}-{number}",
+                retry_seconds=self.options.retry_seconds,
+            )
+        except ServerUnavailable as error:
+            raise Unavailable(
+                f"chunk {chunk.number} was not accepted within {self.options.retry_seconds:g} s, and may be stored or"
+                f" not: run the replay again, within minutes if possible: {error}"
+            ) from error

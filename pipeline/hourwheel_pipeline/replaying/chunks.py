@@ -1,0 +1,67 @@
+"""What is sent in one request.
+
+message id         {unique}-{chunk}-{place in the chunk}
+idempotency key    {unique}-{chunk}-{try}
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+
+from hourwheel.client import Message
+from hourwheel.client.records import on_the_wire
+from hourwheel.model import BATCH_BYTES
+from hourwheel_pipeline.replaying.selection import Place, Replayed
+
+_encoder = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """``last``: the place of its last message."""
+
+    number: int
+    messages: Sequence[Message]
+    last: Place
+
+    @property
+    def digest(self) -> str:
+        content = _encoder.encode([on_the_wire(message) for message in self.messages])
+        return blake2b(content, digest_size=16).hexdigest()
+
+
+@dataclass
+class Chunks:
+    """``header``: of that name gets the id that the message had."""
+
+    unique: str
+    header: str | None
+    rows: Iterator[Replayed]
+    _ahead: Replayed | None = None
+
+    def take(self, number: int, most: int) -> Chunk | None:
+        """The next chunk, of that number and of so many messages at most; None: there are no more."""
+        messages: list[Message] = []
+        size, last = 0, None
+        while row := self._following():
+            message = self._named(row, f"{self.unique}-{number}-{len(messages)}")
+            # As JSON, which is never shorter than what it carries: so it is within the limits of the request as well.
+            size += len(_encoder.encode(on_the_wire(message)))
+            if messages and (len(messages) == most or size > BATCH_BYTES):
+                self._ahead = row
+                break
+            messages.append(message)
+            last = row.place
+        return None if last is None else Chunk(number, messages, last)
+
+    def _following(self) -> Replayed | None:
+        ahead, self._ahead = self._ahead, None
+        return ahead or next(self.rows, None)
+
+    def _named(self, row: Replayed, name: str) -> Message:
+        message = msgspec.structs.replace(row.message, id=name)
+        if self.header is None:
+            return message
+        return msgspec.structs.replace(message, headers={**(message.headers or {}), self.header: row.id or ""})

@@ -1,0 +1,80 @@
+"""What is replayed, and where to."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from hourwheel.errors import Rejected
+from hourwheel.model import check_name
+from hourwheel_pipeline.lake import NAMESPACE
+
+
+def _name(value: Any) -> Any:
+    try:
+        return check_name(value, "it") if isinstance(value, str) else value
+    except Rejected as error:
+        raise ValueError(str(error)) from None
+
+
+def _list(value: Any) -> Any:
+    return tuple(one for one in value.split(",") if one) if isinstance(value, str) else value
+
+
+Name = Annotated[str, BeforeValidator(_name)]
+List = Annotated[tuple[str, ...], BeforeValidator(_list)]
+
+
+class Selection(BaseModel):
+    """Messages that ``subject`` accepted in ``[since, until)``; or, with ``dead_of``, the dead letters of that group
+    which died then and are not known to have been redriven. Of those: what has one of the ``keys``, one of the
+    ``tags``, and fits ``where``, a condition in Spark's SQL on the columns of the table ``messages``. Lists are given
+    in Python, or as text with commas."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    subject: Name
+    dead_of: Name | None = None
+    since: AwareDatetime | None = None
+    until: AwareDatetime | None = None
+    keys: List = ()
+    tags: List = ()
+    where: str | None = None
+
+
+class ReplayOptions(Selection):
+    """``name``: a replay of the same name goes on where it was left. ``to``: the subject to send to; without it, the
+    one they are from. ``header``: of that name gets the id that the message had. ``rate``: messages a second, of the
+    whole job. ``assume``: whether an open chunk was stored, where that can no longer be found out. ``dry_run``: counts,
+    and sends nothing."""
+
+    lake: str
+    name: Name
+    to: Name | None = None
+    url: str | None = None
+    token: str | None = None
+    sign: Literal["aws"] | None = None
+    header: str | None = Field(default=None, min_length=1, max_length=100)
+    rate: float | None = Field(default=None, gt=0)
+    retry_seconds: float = Field(default=120.0, ge=0, le=400)
+    dry_run: bool = False
+    assume: Literal["sent", "unsent"] | None = None
+    namespace: str = NAMESPACE
+    region: str | None = None
+    endpoint_url: str | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.url is None and not self.dry_run:
+            raise ValueError("a replay needs the url of the server, or dry_run")
+        if self.token is not None and self.sign is not None:
+            raise ValueError("give token or sign, not both")
+        return self
+
+    @property
+    def target(self) -> str:
+        return self.to or self.subject
+
+    @property
+    def identity(self) -> str:
+        """What must be the same when a replay goes on."""
+        return self.model_dump_json(include={*Selection.model_fields, "to", "header"})

@@ -1,0 +1,131 @@
+"""The messages of a replay, in the order in which they are sent: that of each log, and logs side by side by time."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from hourwheel.client import Message
+from hourwheel.errors import Rejected
+from hourwheel_pipeline.replaying.options import Selection
+from hourwheel_pipeline.schemas import DEAD, QUEUE, RETRY
+
+_PARTITION_BYTES = 32 << 20
+_MEMBER = ("subject", "generation", "group", "group_generation")
+_ORIGIN = ("origin_queue", "origin_offset")
+
+
+class Place(NamedTuple):
+    """Where a message is in the order. ``item``: its index in the row. ``at_us``: the latest time of its log up to
+    there, so that a clock that was behind does not change the order of the log."""
+
+    at_us: int
+    log: str
+    row: int
+    item: int
+
+
+class Replayed(NamedTuple):
+    """A message to send, but for its id; and the id that it had."""
+
+    place: Place
+    id: str | None
+    message: Message
+
+
+class Totals(NamedTuple):
+    """``days``: messages by the day on which they were accepted, or died. ``headers``: of the message with the most."""
+
+    messages: int
+    bytes: int
+    days: Mapping[str, int]
+    headers: int
+
+
+def selected(rows: DataFrame, selection: Selection, through: int) -> DataFrame:
+    """Those rows of the table ``messages`` that are meant, from manifests up to ``through``. Raises ``Rejected`` for a
+    condition that is none."""
+    rows = rows.where((F.col("subject") == selection.subject) & (F.col("manifest") <= through))
+    if selection.dead_of is None:
+        found = rows.where(F.col("kind") == QUEUE)
+    else:
+        ours = rows.where(F.col("group") == selection.dead_of)
+        found = _not_redriven(ours.where(F.col("kind") == DEAD), ours.where(F.col("kind") == RETRY))
+    for condition in _conditions(selection):
+        found = found.where(condition)
+    if selection.where is None:
+        return found
+    try:
+        return found.where(selection.where)
+    except (ParseException, AnalysisException) as error:
+        first = str(error).strip().split("\n\n")[0].split("\n")[0]
+        raise Rejected("condition-wrong", f"where is no condition on messages: {first}", field="where") from None
+
+
+def totals_of(found: DataFrame) -> Totals:
+    days = (
+        found.groupBy(F.col("day").cast("string").alias("day"))
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum("size").alias("bytes"),
+            F.max(F.coalesce(F.size("headers"), F.lit(0))).alias("headers"),
+        )
+        .orderBy("day")
+        .collect()
+    )
+    return Totals(
+        sum(day.messages for day in days),
+        sum(day.bytes for day in days),
+        {day.day: day.messages for day in days},
+        max((day.headers for day in days), default=0),
+    )
+
+
+def in_order(found: DataFrame, totals: Totals, after: Place | None) -> Iterator[Replayed]:
+    """The messages behind a place. The driver holds one partition at a time, of about 32 MB."""
+    log = Window.partitionBy("log").orderBy("row", "index")
+    placed = found.select(
+        F.max(F.unix_micros("accepted_at")).over(log).alias("at_us"),
+        F.col("index").alias("item"),
+        *("log", "row", "id", "key", "tags", "headers", "body", "body_bytes"),
+    )
+    if after is not None:
+        placed = placed.where(F.struct(*Place._fields) > _literal(after))
+    parts = 1 + totals.bytes // _PARTITION_BYTES
+    ordered = placed.repartitionByRange(parts, *Place._fields).sortWithinPartitions(*Place._fields)
+    return (_replayed(row.asDict()) for row in ordered.toLocalIterator())
+
+
+def _conditions(selection: Selection) -> Iterator[Column]:
+    if selection.since is not None:
+        yield F.col("accepted_at") >= F.lit(selection.since)
+    if selection.until is not None:
+        yield F.col("accepted_at") < F.lit(selection.until)
+    if selection.keys:
+        yield F.col("key").isin(*selection.keys)
+    if selection.tags:
+        yield F.arrays_overlap("tags", F.array(*map(F.lit, selection.tags)))
+
+
+def _not_redriven(dead: DataFrame, retries: DataFrame) -> DataFrame:
+    """A redriven letter is a first attempt in the retry log, later than its death. One that was only dropped is not
+    known as such."""
+    again = retries.where(F.col("attempt") == 1).select(*_MEMBER, *_ORIGIN, F.col("accepted_at").alias("again_at"))
+    same = [dead[name] == again[name] for name in (*_MEMBER, *_ORIGIN)]
+    return dead.join(again, [*same, again["again_at"] >= dead["accepted_at"]], "left_anti")
+
+
+def _literal(place: Place) -> Column:
+    return F.struct(
+        F.lit(place.at_us).cast("bigint"), F.lit(place.log), F.lit(place.row).cast("bigint"), F.lit(place.item)
+    )
+
+
+def _replayed(row: Mapping[str, Any]) -> Replayed:
+    text, data = row["body"], row["body_bytes"]
+    message = Message(
+        text if text is not None else bytes(data or b""), key=row["key"], tags=row["tags"], headers=row["headers"]
+    )
+    return Replayed(Place(row["at_us"], row["log"], row["row"], row["item"]), row["id"], message)
