@@ -10,17 +10,17 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-pipeline check bench cost serve simulate layers synth deploy format lock clean
+.PHONY: demo test test-queue test-pipeline check bench cost serve simulate layers pipeline-package synth deploy format lock clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 	@$(RUN) -m demo
 
 # Both halves run to their end, at the same time; all that they need is installed before. Each can be run alone.
-test: check $(VENV)/infra-ready $(NEWEST)/ready node_modules/.package-lock.json
+test: check pipeline-package $(VENV)/infra-ready $(NEWEST)/ready node_modules/.package-lock.json
 	@$(MAKE) -j2 --keep-going --no-print-directory test-queue test-pipeline
 
-test-queue: $(VENV)/infra-ready node_modules/.package-lock.json
+test-queue: pipeline-package $(VENV)/infra-ready node_modules/.package-lock.json
 	$(RUN) -m pytest tests --ignore tests/pipeline
 
 # Shows its output at the end, in one piece.
@@ -35,6 +35,8 @@ check: layers $(VENV)/pipeline-ready
 
 bench: $(VENV)/pipeline-ready
 	$(RUN) -m bench
+	$(RUN) -m bench.pipeline
+	$(RUN) -m bench.connector
 
 # Counts the requests of the functions' code on dynalite, which stops by itself. Takes three minutes.
 cost: $(VENV)/ready node_modules/.package-lock.json
@@ -50,6 +52,10 @@ simulate: $(VENV)/ready
 # The layers of the functions, in build/layers. Takes half a minute at first, then a second as long as their lock stays.
 layers: $(VENV)/ready
 	@$(RUN) layers/build.py
+
+# What jobs import on EMR Serverless, in build/pipeline. Takes a minute at first, then a second as long as its lock stays.
+pipeline-package: $(VENV)/ready
+	@$(RUN) -m pipeline.build
 
 # Context values: make deploy CDK='-c hourwheel:cell=orders' (docs/deploy.md lists them all)
 synth: layers $(VENV)/infra-ready node_modules/.package-lock.json
@@ -69,6 +75,7 @@ lock:
 	$(LOCK) pyproject.toml --extra pipeline --group spark --constraint requirements/dev.lock --output-file requirements/pipeline.lock
 	$(LOCK) pyproject.toml --group newest --constraint requirements/dev.lock --output-file requirements/spark-newest.lock
 	$(LOCK) requirements/layer.in --constraint requirements/dev.lock --output-file requirements/layer.lock
+	$(subst --universal,--python-platform aarch64-manylinux_2_28 --only-binary :all:,$(LOCK)) requirements/emr.in --constraint requirements/pipeline.lock --constraint requirements/dev.lock --output-file requirements/emr.lock
 
 clean:
 	rm -rf $(VENV) $(NEWEST) build dist cdk.out node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,5 @@
-"""Clocks: the schedules that start wheels, made by the functions at run time, and the one that starts the sweeper."""
+"""Clocks: the schedules that start wheels, made by the functions at run time, and those that start what runs again and
+again."""
 
 from aws_cdk import Aws, Stack
 from aws_cdk import aws_iam as iam
@@ -20,22 +21,34 @@ class Delay(Construct):
         self.role = self._caller("WheelCaller", function_arn(self, settings.cell, "wheel"))
 
     @property
+    def group_ref(self) -> str:
+        """The same, of the group once it is there."""
+        return str(self._group.ref)
+
+    @property
     def schedules_arn(self) -> str:
         """Of every schedule in the group."""
         return Stack.of(self).format_arn(service="scheduler", resource="schedule", resource_name=f"{self.group}/*")
 
     def sweep_with(self, function: lambda_.IFunction) -> None:
         """Starts the sweeper each minute."""
+        self._repeat("Sweep", function, "rate(1 minute)")
+
+    def archive_with(self, function: lambda_.IFunction, minutes: int) -> None:
+        """Starts the archiver each so many minutes."""
+        self._repeat("Archive", function, f"rate({minutes} minutes)")
+
+    def _repeat(self, name: str, function: lambda_.IFunction, expression: str) -> None:
         scheduler.CfnSchedule(
             self,
-            "Sweep",
-            group_name=self._group.ref,
-            schedule_expression="rate(1 minute)",
+            name,
+            group_name=self.group_ref,
+            schedule_expression=expression,
             flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
             target=scheduler.CfnSchedule.TargetProperty(
                 arn=function.function_arn,
-                role_arn=self._caller("SweepCaller", function.function_arn).role_arn,
-                # The next minute brings the next sweep.
+                role_arn=self._caller(f"{name}Caller", function.function_arn).role_arn,
+                # The next time brings the next one.
                 retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
                     maximum_event_age_in_seconds=60, maximum_retry_attempts=0
                 ),
@@ -43,9 +56,13 @@ class Delay(Construct):
         )
 
     def _caller(self, name: str, function: str) -> iam.Role:
-        """A role with which Scheduler starts one function, for schedules of this group only."""
-        group_arn = Stack.of(self).format_arn(service="scheduler", resource="schedule-group", resource_name=self.group)
-        conditions = {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID, "aws:SourceArn": group_arn}}
-        role = iam.Role(self, name, assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com", conditions=conditions))
+        """A role with which Scheduler starts one function."""
+        role = self.scheduler_role(self, name)
         role.add_to_policy(iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[function]))
         return role
+
+    def scheduler_role(self, scope: Construct, name: str) -> iam.Role:
+        """A role that Scheduler takes, for schedules of this group only."""
+        group_arn = Stack.of(self).format_arn(service="scheduler", resource="schedule-group", resource_name=self.group)
+        conditions = {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID, "aws:SourceArn": group_arn}}
+        return iam.Role(scope, name, assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com", conditions=conditions))

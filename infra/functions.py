@@ -1,6 +1,6 @@
 """The functions: arm64, two layers, a role and a log group each.
 
-Every role holds what ``infra.permissions`` says, and leave to write its own log and to order timers.
+Every role holds what ``infra.permissions`` says, and leave to write its own log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,14 @@ from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra import permissions
 from infra.acknowledging import acknowledge, allow_below
 from infra.delay import Delay
+from infra.lake import Lake
 from infra.names import function_arn, function_name
 from infra.settings import Settings, Wrong
 from infra.storage import Storage
@@ -54,29 +56,41 @@ KINDS: Mapping[str, Kind] = {
     # The sweeper starts wheels and pushes that are wanted and not there.
     "wheel": Kind("memory_wheel", 900, Task(60, loops=True)),
     "push": Kind("memory_push", 900, Task(60, loops=True)),
+    # The next one goes on where this one stopped.
+    "archive": Kind("memory_archive", 900, Task(300)),
 }
+
+_ALONE = frozenset({"sweep", "archive"})
+"""Functions of which one at a time does all; more are harmless."""
 
 
 class Functions(Construct):
-    """``by_name``: the functions, without push where there is none. ``failures``: the queue to which Lambda sends what
-    no function could be started with, or what made it fail."""
+    """``by_name``: the functions, without push and archive where there is none. ``failures``: the queue to which Lambda
+    sends what no function could be started with, or what made it fail."""
 
     def __init__(
-        self, scope: Construct, name: str, settings: Settings, *, tables: Tables, storage: Storage, delay: Delay
+        self,
+        scope: Construct,
+        name: str,
+        settings: Settings,
+        *,
+        tables: Tables,
+        storage: Storage,
+        lake: Lake,
+        delay: Delay,
     ) -> None:
         super().__init__(scope, name)
-        self._settings, self._tables, self._storage, self._delay = settings, tables, storage, delay
+        self._settings, self._tables, self._storage, self._lake, self._delay = settings, tables, storage, lake, delay
         self._wheel_arn, self._push_arn = (function_arn(self, settings.cell, called) for called in ("wheel", "push"))
         self.failures = self._failures()
         # The layers hold byte code: they say for which Python.
-        version = _built(LAYERS / "runtime.txt").read_text().strip()
+        version = built(LAYERS / "runtime.txt").read_text().strip()
         self._runtime = lambda_.Runtime(f"python{version}", lambda_.RuntimeFamily.PYTHON)
         self._layers = [self._layer("dependencies"), self._layer("hourwheel")]
         self.log_groups: dict[str, logs.LogGroup] = {}
+        left_out = {name for name, wanted in (("push", settings.push), ("archive", settings.pipeline)) if not wanted}
         self.by_name = {
-            function: self._function(function, kind)
-            for function, kind in KINDS.items()
-            if settings.push or function != "push"
+            function: self._function(function, kind) for function, kind in KINDS.items() if function not in left_out
         }
 
     def _function(self, name: str, kind: Kind) -> lambda_.Function:
@@ -86,7 +100,7 @@ class Functions(Construct):
             scope, "Log", log_group_name=f"/aws/lambda/{full_name}", removal_policy=RemovalPolicy.DESTROY
         )
         keep_days(log_group, self._settings.log_days)
-        reserved = 1 if name == "sweep" and self._settings.reserve_concurrency else None
+        reserved = 1 if name in _ALONE and self._settings.reserve_concurrency else None
         function = lambda_.Function(
             scope,
             "Function",
@@ -150,6 +164,10 @@ class Functions(Construct):
             variables["PUSH_FUNCTION"] = self._push_arn
         if settings.push and name in {"meta", "push"}:
             variables["PUSH_TARGETS"] = ",".join(settings.push_targets) or ","  # HTTPS needs no entry
+        if settings.pipeline:
+            variables["ARCHIVE"] = "true"
+        if name == "archive":
+            variables["LAKE_BUCKET"] = self._lake.bucket.bucket_name
         return {f"HOURWHEEL_{key}": value for key, value in variables.items()}
 
     def _role(self, scope: Construct, name: str, kind: Kind, log_group: logs.LogGroup) -> iam.Role:
@@ -158,16 +176,31 @@ class Functions(Construct):
         _allow(role, ["logs:CreateLogStream", "logs:PutLogEvents"], [log_group.log_group_arn])
         for table, verbs in permissions.TABLE_ACTIONS[name].items():
             _allow(role, [f"dynamodb:{verb}" for verb in verbs], [self._tables.by_name[table].table_arn])
-        bucket = self._storage.bucket
-        for folder, verbs in permissions.OBJECT_ACTIONS[name].items():
+        self._allow_objects(role, name, permissions.OBJECT_ACTIONS, self._storage.bucket)
+        self._allow_objects(role, name, permissions.LAKE_ACTIONS, self._lake.bucket)
+        if name in permissions.ORDERS_WHEELS:
+            self._allow_wheels(role)
+        if self._settings.push and name in permissions.CALLS_PUSH:
+            _allow(role, ["lambda:InvokeFunction"], [self._push_arn])
+        if kind.task:
+            _allow(role, ["sqs:SendMessage"], [self.failures.queue_arn])
+        return role
+
+    def _allow_objects(self, role: iam.Role, name: str, actions: permissions.Verbs, bucket: s3.Bucket) -> None:
+        folders = actions.get(name, {})
+        for folder, verbs in folders.items():
             allow_below(
                 role,
                 [f"s3:{verb}" for verb in verbs],
                 bucket.arn_for_objects(f"{folder}*"),
                 "The keys of segments are made at run time; this is their folder.",
             )
-        if name in permissions.LISTS_BUCKET:
+        if permissions.lists(folders):
             _allow(role, ["s3:ListBucket"], [bucket.bucket_arn])
+
+    def _allow_wheels(self, role: iam.Role) -> None:
+        """To start a wheel, and to have Scheduler start it."""
+        _allow(role, ["lambda:InvokeFunction"], [self._wheel_arn])
         allow_below(
             role,
             ["scheduler:CreateSchedule"],
@@ -181,13 +214,6 @@ class Functions(Construct):
                 conditions={"StringEquals": {"iam:PassedToService": "scheduler.amazonaws.com"}},
             )
         )
-        called = [self._wheel_arn]
-        if self._settings.push and name in permissions.CALLS_PUSH:
-            called.append(self._push_arn)
-        _allow(role, ["lambda:InvokeFunction"], called)
-        if kind.task:
-            _allow(role, ["sqs:SendMessage"], [self.failures.queue_arn])
-        return role
 
     def _failures(self) -> sqs.Queue:
         queue = sqs.Queue(
@@ -204,7 +230,7 @@ class Functions(Construct):
         return lambda_.LayerVersion(
             self,
             f"Layer{name.capitalize()}",
-            code=lambda_.Code.from_asset(str(_built(LAYERS / name))),
+            code=lambda_.Code.from_asset(str(built(LAYERS / name))),
             compatible_architectures=[lambda_.Architecture.ARM_64],
             compatible_runtimes=[self._runtime],
         )
@@ -220,7 +246,8 @@ def _allow(role: iam.Role, actions: Sequence[str], resources: Sequence[str]) -> 
     role.add_to_policy(iam.PolicyStatement(actions=list(actions), resources=list(resources)))
 
 
-def _built(path: Path) -> Path:
+def built(path: Path, command: str = "make layers") -> Path:
+    """The path; raises ``Wrong`` where the command has not made it."""
     if not path.exists():
-        raise Wrong(f"{path.relative_to(ROOT)} is not there: run `make layers` first")
+        raise Wrong(f"{path.relative_to(ROOT)} is not there: run `{command}` first")
     return path

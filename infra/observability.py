@@ -1,8 +1,7 @@
 """What is seen of a cell: alarms, and one dashboard.
 
-There are 14 alarms, 13 without push. An alarm costs $0.10 a month for each metric that it looks at, and ten metrics
-are free in an account; one with a query counts the metrics that had figures in the last three hours. The dashboard
-costs $3 a month, and three are free.
+There are 10 alarms, 9 without push, and 6 more with the pipeline. An alarm costs $0.10 a month for each metric that it
+looks at, and ten metrics are free in an account. The dashboard costs $3 a month, and three are free.
 """
 
 from collections.abc import Sequence
@@ -21,8 +20,12 @@ from infra.settings import Settings
 from infra.tables import NAMES
 
 _PERIOD = Duration.minutes(5)
+_DAY = Duration.days(1)
 _SUSTAINED = (2, 3)
 """Of so many periods so many: what passes by itself wakes nobody."""
+
+_INTERVALS_BEHIND = 3
+"""The archive is behind by one just before it is brought up, by two where that was missed once."""
 
 _LAG = (
     'filter message = "lag"',
@@ -71,14 +74,26 @@ class Observability(Construct):
             alarm("DeadLetters", own("DeadLetters"), settings.alarm_dead_letters),
             alarm("DispatchLateness", own("DispatchLateness", "p99"), 1_000),
             alarm("Throttles", own("Throttles"), 0, _SUSTAINED),
-            self._sweep_stopped(),
+            self._stopped("SweepStopped", self._of_function("sweep", "Invocations"), periods=3),
             alarm("FailedInvocations", failures(statistic="Maximum", period=_PERIOD), 0),
             alarm("ServerErrors", self._of_api("5xx"), 0, _SUSTAINED),
         ]
         if settings.push:
             behind = self._of_function("push", "IteratorAge", "Maximum")
             alarms.append(alarm("PushBehind", behind, 30_000, _SUSTAINED))
-        return alarms
+        return [*alarms, *self._pipeline_alarms()] if settings.pipeline else alarms
+
+    def _pipeline_alarms(self) -> list[cloudwatch.Alarm]:
+        alarm, own = self._alarm, self._own
+        behind_seconds = _INTERVALS_BEHIND * self._settings.archive_minutes * 60
+        return [
+            alarm("ArchiveBehind", own("ArchiveBehindSeconds", "Maximum"), behind_seconds),
+            alarm("ArchiveDamaged", own("ArchiveDamaged"), 0),
+            alarm("ArchiveGone", own("ArchiveGone"), 0),
+            alarm("SetAsideSegments", own("SetAsideSegments", "Maximum"), 0),
+            alarm("ReconcileFindings", own("ReconcileFindings", "Maximum"), 0),
+            self._stopped("PipelineStopped", own("ReconcileFindings", "SampleCount", _DAY), periods=2),
+        ]
 
     def _alarm(
         self, name: str, metric: cloudwatch.IMetric, above: float, periods: tuple[int, int] = (1, 1)
@@ -97,16 +112,17 @@ class Observability(Construct):
         )
         return self._sent(alarm)
 
-    def _sweep_stopped(self) -> cloudwatch.Alarm:
+    def _stopped(self, name: str, metric: cloudwatch.IMetric, periods: int) -> cloudwatch.Alarm:
+        """Of what should happen in each of its periods, and has not in so many."""
         alarm = cloudwatch.Alarm(
             self,
-            "SweepStopped",
-            alarm_name=f"{self._settings.cell}-SweepStopped",
-            alarm_description="See SweepStopped in docs/operating.md",
-            metric=self._of_function("sweep", "Invocations"),
+            name,
+            alarm_name=f"{self._settings.cell}-{name}",
+            alarm_description=f"See {name} in docs/operating.md",
+            metric=metric,
             threshold=1,
             comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
-            evaluation_periods=3,
+            evaluation_periods=periods,
             # What is never started has no figures.
             treat_missing_data=cloudwatch.TreatMissingData.BREACHING,
         )
@@ -165,6 +181,8 @@ class Observability(Construct):
             _graph("Time taken", [each(name, "Duration", "p99") for name in functions]),
             _graph("Running at once", [each(name, "ConcurrentExecutions", "Maximum") for name in functions]),
         )
+        if self._settings.pipeline:
+            dashboard.add_widgets(*self._pipeline_graphs())
         failures = self._functions.failures.metric_approximate_number_of_messages_visible
         dashboard.add_widgets(
             _graph("Read units", [_of_table(table, "ConsumedReadCapacityUnits") for table in self._tables]),
@@ -173,8 +191,17 @@ class Observability(Construct):
             _graph("Failed invocations", [failures(statistic="Maximum", period=_PERIOD)]),
         )
 
-    def _own(self, name: str, statistic: str = "Sum") -> cloudwatch.Metric:
-        return _metric("Hourwheel", name, {"service": self._settings.cell}, statistic)
+    def _pipeline_graphs(self) -> list[cloudwatch.GraphWidget]:
+        own = self._own
+        return [
+            _graph("Archived", [own("ArchivedMessages")], right=[own("ArchiveBehindSeconds", "Maximum")]),
+            _graph("Damaged or gone before they were archived", [own("ArchiveDamaged"), own("ArchiveGone")]),
+            _graph("Segments set aside", [own("SetAsideSegments", "Maximum")]),
+            _graph("Findings", [own("ReconcileFindings", "Maximum")]),
+        ]
+
+    def _own(self, name: str, statistic: str = "Sum", period: Duration = _PERIOD) -> cloudwatch.Metric:
+        return _metric("Hourwheel", name, {"service": self._settings.cell}, statistic, period=period)
 
     def _of_function(self, key: str, name: str, statistic: str = "Sum") -> cloudwatch.Metric:
         return _metric("AWS/Lambda", name, {"FunctionName": self._names[key]}, statistic, label=key)
@@ -194,14 +221,20 @@ def _of_table(table: str, name: str) -> cloudwatch.Metric:
 
 
 def _metric(
-    namespace: str, name: str, dimensions: dict[str, str], statistic: str, *, label: str | None = None
+    namespace: str,
+    name: str,
+    dimensions: dict[str, str],
+    statistic: str,
+    *,
+    label: str | None = None,
+    period: Duration = _PERIOD,
 ) -> cloudwatch.Metric:
     return cloudwatch.Metric(
         namespace=namespace,
         metric_name=name,
         dimensions_map=dimensions,
         statistic=statistic,
-        period=_PERIOD,
+        period=period,
         label=label or (name if statistic in {"Sum", "Maximum"} else f"{name} {statistic}"),
     )
 

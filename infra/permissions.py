@@ -10,6 +10,8 @@ Tables by name without the prefix, objects by the start of their keys. Each verb
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from infra.lake import ARCHIVE
+
 Verbs: TypeAlias = Mapping[str, Mapping[str, tuple[str, ...]]]
 """By function, then by table or by the start of the key."""
 
@@ -77,6 +79,14 @@ TABLE_ACTIONS: Verbs = {
         "pull": ("GetItem", "PutItem", "Query"),
         "schedule": ("PutItem",),
     },
+    "archive": {
+        "meta": ("GetItem", "PutItem", "Query"),
+        "counters": ("GetItem",),
+        "consume": ("PutItem", "Query"),
+        "pull": ("Query",),
+        "schedule": ("PutItem", "Query"),
+        "dispatch": ("Query",),
+    },
 }
 
 OBJECT_ACTIONS: Verbs = {
@@ -89,12 +99,21 @@ OBJECT_ACTIONS: Verbs = {
     "sweep": {"segments/": ("GetObject", "PutObject"), "scheduled/": ("DeleteObject", "GetObject", "PutObject")},
     "wheel": {"segments/": ("PutObject",), "scheduled/": ("GetObject",)},
     "push": {"segments/": ("GetObject", "PutObject"), "scheduled/": ("PutObject",)},
+    "archive": {"segments/": ("GetObject",), "scheduled/": ("GetObject",)},
 }
 
-# Without it S3 answers 403 for an object that is not there, and a condition on the prefix would never hold for a GET.
-LISTS_BUCKET = frozenset(
-    function for function, folders in OBJECT_ACTIONS.items() if any("GetObject" in verbs for verbs in folders.values())
-)
+LAKE_ACTIONS: Verbs = {"archive": {ARCHIVE: ("GetObject", "PutObject")}}
+"""The same in the bucket of the lake."""
+
+
+def lists(folders: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether who may do so may list the bucket: without it S3 answers 403 for an object that is not there, and a
+    condition on the prefix would never hold for a GET."""
+    return any("GetObject" in verbs for verbs in folders.values())
+
 
 CALLS_PUSH = frozenset({"push", "sweep"})
-"""Functions that start the function push. All functions start the wheel, or have Scheduler start it."""
+"""Functions that start the function push."""
+
+ORDERS_WHEELS = TABLE_ACTIONS.keys() - {"archive"}
+"""Functions that start the wheel, or have Scheduler start it."""

@@ -1,21 +1,265 @@
-"""The bucket of the lake: what is archived goes there."""
+"""The pipeline: an EMR Serverless application, the job that it runs each day, and the Glue database of the lake.
 
-from aws_cdk import CfnOutput, Duration
-from aws_cdk import aws_s3 as s3
+The application costs nothing while no job runs. It is in no VPC: a job calls S3, Glue and CloudWatch, which it reaches
+without one, and nobody else.
+"""
+
+import json
+
+from aws_cdk import Aws, CfnOutput, Stack
+from aws_cdk import aws_emrserverless as emr
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_glue as glue
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as assets
+from aws_cdk import aws_scheduler as scheduler
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.buckets import private_bucket
-from infra.settings import Settings
+from infra.acknowledging import acknowledge, allow_below
+from infra.delay import Delay
+from infra.functions import ROOT, built
+from infra.lake import ARCHIVE, LAKE, LOGS, REPORTS, Lake
+from infra.names import function_name
+from infra.settings import WORKER_GB, WORKER_VCPUS, Settings
+
+PACKAGE = ROOT / "build" / "pipeline"
+ENTRY = ROOT / "pipeline" / "emr.py"
+
+RELEASE = "emr-spark-8.0.0"
+PYTHON = "python3.11"
+"""That for which ``pipeline/build.py`` packs."""
+
+TABLES = ("messages", "pulls", "dispatches", "findings", "metrics")
+"""Of the lake, as the jobs name them."""
+
+_DISK_GB = 20
+_HEAP_GB = 10
+"""Of the memory of a worker: the rest is for Python and Arrow."""
+
+_PARTITIONS_PER_VCPU = 4
+
+_IDLE_MINUTES = 5
+_JOB_MINUTES = 360
+_START_SECONDS = 3_600
 
 
 class Pipeline(Construct):
-    def __init__(self, scope: Construct, name: str, settings: Settings) -> None:
+    def __init__(
+        self, scope: Construct, name: str, settings: Settings, *, lake: Lake, delay: Delay, failures: sqs.Queue
+    ) -> None:
         super().__init__(scope, name)
-        rarely_read = s3.LifecycleRule(
-            id="rarely-read",
-            transitions=[
-                s3.Transition(storage_class=s3.StorageClass.INTELLIGENT_TIERING, transition_after=Duration.days(30))
-            ],
+        self._settings, self._bucket = settings, lake.bucket
+        self._database_name = settings.cell.replace("-", "_")
+        self._application = self._make_application()
+        self._entry, self._packages = self._package()
+        self._role = self._job_role()
+        self._database()
+        schedule = self._daily(delay, failures)
+        self._report_failures(failures)
+        for key, value in (
+            ("PipelineApplicationId", self._application.attr_application_id),
+            ("PipelineSchedule", f"{delay.group}/{schedule.ref}"),
+            ("ArchiveFunction", function_name(settings.cell, "archive")),
+            ("PipelineRoleArn", self._role.role_arn),
+            ("LakeDatabase", self._database_name),
+        ):
+            CfnOutput(self, key, value=value).override_logical_id(key)
+
+    def _make_application(self) -> emr.CfnApplication:
+        workers = self._settings.pipeline_vcpus // WORKER_VCPUS
+        return emr.CfnApplication(
+            self,
+            "Application",
+            name=self._settings.cell,
+            release_label=RELEASE,
+            type="SPARK",
+            architecture="ARM64",
+            auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
+            auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
+                enabled=True, idle_timeout_minutes=_IDLE_MINUTES
+            ),
+            maximum_capacity=emr.CfnApplication.MaximumAllowedResourcesProperty(
+                cpu=f"{workers * WORKER_VCPUS} vCPU",
+                memory=f"{workers * WORKER_GB} GB",
+                disk=f"{workers * _DISK_GB} GB",
+            ),
         )
-        self.bucket = private_bucket(self, "Lake", [rarely_read], retain=settings.retain)
-        CfnOutput(self, "LakeBucket", value=self.bucket.bucket_name).override_logical_id("LakeBucket")
+
+    def _package(self) -> tuple[assets.Asset, dict[str, assets.Asset]]:
+        """What a job begins with, and the archives that Spark unpacks beside each process, by the folder's name."""
+        paths = {name: PACKAGE / f"{name}.tgz" for name in ("hourwheel", "dependencies")}
+        archives = {
+            name: assets.Asset(self, name.capitalize(), path=str(built(path, "make pipeline-package")))
+            for name, path in paths.items()
+        }
+        return assets.Asset(self, "Entry", path=str(ENTRY)), archives
+
+    def _job_role(self) -> iam.Role:
+        conditions = {
+            "StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID, "aws:SourceArn": self._application.attr_arn}
+        }
+        principal = iam.ServicePrincipal("emr-serverless.amazonaws.com", conditions=conditions)
+        role = iam.Role(self, "JobRole", assumed_by=principal)
+        folders = {
+            ARCHIVE: ["s3:GetObject"],
+            # Iceberg's files replace each other; what no table names is removed.
+            LAKE: ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"],
+            REPORTS: ["s3:AbortMultipartUpload", "s3:PutObject"],
+            LOGS: ["s3:PutObject"],
+        }
+        for folder, actions in folders.items():
+            allow_below(
+                role,
+                actions,
+                self._bucket.arn_for_objects(f"{folder}*"),
+                "Keys of the lake are made at run time; this is their folder.",
+            )
+        # On the whole bucket: a condition on the prefix would never hold for a GET of what is not there.
+        role.add_to_policy(iam.PolicyStatement(actions=["s3:ListBucket"], resources=[self._bucket.bucket_arn]))
+        packed = [self._entry, *self._packages.values()]
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["s3:GetObject"],
+                resources=[one.bucket.arn_for_objects(one.s3_object_key) for one in packed],
+            )
+        )
+        self._allow_catalog(role)
+        self._allow_figures(role)
+        return role
+
+    def _allow_catalog(self, role: iam.Role) -> None:
+        def arn(resource: str, name: str | None = None) -> str:
+            return Stack.of(self).format_arn(service="glue", resource=resource, resource_name=name)
+
+        above = [arn("catalog"), arn("database", self._database_name)]
+        tables = [arn("table", f"{self._database_name}/{table}") for table in TABLES]
+        role.add_to_policy(iam.PolicyStatement(actions=["glue:GetDatabase"], resources=above))
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["glue:CreateTable", "glue:GetTable", "glue:GetTables", "glue:UpdateTable"],
+                resources=[*above, *tables],
+            )
+        )
+
+    def _allow_figures(self, role: iam.Role) -> None:
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["cloudwatch:PutMetricData"],
+                resources=["*"],
+                conditions={"StringEquals": {"cloudwatch:namespace": "Hourwheel"}},
+            )
+        )
+        acknowledge(
+            role.node.find_child("DefaultPolicy"),
+            "IAM5[Resource::*]",
+            "Figures have no ARN: the condition on their namespace is all that CloudWatch has to narrow it.",
+        )
+
+    def _database(self) -> None:
+        glue.CfnDatabase(
+            self,
+            "Database",
+            catalog_id=Aws.ACCOUNT_ID,
+            database_input=glue.CfnDatabase.DatabaseInputProperty(
+                name=self._database_name, description=f"The lake of the Hourwheel cell {self._settings.cell}"
+            ),
+        )
+
+    def _daily(self, delay: Delay, failures: sqs.Queue) -> scheduler.CfnSchedule:
+        role = delay.scheduler_role(self, "JobCaller")
+        role.add_to_policy(
+            iam.PolicyStatement(actions=["emr-serverless:StartJobRun"], resources=[self._application.attr_arn])
+        )
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["iam:PassRole"],
+                resources=[self._role.role_arn],
+                conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+            )
+        )
+        role.add_to_policy(iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[failures.queue_arn]))
+        return scheduler.CfnSchedule(
+            self,
+            "Daily",
+            group_name=delay.group_ref,
+            schedule_expression=f"cron(0 {self._settings.pipeline_hour} * * ? *)",
+            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+            target=scheduler.CfnSchedule.TargetProperty(
+                arn=f"arn:{Aws.PARTITION}:scheduler:::aws-sdk:emrserverless:startJobRun",
+                role_arn=role.role_arn,
+                input=json.dumps(self._job(), separators=(",", ":")),
+                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
+                    maximum_event_age_in_seconds=_START_SECONDS, maximum_retry_attempts=10
+                ),
+                dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(arn=failures.queue_arn),
+            ),
+        )
+
+    def _job(self) -> dict[str, object]:
+        """What ``StartJobRun`` takes, as Scheduler spells it. The token is the same when Scheduler asks again."""
+        options = {
+            "archive": self._folder(ARCHIVE),
+            "lake": self._folder(LAKE),
+            "output": self._folder(REPORTS),
+            "namespace": self._database_name,
+            "region": Aws.REGION,
+            "cell": self._settings.cell,
+        }
+        return {
+            "ApplicationId": self._application.attr_application_id,
+            "ClientToken": "<aws.scheduler.execution-id>",
+            "ExecutionRoleArn": self._role.role_arn,
+            "Name": "daily",
+            "ExecutionTimeoutMinutes": _JOB_MINUTES,
+            "JobDriver": {
+                "SparkSubmit": {
+                    "EntryPoint": self._entry.s3_object_url,
+                    "EntryPointArguments": ["daily", *(f"--{name}={value}" for name, value in options.items())],
+                    "SparkSubmitParameters": " ".join(f"--conf {key}={value}" for key, value in self._spark().items()),
+                }
+            },
+            "ConfigurationOverrides": {
+                "MonitoringConfiguration": {"S3MonitoringConfiguration": {"LogUri": f"{self._folder(LOGS)}/"}}
+            },
+        }
+
+    def _spark(self) -> dict[str, str]:
+        """Spark's settings. The relative paths are those of the folder that each process begins in."""
+        executors = self._settings.pipeline_vcpus // WORKER_VCPUS - 1
+        path = ":".join(f"./{name}" for name in self._packages)
+        python = {"PYSPARK_PYTHON": PYTHON, "PYSPARK_DRIVER_PYTHON": PYTHON, "PYTHONPATH": path}
+        memory = {"memory": f"{_HEAP_GB}g", "memoryOverhead": f"{WORKER_GB - _HEAP_GB}g", "cores": str(WORKER_VCPUS)}
+        return {
+            "spark.archives": ",".join(f"{one.s3_object_url}#{name}" for name, one in self._packages.items()),
+            **{f"spark.emr-serverless.driverEnv.{name}": value for name, value in python.items()},
+            **{f"spark.executorEnv.{name}": value for name, value in python.items()},
+            **{
+                f"spark.{process}.{name}": value for process in ("driver", "executor") for name, value in memory.items()
+            },
+            # Else Spark would look up its own databases in Glue.
+            "spark.sql.catalogImplementation": "in-memory",
+            "spark.dynamicAllocation.maxExecutors": str(executors),
+            # Spark joins small ones; 200 of its own accord are too many for a small lake, too few for a large one.
+            "spark.sql.shuffle.partitions": str(_PARTITIONS_PER_VCPU * WORKER_VCPUS * executors),
+        }
+
+    def _folder(self, prefix: str) -> str:
+        return f"s3://{self._bucket.bucket_name}/{prefix.rstrip('/')}"
+
+    def _report_failures(self, failures: sqs.Queue) -> None:
+        """Runs that failed, or took too long, end in the queue of failures as well."""
+        events.Rule(
+            self,
+            "Failed",
+            event_pattern=events.EventPattern(
+                source=["aws.emr-serverless"],
+                detail_type=["EMR Serverless Job Run State Change"],
+                detail={
+                    "applicationId": [self._application.attr_application_id],
+                    "state": ["FAILED", "CANCELLED"],
+                },
+            ),
+            targets=[targets.SqsQueue(failures)],
+        )

@@ -20,6 +20,10 @@ _TARGET = re.compile(
 )
 
 
+WORKER_VCPUS, WORKER_GB = 4, 16
+"""Of a worker of the jobs; the driver is one."""
+
+
 class Wrong(Exception):
     """What keeps the app from being synthesised, in one sentence for who deploys."""
 
@@ -81,6 +85,10 @@ class Settings(BaseModel):
         " each with its region and account, * only within the name and never the whole name,"
         " 2000 characters in all",
     )
+    pipeline: bool = _setting(False, "true or false")
+    archive_minutes: int = _setting(60, "a whole number of minutes from 5 to 240", ge=5, le=240)
+    pipeline_hour: int = _setting(2, "an hour of the day from 0 to 23, in UTC", ge=0, le=23)
+    pipeline_vcpus: int = _setting(16, "a whole number of vCPUs from 8 to 2000", ge=8, le=2_000)
     throttle_rate: int = _setting(1_000, "a whole number of requests a second from 1 to 100000", ge=1, le=100_000)
     throttle_burst: int = _setting(1_000, "a whole number of requests from 1 to 100000", ge=1, le=100_000)
     domain_name: str | None = _setting(
@@ -98,6 +106,7 @@ class Settings(BaseModel):
     memory_sweep: Memory = _setting(256, _MEMORY)
     memory_wheel: Memory = _setting(384, _MEMORY)
     memory_push: Memory = _setting(512, _MEMORY)
+    memory_archive: Memory = _setting(1_024, _MEMORY)
     reserve_concurrency: bool = _setting(False, "true or false")
     log_days: Annotated[int, AfterValidator(_log_days)] = _setting(30, _ALLOWED_DAYS)
     dashboard: bool = _setting(True, "true or false")

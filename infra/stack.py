@@ -6,6 +6,7 @@ from constructs import Construct
 from infra.api import Api
 from infra.delay import Delay
 from infra.functions import Functions
+from infra.lake import Lake
 from infra.observability import Observability
 from infra.pipeline import Pipeline
 from infra.push import Push
@@ -19,13 +20,16 @@ class HourwheelStack(Stack):
         super().__init__(scope, settings.cell, description=f"Hourwheel, a message queue: cell {settings.cell}")
         tables = Tables(self, "Tables", settings)
         storage = Storage(self, "Storage", settings)
+        lake = Lake(self, "Pipeline", settings)  # of this name it was made first: another one is another bucket
         delay = Delay(self, "Delay", settings)
-        functions = Functions(self, "Functions", settings, tables=tables, storage=storage, delay=delay)
+        functions = Functions(self, "Functions", settings, tables=tables, storage=storage, lake=lake, delay=delay)
         delay.sweep_with(functions.by_name["sweep"])
         if settings.push:
             Push(self, "Push", settings, tables=tables, functions=functions)
         api = Api(self, "Api", settings, functions=functions)
-        Pipeline(self, "Pipeline", settings)
+        if settings.pipeline:
+            delay.archive_with(functions.by_name["archive"], settings.archive_minutes)
+            Pipeline(self, "Jobs", settings, lake=lake, delay=delay, failures=functions.failures)
         Observability(self, "Observability", settings, functions=functions, api=api)
         Tags.of(self).add("hourwheel:cell", settings.cell)
         for key, value in (

@@ -21,6 +21,7 @@ from bench.measures import today
 
 MANY = 70
 ROUNDS = {1: 100, MANY: 3}
+ARCHIVED_ROUNDS = {1: 2_000, 10: 1_000, 100: 300}
 SLICE_SECONDS = {1: 10, 10: 30, 100: 60, 1_000: 120}
 
 
@@ -95,11 +96,26 @@ class Bench:
         lonely = cases.scattered_over_a_year(self.fresh(), 100)
         yield Line("one by one over a year", lonely, "Scheduler + SQS", rivals.scheduled(1))
 
+    def archived(self) -> dict[str, Measured]:
+        one = {
+            f"1 group, batch {batch:,}": cases.archived(self._archiving(), batch, 1, rounds)
+            for batch, rounds in ARCHIVED_ROUNDS.items()
+        }
+        return {**one, f"{MANY} groups, batch 100": cases.archived(self._archiving(), 100, MANY, 50)}
+
+    def _archiving(self) -> Deployment:
+        return self.fresh(archive=True)
+
     def months(self) -> dict[str, tuple[Measured, Usage]]:
         nothing: Usage = rivals.nothing()
         return {
             "idle, no subject": (cases.idle(self.fresh(), 0, 0), nothing),
             "idle, 10 subjects of 3 groups": (cases.idle(self.fresh(), 10, 3), nothing),
+            "the same with the pipeline, archived hourly": (
+                cases.idle(self._archiving(), 10, 3, archive=True),
+                nothing,
+            ),
+            "the daily job: 8 vCPUs for 5 minutes": (cases.daily_job(5, 8), nothing),
             "a consumer that polls an idle group, 20 s at a time": (
                 cases.idle_poller(self.fresh()),
                 rivals.idle_poller(),
@@ -118,6 +134,19 @@ def table(title: str, lines: list[Line]) -> Table:
         cells = [f"{ours.get(name, 0):,.4f}" for name in services]
         total, theirs = dollars(line.measured.usage), dollars(line.theirs)
         found.add_row(line.name, *cells, f"{total:,.4f}", f"{line.rival} {theirs:,.4f}", f"{line.ratio:,.2f}")
+    return found
+
+
+def archive_table(archived: dict[str, Measured]) -> Table:
+    found = Table(title="dollars for archiving a million messages", title_justify="left")
+    found.add_column("")
+    services = [name for name in SERVICES if any(by_service(ours.usage).get(name) for ours in archived.values())]
+    for name in [*services, "ours, $"]:
+        found.add_column(name, justify="right")
+    for name, ours in archived.items():
+        spent = by_service(ours.usage)
+        cells = [f"{spent.get(service, 0):,.4f}" for service in services]
+        found.add_row(name, *cells, f"{dollars(ours.usage):,.4f}")
     return found
 
 
@@ -164,9 +193,10 @@ def main() -> int:
     with dynalite() as endpoint:
         bench = Bench(endpoint)
         immediate, delayed = list(bench.immediate()), list(bench.delayed())
-        months = bench.months()
+        archived, months = bench.archived(), bench.months()
     console.print(table("dollars for a million messages, sent and taken at once: flights of 327 bytes", immediate))
     console.print(table("the same, delayed; one group", delayed))
+    console.print(archive_table(archived))
     console.print(month_table(months))
     found = aims([*immediate, *delayed], months)
     for aim in found:
@@ -174,6 +204,14 @@ def main() -> int:
     figures = {
         "date": today(),
         "million": {line.name: line.figures for line in [*immediate, *delayed]},
+        "archived": {
+            name: {
+                "run": ours.run,
+                "dollars": round(dollars(ours.usage), 4),
+                "by_service": {service: round(cost, 4) for service, cost in by_service(ours.usage).items()},
+            }
+            for name, ours in archived.items()
+        },
         "month": {
             name: {
                 "dollars": round(dollars(ours.usage), 4),

@@ -15,6 +15,7 @@ from bench.cost.prices import MILLION, Usage, scaled
 from bench.measures import bodies
 from demo.flights import january
 from hourwheel.times import rfc3339
+from infra.settings import WORKER_GB, WORKER_VCPUS
 
 MONTH_SECONDS = 730 * 3_600
 POLL_SECONDS = 20
@@ -238,12 +239,51 @@ def scattered_over_a_year(deployment: Deployment, count: int) -> Measured:
     )
 
 
-def idle(deployment: Deployment, subjects: int, groups: int, *, warm: int = 40, sweeps: int = 60) -> Measured:
-    """A month in which nothing happens but a sweep each minute. The first ones are not counted: the sweeper learns what
-    may rest."""
+def archived(deployment: Deployment, batch: int, groups: int, rounds: int) -> Measured:
+    """A million messages that were sent, taken and settled ``batch`` at a time are archived: what they add to a run,
+    which costs the same whether there is much or little to do, and is counted by itself in ``idle``."""
+    names = [f"g{number:02d}" for number in range(groups)]
+    texts = _Texts(batch)
+    held: dict[str, str | None] = dict.fromkeys(names)
+
+    def send_and_take() -> None:
+        deployment.call("POST", MESSAGES, {"messages": [{"body": text} for text in texts.batch()]})
+        for name in names:
+            held[name] = _take(deployment, name, batch, held[name])
+
+    send_and_take()
+    deployment.invoke("archive", {})
+    _spent(deployment)
+    deployment.invoke("archive", {})
+    nothing = _spent(deployment)
+    for _ in range(rounds):
+        send_and_take()
+    _spent(deployment)
+    answer = deployment.invoke("archive", {})
+    assert answer["complete"]
+    messages = rounds * batch
+    assert messages - batch <= answer["messages"] <= messages + batch
+    usage = _sum(_spent(deployment), scaled(nothing, -1))
+    return Measured(scaled(usage, MILLION / messages), f"{messages:,} messages in one run")
+
+
+def daily_job(minutes: float, vcpus: int) -> Measured:
+    """A month of daily jobs of so many minutes that take so many vCPUs all the while: a model."""
+    hours = MONTH_SECONDS / 86_400 * minutes / 60
+    usage: Usage = Counter({"emr-vcpu-hour": hours * vcpus, "emr-gb-hour": hours * vcpus * WORKER_GB / WORKER_VCPUS})
+    return Measured(usage, "modelled")
+
+
+def idle(
+    deployment: Deployment, subjects: int, groups: int, *, warm: int = 40, sweeps: int = 60, archive: bool = False
+) -> Measured:
+    """A month in which nothing happens but a sweep each minute, and an archive run each hour if so wished. The first
+    ones are not counted: the sweeper learns what may rest."""
     for subject in range(subjects):
         for group in range(groups):
             deployment.call("PUT", f"/v1/subjects/s{subject}/groups/g{group}", {})
+    if archive:
+        deployment.invoke("archive", {})
     for _ in range(warm):
         deployment.invoke("sweep", {})
         deployment.clock.wait(60)
@@ -253,6 +293,10 @@ def idle(deployment: Deployment, subjects: int, groups: int, *, warm: int = 40, 
         deployment.invoke("sweep", {})
         deployment.clock.wait(60)
         deployment.meter.usage["schedule-firing"] += 1
+    if archive:  # as many runs as hours
+        for _ in range(sweeps // 60):
+            deployment.invoke("archive", {})
+            deployment.meter.usage["schedule-firing"] += 1
     requests = {key: count / sweeps for key, count in deployment.meter.requests.items()}
     units = {key: count / sweeps for key, count in deployment.meter.units.items()}
     usage = scaled(_spent(deployment), MONTH_SECONDS / 60 / sweeps)

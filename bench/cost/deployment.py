@@ -7,10 +7,11 @@ from contextlib import redirect_stdout
 from math import ceil
 from typing import Any
 
+import msgspec
 from aws_lambda_powertools import Logger
 
 from bench.cost.clock import ModelClock
-from bench.cost.meter import CountedBlobs, CountedTimers, Meter, metered_client
+from bench.cost.meter import MONTH_DAYS, CountedBlobs, CountedTimers, Meter, metered_client
 from bench.cost.prices import Usage
 from hourwheel.adapters import dynamodb
 from hourwheel.adapters.metrics import EmfMeter
@@ -18,6 +19,7 @@ from hourwheel.adapters.polling import PollingArrivals
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.adapters.system import SystemIds
 from hourwheel.api.ack import ack
+from hourwheel.api.archive import archiving
 from hourwheel.api.boundary import Boundary
 from hourwheel.api.meta import meta
 from hourwheel.api.produce import produce
@@ -31,15 +33,20 @@ from hourwheel.embedded.router import Match, Router, make_event
 from infra.settings import Settings as Deployed
 
 _DEPLOYED = Deployed()
-MEMORY_MB = {"sweep": _DEPLOYED.memory_sweep, "wheel": _DEPLOYED.memory_wheel, "push": _DEPLOYED.memory_push}
+MEMORY_MB = {
+    "sweep": _DEPLOYED.memory_sweep,
+    "wheel": _DEPLOYED.memory_wheel,
+    "push": _DEPLOYED.memory_push,
+    "archive": _DEPLOYED.memory_archive,
+}
 HTTP_MEMORY_MB = _DEPLOYED.memory_api
 """As they are deployed unless told otherwise."""
-TIMEOUT_SECONDS = {"produce": 29, "pull": 29, "ack": 29, "meta": 29, "sweep": 300, "wheel": 900}
+TIMEOUT_SECONDS = {"produce": 29, "pull": 29, "ack": 29, "meta": 29, "sweep": 300, "wheel": 900, "archive": 900}
 
 INIT_SECONDS = 0.6
 """Start of a new process, billed like a call."""
 
-INIT_SHARE = {"wheel": 1.0}
+INIT_SHARE = {"wheel": 1.0, "archive": 1.0}
 """Of the calls of a function that start a process. Of others one in a hundred: AWS says that it is fewer as a rule."""
 
 ACCESS_LOG_BYTES = 400
@@ -92,6 +99,7 @@ class Deployment:
         settings: Settings | None = None,
         *,
         http_memory_mb: int = HTTP_MEMORY_MB,
+        archive: bool = False,
     ) -> None:
         self.meter = Meter()
         self.clock = self.meter.clock
@@ -103,7 +111,8 @@ class Deployment:
         self._client = metered_client(endpoint, self.meter)
         self.store = dynamodb.DynamoStore(self._client, prefix=prefix)
         self._blobs = CountedBlobs(self.meter)
-        self._settings = settings or _environment(prefix).settings
+        self._environment = _environment(prefix)
+        self._settings = msgspec.structs.replace(settings or self._environment.settings, archive=archive)
         self._http_memory_mb = http_memory_mb
         self._prefix = prefix
         self._left = ""
@@ -114,6 +123,8 @@ class Deployment:
         self._handlers["sweep"] = self._services().task_handler(sweep)
         turner = self._services()
         self._handlers["wheel"] = turner.task_handler(turning(turner.meter.flush))
+        archiver, lake = self._services(), CountedBlobs(self.meter, kept_days=MONTH_DAYS)
+        self._handlers["archive"] = archiver.task_handler(archiving(lake, archiver.meter.flush))
 
     def close(self) -> None:
         self._client.close()
@@ -135,7 +146,7 @@ class Deployment:
             timers=self.timers,
             settings=self._settings,
         )
-        return Services(Boundary(Cell(context), Logger(service="hourwheel")), figures)
+        return Services(Boundary(Cell(context), Logger(service="hourwheel")), figures, self._environment)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The answer to a request, which must succeed."""

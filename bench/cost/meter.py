@@ -30,7 +30,7 @@ messages, from the end of their hour on. Of the rest there are few."""
 
 SEGMENT_DAYS = 5.0
 
-_MONTH_DAYS = 365 / 12
+MONTH_DAYS = 365 / 12
 
 READS = frozenset({"GetItem", "Query"})
 _COUNTED = READS | {"PutItem", "UpdateItem", "DeleteItem"}
@@ -51,7 +51,7 @@ class Meter:
         self.units.clear()
 
     def stored(self, kind: str, size: int, days: float) -> None:
-        self.usage.update({kind: size / 1e9 * days / _MONTH_DAYS})
+        self.usage.update({kind: size / 1e9 * days / MONTH_DAYS})
 
     def dynamodb(self, operation: str, table: str, units: float) -> None:
         kind = "dynamodb-read" if operation in READS else "dynamodb-write"
@@ -133,13 +133,14 @@ def _bytes(entry: tuple[str, Any]) -> int:
 class CountedBlobs(MemoryBlobs):
     """Blobs in memory whose requests are counted as those of S3."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: Meter, kept_days: float = SEGMENT_DAYS) -> None:
         super().__init__()
         self._meter = meter
+        self._kept_days = kept_days
 
     def put(self, key: str, data: bytes) -> None:
         self._count("s3-put", S3_PUT_SECONDS)
-        self._meter.stored("s3-storage", len(data), SEGMENT_DAYS)
+        self._meter.stored("s3-storage", len(data), self._kept_days)
         super().put(key, data)
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:

@@ -20,6 +20,7 @@ SERVICES = {
     "HTTP API": ("http-request",),
     "Lambda": ("lambda-request", "lambda-gb-second"),
     "Scheduler": ("schedule-firing",),
+    "EMR": ("emr-vcpu-hour", "emr-gb-hour"),
     "Logs": ("log-gb",),
     "Storage": ("dynamodb-storage", "dynamodb-backup", "s3-storage"),
     "SQS, SNS": ("sqs-request", "sns-publish"),

@@ -12,5 +12,5 @@
 | IAM | judged by ``policies.py``: ministack writes each request of a function down, and refuses none |
 
 Not there: signatures of requests to the API (its routes say AWS_IAM, ministack lets everybody in), TTL, life cycles,
-alarms, reserved concurrency.
+alarms, reserved concurrency, EMR Serverless (its jobs run in ``tests/pipeline``).
 """

@@ -5,7 +5,7 @@ import pytest
 
 from tests.contract.conftest import no_account
 
-from .system import System, deployed
+from .system import ARCHIVE_MINUTES, System, deployed
 from .template import ACCOUNT, REGION, ROOT, synthesise
 
 __all__ = ["no_account"]
@@ -27,6 +27,7 @@ def assert_built(layer: Path, source: Path) -> None:
 @pytest.fixture(scope="session")
 def system(tmp_path_factory: pytest.TempPathFactory, no_account: None) -> Iterator[System]:
     assert_built(ROOT / "build/layers/hourwheel", ROOT / "layers/hourwheel")
-    template = synthesise(tmp_path_factory.mktemp("synthesised"), {"push_targets": ",".join(TARGETS)})
+    settings = {"push_targets": ",".join(TARGETS), "pipeline": "true", "archive_minutes": str(ARCHIVE_MINUTES)}
+    template = synthesise(tmp_path_factory.mktemp("synthesised"), settings)
     with deployed(template, tmp_path_factory.mktemp("deployed")) as found:
         yield found

@@ -10,12 +10,17 @@ import pytest
 from hourwheel.adapters.dynamodb import DynamoStore
 from hourwheel.adapters.s3 import S3Blobs
 from hourwheel.adapters.system import SystemIds
+from hourwheel.api.services import ARCHIVE_PREFIX
 from hourwheel.cell import Cell
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
-from hourwheel.model import Subject
+from hourwheel.logs.rows import from_record
+from hourwheel.logs.segments import messages_of
+from hourwheel.model import Message, Subject
 from hourwheel.ports import Key, Record, Refused, Timers
+from hourwheel.times import rfc3339
 from tests.support import HandClock, ListMeter, NoArrivals
+from tests.unit.archive.reading import contents
 
 from .job import (
     BUS,
@@ -312,13 +317,7 @@ def mend(system: System) -> None:
     followed by the sweeper."""
     _next_hour(system)
     hour_ms = round(system.clock.now() // HOUR) * HOUR * 1_000
-    system.dynamodb.update_item(
-        TableName=f"{CELL}-counters",
-        Key={"pk": {"S": f"schedule/{hour_ms}-60/000"}},
-        UpdateExpression="ADD #rows :one, numbers :one",
-        ExpressionAttributeNames={"#rows": "rows"},
-        ExpressionAttributeValues={":one": {"N": "1"}},
-    )
+    _give_out_row(system, f"schedule/{hour_ms}-60/000")
     _, moved = send(system, "tower", [{"body": "behind a hole", "delay": 1}, {"body": large("moved"), "delay": "50m"}])
     assert bodies(received(system, "tower", "radio", 1)) == ["behind a hole"]
     with pytest.raises(Unavailable):
@@ -332,6 +331,17 @@ def mend(system: System) -> None:
     system.until(dispatched, "the end of the move")
     assert system.clock.now() < began + 45 * 60
     assert bodies(received(system, "tower", "radio", 1)) == [large("moved")]
+
+
+def _give_out_row(system: System, log: str) -> None:
+    """As to somebody who never stores it."""
+    system.dynamodb.update_item(
+        TableName=f"{CELL}-counters",
+        Key={"pk": {"S": log}},
+        UpdateExpression="ADD #rows :one, numbers :one",
+        ExpressionAttributeNames={"#rows": "rows"},
+        ExpressionAttributeValues={":one": {"N": "1"}},
+    )
 
 
 def _cut_off_after(system: System, *, puts: int) -> Cell:
@@ -360,6 +370,7 @@ def repeat(system: System) -> None:
     """A batch is sent again when it was stored and is over already: it is not stored once more."""
     system.ok("PUT", path("news"), {"retention_seconds": 60})
     placed = send(system, "news", [{"body": "old"}], idempotency_key="news")
+    system.archived()
     system.swept(3)
     assert send(system, "news", [{"body": "old"}], idempotency_key="news") == placed
     assert pull(system, "news", "readers") == []
@@ -377,6 +388,7 @@ def close(system: System) -> dict[str, list[Any]]:
 
     system.until(over, "the end of all wheels")
     system.clock.pass_time(DAY)
+    system.archived()
     system.swept(2)
     left = {table: system.dynamodb.scan(TableName=f"{CELL}-{table}")["Items"] for table in ("schedule", "dispatch")}
     return {**left, "objects": [key for key in objects(system) if key.startswith("scheduled/")]}
@@ -393,7 +405,43 @@ def _turning(system: System) -> list[Any]:
     return left
 
 
+def archive(system: System) -> dict[str, Any]:
+    """What lies in the tables once all is archived, by log, row and message, and what the archive has. What was deleted
+    before it was archived is left out."""
+    for step in (share, carry):
+        system.once(step)
+    hour = (system.clock.now() // HOUR + 3) * HOUR
+    when = {"deliver_at": rfc3339(round(hour * 1_000) + 60_000)}
+    send(system, "cabin", [{"body": "before a hole"}])
+    waiting = send(system, "cabin", [{"body": "before a hole", **when}])
+    for log in ("cabin~1/0", f"schedule/{round(hour) * 1_000}-60/000"):
+        _give_out_row(system, log)
+    send(system, "cabin", [{"body": "behind a hole"}])
+    waiting += send(system, "cabin", [{"body": "behind a hole", **when}])
+    told = system.archived()
+    for one in waiting:
+        assert system.ok("DELETE", f"/v1/scheduled/{one['scheduled_id']}")["state"] == "cancelled"
+    kept = contents(S3Blobs(lambda: system.s3, system.lake, ARCHIVE_PREFIX))
+    assert kept.catalog is not None
+    logs = {subject.log(queue) for subject in kept.catalog.subjects for queue in range(subject.queues)}
+    logs |= {log for group in kept.catalog.groups for log in (group.retry_log, group.dead_log)}
+    stored: dict[tuple[str, int, int], Message] = {}
+    for table in ("consume", "schedule"):
+        for page in system.dynamodb.get_paginator("scan").paginate(TableName=f"{CELL}-{table}"):
+            for item in page["Items"]:
+                log = item["pk"]["S"]
+                if log in logs or log.startswith("schedule/"):
+                    stored |= _stored(system, log, item)
+    return {"told": told, "kept": kept, "stored": stored}
+
+
+def _stored(system: System, log: str, item: Any) -> dict[tuple[str, int, int], Message]:
+    row = from_record(Record(item["v"]["B"], item["t"]["B"]))
+    found = messages_of(row, S3Blobs(lambda: system.s3, system.bucket))
+    return {(log, int(item["sk"]["S"]), index): message for index, message in enumerate(found)}
+
+
 STEPS = (
-    *(share, across, delay, carry, lease, renew, orphan, push, glance, poison, fail),
+    *(share, across, delay, carry, archive, lease, renew, orphan, push, glance, poison, fail),
     *(order, relay, mend, repeat, close, lose),
 )

@@ -31,9 +31,13 @@ HOST, PUBLIC_ADDRESS = "hooks.example.org", "93.184.215.14"
 PATIENCE_SECONDS = 20.0
 HOUR = 3_600
 DAY = 24 * HOUR
+ARCHIVE_MINUTES = 5
 _LOOK_AGAIN_SECONDS = 0.05
 _FAILED = object()
-_DOES_NOT_MATTER = {"CloudWatch::Alarm", "CloudWatch::Dashboard", "S3::BucketPolicy", "SQS::QueuePolicy"}
+_DOES_NOT_MATTER = {
+    *("CloudWatch::Alarm", "CloudWatch::Dashboard", "S3::BucketPolicy", "SQS::QueuePolicy"),
+    *("Events::Rule", "Glue::Database"),
+}
 """Resources that neither functions nor requests meet."""
 
 
@@ -101,6 +105,12 @@ class System:
         return str(function["Environment"]["Variables"]["HOURWHEEL_BUCKET"])
 
     @cached_property
+    def lake(self) -> str:
+        """The bucket of the lake."""
+        variables = (found["Environment"]["Variables"] for _, found in self.template.of_type("Lambda::Function"))
+        return str(next(found["HOURWHEEL_LAKE_BUCKET"] for found in variables if "HOURWHEEL_LAKE_BUCKET" in found))
+
+    @cached_property
     def roles(self) -> dict[str, str]:
         """The role of each function, by the function's name without the cell's."""
         return {
@@ -156,8 +166,8 @@ class System:
     def unswept(self) -> Iterator[None]:
         """Meanwhile the sweeper is not started."""
         scheduler = self.client("scheduler")
-        schedule = next(properties for _, properties in self.template.of_type("Scheduler::Schedule"))
-        name = next(logical_id for logical_id, _ in self.template.of_type("Scheduler::Schedule"))
+        schedules = self.template.of_type("Scheduler::Schedule")
+        name, schedule = next((name, schedule) for name, schedule in schedules if "Sweep" in name)
         scheduler.update_schedule(Name=name, State="DISABLED", **schedule)
         yield
         scheduler.update_schedule(Name=name, State="ENABLED", **schedule)
@@ -168,6 +178,19 @@ class System:
             before = len(self.ended("sweep"))
             self.clock.pass_time(60)
             self.until(lambda seen=before: len(self.ended("sweep")) > seen, "a sweep started by its schedule")
+
+    def archived(self) -> dict[str, Any]:
+        """Has Scheduler start the archiver, until nothing is left to be archived; what the last run told."""
+
+        def run() -> dict[str, Any]:
+            before = len(self.ended("archive"))
+            self.clock.pass_time(ARCHIVE_MINUTES * 60)
+            found = self.until(lambda: self.ended("archive")[before:], "an archiver started by its schedule")
+            return dict(found[-1]["answer"])
+
+        while not (told := run())["complete"]:
+            pass
+        return told
 
 
 @contextmanager
@@ -233,6 +256,7 @@ class _Deployment:
 
     def make(self) -> None:
         kinds = {
+            "EMRServerless::Application": self._application,
             "IAM::Role": self._role,
             "Logs::LogGroup": self._log_group,
             "DynamoDB::Table": self._table,
@@ -350,8 +374,13 @@ class _Deployment:
         return {"Ref": properties["StageName"]}
 
     def _schedule(self, logical_id: str, properties: Any) -> dict[str, str]:
-        self._system.client("scheduler").create_schedule(Name=logical_id, **properties)
+        if properties["Target"]["Arn"].split(":")[2] == "lambda":  # there is no EMR here
+            self._system.client("scheduler").create_schedule(Name=logical_id, **properties)
         return {"Ref": logical_id}
+
+    def _application(self, logical_id: str, properties: Any) -> dict[str, str]:
+        arn = f"arn:aws:emr-serverless:{REGION}:{ACCOUNT}:/applications/{logical_id}"
+        return {"Ref": logical_id, "ApplicationId": logical_id, "Arn": arn}
 
 
 def _zipped(folder: Path) -> bytes:

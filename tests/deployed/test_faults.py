@@ -19,10 +19,13 @@ import pytest
 
 from hourwheel.adapters import dynamodb
 from hourwheel.adapters.aws import session
+from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.adapters.system import SystemClock
+from hourwheel.api.services import ARCHIVE_PREFIX
 from hourwheel.embedded.router import Match, Router, make_event
 from hourwheel.errors import Unavailable
 from tests.support import NOON_MS, HandClock
+from tests.unit.archive.reading import contents
 
 from .fakes import FAULTS, Fault, Services
 from .template import ACCOUNT, REGION
@@ -41,6 +44,7 @@ _VARIABLES = {
     "HOURWHEEL_BUCKET": "segments",
     "HOURWHEEL_INLINE_BYTES": "1024",
     "HOURWHEEL_WHEEL_FUNCTION": _FUNCTION.format("wheel"),
+    "HOURWHEEL_LAKE_BUCKET": "lake",
     "HOURWHEEL_PUSH_FUNCTION": _FUNCTION.format("push"),
     "HOURWHEEL_PUSH_TARGETS": _QUEUE,
     "HOURWHEEL_TIMER_GROUP": "cell",
@@ -133,7 +137,7 @@ class Deployment:
                 self.invoke(function, event)
 
 
-TASKS = ("sweep", "wheel", "push")
+TASKS = ("sweep", "wheel", "push", "archive")
 
 
 @dataclass(frozen=True)
@@ -220,6 +224,21 @@ def cancelled(deployment: Deployment, ids: Any) -> None:
     assert deployment.call("DELETE", f"/v1/scheduled/{ids[0]}")["state"] == "cancelled"
 
 
+def archived(deployment: Deployment, _: Any) -> None:
+    """All that was there, once: also what another run had begun."""
+    deployment.clock.ms += 3_600_000
+    while not deployment.task("archive", {})["complete"]:
+        pass
+    blobs = MemoryBlobs()
+    for key, data in deployment.services.objects.items():
+        if key.startswith(ARCHIVE_PREFIX):
+            blobs.put(key.removeprefix(ARCHIVE_PREFIX), data)
+    found = contents(blobs)
+    assert set(found.rows.values()) == {1}
+    assert found.bodies("orders~1/0") == ["a", _LARGE]
+    assert found.pulls
+
+
 PLAIN = [{"body": "a"}, {"body": "b", "key": "k"}]
 SCENARIOS = {
     "produce": Scenario(
@@ -281,6 +300,12 @@ SCENARIOS = {
         after=lambda deployment, _: dead_letters(deployment),
     ),
     "sweep": Scenario(leased, lambda deployment, _: deployment.task("sweep", {}), once("a", _LARGE)),
+    "archive": Scenario(
+        lambda deployment: deployment.send({"body": "a"}, {"body": _LARGE}),
+        lambda deployment, _: deployment.task("archive", {}),
+        once("a", _LARGE),
+        after=archived,
+    ),
     "wheel": Scenario(due, lambda deployment, event: deployment.task("wheel", event), once("a", _LARGE)),
     "push": Scenario(
         to_be_pushed,

@@ -10,7 +10,7 @@ from . import job, rare
 from .system import System
 from .template import CELL
 
-FUNCTIONS = ("produce", "pull", "ack", "meta", "sweep", "wheel", "push")
+FUNCTIONS = ("produce", "pull", "ack", "meta", "sweep", "wheel", "push", "archive")
 FAILED = (("wheel", {"bucket": "noon"}), ("push", {"push": {}}))
 NEEDED = ("TABLE_PREFIX", "BUCKET", "WHEEL_FUNCTION", "TIMER_GROUP", "TIMER_ROLE")
 _PROBE = """
@@ -80,7 +80,7 @@ def test_functions_are_started_with_what_they_take(system: System) -> None:
         elif function in events and entry["status"] != "ok":
             failed.append((function, entry["event"]))
     assert sorted(map(str, failed)) == sorted(map(str, FAILED))
-    assert {event["source"] for event in events["sweep"]} == {"aws.scheduler"}
+    assert {event["source"] for event in events["sweep"] + events["archive"]} == {"aws.scheduler"}
     assert {frozenset(event) for event in events["wheel"]} == {frozenset({"bucket"})}
     records = [record for event in events["push"] for record in event.get("Records", ())]
     assert records

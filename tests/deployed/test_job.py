@@ -81,6 +81,16 @@ def test_the_stream_is_not_held_up_by_what_is_strange(system: System) -> None:
     assert system.once(rare.poison) == ["before the target", "after the poison"]
 
 
+def test_the_archive_has_once_what_the_tables_have(system: System) -> None:
+    done = system.once(rare.archive)
+    told, kept, stored = done["told"], done["kept"], done["stored"]
+    assert told["complete"]
+    assert told["damaged"] == told["gone"] == 0
+    assert set(kept.rows.values()) == {1}
+    assert len(stored) > len(job.flights())
+    assert {place: kept.messages.get(place) for place in stored} == stored
+
+
 def test_failed_invocations_end_in_the_queue(system: System) -> None:
     found = system.once(rare.fail)
     # What begins with an underscore is ministack's.

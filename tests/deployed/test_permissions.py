@@ -75,8 +75,10 @@ def _by_lambda(action: str, resource: str) -> bool:
 def test_scheduler_may_start_what_it_is_told_to(system: System) -> None:
     """The roles that functions and template pass to it, and nothing else."""
     role_arns = {call.resource for call in calls(system) if call.action == "iam:PassRole"}
-    (schedule,) = (properties for _, properties in system.template.of_type("Scheduler::Schedule"))
-    started = {"wheel": role_arns, "sweep": {schedule["Target"]["RoleArn"]}}
+    targets = [schedule["Target"] for _, schedule in system.template.of_type("Scheduler::Schedule")]
+    started = {"wheel": role_arns}
+    for function in ("sweep", "archive"):
+        started[function] = {target["RoleArn"] for target in targets if target["Arn"].endswith(f"-{function}")}
     for function, (role,) in started.items():
         (grant,) = grants(system.template, role.rpartition("/")[2])
         arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{CELL}-{function}"

@@ -1,6 +1,7 @@
 """Templates as plain data, and what is in them."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,8 @@ from app import synthesise
 from infra.settings import PREFIX
 
 REGION, ACCOUNT = "eu-west-1", "111122223333"
+
+_NAMED_IN_TEXT = re.compile(r"\$\{([^}]+)\}")
 
 # What users set, as the command line gives it: all of it text.
 EVERYTHING = {
@@ -32,6 +35,10 @@ EVERYTHING = {
     "alarm_oldest_seconds": "120",
     "alarm_dead_letters": "5",
     "reserve_concurrency": "true",
+    "pipeline": "true",
+    "archive_minutes": "30",
+    "pipeline_hour": "4",
+    "pipeline_vcpus": "35",
 }
 NOT_MUCH = {"push": "false", "retain": "false", "dashboard": "false", "log_days": "1"}
 
@@ -95,6 +102,8 @@ class Synthesis:
                 return self._attribute(name, attribute)
             case {"Fn::Join": [between, parts]}:
                 return between.join(self.resolved(part) for part in parts)
+            case {"Fn::Sub": str(text)}:
+                return _NAMED_IN_TEXT.sub(lambda found: self.resolved({"Ref": found[1]}), text)
         return {key: self.resolved(part) for key, part in value.items()}
 
     def _name(self, logical_id: str) -> str:
@@ -112,7 +121,8 @@ class Synthesis:
             "dynamodb": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{name}",
         }
         arn = arns.get(kind, f"arn:aws:{kind}:{REGION}:{ACCOUNT}:{name}")
-        return {"Arn": arn, "StreamArn": f"{arn}/stream/label"}.get(attribute, f"{name}.{attribute}")
+        found = {"Arn": arn, "StreamArn": f"{arn}/stream/label", "ApplicationId": name.lower()}
+        return found.get(attribute, f"{name}.{attribute}")
 
 
 def listed(value: Any) -> list[str]:

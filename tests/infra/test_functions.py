@@ -19,10 +19,11 @@ EVERY = {
 }
 
 
-def test_there_is_one_for_each_folder(defaults: Synthesis, not_much: Synthesis) -> None:
+def test_there_is_one_for_each_folder(defaults: Synthesis, everything: Synthesis, not_much: Synthesis) -> None:
     folders = {path.parent.name for path in (ROOT / "functions").glob("*/handler.py")}
-    assert set(defaults.functions()) == folders
-    assert set(not_much.functions()) == folders - {"push"}
+    assert set(everything.functions()) == folders
+    assert set(defaults.functions()) == folders - {"archive"}
+    assert set(not_much.functions()) == folders - {"archive", "push"}
 
 
 def test_the_environment_is_that_of_the_contract(each: Synthesis) -> None:
@@ -33,6 +34,10 @@ def test_the_environment_is_that_of_the_contract(each: Synthesis) -> None:
             wanted.add("HOURWHEEL_PUSH_FUNCTION")
         if push and name in {"meta", "push"}:
             wanted.add("HOURWHEEL_PUSH_TARGETS")
+        if "archive" in each.functions():
+            wanted.add("HOURWHEEL_ARCHIVE")
+        if name == "archive":
+            wanted.add("HOURWHEEL_LAKE_BUCKET")
         assert function["Environment"]["Variables"].keys() == wanted, name
 
 
@@ -42,6 +47,7 @@ def test_the_functions_understand_their_environment(each: Synthesis) -> None:
         assert environment.cell == environment.table_prefix == each.cell, name
         assert environment.settings.shards == int(each.settings.get("shards", 1)), name
         assert environment.settings.retention_seconds == int(each.settings.get("retention_seconds", 259_200)), name
+        assert environment.settings.archive is ("archive" in each.functions()), name
         assert environment.wheel_function == f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{each.cell}-wheel"
 
 
@@ -75,16 +81,17 @@ def test_all_run_on_arm_with_both_layers_and_the_python_of_their_byte_code(each:
         ("sweep", 300, 256),
         ("wheel", 900, 384),
         ("push", 900, 512),
+        ("archive", 900, 1_024),
     ],
 )
-def test_time_and_memory(defaults: Synthesis, name: str, seconds: int, memory: int) -> None:
-    function = defaults.functions()[name]
+def test_time_and_memory(defaults: Synthesis, everything: Synthesis, name: str, seconds: int, memory: int) -> None:
+    function = (everything if name == "archive" else defaults).functions()[name]
     assert (function["Timeout"], function["MemorySize"]) == (seconds, memory)
 
 
 def test_sweeps_do_not_overlap_where_the_account_has_room(defaults: Synthesis, everything: Synthesis) -> None:
     reserved = {name: function.get("ReservedConcurrentExecutions") for name, function in everything.functions().items()}
-    assert {name: count for name, count in reserved.items() if count is not None} == {"sweep": 1}
+    assert {name: count for name, count in reserved.items() if count is not None} == {"sweep": 1, "archive": 1}
     assert not any("ReservedConcurrentExecutions" in function for function in defaults.functions().values())
 
 
@@ -94,20 +101,21 @@ def test_only_functions_that_start_themselves_may_do_so_again_and_again(defaults
     assert set(loops.values()) == {"Allow", None}
 
 
-def test_events_that_come_to_nothing_are_kept(defaults: Synthesis) -> None:
+def test_events_that_come_to_nothing_are_kept(everything: Synthesis) -> None:
     found = {
         config["FunctionName"]: (
             config["MaximumEventAgeInSeconds"],
             config["MaximumRetryAttempts"],
             config["DestinationConfig"]["OnFailure"]["Destination"].rpartition(":")[2],
         )
-        for config in defaults.properties("Lambda::EventInvokeConfig")
+        for config in everything.properties("Lambda::EventInvokeConfig")
     }
-    (queue,) = defaults.resources("SQS::Queue")
+    (queue,) = everything.resources("SQS::Queue")
     assert found == {
-        "hourwheel-sweep": (300, 0, queue),
-        "hourwheel-wheel": (60, 0, queue),
-        "hourwheel-push": (60, 0, queue),
+        "orders-eu-sweep": (300, 0, queue),
+        "orders-eu-wheel": (60, 0, queue),
+        "orders-eu-push": (60, 0, queue),
+        "orders-eu-archive": (300, 0, queue),
     }
 
 
@@ -120,11 +128,20 @@ def test_each_has_a_log_that_ends(each: Synthesis) -> None:
 
 
 def test_the_sweeper_is_started_each_minute(each: Synthesis) -> None:
-    (schedule,) = each.properties("Scheduler::Schedule")
-    assert schedule["ScheduleExpression"] == "rate(1 minute)"
-    assert schedule["FlexibleTimeWindow"] == {"Mode": "OFF"}
-    assert schedule["Target"]["Arn"].endswith(f":{each.cell}-sweep")
-    assert schedule["Target"]["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0}
+    assert schedule_of(each, "sweep") == "rate(1 minute)"
+
+
+def test_the_archiver_is_started_as_often_as_set(everything: Synthesis) -> None:
+    assert schedule_of(everything, "archive") == "rate(30 minutes)"
+
+
+def schedule_of(synthesis: Synthesis, function: str) -> str:
+    """When it is started; it is not asked again."""
+    schedules = synthesis.properties("Scheduler::Schedule")
+    (found,) = (one for one in schedules if one["Target"]["Arn"].endswith(f":{synthesis.cell}-{function}"))
+    assert found["FlexibleTimeWindow"] == {"Mode": "OFF"}
+    assert found["Target"]["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0}
+    return str(found["ScheduleExpression"])
 
 
 def test_what_is_stored_wakes_push_until_it_is_old(defaults: Synthesis) -> None:

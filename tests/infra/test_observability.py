@@ -6,6 +6,7 @@ from typing import Any
 from tests.infra.synthesis import ACCOUNT, Synthesis
 
 ROOT = Path(__file__).parents[2]
+FIGURES = ROOT / "pipeline/hourwheel_pipeline/figures.py"
 LIBRARY = ROOT / "layers/hourwheel/python/hourwheel"
 
 ALARMS = {
@@ -20,6 +21,14 @@ ALARMS = {
     "ServerErrors",
     "PushBehind",
 }
+OF_PIPELINE = {
+    "ArchiveBehind",
+    "ArchiveDamaged",
+    "ArchiveGone",
+    "SetAsideSegments",
+    "ReconcileFindings",
+    "PipelineStopped",
+}
 
 
 def alarms(synthesis: Synthesis) -> dict[str, dict[str, Any]]:
@@ -27,20 +36,34 @@ def alarms(synthesis: Synthesis) -> dict[str, dict[str, Any]]:
     return {alarm["AlarmName"].removeprefix(f"{synthesis.cell}-"): alarm for alarm in found}
 
 
-def test_the_alarms(defaults: Synthesis, not_much: Synthesis) -> None:
+def test_the_alarms(defaults: Synthesis, everything: Synthesis, not_much: Synthesis) -> None:
     assert set(alarms(defaults)) == ALARMS
+    assert set(alarms(everything)) == ALARMS | OF_PIPELINE
     assert set(alarms(not_much)) == ALARMS - {"PushBehind"}
 
 
 def test_the_runbook_has_each_alarm_and_no_other() -> None:
     text = (ROOT / "docs/operating.md").read_text()
-    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == ALARMS
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == ALARMS | OF_PIPELINE
 
 
-def test_without_figures_there_is_no_alarm_but_that_of_the_sweeper(each: Synthesis) -> None:
+def test_without_figures_there_is_no_alarm_but_where_what_runs_again_and_again_has_stopped(each: Synthesis) -> None:
     missing = {name: alarm["TreatMissingData"] for name, alarm in alarms(each).items()}
-    assert missing.pop("SweepStopped") == "breaching"
+    for name in {"SweepStopped", "PipelineStopped"} & missing.keys():
+        assert missing.pop(name) == "breaching"
     assert set(missing.values()) == {"notBreaching"}
+
+
+def test_a_job_that_has_not_run_for_two_days_is_missed(everything: Synthesis) -> None:
+    alarm = alarms(everything)["PipelineStopped"]
+    (looked,) = (one["MetricStat"] for one in alarm["Metrics"])
+    assert (looked["Metric"]["MetricName"], looked["Stat"]) == ("ReconcileFindings", "SampleCount")
+    assert (looked["Period"], alarm["EvaluationPeriods"]) == (86_400, 2)
+    assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (1, "LessThanThreshold")
+
+
+def test_the_archive_is_behind_when_it_was_missed_twice(everything: Synthesis) -> None:
+    assert alarms(everything)["ArchiveBehind"]["Threshold"] == 3 * 30 * 60
 
 
 def test_thresholds_are_as_set(defaults: Synthesis, everything: Synthesis) -> None:
@@ -88,14 +111,22 @@ def test_alarms_look_at_figures_of_this_cell(everything: Synthesis) -> None:
     assert expressions == [], "an alarm looks at one figure: each costs"
 
 
-def test_the_dashboard_shows_each_figure_that_the_library_records_and_the_docs_name(defaults: Synthesis) -> None:
-    (dashboard,) = defaults.properties("CloudWatch::Dashboard")
+def test_the_dashboard_shows_each_figure_that_is_recorded_and_the_docs_name(everything: Synthesis) -> None:
+    (dashboard,) = everything.properties("CloudWatch::Dashboard")
     recorded = {
         name for path in LIBRARY.rglob("*.py") for name in re.findall(r"\brecord\(\s*\"([A-Z]\w+)\"", path.read_text())
     }
+    of_jobs = set(re.findall(r"\bfound\[\"([A-Z]\w+)\"\]", FIGURES.read_text()))
+    assert {"ReconcileFindings", "SetAsideSegments"} == of_jobs
+    recorded |= of_jobs
     told = set(re.findall(r"^\| ([A-Z]\w+) \|", (ROOT / "docs/operating.md").read_text(), re.MULTILINE))
     assert {"Faults", "DispatchLateness"} <= recorded <= told
     assert {name for name in told if f'"{name}"' not in dashboard["DashboardBody"]} == set()
+
+
+def test_without_the_pipeline_nothing_of_it_is_shown(defaults: Synthesis) -> None:
+    (dashboard,) = defaults.properties("CloudWatch::Dashboard")
+    assert not re.search(r"Archive|Reconcile|SetAside", dashboard["DashboardBody"])
 
 
 def test_the_dashboard_lists_groups_that_have_something_waiting(defaults: Synthesis) -> None:

@@ -1,6 +1,8 @@
 from fnmatch import fnmatchcase
 
-from infra.permissions import CALLS_PUSH, LISTS_BUCKET, OBJECT_ACTIONS, TABLE_ACTIONS
+from hourwheel.api.services import ARCHIVE_PREFIX
+from infra.lake import ARCHIVE
+from infra.permissions import CALLS_PUSH, LAKE_ACTIONS, OBJECT_ACTIONS, ORDERS_WHEELS, TABLE_ACTIONS, lists
 from infra.tables import NAMES
 from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, listed
 
@@ -8,6 +10,10 @@ from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, listed
 BELOW = (
     "arn:aws:s3:::*/segments/*",
     "arn:aws:s3:::*/scheduled/*",
+    "arn:aws:s3:::*/archive/*",
+    "arn:aws:s3:::*/lake/*",
+    "arn:aws:s3:::*/reports/*",
+    "arn:aws:s3:::*/logs/*",
     f"arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/*/*",
     f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/*-consume/stream/*",
     f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders-*",  # set so, in push_targets
@@ -23,7 +29,6 @@ def allowed(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
 
 def wanted(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
     """What the tables of ``infra.permissions`` say, and what every function of its kind needs."""
-    (bucket,) = (key for key in synthesis.resources("S3::Bucket") if "Segments" in key)
     (queue,) = synthesis.resources("SQS::Queue")
     (role,) = (key for key in synthesis.resources("IAM::Role") if "WheelCaller" in key)
     cell, aws = synthesis.cell, f"{REGION}:{ACCOUNT}"
@@ -34,19 +39,20 @@ def wanted(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
         for table, verbs in TABLE_ACTIONS[function].items()
         for verb in verbs
     }
-    found |= {
-        (f"s3:{verb}", f"arn:aws:s3:::{bucket}/{folder}*")
-        for folder, verbs in OBJECT_ACTIONS[function].items()
-        for verb in verbs
-    }
-    if function in LISTS_BUCKET:
-        found.add(("s3:ListBucket", f"arn:aws:s3:::{bucket}"))
-    found.add(("scheduler:CreateSchedule", f"arn:aws:scheduler:{aws}:schedule/{cell}/*"))
-    found.add(("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/{role}"))
-    found.add(("lambda:InvokeFunction", f"arn:aws:lambda:{aws}:function:{cell}-wheel"))
+    for purpose, folders in (("Segments", OBJECT_ACTIONS[function]), ("Lake", LAKE_ACTIONS.get(function, {}))):
+        (bucket,) = (key for key in synthesis.resources("S3::Bucket") if purpose in key)
+        found |= {
+            (f"s3:{verb}", f"arn:aws:s3:::{bucket}/{folder}*") for folder, verbs in folders.items() for verb in verbs
+        }
+        if lists(folders):
+            found.add(("s3:ListBucket", f"arn:aws:s3:::{bucket}"))
+    if function in ORDERS_WHEELS:
+        found.add(("scheduler:CreateSchedule", f"arn:aws:scheduler:{aws}:schedule/{cell}/*"))
+        found.add(("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/{role}"))
+        found.add(("lambda:InvokeFunction", f"arn:aws:lambda:{aws}:function:{cell}-wheel"))
     if "push" in synthesis.functions() and function in CALLS_PUSH:
         found.add(("lambda:InvokeFunction", f"arn:aws:lambda:{aws}:function:{cell}-push"))
-    if function in {"sweep", "wheel", "push"}:
+    if function in {"sweep", "wheel", "push", "archive"}:
         found.add(("sqs:SendMessage", f"arn:aws:sqs:{aws}:{queue}"))
     if function == "push":
         consume = f"arn:aws:dynamodb:{aws}:table/{cell}-consume/stream"
@@ -69,8 +75,10 @@ def test_each_function_may_do_what_the_table_says_and_nothing_else(each: Synthes
         assert allowed(each, function) == wanted(each, function) | targets, function
 
 
-def test_the_tables_of_permissions_name_what_there_is(defaults: Synthesis) -> None:
-    assert TABLE_ACTIONS.keys() == OBJECT_ACTIONS.keys() == defaults.functions().keys()
+def test_the_tables_of_permissions_name_what_there_is(everything: Synthesis) -> None:
+    assert TABLE_ACTIONS.keys() == OBJECT_ACTIONS.keys() == everything.functions().keys()
+    assert LAKE_ACTIONS.keys() <= TABLE_ACTIONS.keys()
+    assert ARCHIVE == ARCHIVE_PREFIX
     assert {table for tables in TABLE_ACTIONS.values() for table in tables} == set(NAMES)
     assert all(tables["counters"] for tables in TABLE_ACTIONS.values())
     for tables in TABLE_ACTIONS.values():
@@ -85,6 +93,9 @@ def test_no_policy_has_a_wildcard_but_below_a_folder_of_ours(each: Synthesis) ->
             assert "NotAction" not in statement
             assert "NotResource" not in statement
             assert not any("*" in action for action in listed(statement["Action"])), policy["PolicyName"]
+            if statement["Action"] == "cloudwatch:PutMetricData":
+                assert statement["Condition"] == {"StringEquals": {"cloudwatch:namespace": "Hourwheel"}}
+                continue  # figures have no ARN
             wild = [resource for resource in listed(statement["Resource"]) if "*" in resource]
             for resource in wild:
                 assert any(fnmatchcase(resource, pattern) for pattern in BELOW), resource
@@ -96,17 +107,20 @@ def test_roles_have_no_policies_of_others_and_are_taken_by_one_service(each: Syn
         assert "ManagedPolicyArns" not in role
         assert "Policies" not in role
         (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
-        assert statement["Principal"]["Service"] in {"lambda.amazonaws.com", "scheduler.amazonaws.com"}
+        services = ("lambda", "scheduler", "emr-serverless")
+        assert statement["Principal"]["Service"] in {f"{service}.amazonaws.com" for service in services}
 
 
 def test_a_function_passes_only_one_role_and_only_to_scheduler(each: Synthesis) -> None:
     for name, function in each.functions().items():
+        if name not in ORDERS_WHEELS:
+            continue
         (passing,) = (found for found in each.statements(function["Role"]) if found["Action"] == ["iam:PassRole"])
         assert passing["Condition"] == {"StringEquals": {"iam:PassedToService": "scheduler.amazonaws.com"}}, name
         assert passing["Resource"] == [function["Environment"]["Variables"]["HOURWHEEL_TIMER_ROLE"]], name
 
 
-def test_scheduler_starts_the_wheel_and_the_sweeper_for_schedules_of_this_cell(each: Synthesis) -> None:
+def test_scheduler_starts_what_it_should_for_schedules_of_this_cell(each: Synthesis) -> None:
     started = set()
     group = f"arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule-group/{each.cell}"
     for key, found in each.resources("IAM::Role").items():
@@ -114,7 +128,15 @@ def test_scheduler_starts_the_wheel_and_the_sweeper_for_schedules_of_this_cell(e
         if trust["Principal"]["Service"] != "scheduler.amazonaws.com":
             continue
         assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT, "aws:SourceArn": group}}
-        (statement,) = each.statements(key)
-        assert statement["Action"] == ["lambda:InvokeFunction"]
-        started |= {resource.rpartition("-")[2] for resource in statement["Resource"]}
-    assert started == {"wheel", "sweep"}
+        first, *more = each.statements(key)
+        if first["Action"] == ["lambda:InvokeFunction"]:
+            assert not more
+            started |= {resource.rpartition("-")[2] for resource in first["Resource"]}
+        else:
+            assert [one["Action"] for one in (first, *more)] == [
+                ["emr-serverless:StartJobRun"],
+                ["iam:PassRole"],
+                ["sqs:SendMessage"],
+            ]
+            started.add("job")
+    assert started == {"wheel", "sweep"} | ({"archive", "job"} if "archive" in each.functions() else set())

@@ -8,6 +8,8 @@ import msgspec
 from hourwheel.errors import HourwheelError, Rejected
 
 _RUNS = 20
+_ELSEWHERE = frozenset({"rebuild", "replay"})
+"""Jobs that write to the queue: those on EMR Serverless reach neither its API nor its tables."""
 
 
 class NoPipeline(HourwheelError):
@@ -39,6 +41,10 @@ class Deployed:
         return f"s3://{self.outputs['LakeBucket']}/lake"
 
     @property
+    def report(self) -> str:
+        return f"s3://{self.outputs['LakeBucket']}/reports/report.html"
+
+    @property
     def database(self) -> str:
         return self.outputs["LakeDatabase"]
 
@@ -48,8 +54,8 @@ class Deployed:
             name = self.outputs["ArchiveFunction"]
             answer = _call(self.region, "lambda", "invoke", FunctionName=name, InvocationType="Event", Payload=b"{}")
             return str(answer["ResponseMetadata"]["RequestId"])
-        if job == "rebuild":
-            raise Rejected("job-not-there", "a cell on AWS is rebuilt by hand: see docs/operating.md")
+        if job in _ELSEWHERE:
+            raise Rejected("job-not-there", f"{job} is not started on AWS: see docs/pipeline.md")
         group, name = self.outputs["PipelineSchedule"].split("/")
         schedule = _call(self.region, "scheduler", "get_schedule", GroupName=group, Name=name)
         wish = _lowered(msgspec.json.decode(schedule["Target"]["Input"]))

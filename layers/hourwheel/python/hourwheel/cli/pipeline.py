@@ -1,6 +1,6 @@
 """``hourwheel pipeline``: archive, lake, reconciliation, replay, rebuild; on this machine or on AWS."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="Archive what is in the logs, and w
 
 DAILY = "daily"
 _ARCHIVE_SECONDS = 3_600
-_FREE = {"allow_extra_args": True, "ignore_unknown_options": True}
+_FREE = {"ignore_unknown_options": True}
 
 DataOption = Annotated[Path | None, typer.Option(help="Data directory of a server: its archive and lake are in it.")]
 ArchiveOption = Annotated[str | None, typer.Option(help="The archive, if elsewhere: a folder or s3://bucket/prefix.")]
@@ -42,29 +42,35 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def options(self) -> dict[str, str]:
-        return {"archive": self.archive, "lake": self.lake}
+        return {"archive": self.archive, "lake": self.lake, "output": self.report}
+
+    @property
+    def report(self) -> str:
+        return f"{self.lake.rstrip('/')}/report"
 
 
 @app.command(context_settings=_FREE)
 def run(
     ctx: typer.Context,
-    job: Annotated[
-        str,
+    words: Annotated[
+        list[str] | None,
         typer.Argument(
-            help="archive, compact, reconcile, metrics, report, maintain; daily: all of these; replay; rebuild."
+            metavar="[JOB] [--NAME VALUE]...",
+            help="archive, compact, reconcile, metrics, report, maintain; daily: all of these; replay; rebuild.",
         ),
-    ] = DAILY,
+    ] = None,
     data: DataOption = None,
     archive: ArchiveOption = None,
     lake: LakeOption = None,
     stack: StackOption = None,
     master: Annotated[str, typer.Option(help="Spark's, on this machine.")] = "local[*]",
 ) -> None:
-    """Run a job. Its own options follow as --name value: see docs/pipeline.md.
+    """Run a job, or all that are done daily. Its own options follow as --name value: see docs/pipeline.md.
 
     On AWS it is started, and its id printed.
     """
-    given = _given(ctx, job)
+    job, *rest = words if words and not words[0].startswith("--") else [DAILY, *(words or ())]
+    given = _given(ctx, job, rest)
     if stack is not None:
         write_json({"job": job, "started": Deployed.of(stack, settings_of(ctx).region).start(job, given)})
         return
@@ -76,7 +82,7 @@ def run(
     if job == "rebuild":
         _tell(ctx, job, _rebuild(place, given))
     elif job != "archive":
-        for name, report in _spark(job, {**place.options, **given}, master):
+        for name, report in _spark(job, place, given, master):
             _tell(ctx, name, report)
 
 
@@ -108,7 +114,36 @@ def status(
         ["table", "manifests behind", "set aside", "rows"],
         [(one.table, one.behind, one.set_aside, one.rows) for one in found.tables],
     )
-    write_line("never reconciled" if found.findings is None else f"{found.findings} findings at {found.found_at}")
+    told = "never reconciled" if found.findings is None else f"{_found(found.findings)}, looked for at {found.found_at}"
+    write_line(told)
+
+
+@app.command()
+def report(
+    ctx: typer.Context,
+    data: DataOption = None,
+    lake: LakeOption = None,
+    stack: StackOption = None,
+) -> None:
+    """Say where the last report is, and what it found."""
+    if stack is not None:
+        write_line(Deployed.of(stack, settings_of(ctx).region).report)
+        return
+    folder = Path(_place(data, lake, lake).report)
+    if not (folder / "report.json").exists():
+        raise Missing(f"there is no report in {folder}: run hourwheel pipeline run first")
+    told = (folder / "report.json").read_bytes()
+    if settings_of(ctx).json:
+        write_line(told.decode())
+        return
+    counts = (msgspec.json.decode(told)["reconciled"] or {}).get("counts")
+    write_line("never reconciled" if counts is None else _found(counts))
+    write_line(str(folder / "report.html"))
+
+
+def _found(counts: Mapping[str, int]) -> str:
+    each = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return f"{sum(counts.values())} findings{': ' * bool(each)}{each}"
 
 
 def _place(data: Path | None, archive: str | None, lake: str | None) -> Place:
@@ -119,9 +154,9 @@ def _place(data: Path | None, archive: str | None, lake: str | None) -> Place:
     return Place(data, archive or str(data / "archive" if data else ""), lake or str(data / "lake" if data else ""))
 
 
-def _given(ctx: typer.Context, job: str) -> dict[str, str]:
+def _given(ctx: typer.Context, job: str, words: Sequence[str]) -> dict[str, str]:
     """The job's own options, and of the shared ones those that were named and that a job may have."""
-    given = _pairs(ctx.args)
+    given = _pairs(words)
     if job == "replay":
         shared = settings_of(ctx)
         named = {"url": shared.url, "token": shared.token, "sign": shared.sign, "region": shared.region}
@@ -129,17 +164,17 @@ def _given(ctx: typer.Context, job: str) -> dict[str, str]:
     return given
 
 
-def _pairs(args: Sequence[str]) -> dict[str, str]:
+def _pairs(words: Sequence[str]) -> dict[str, str]:
     """``--name value``, ``--name=value``, and ``--name`` alone for yes."""
     found: dict[str, str] = {}
     index = 0
-    while index < len(args):
-        name, equals, text = args[index].partition("=")
+    while index < len(words):
+        name, equals, text = words[index].partition("=")
         if not name.startswith("--"):
-            raise typer.BadParameter(f"{args[index]!r} is not of the form --name value")
+            raise typer.BadParameter(f"{words[index]!r} is not of the form --name value")
         index += 1
-        if not equals and index < len(args) and not args[index].startswith("--"):
-            text, index = args[index], index + 1
+        if not equals and index < len(words) and not words[index].startswith("--"):
+            text, index = words[index], index + 1
         elif not equals:
             text = "true"
         found[name[2:].replace("-", "_")] = text
@@ -188,10 +223,10 @@ class _RebuildOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     skip_damaged: bool = False
 
 
-def _spark(job: str, given: Mapping[str, str], master: str) -> Any:
+def _spark(job: str, place: Place, given: Mapping[str, str], master: str) -> Iterator[tuple[str, Any]]:
     """The reports of a job, or of all that are done daily, each with its name as soon as it is there."""
     try:
-        from hourwheel_pipeline.jobs import jobs_of, read_options
+        from hourwheel_pipeline.jobs import jobs_of, options_of, read_options
         from hourwheel_pipeline.session import session
     except ModuleNotFoundError as error:
         raise _lacking(error) from error
@@ -199,7 +234,9 @@ def _spark(job: str, given: Mapping[str, str], master: str) -> Any:
 
     now_ms = SystemClock().now_ms()
     jobs = jobs_of(job)
-    options = read_options(jobs, given, now_ms)
+    names = {option.name for option in options_of(jobs)}
+    places = {name: text for name, text in place.options.items() if name in names}
+    options = read_options(jobs, {**places, **given}, now_ms)
     spark = session(job, master=master)
     try:
         for one, wish in zip(jobs, options, strict=True):

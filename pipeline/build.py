@@ -1,0 +1,145 @@
+"""Packs what the jobs import on EMR Serverless, without Docker.
+
+build/pipeline/dependencies.tgz    requirements/emr.lock for Python 3.11 on Linux, arm64, without what nobody calls
+build/pipeline/dependencies.key       what it was made from: it is made anew only when that changes
+build/pipeline/hourwheel.tgz       the library, the jobs, the Spark data source
+
+Spark unpacks them beside each process (``spark.archives``), and PYTHONPATH names them. It goes by the last part of the
+name, which is all that the CDK leaves of it: of .tar.gz that would be too little. There is no byte code in them, so any
+Python makes them, and the same inputs give the same bytes.
+"""
+
+import argparse
+import gzip
+import hashlib
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from layers.build import ZIP_EPOCH, copy, size
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "requirements/emr.lock"
+SOURCES = {
+    "hourwheel": ROOT / "layers/hourwheel/python/hourwheel",
+    "hourwheel_pipeline": ROOT / "pipeline/hourwheel_pipeline",
+    "pyspark_hourwheel": ROOT / "pipeline/pyspark_hourwheel",
+}
+LIBRARY, DEPENDENCIES = "hourwheel", "dependencies"
+
+PYTHON = "3.11"
+"""One that EMR Serverless has, and the library supports."""
+
+PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
+"""Amazon Linux 2023 has glibc 2.34."""
+
+CEILING_BYTES = 90_000_000
+"""Each process downloads and unpacks it before it begins."""
+
+SERVICES = frozenset({"cloudwatch", "glue", "lakeformation", "s3", "sso", "sso-oidc", "sts"})
+"""Those that the jobs call, and those that give credentials."""
+
+_UNUSED = re.compile(
+    "|".join(
+        (
+            r"bin",
+            r".*\.pyi|.*\.pyx|.*\.pxd|.*/py\.typed|.*\.(h|hpp|cc|c|cpp|cmake)",
+            r"(pyarrow|numpy|pandas|sqlalchemy|pyroaring)/(.*/)?(tests|testing/tests|_pyinstaller)",
+            r"pyarrow/(include|src)",
+            # A server and a compiler of queries: nothing else in pyarrow needs them.
+            r"pyarrow/(libarrow_flight|libarrow_python_flight|libgandiva|_flight|gandiva|_orc|_substrait)\..*",
+            rf"botocore/data/(?!({'|'.join(sorted(SERVICES))})$)[^/]*(?<!\.json)(?<!\.json\.gz)",
+            r"botocore/data/.*/(examples|waiters)-.*",
+            r"pydantic/v1",
+            r"[^/]*\.dist-info/(?!METADATA$|LICEN[CS]E|NOTICE|COPYING|licenses|entry_points\.txt$)[^/]*",
+        )
+    )
+)
+
+
+class TooLarge(Exception):
+    """The package has outgrown ``CEILING_BYTES``."""
+
+
+def build(output: Path) -> list[Path]:
+    """Both archives below ``output``. Needs the package index, or pip's cache of it, where the lock has changed."""
+    output.mkdir(parents=True, exist_ok=True)
+    dependencies, library = (output / f"{name}.tgz" for name in (DEPENDENCIES, LIBRARY))
+    stamp, key = output / f"{DEPENDENCIES}.key", _made_from()
+    if not stamp.exists() or stamp.read_text() != key or not dependencies.exists():
+        stamp.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            _install(Path(scratch, "installed"))
+            copy(Path(scratch, "installed"), Path(scratch, "kept"), lambda path: not _UNUSED.fullmatch(path))
+            pack(Path(scratch, "kept"), dependencies)
+        stamp.write_text(key)
+    with tempfile.TemporaryDirectory() as scratch:
+        for package, source in SOURCES.items():
+            copy(source, Path(scratch, package), lambda path: not path.endswith(".pyi"))
+        pack(Path(scratch), library)
+    found = [dependencies, library]
+    check(found)
+    return found
+
+
+def check(archives: list[Path]) -> None:
+    """Raises ``TooLarge``."""
+    total = sum(map(size, archives))
+    if total > CEILING_BYTES:
+        raise TooLarge(f"the package has {total / 1e6:.1f} MB and may have {CEILING_BYTES / 1e6:.0f}")
+
+
+def pack(folder: Path, archive: Path) -> None:
+    """The files below the folder, in one order, with the same modes, owners and times everywhere."""
+    partial = archive.with_suffix(".partial")
+    with (
+        partial.open("wb") as file,
+        gzip.GzipFile("", "wb", 6, file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as entries,
+    ):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
+            entry.size, entry.mode, entry.mtime = path.stat().st_size, 0o644, ZIP_EPOCH
+            with path.open("rb") as content:
+                entries.addfile(entry, content)
+    partial.replace(archive)
+
+
+def _install(folder: Path) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
+    command += ["--root-user-action", "ignore", "--no-deps", "--require-hashes", "--requirement", str(LOCK)]
+    command += ["--only-binary", ":all:", "--target", str(folder), "--implementation", "cp"]
+    command += ["--python-version", PYTHON, *(part for name in PLATFORMS for part in ("--platform", name))]
+    subprocess.run(command, check=True)  # noqa: S603
+
+
+def _made_from() -> str:
+    inputs = (LOCK.read_bytes(), Path(__file__).read_bytes())
+    return hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in inputs)).hexdigest()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Packs what the jobs import on EMR Serverless.")
+    parser.add_argument("--output", type=Path, default=ROOT / "build/pipeline")
+    parser.add_argument("--check", action="store_true", help="pack it once more elsewhere: is it the same?")
+    options = parser.parse_args()
+    archives = build(options.output)
+    for archive in archives:
+        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+        sys.stdout.write(f"{size(archive) / 1e6:6.2f} MB  {archive.name}, sha256 {digest}\n")
+    if not options.check:
+        return 0
+    with tempfile.TemporaryDirectory() as scratch:
+        again = build(Path(scratch))
+        differing = [
+            one.name for one, other in zip(archives, again, strict=True) if one.read_bytes() != other.read_bytes()
+        ]
+    sys.stdout.write(f"packed again: {f'{differing} differ' if differing else 'the same'}\n")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

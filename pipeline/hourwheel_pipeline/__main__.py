@@ -1,0 +1,64 @@
+"""``python -m hourwheel_pipeline JOB --archive … --lake …``: runs a job of the pipeline, or all that are done daily.
+
+Each job's report is a line of JSON. The exit code is not 0 where a job failed; findings are no failure.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from hourwheel.adapters.system import SystemClock
+from hourwheel.errors import HourwheelError
+from hourwheel_pipeline.figures import figures_of, publish
+from hourwheel_pipeline.jobs import DAILY, JOBS, jobs_of, options_of, read_options
+from hourwheel_pipeline.session import session
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="python -m hourwheel_pipeline", description=(__doc__ or "").split("\n")[0])
+    commands = found.add_subparsers(dest="job", required=True, metavar="JOB")
+    for name in (*JOBS, "daily"):
+        jobs = jobs_of(name)
+        about = ", ".join(DAILY) if name == "daily" else jobs[0].about
+        command = commands.add_parser(
+            name, help=about.split(":")[0].replace("%", "%%"), description=about, allow_abbrev=False
+        )
+        own = {option.name: option for option in options_of(jobs)}
+        # The same arguments start any job: what another one has is taken, and left aside.
+        for option in options_of([*jobs_of("daily"), *jobs]):
+            flag, mine = f"--{option.name.replace('_', '-')}", own.get(option.name)
+            text = argparse.SUPPRESS if mine is None else None
+            required = mine is not None and mine.required
+            command.add_argument(flag, dest=f"option {option.name}", required=required, metavar="…", help=text)
+        command.add_argument("--cell", help="tell CloudWatch the figures of this cell", metavar="NAME")
+        command.add_argument("--master", help="Spark's, such as local[2]; not where it is submitted", metavar="URL")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    asked = vars(parser().parse_args(arguments))
+    now_ms, jobs, reports = SystemClock().now_ms(), jobs_of(asked["job"]), []
+    options = {option.name: asked[f"option {option.name}"] for option in options_of(jobs)}
+    given = {name: text for name, text in options.items() if text is not None}
+    try:
+        every = read_options(jobs, given, now_ms)
+        spark = session(asked["job"], master=asked["master"])
+        for job, wish in zip(jobs, every, strict=True):
+            reports.append(job.run(spark, wish, now_ms))
+            sys.stdout.write(msgspec.json.encode({"job": job.name, "report": reports[-1]}).decode() + "\n")
+            sys.stdout.flush()
+    except HourwheelError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    finally:
+        # Also where a later job failed: what the earlier ones found is true.
+        if asked["cell"] is not None:
+            where = {name: given.get(name) for name in ("region", "endpoint_url")}
+            publish(figures_of(reports), asked["cell"], **where)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+import json
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.validate import ParamValidator
+
+from infra import pipeline
+from infra.settings import Wrong
+from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, synthesised
+
+JOBS = Path(__file__).parents[2] / "pipeline/hourwheel_pipeline"
+
+
+class Jobs:
+    """What is there of the pipeline."""
+
+    def __init__(self, synthesis: Synthesis) -> None:
+        self.synthesis = synthesis
+        (self.application,) = synthesis.properties("EMRServerless::Application")
+        (self.role,) = (key for key in synthesis.resources("IAM::Role") if "JobRole" in key)
+        (self.caller,) = (key for key in synthesis.resources("IAM::Role") if "JobCaller" in key)
+        (self.lake,) = (key for key in synthesis.resources("S3::Bucket") if "Lake" in key)
+        (self.failures,) = synthesis.resources("SQS::Queue")
+
+    @cached_property
+    def schedule(self) -> dict[str, Any]:
+        schedules = self.synthesis.properties("Scheduler::Schedule")
+        return next(one for one in schedules if "emrserverless" in one["Target"]["Arn"])
+
+    @cached_property
+    def asked(self) -> Any:
+        """What ``StartJobRun`` is called with, as its API spells it."""
+        return uncapitalised(json.loads(self.schedule["Target"]["Input"]))
+
+    @cached_property
+    def spark(self) -> dict[str, str]:
+        text = self.asked["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"]
+        return dict(part.split("=", 1) for part in text.removeprefix("--conf ").split(" --conf "))
+
+
+def uncapitalised(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key[0].lower() + key[1:]: uncapitalised(part) for key, part in value.items()}
+    return value
+
+
+@pytest.fixture(scope="module")
+def jobs(everything: Synthesis) -> Jobs:
+    return Jobs(everything)
+
+
+def test_without_it_there_is_nothing_of_it_but_the_bucket(defaults: Synthesis, not_much: Synthesis) -> None:
+    for synthesis in (defaults, not_much):
+        kinds = {found["Type"].split("::")[1] for found in synthesis.template["Resources"].values()}
+        assert not kinds & {"EMRServerless", "Glue", "Events"}
+        assert "archive" not in synthesis.text.lower()
+
+
+def test_the_bucket_stays_the_same_when_the_pipeline_is_switched(defaults: Synthesis, everything: Synthesis) -> None:
+    for synthesis in (defaults, everything):
+        # With another id CloudFormation would make another bucket.
+        assert "PipelineLakeCA665B53" in synthesis.resources("S3::Bucket")
+
+
+def test_the_application_stops_by_itself_and_grows_no_further_than_set(jobs: Jobs) -> None:
+    application = jobs.application
+    assert (application["ReleaseLabel"], application["Type"]) == ("emr-spark-8.0.0", "SPARK")
+    assert application["Architecture"] == "ARM64"
+    assert application["AutoStartConfiguration"] == {"Enabled": True}
+    assert application["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 5}
+    assert application["MaximumCapacity"] == {"Cpu": "32 vCPU", "Memory": "128 GB", "Disk": "160 GB"}
+    assert "InitialCapacity" not in application
+    assert "NetworkConfiguration" not in application
+
+
+def test_the_job_is_started_each_day_at_the_hour_that_is_set(jobs: Jobs) -> None:
+    schedule = jobs.schedule
+    assert schedule["ScheduleExpression"] == "cron(0 4 * * ? *)"
+    assert schedule["Target"]["Arn"] == "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"
+    assert schedule["Target"]["RoleArn"].endswith(jobs.caller)
+    assert schedule["Target"]["DeadLetterConfig"]["Arn"].endswith(jobs.failures)
+
+
+def test_emr_takes_what_scheduler_sends_it(jobs: Jobs) -> None:
+    model = botocore.session.get_session().get_service_model("emr-serverless")
+    report = ParamValidator().validate(jobs.asked, model.operation_model("StartJobRun").input_shape)
+    assert not report.has_errors(), report.generate_report()
+    assert len(json.dumps(jobs.asked["jobDriver"])) < 10_000
+    assert jobs.asked["executionRoleArn"] == f"arn:aws:iam::{ACCOUNT}:role/{jobs.role}"
+    # It is another one each day, and the same when Scheduler asks again.
+    assert jobs.asked["clientToken"] == "<aws.scheduler.execution-id>"
+
+
+def test_the_job_is_told_of_this_cell(jobs: Jobs) -> None:
+    bucket = f"s3://{jobs.lake}"
+    assert jobs.asked["jobDriver"]["sparkSubmit"]["entryPointArguments"] == [
+        "daily",
+        f"--archive={bucket}/archive",
+        f"--lake={bucket}/lake",
+        f"--output={bucket}/reports",
+        "--namespace=orders_eu",
+        f"--region={REGION}",
+        "--cell=orders-eu",
+    ]
+    source = "".join(path.read_text() for path in JOBS.glob("*.py"))
+    for argument in jobs.asked["jobDriver"]["sparkSubmit"]["entryPointArguments"][1:-1]:
+        name = argument.removeprefix("--").partition("=")[0]
+        assert re.search(rf"^    {name}: str", source, re.MULTILINE), f"no job has an option {name}"
+    (database,) = jobs.synthesis.properties("Glue::Database")
+    assert database["DatabaseInput"]["Name"] == "orders_eu"
+    logs = jobs.asked["configurationOverrides"]["monitoringConfiguration"]["s3MonitoringConfiguration"]
+    assert logs == {"logUri": f"{bucket}/logs/"}
+
+
+def test_each_process_finds_the_package_beside_it(jobs: Jobs) -> None:
+    spark, assets = jobs.spark, f"s3://cdk-hnb659fds-assets-{ACCOUNT}-{REGION}/"
+    archives = [one.split("#") for one in spark["spark.archives"].split(",")]
+    assert [name for _, name in archives] == ["hourwheel", "dependencies"]
+    assert all(address.startswith(assets) and address.endswith(".tgz") for address, _ in archives)
+    assert jobs.asked["jobDriver"]["sparkSubmit"]["entryPoint"].startswith(assets)
+    for process in ("emr-serverless.driverEnv", "executorEnv"):
+        assert spark[f"spark.{process}.PYTHONPATH"] == "./hourwheel:./dependencies"
+        assert spark[f"spark.{process}.PYSPARK_PYTHON"] == "python3.11"
+
+
+def test_spark_itself_asks_nothing_of_glue(jobs: Jobs) -> None:
+    assert jobs.spark["spark.sql.catalogImplementation"] == "in-memory"
+
+
+def test_workers_fit_into_the_capacity(jobs: Jobs) -> None:
+    spark = jobs.spark
+    for process in ("driver", "executor"):
+        memory = [int(spark[f"spark.{process}.{name}"].removesuffix("g")) for name in ("memory", "memoryOverhead")]
+        assert (sum(memory), spark[f"spark.{process}.cores"]) == (16, "4")
+    assert spark["spark.dynamicAllocation.maxExecutors"] == "7"  # and the driver: 32 vCPUs
+    assert spark["spark.sql.shuffle.partitions"] == "112"
+
+
+def test_the_job_may_do_what_it_does_and_nothing_else(jobs: Jobs) -> None:
+    aws, bucket = f"{REGION}:{ACCOUNT}", f"arn:aws:s3:::{jobs.lake}"
+    assets = f"arn:aws:s3:::cdk-hnb659fds-assets-{ACCOUNT}-{REGION}/"
+    found = {
+        (action, resource)
+        for statement in jobs.synthesis.statements(jobs.role)
+        for action in statement["Action"]
+        for resource in statement["Resource"]
+        if not resource.startswith(assets)
+    }
+    glue = [f"arn:aws:glue:{aws}:catalog", f"arn:aws:glue:{aws}:database/orders_eu"]
+    tables = [f"arn:aws:glue:{aws}:table/orders_eu/{table}" for table in pipeline.TABLES]
+    assert found == {
+        ("s3:GetObject", f"{bucket}/archive/*"),
+        *((f"s3:{verb}Object", f"{bucket}/lake/*") for verb in ("Get", "Put", "Delete")),
+        ("s3:AbortMultipartUpload", f"{bucket}/lake/*"),
+        *((f"s3:{verb}", f"{bucket}/reports/*") for verb in ("PutObject", "AbortMultipartUpload")),
+        ("s3:PutObject", f"{bucket}/logs/*"),
+        ("s3:ListBucket", bucket),
+        *(("glue:GetDatabase", resource) for resource in glue),
+        *(
+            (f"glue:{verb}", resource)
+            for verb in ("CreateTable", "GetTable", "GetTables", "UpdateTable")
+            for resource in (*glue, *tables)
+        ),
+        ("cloudwatch:PutMetricData", "*"),
+    }
+
+
+def test_of_the_assets_the_job_reads_its_own(jobs: Jobs) -> None:
+    spark = jobs.asked["jobDriver"]["sparkSubmit"]
+    named = set(re.findall(r"s3://([^#, ]+\.(?:tgz|py))", f"{spark['entryPoint']} {spark['sparkSubmitParameters']}"))
+    allowed = {
+        resource.removeprefix("arn:aws:s3:::")
+        for statement in jobs.synthesis.statements(jobs.role)
+        for resource in statement["Resource"]
+        if "assets" in resource
+    }
+    assert allowed == named
+    assert len(named) == 3
+
+
+def test_only_this_application_takes_the_role_of_the_job(jobs: Jobs) -> None:
+    role = jobs.synthesis.resolved(jobs.synthesis.resources("IAM::Role")[jobs.role]["Properties"])
+    (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert trust["Principal"] == {"Service": "emr-serverless.amazonaws.com"}
+    (application,) = jobs.synthesis.resources("EMRServerless::Application")
+    arn = f"arn:aws:emrserverless:{REGION}:{ACCOUNT}:{application}"
+    assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT, "aws:SourceArn": arn}}
+
+
+def test_scheduler_passes_the_role_of_the_job_to_emr_alone(jobs: Jobs) -> None:
+    (passing,) = (one for one in jobs.synthesis.statements(jobs.caller) if one["Action"] == ["iam:PassRole"])
+    assert passing["Resource"] == [f"arn:aws:iam::{ACCOUNT}:role/{jobs.role}"]
+    assert passing["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
+
+
+def test_runs_that_fail_end_in_the_queue_of_failures(jobs: Jobs) -> None:
+    (rule,) = jobs.synthesis.properties("Events::Rule")
+    assert rule["EventPattern"] == {
+        "source": ["aws.emr-serverless"],
+        "detail-type": ["EMR Serverless Job Run State Change"],
+        "detail": {"applicationId": [jobs.asked["applicationId"]], "state": ["FAILED", "CANCELLED"]},
+    }
+    (target,) = rule["Targets"]
+    assert target["Arn"].endswith(jobs.failures)
+    (policy,) = jobs.synthesis.properties("SQS::QueuePolicy")
+    (allowed,) = (one for one in policy["PolicyDocument"]["Statement"] if one["Effect"] == "Allow")
+    assert allowed["Principal"] == {"Service": "events.amazonaws.com"}
+    assert allowed["Condition"]["ArnEquals"]["aws:SourceArn"].startswith(f"arn:aws:events:{REGION}:{ACCOUNT}:")
+
+
+def test_the_command_line_is_told_where_to_find_it(jobs: Jobs) -> None:
+    outputs = {
+        key: jobs.synthesis.resolved(found["Value"]) for key, found in jobs.synthesis.template["Outputs"].items()
+    }
+    (schedule,) = (key for key in jobs.synthesis.resources("Scheduler::Schedule") if "Daily" in key)
+    assert outputs["PipelineApplicationId"] == jobs.asked["applicationId"]
+    assert outputs["PipelineSchedule"] == f"orders-eu/{schedule}"
+    assert outputs["ArchiveFunction"] == "orders-eu-archive"
+    assert outputs["LakeDatabase"] == "orders_eu"
+    assert outputs["PipelineRoleArn"] == jobs.asked["executionRoleArn"]
+
+
+def test_the_tables_that_the_job_may_use_are_those_of_the_lake() -> None:
+    named = set()
+    for path in JOBS.glob("*.py"):
+        named |= set(re.findall(r'^(?:TABLE|MESSAGES|PULLS|DISPATCHES) = "(\w+)"', path.read_text(), re.MULTILINE))
+    assert named <= set(pipeline.TABLES)
+    assert {"findings"} <= named
+
+
+def test_a_package_that_was_not_made_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "PACKAGE", pipeline.ROOT / "build/nowhere")
+    with pytest.raises(Wrong, match=r"^build/nowhere/hourwheel\.tgz is not there: run `make pipeline-package` first$"):
+        synthesised({"pipeline": "true"}, tmp_path)

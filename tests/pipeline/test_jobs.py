@@ -1,0 +1,195 @@
+"""The program that EMR Serverless runs: its options, its reports, what it tells CloudWatch, what it asks of Glue."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pytest
+from botocore.exceptions import ClientError
+from pyiceberg.catalog.glue import GlueCatalog
+from pyspark.sql import SparkSession
+
+from hourwheel.errors import Rejected
+from hourwheel_pipeline import figures
+from hourwheel_pipeline.__main__ import main, parser
+from hourwheel_pipeline.jobs import DAILY, Job, jobs_of, options_of, read_options
+from hourwheel_pipeline.lake import Lake
+from tests.contract.services import ministack
+from tests.pipeline.test_lake_s3 import ENVIRONMENT, REGION
+from tests.pipeline.worlds import World
+
+GIVEN = {"archive": "/archive", "lake": "/lake", "output": "/report"}
+ALLOWED = {"GetDatabase", "CreateTable", "GetTable", "GetTables", "UpdateTable"}
+"""By the role of the job on AWS: see ``infra/pipeline.py``."""
+
+
+@pytest.mark.parametrize("name", DAILY)
+def test_each_job_says_what_it_does_and_takes_its_options_as_text(name: str) -> None:
+    job = Job(name)
+    assert len(job.about) > 20
+    own = {option.name for option in job.options}
+    options = job.read({key: text for key, text in GIVEN.items() if key in own}, 1)
+    assert options.lake == "/lake"
+    assert {option.name for option in job.options if option.required} <= GIVEN.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("compact", {"step_bytes": "many"}, "step_bytes"),
+        ("compact", {"on_damage": "ignore"}, "on_damage"),
+        ("reconcile", {"since": "yesterday"}, "since"),
+        ("maintain", {"lake": None}, "lake"),
+        ("maintain", {"archive": "/archive"}, "there is no option archive"),
+        ("compact", {"ticks": "1"}, "there is no option ticks"),
+    ],
+)
+def test_an_option_that_is_wrong_is_named(name: str, given: dict[str, str | None], said: str) -> None:
+    own = {option.name for option in options_of(jobs_of(name))}
+    whole = {**{key: text for key, text in GIVEN.items() if key in own}, **given}
+    with pytest.raises(Rejected, match=said):
+        read_options(jobs_of(name), {key: text for key, text in whole.items() if text is not None}, 1)
+
+
+def test_each_job_of_the_day_gets_the_options_that_it_has() -> None:
+    jobs = jobs_of("daily")
+    every = dict(zip(DAILY, read_options(jobs, {**GIVEN, "late_seconds": "9", "file_bytes": "7"}, 5), strict=True))
+    assert every["reconcile"].late_seconds == 9
+    assert every["compact"].file_bytes == every["maintain"].file_bytes == 7
+    assert every["report"].output == "/report"
+
+
+def test_the_same_arguments_start_any_job() -> None:
+    daily = [f"--{name}={text}" for name, text in GIVEN.items()]
+    for name in (*DAILY, "daily"):
+        assert parser().parse_args([name, *daily, "--late-seconds=9", "--cell=c"]).job == name
+    replay = ["--name=again", "--subject=orders"]
+    assert parser().parse_args(["replay", *daily, *replay, "--cell=c"]).job == "replay"
+
+
+def test_who_forgets_an_option_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compact", "--archive=/archive"])
+    assert ended.value.code == 2
+    assert "--lake" in capsys.readouterr().err
+
+
+class CloudWatch:
+    """Takes what is told to it, as far as the SDK would send it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[Any] = []
+        make = figures.make_client
+
+        def made(service: str, config: Any, **place: Any) -> Any:
+            client = make(service, config, region=REGION, endpoint_url=None)
+            client.meta.events.register(
+                "provide-client-params.cloudwatch", lambda params, **_: self.told.append(params)
+            )
+            answer = SimpleNamespace(status_code=200), {"ResponseMetadata": {"HTTPStatusCode": 200}}
+            client.meta.events.register("before-call.cloudwatch", lambda **_: answer)
+            return client
+
+        monkeypatch.setattr(figures, "make_client", made)
+
+    @property
+    def figures(self) -> dict[str, int]:
+        data = [one for params in self.told for one in params["MetricData"]]
+        assert all(params["Namespace"] == "Hourwheel" for params in self.told)
+        assert all(one["Dimensions"] == [{"Name": "service", "Value": "flights"}] for one in data)
+        return {one["MetricName"]: one["Value"] for one in data}
+
+
+@pytest.fixture
+def cloudwatch(monkeypatch: pytest.MonkeyPatch) -> CloudWatch:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    return CloudWatch(monkeypatch)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    found = World(tmp_path)
+    found.bench.send("a", "b")
+    found.acknowledge("orders", "billing")
+    found.rest()
+    return found
+
+
+def arguments(world: World) -> list[str]:
+    return [
+        "--archive",
+        world.archive,
+        "--lake",
+        world.lake,
+        "--output",
+        str(world.root / "report"),
+        "--cell",
+        "flights",
+    ]
+
+
+def test_all_that_is_done_daily_is_reported_and_told(
+    spark: SparkSession, world: World, cloudwatch: CloudWatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["daily", *arguments(world)]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["job"] for line in lines] == list(DAILY)
+    assert cloudwatch.figures == {"ReconcileFindings": 0, "SetAsideSegments": 0}
+    assert list((world.root / "report").iterdir())
+
+
+def test_on_the_first_day_there_is_nothing_and_nothing_is_wrong(
+    spark: SparkSession, tmp_path: Path, cloudwatch: CloudWatch
+) -> None:
+    assert main(["daily", *arguments(World(tmp_path))]) == 0
+    assert cloudwatch.figures == {"ReconcileFindings": 0, "SetAsideSegments": 0}
+
+
+def test_what_is_damaged_is_told_and_a_job_that_is_told_to_stop_fails(
+    spark: SparkSession, world: World, cloudwatch: CloudWatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    segments = sorted((world.root / "archive/segments/messages").rglob("*"))
+    damaged = next(path for path in segments if path.is_file())
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert main(["compact", *arguments(world), "--on-damage=stop"]) == 1
+    assert "cannot be read" in capsys.readouterr().err
+    assert cloudwatch.figures == {}
+    assert main(["compact", *arguments(world)]) == 0
+    assert cloudwatch.figures == {"SetAsideSegments": 1}
+
+
+@pytest.fixture
+def glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    with ministack(tmp_path) as endpoint:
+        with closing(boto3.client("s3", region_name=REGION, endpoint_url=endpoint)) as client:
+            client.create_bucket(Bucket="flights")
+        with closing(boto3.client("glue", region_name=REGION, endpoint_url=endpoint)) as client:
+            client.create_database(DatabaseInput={"Name": "air"})
+        yield endpoint
+
+
+def test_glue_is_asked_no_more_than_the_role_of_the_job_allows(glue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: GlueCatalog, namespace: Any, properties: Any = None) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "CreateDatabase")
+
+    monkeypatch.setattr(GlueCatalog, "create_namespace", refused)  # the stack makes the database
+    schema = pa.schema([pa.field("day", pa.date32()), pa.field("n", pa.int64())])
+    asked: set[str] = set()
+    with closing(Lake.open("s3://flights/lake", namespace="air", region=REGION, endpoint_url=glue)) as lake:
+        catalog: Any = lake.catalog
+        catalog.glue.meta.events.register("before-call.glue", lambda model, **_: asked.add(model.name))
+        lake.ensure("pulls", schema, partition=("day",), sorted_by=("n",))
+        lake.commit("pulls", added=[], notes={"hourwheel.through": "0"})
+        assert lake.notes("pulls") == {"hourwheel.through": "0"}
+        assert lake.holding("findings").through == -1
+        assert lake.tables() == ["pulls"]
+    assert asked <= ALLOWED
+    assert {"CreateTable", "GetTable", "GetTables", "UpdateTable"} <= asked
