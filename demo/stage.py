@@ -24,9 +24,13 @@ class Stage:
     url: str = ""
     processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
     def serve(self) -> None:
         """Starts the server, or starts it again where it was; returns when it listens."""
-        arguments = ["-m", "hourwheel", "serve", "--data", str(self.folder / "data"), "--port", str(self.port)]
+        arguments = ["-m", "hourwheel", "serve", "--data", str(self.data), "--port", str(self.port)]
         server = self._start("server", arguments, stdout=subprocess.PIPE)
         assert server.stdout is not None
         line = server.stdout.readline()
