@@ -57,7 +57,7 @@ KINDS: Mapping[str, Kind] = {
     "wheel": Kind("memory_wheel", 900, Task(60, loops=True)),
     "push": Kind("memory_push", 900, Task(60, loops=True)),
     # The next one goes on where this one stopped.
-    "archive": Kind("memory_archive", 900, Task(300)),
+    "archive": Kind("memory_archive", 900, Task(900)),
 }
 
 _ALONE = frozenset({"sweep", "archive"})

@@ -1,17 +1,21 @@
+import copy
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pytest
 
-from hourwheel.adapters.memory import MemoryBlobs
-from hourwheel.archive import manifests
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.archive import collecting, manifests
 from hourwheel.archive.archiver import Archived, Archiver, Limits
 from hourwheel.archive.marks import archived_ms
+from hourwheel.archive.rebuild import Rebuilding, rebuild
 from hourwheel.context import Settings
-from hourwheel.errors import Unavailable
+from hourwheel.errors import Broken, Conflict, HourwheelError, Unavailable
+from hourwheel.logs.item import Slot
 from hourwheel.model import NewMessage
-from hourwheel.ports import Blobs, Key, Table
-from tests.support import AT_ONCE, Bench
+from hourwheel.ports import Blobs, Counter, Key, Record, Table
+from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.archive.reading import contents
 
 HOUR = 3_600
@@ -157,11 +161,22 @@ def test_an_open_pull_is_archived_once_it_is_closed(bench: Bench, archive: Memor
     assert len(contents(archive).pulls) == 2
 
 
+class CountedReads(CallByCall):
+    """Counts the rows of consume logs that are read."""
+
+    rows = 0
+
+    def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
+        found = super().scan(table, partition, **how)
+        self.rows += len(found) if table == Table.CONSUME else 0
+        return found
+
+
 class Dying:
     """Storage of a process that ends at its ``calls``-th call of these verbs, before or after it takes effect."""
 
-    def __init__(self, inner: object, left: list[int], after: bool) -> None:
-        self._inner, self._left, self._after = inner, left, after
+    def __init__(self, inner: object, left: list[int], after: bool, error: type[HourwheelError] = Unavailable) -> None:
+        self._inner, self._left, self._after, self._error = inner, left, after, error
 
     def __getattr__(self, verb: str) -> object:
         call = getattr(self._inner, verb)
@@ -171,17 +186,18 @@ class Dying:
         def dying(*args: object, **named: object) -> object:
             self._left[0] -= 1
             if self._left[0] == 0 and not self._after:
-                raise Unavailable("the end of the process")
+                raise self._error("the end of the process")
             answer = call(*args, **named)
             if self._left[0] == 0:
-                raise Unavailable("the end of the process")
+                raise self._error("the end of the process")
             return answer
 
         return dying
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_an_archiver_that_ends_at_any_call_neither_loses_nor_doubles(after: bool) -> None:
+@pytest.mark.parametrize("error", [Unavailable, Broken])
+def test_an_archiver_that_ends_at_any_call_neither_loses_nor_doubles(after: bool, error: type[HourwheelError]) -> None:
     calls, left = 0, [0]
     while left[0] <= 0:
         calls += 1
@@ -192,13 +208,14 @@ def test_an_archiver_that_ends_at_any_call_neither_loses_nor_doubles(after: bool
         bench.settle(pull, retry=[0])
         left = [calls]
         dying = Bench(
-            store=Dying(bench.store, left, after),  # type: ignore[arg-type]
+            store=Dying(bench.store, left, after, error),  # type: ignore[arg-type]
             blobs=bench.blobs,
             clock=bench.clock,
             settings=bench.settings,
         )
-        with suppress(Unavailable):
-            run(dying, Dying(archive, left, after))  # type: ignore[arg-type]
+        with suppress(error):
+            # Small commits: segments are written while others are still being read.
+            run(dying, Dying(archive, left, after, error), commit_bytes=1)  # type: ignore[arg-type]
         bench.send("c")
         run(bench, archive)
         found = contents(archive)
@@ -293,6 +310,7 @@ def test_what_went_before_there_was_an_archive_is_not_missed(bench: Bench, archi
 def test_rows_that_would_go_by_their_time_are_renewed_while_the_archive_is_behind(
     bench: Bench, archive: MemoryBlobs
 ) -> None:
+    run(bench, archive)
     bench.cell.put_subject("orders", retention_seconds=60)
     bench.send("a")
     (pull,) = bench.pull()
@@ -329,6 +347,144 @@ def test_how_far_the_archive_is_behind_is_told(bench: Bench, archive: MemoryBlob
     assert behind() == 0
     bench.send("a")
     bench.clock.pass_time(HOUR)
-    assert behind() == HOUR
+    assert behind() == HOUR, "also before the first run"
     run(bench, archive)
     assert behind() == 0
+
+
+class FailsOnce(MemoryBlobs):
+    """Of the segments the second one cannot be written, once."""
+
+    puts = 0
+
+    def put(self, key: str, data: bytes) -> None:
+        self.puts += 1
+        if self.puts == 2:
+            raise Broken("no leave to write")
+        super().put(key, data)
+
+
+def test_what_cannot_be_written_is_not_taken_for_archived(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "_OPEN_BYTES", 5_000)
+    monkeypatch.setattr(collecting, "_RELIEF_BYTES", 1_000)
+    for subject in ("a", "b", "c"):
+        for _ in range(5):
+            bench.send("x" * 1_000, subject=subject)
+    archive = FailsOnce()
+    with pytest.raises(Broken, match="no leave to write"):
+        run(bench, archive)
+    assert list(manifests.manifests(archive)) == []
+    assert run(bench, archive).complete
+    found = contents(archive)
+    assert (set(found.rows.values()), len(found.messages)) == ({1}, 15)
+
+
+def test_an_empty_store_does_not_go_on_with_the_archive_of_a_lost_one(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.send("a", "b")
+    run(bench, archive)
+    before = archive.list("")
+    lost = Bench(settings=bench.settings, clock=bench.clock)
+    for _ in range(2):
+        with pytest.raises(Conflict, match="rebuild the store from it"):
+            run(lost, archive)
+    assert archive.list("") == before
+    lost.cell.sweep()
+    assert rebuild(lost.cell.context, archive, gap=10).messages == 2
+    lost.send("c")
+    assert run(lost, archive).complete
+    assert contents(archive).bodies("orders~1/0") == ["a", "b", "c"]
+
+
+def test_a_store_that_is_older_than_its_archive_is_refused(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.send("a")
+    run(bench, archive)
+    older = MemoryStore()
+    vars(older).update({name: copy.deepcopy(kept) for name, kept in vars(bench.store).items() if "lock" not in name})
+    bench.send("b")
+    bench.send("c")
+    run(bench, archive)
+    restored = Bench(store=older, settings=bench.settings, clock=bench.clock)
+    restored.send("something else")
+    with pytest.raises(Conflict, match="rebuild the store from it"):
+        run(restored, archive)
+
+
+def test_another_archive_is_not_gone_on_with(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.send("a")
+    run(bench, archive)
+    bench.send("b")
+    elsewhere = MemoryBlobs()
+    with pytest.raises(Conflict, match="it is not that of this store"):
+        run(bench, elsewhere)
+    assert elsewhere.list("manifests/") == []
+
+
+def test_a_store_that_is_half_rebuilt_is_not_archived(bench: Bench, archive: MemoryBlobs) -> None:
+    context = bench.cell.context
+    slot = Slot(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
+    slot.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=1))
+    with pytest.raises(Conflict, match="half rebuilt"):
+        run(bench, archive)
+    assert archive.list("") == []
+
+
+def test_with_more_logs_than_one_commit_takes_it_becomes_complete_all_the_same(
+    bench: Bench, archive: MemoryBlobs
+) -> None:
+    for subject in range(10):
+        bench.send("a", subject=f"s{subject}")
+    run(bench, archive)
+    began_ms = bench.clock.now_ms()
+    for subject in range(10):
+        bench.clock.pass_time(1)
+        bench.send("b", subject=f"s{subject}")
+        archiver(bench, archive, commit_spans=1).run(bench.clock.now_ms() + 1)
+    assert archived_ms(bench.cell.context) > began_ms
+    assert set(contents(archive).rows.values()) == {1}
+
+
+def test_rows_that_wait_for_the_archive_are_not_read_by_each_sweep(bench: Bench, archive: MemoryBlobs) -> None:
+    run(bench, archive)
+    counted = CountedReads(bench.store)
+    watched = Bench(store=counted, settings=bench.settings, clock=bench.clock)
+    for _ in range(300):
+        watched.send("waits")
+    bench.clock.pass_time(7 * HOUR)
+    reads = []
+    for _ in range(3):
+        counted.rows = 0
+        watched.send("more")
+        watched.cell.sweep()
+        bench.clock.pass_time(60)
+        reads.append(counted.rows)
+    assert max(reads[1:]) < 100
+
+
+class Slow(CallByCall):
+    """Each call takes 5 ms."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.store)
+        self._clock = bench.clock
+
+    def counter(self, counter: str) -> Counter:
+        self._clock.pass_time(0.005)
+        return super().counter(counter)
+
+    def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
+        self._clock.pass_time(0.005)
+        return super().scan(table, partition, **how)
+
+
+def test_a_circle_that_takes_longer_than_a_run_comes_to_its_end(bench: Bench, archive: MemoryBlobs) -> None:
+    slow = Bench(store=Slow(bench), settings=bench.settings, clock=bench.clock)
+    for subject in range(60):
+        bench.send("a", subject=f"s{subject:02}")
+    began_ms = bench.clock.now_ms()
+    complete = False
+    for _ in range(12):
+        bench.send("more", subject="s30")
+        complete = archiver(slow, archive, commit_ms=50).run(bench.clock.now_ms() + 450).complete
+    assert archived_ms(bench.cell.context) >= began_ms
+    assert not complete, "no run is so long that it goes all the way"
+    assert set(contents(archive).rows.values()) == {1}

@@ -215,6 +215,7 @@ def test_serve_hands_its_options_over(shell: Shell, monkeypatch: pytest.MonkeyPa
         token: str | None
         synchronous: str
         bucket_minutes: int
+        archive_seconds: int
         targets: dict[str, str]
         push_loopback: bool
 
@@ -226,9 +227,11 @@ def test_serve_hands_its_options_over(shell: Shell, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "hourwheel.embedded.server", server)
 
     where = ["--data", str(tmp_path), "--port", "0"]
-    result = shell("serve", *where, "--synchronous", "NORMAL", "--token", TOKEN, "--bucket-minutes", "5")
+    result = shell(
+        "serve", *where, "--synchronous", "NORMAL", "--token", TOKEN, "--bucket-minutes", "5", "--archive-every", "60"
+    )
     assert result.exit_code == 7
-    assert served == [ServeOptions(tmp_path, "127.0.0.1", 0, TOKEN, "NORMAL", 5, {}, False)]
+    assert served == [ServeOptions(tmp_path, "127.0.0.1", 0, TOKEN, "NORMAL", 5, 60, {}, False)]
     assert shell("serve", *where, "--bucket-minutes", "4").exit_code == 2
     assert shell("serve", "--data", str(tmp_path), "--synchronous", "OFF").exit_code == 2
 

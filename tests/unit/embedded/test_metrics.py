@@ -126,6 +126,7 @@ def test_how_far_the_archive_is_behind_is_told_where_there_is_one(
 ) -> None:
     assert "hourwheel_archive_behind_seconds" not in server.get().text
     archiving = Server(tmp_path / "archived", archive_seconds=1)
+    archiving.runtime._archive()
     assert archiving.get().value("hourwheel_archive_behind_seconds") == 0
     clock.pass_time(90)
     assert archiving.get().value("hourwheel_archive_behind_seconds") == 90

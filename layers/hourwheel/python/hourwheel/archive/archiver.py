@@ -6,7 +6,8 @@ once: one of them commits, what the others gathered is dropped.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -16,9 +17,11 @@ from hourwheel.archive.blocks import Catalog, encode_catalog
 from hourwheel.archive.collecting import Collector
 from hourwheel.archive.kinds import MESSAGES
 from hourwheel.archive.manifests import Gone, Manifest, Span, commit
-from hourwheel.archive.marks import Head, apply, caught_up, head_slot, mark_of, marks
-from hourwheel.archive.sources import Source, catalog, sources
+from hourwheel.archive.marks import Head, apply, caught_up, mark_of, marks, note, older
+from hourwheel.archive.rebuild import unfinished
+from hourwheel.archive.sources import Item, Source, catalog, sources
 from hourwheel.context import Context
+from hourwheel.errors import Conflict
 from hourwheel.logs.item import Held
 from hourwheel.meta.directory import Directory
 from hourwheel.model import Group, Subject
@@ -55,12 +58,45 @@ class Archived(msgspec.Struct):
 
 
 @dataclass
-class _Pass:
-    """One way through all logs. ``full``: limits were reached before its end, at the log ``resume``."""
+class _Circle:
+    """A way through all logs, in as many commits as it takes. ``whole``: nothing was left out so far; ``full``: the
+    commit is, at the log ``resume``."""
 
-    complete: bool = True
+    began_ms: int
+    whole: bool
     full: bool = False
     resume: str = ""
+
+    @property
+    def complete_ms(self) -> int:
+        """0 where it is not at its end, or left something out."""
+        return self.began_ms if self.whole and not self.full else 0
+
+    def of(self, head: Head) -> Head:
+        """The head that knows where to go on."""
+        return msgspec.structs.replace(
+            head,
+            resume=self.resume if self.full else "",
+            circle_ms=self.began_ms if self.full else 0,
+            whole=self.whole or not self.full,
+        )
+
+
+@dataclass
+class _Run:
+    """``own_circle``: a circle that ends now began in this run. ``listed``: the subjects and groups of the circle."""
+
+    until_ms: int
+    report: Archived = field(default_factory=Archived)
+    own_circle: bool = False
+    listed: list[tuple[Subject, list[Group]]] | None = None
+
+    def goes_on(self, circle: _Circle) -> bool:
+        """Whether something is left that was there when the run began; notes whether nothing is."""
+        self.report.complete = self.own_circle and circle.complete_ms > 0
+        after_another = not self.own_circle
+        self.own_circle = self.own_circle and circle.full
+        return circle.full or after_another
 
 
 @dataclass(frozen=True)
@@ -75,34 +111,42 @@ class Archiver:
 
     def run(self, until_ms: int, tell: Callable[[], None] = lambda: None) -> Archived:
         """Archives until nothing is left, or what is left is not settled yet, or time is up; a commit that has begun is
-        finished. Calls ``tell`` after each commit."""
-        report = Archived()
-        while self._commit(report, until_ms) and not report.complete and self.context.clock.now_ms() < until_ms:
+        finished. Calls ``tell`` after each commit. Raises ``Conflict`` where archive and store do not belong together,
+        or the store is half rebuilt."""
+        if unfinished(self.context):
+            raise Conflict("store-rebuilding", "the store is half rebuilt: end that first")
+        run = _Run(until_ms)
+        while self._commit(run) and not run.report.complete and self.context.clock.now_ms() < until_ms:
             tell()
         self.context.store.collect(Table.META, self.context.clock.now_ms())
-        return report
+        return run.report
 
-    def _commit(self, report: Archived, until_ms: int) -> bool:
-        """One commit, if there is anything to archive: whether there was."""
+    def _commit(self, run: _Run) -> bool:
+        """One commit, if there is anything to archive: whether to go on."""
         held = caught_up(self.context, self.archive)
         began_ms = self.context.clock.now_ms()
         collector = Collector(self.context, self.archive)
-        listed = catalog(self.directory)
-        digest = self._catalog(collector, held.value, listed)
-        stop_ms = min(until_ms, began_ms + self.limits.commit_ms)
-        way = self._collect(collector, held.value, listed, stop_ms)
+        if not held.value.circle_ms:
+            # What is made from here on is for the next circle.
+            run.own_circle, run.listed = True, None
+        run.listed = run.listed or catalog(self.directory)
+        digest = self._catalog(collector, held.value, run.listed)
+        circle = _Circle(held.value.circle_ms or began_ms, held.value.whole)
+        stop_ms = min(run.until_ms, self.context.clock.now_ms() + self.limits.commit_ms)
+        self._collect(collector, circle, held.value.resume, run.listed, stop_ms)
         collector.finish()
-        complete_ms = began_ms if way.complete else 0
         nothing_new = not collector.segments and not collector.spans
-        if nothing_new and complete_ms - held.value.told_ms < _TELL_MS:
-            self._nothing_new(held, complete_ms)
-            report.complete = way.complete
-            return False
+        if nothing_new and circle.complete_ms - held.value.told_ms < _TELL_MS:
+            complete_ms = max(held.value.complete_ms, circle.complete_ms)
+            value = msgspec.structs.replace(circle.of(held.value), complete_ms=complete_ms)
+            if value != held.value:
+                note(self.context, held, value)
+            return run.goes_on(circle)
         manifest = Manifest(
             number=held.value.number,
             began_ms=began_ms,
             ended_ms=self.context.clock.now_ms(),
-            complete_ms=complete_ms,
+            complete_ms=circle.complete_ms,
             segments=collector.segments,
             spans=collector.spans,
             damaged=collector.damaged,
@@ -110,12 +154,11 @@ class Archiver:
             catalog=digest,
         )
         if not commit(self.archive, manifest):
-            report.lost_races += 1
+            run.report.lost_races += 1
             return True
-        apply(self.context, held, manifest, resume=way.resume)
-        report.complete = way.complete
-        self._count(report, manifest)
-        return not nothing_new
+        apply(self.context, Held(circle.of(held.value), held.token), manifest)
+        self._count(run.report, manifest)
+        return run.goes_on(circle) or not nothing_new
 
     def _catalog(self, collector: Collector, head: Head, listed: list[tuple[Subject, list[Group]]]) -> str:
         """Gathers the catalog where it has changed; its digest then."""
@@ -127,61 +170,87 @@ class Archiver:
         return digest
 
     def _collect(
-        self, collector: Collector, head: Head, listed: list[tuple[Subject, list[Group]]], stop_ms: int
-    ) -> _Pass:
-        """Goes once through all logs, beginning behind the one where the last pass stopped."""
+        self,
+        collector: Collector,
+        circle: _Circle,
+        resume: str,
+        listed: list[tuple[Subject, list[Group]]],
+        stop_ms: int,
+    ) -> None:
+        """Goes on behind the log where the last commit was full, up to the last one, or until this one is."""
         known = marks(self.context)
         every = list(sources(self.context, listed))
-        at = next((at for at, source in enumerate(every) if _name(source) == head.resume), -1) + 1
-        way = _Pass()
-        for source in every[at:] + every[:at]:
-            if way.full:
-                way.complete = False
-                break
-            self._log(collector, source, known.get(_name(source)), way, stop_ms)
-        return way
-
-    def _log(self, collector: Collector, source: Source, mark: int | None, way: _Pass, stop_ms: int) -> None:
-        """Gathers a log's rows from the mark on, up to the limits."""
-        start = end = given = mark or 0
-        messages, whole = 0, False
-        with self.faults.contained(self.context, f"archiving {source.log}"):
-            given = source.given(start)
-            if given <= start:
+        at = next((at for at, source in enumerate(every) if _name(source) == resume), -1) + 1
+        before = resume
+        for source in every[at:]:
+            self._log(collector, source, known.get(_name(source)), circle, stop_ms)
+            if circle.full and before != resume:
+                circle.resume = before  # the rest of this log comes first
                 return
-            if mark is None:
+            circle.whole = circle.whole and not circle.full
+            full = circle.full or len(collector.spans) >= self.limits.commit_spans
+            if full or self.context.clock.now_ms() >= stop_ms:
+                circle.full, circle.resume = source is not every[-1], _name(source)
+                return
+            before = _name(source)
+
+    def _log(self, collector: Collector, source: Source, mark: int | None, circle: _Circle, stop_ms: int) -> None:
+        """Gathers a log's rows from the mark on, up to the limits: the circle is full then, before the log's end."""
+        start = end = given = mark or 0
+        messages, whole, known = 0, False, False
+        with self._contained(source):
+            given = source.given(start)
+            if given > start and mark is None:
                 # What was removed before there was an archive is not missed.
                 first = next(source.items(0), None)
                 start = end = source.trimmed() if first is None else first.row
-            limit = collector.size + self.limits.log_bytes
-            for item in source.items(start):
-                if item.row > end:
-                    collector.gone.append(Gone(log=source.log, start=end, end=item.row))
-                messages += collector.add(source, item)
-                end = item.row + 1
-                way.full = collector.size >= self.limits.commit_bytes or self.context.clock.now_ms() >= stop_ms
-                if way.full or collector.size >= limit:
-                    break
-            else:
-                if (trimmed := source.trimmed()) > end:
-                    collector.gone.append(Gone(log=source.log, start=end, end=trimmed))
-                    end = trimmed
-                whole = end >= given or not source.held_up(end)
-        way.complete = way.complete and whole
+            known = True
+        if given < (mark or 0):
+            raise older(source.log)
+        if given <= start:
+            circle.whole = circle.whole and known
+            return
+        limit = collector.size + self.limits.log_bytes
+        for item in self._settled(source, start):
+            if item is None:
+                with self._contained(source):
+                    if (trimmed := source.trimmed()) > end:
+                        collector.gone.append(Gone(log=source.log, start=end, end=trimmed))
+                        end = trimmed
+                    whole = end >= given or not source.held_up(end)
+                break
+            if item.row > end:
+                collector.gone.append(Gone(log=source.log, start=end, end=item.row))
+            messages += collector.add(source, item)
+            end = item.row + 1
+            circle.full = collector.size >= self.limits.commit_bytes or self.context.clock.now_ms() >= stop_ms
+            if circle.full or collector.size >= limit:
+                break
+        circle.whole = circle.whole and (whole or circle.full)
         if end > start:
             behind = max(0, given - end)
             collector.spans.append(
                 Span(kind=source.kind, log=source.log, start=start, end=end, messages=messages, behind=behind)
             )
-        way.full = way.full or len(collector.spans) >= self.limits.commit_spans
-        if way.full:
-            way.resume = _name(source)
 
-    def _nothing_new(self, held: Held[Head], complete_ms: int) -> None:
-        """Notes that all was archived; where somebody else has changed the head, he has noted it as well."""
-        if complete_ms > held.value.complete_ms:
-            value = msgspec.structs.replace(held.value, complete_ms=complete_ms, resume="")
-            head_slot(self.context).swap(held.token, value)
+    def _settled(self, source: Source, start: int) -> Iterator[Item | None]:
+        """The rows from ``start`` on, and None behind the last one; it just ends where one cannot be read. Only reading
+        is contained: who cannot write has archived nothing."""
+        items = source.items(start)
+        while True:
+            ended = True
+            item: Item | None = None
+            with self._contained(source):
+                item = next(items, None)
+                ended = False
+            if ended:
+                return
+            yield item
+            if item is None:
+                return
+
+    def _contained(self, source: Source) -> AbstractContextManager[None]:
+        return self.faults.contained(self.context, f"archiving {source.log}")
 
     def _count(self, report: Archived, manifest: Manifest) -> None:
         rows = sum(segment.rows for segment in manifest.segments)

@@ -155,7 +155,7 @@ class Collector:
         if key not in self._open:
             self._open[key] = _Open(kind, hour_ms)
         elif self._open[key].size >= _SEGMENT_BYTES:
-            self._write(self._open.pop(key))
+            self._write(self._open[key])
             self._open[key] = _Open(kind, hour_ms)
         return self._open[key]
 
@@ -163,7 +163,8 @@ class Collector:
         """Writes the largest segments until they fit into memory."""
         while sum(segment.size for segment in self._open.values()) > _OPEN_BYTES:
             largest = max(self._open, key=lambda key: self._open[key].size)
-            self._write(self._open.pop(largest))
+            self._write(self._open[largest])
+            del self._open[largest]
 
     def _write(self, segment: _Open) -> None:
         segment.close_block()

@@ -1,7 +1,7 @@
 """Rows that the store may remove by itself, by their time, are given more of it while the archive is far behind."""
 
 from hourwheel.archive.kinds import MESSAGES
-from hourwheel.archive.marks import archived_ms, mark_row
+from hourwheel.archive.marks import behind_seconds, mark_row
 from hourwheel.context import Context
 from hourwheel.logs.rows import sort_of, table_of
 from hourwheel.ports import Key, Record, Table, items_of
@@ -12,18 +12,24 @@ _SOON_MS = 24 * 3_600_000
 
 _LONGER_MS = 48 * 3_600_000
 _MOST = 20_000
+_QUIET = 500
+"""Rows expire about in their order: behind so many that do not expire soon none does."""
 
 
 def keep(context: Context, kind: str, log: str) -> int:
     """Renews what is not archived and may be removed within a day; how many rows. Rows stay the same but for that."""
     now_ms = context.clock.now_ms()
-    if now_ms - archived_ms(context) < _BEHIND_MS:
+    if behind_seconds(context) * 1_000 < _BEHIND_MS:
         return 0
     table = table_of(log) if kind == MESSAGES else Table.PULL
-    kept = 0
+    kept = quiet = 0
     for sort, record in items_of(context.store, table, log, start=sort_of(mark_row(context, kind, log))):
         if record.expires_ms is None or record.expires_ms > now_ms + _SOON_MS:
+            quiet += 1
+            if quiet == _QUIET:
+                break
             continue
+        quiet = 0
         longer = Record(record.value, record.token, now_ms + _LONGER_MS)
         context.store.put(Key(table, log, sort), longer, expect=record.token)
         kept += 1

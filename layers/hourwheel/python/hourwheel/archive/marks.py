@@ -11,11 +11,11 @@ years after it: by then it has long been removed.
 
 import msgspec
 
-from hourwheel.archive.kinds import DISPATCHES
+from hourwheel.archive.kinds import DISPATCHES, MESSAGES
 from hourwheel.archive.manifests import Manifest, Span, read
 from hourwheel.context import Context
 from hourwheel.delay.buckets import Bucket
-from hourwheel.errors import Corrupt
+from hourwheel.errors import Conflict, Corrupt
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.rows import SCHEDULES
 from hourwheel.ports import Blobs, Key, Record, Table, items_of
@@ -31,11 +31,14 @@ _decoder = msgspec.msgpack.Decoder(int)
 class Head(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """``number``: of the next manifest; those before it are in the marks. ``complete_ms``: all that was stored before
     is archived, ``told_ms``: of that, what a manifest says. ``since_ms``: since when there is to be an archive.
-    ``resume``: the mark after which to go on. ``catalog``: digest of the one that was archived last."""
+    A circle through all logs began at ``circle_ms`` (0: the next one begins), goes on behind the mark ``resume``, and
+    has left nothing out so far if ``whole``. ``catalog``: digest of the one that was archived last."""
 
     number: int = 0
     complete_ms: int = 0
     resume: str = ""
+    circle_ms: int = 0
+    whole: bool = True
     catalog: str = ""
     since_ms: int = 0
     told_ms: int = 0
@@ -84,37 +87,55 @@ def mark_row(context: Context, kind: str, log: str) -> int:
 
 
 def caught_up(context: Context, archive: Blobs) -> Held[Head]:
-    """The head once the marks say what all manifests do, also those of an archiver that got no further."""
+    """The head once the marks say what all manifests do, also those of an archiver that got no further. Raises
+    ``Conflict`` where the archive is not that of the store."""
     held = _head(context)
-    while True:
-        manifest = read(archive, held.value.number)
-        if manifest is None:
-            return held
+    number = held.value.number
+    if number and read(archive, number - 1) is None:
+        raise Conflict("archive-other", f"the archive ends before manifest {number - 1}: it is not that of this store")
+    while (manifest := read(archive, held.value.number)) is not None:
+        for span in manifest.spans:
+            _check(context, span)
         held = apply(context, held, manifest)
-
-
-def _head(context: Context) -> Held[Head]:
-    slot = head_slot(context)
-    held = slot.load() or slot.swap(None, Head(since_ms=context.clock.now_ms())).held
-    assert held is not None
     return held
 
 
-def apply(context: Context, held: Held[Head], manifest: Manifest, *, resume: str = "") -> Held[Head]:
+def apply(context: Context, held: Held[Head], manifest: Manifest) -> Held[Head]:
     """Brings the marks up to the manifest, which is the head's next; the head that is there then."""
     for span in manifest.spans:
         advance(context, span)
-    value = msgspec.structs.replace(
-        held.value,
+    return note(context, held, committed(held.value, manifest))
+
+
+def committed(head: Head, manifest: Manifest) -> Head:
+    """The head once the manifest is there."""
+    return msgspec.structs.replace(
+        head,
         number=manifest.number + 1,
-        complete_ms=max(held.value.complete_ms, manifest.complete_ms),
-        told_ms=max(held.value.told_ms, manifest.complete_ms),
-        resume=resume,
-        catalog=manifest.catalog or held.value.catalog,
+        complete_ms=max(head.complete_ms, manifest.complete_ms),
+        told_ms=max(head.told_ms, manifest.complete_ms),
+        catalog=manifest.catalog or head.catalog,
     )
+
+
+def note(context: Context, held: Held[Head], value: Head) -> Held[Head]:
+    """Changes the head, unless somebody else has; the one that is there then."""
     after = head_slot(context).swap(held.token, value).held
     assert after is not None  # it is never removed
     return after
+
+
+def _check(context: Context, span: Span) -> None:
+    """What is archived was given out: else the store was lost, or is an older one, since then."""
+    if span.kind == MESSAGES and context.store.counter(span.log).rows < span.end:
+        raise older(span.log)
+
+
+def older(log: str) -> Conflict:
+    return Conflict(
+        "store-older",
+        f"the archive has rows of {log} that the store never gave out: rebuild the store from it",
+    )
 
 
 def archived_ms(context: Context) -> int:
@@ -126,9 +147,16 @@ def archived_ms(context: Context) -> int:
 
 
 def behind_seconds(context: Context) -> float:
-    """For how long not everything has been archived."""
+    """For how long not everything has been archived, since it is to be."""
     head = _head(context).value
     return max(0.0, (context.clock.now_ms() - max(head.complete_ms, head.since_ms)) / 1_000)
+
+
+def _head(context: Context) -> Held[Head]:
+    slot = head_slot(context)
+    held = slot.load() or slot.swap(None, Head(since_ms=context.clock.now_ms())).held
+    assert held is not None
+    return held
 
 
 def _bucket_of(span: Span) -> Bucket | None:

@@ -267,7 +267,10 @@ class _Rebuild:
         for (kind, log), end in sorted(self.known.marks.items()):
             advance(self.context, Span(kind=kind, log=log, start=0, end=end, messages=0, behind=0))
         head = Head(number=self.known.through, complete_ms=self.known.complete_ms, catalog=self.known.catalog)
-        outcome = head_slot(self.context).swap(None, head)
+        slot = head_slot(self.context)
+        known = slot.load()
+        # Who swept the empty store, or tried to archive it, has left a head without a manifest.
+        outcome = slot.swap(known.token if known is not None and not known.value.number else None, head)
         if outcome.held is None or outcome.held.value != head:
             raise Conflict("store-in-use", "the archive has been written to: nothing may run until all is rebuilt")
 

@@ -75,6 +75,8 @@ def run(
         write_json({"job": job, "started": Deployed.of(stack, settings_of(ctx).region).start(job, given)})
         return
     place = _place(data, archive, lake)
+    if archive is not None and data is not None and job in ("archive", DAILY):
+        raise typer.BadParameter(f"the logs of {data} are archived in it: --archive is for jobs that read")
     if job == "archive" and place.data is None:
         raise typer.BadParameter("name the --data directory whose logs are to be archived")
     if job in ("archive", DAILY) and place.data is not None:

@@ -1,6 +1,7 @@
 """A data directory that is open and kept in order."""
 
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -90,6 +91,9 @@ class Runtime:
             self._closing.close()
             raise Broken(f"{options.data} is half rebuilt: run hourwheel pipeline run rebuild --data {options.data}")
         self.cell = Cell(context, EmbeddedTargets(Webhooks(clock, loopback=options.push_loopback), handlers))
+        archive = FileBlobs(archive_of(options.data))
+        self._archiver = Archiver(context, self.cell.directory, archive, Limits(commit_ms=_ARCHIVE_MS))
+        self._stopping = threading.Event()
         self.cell.prepare()
         self.boundary = Boundary(self.cell, Logger(service="hourwheel", level="WARNING", stream=sys.stderr))
 
@@ -118,6 +122,7 @@ class Runtime:
 
     def close(self) -> None:
         """Stops all of it, then closes the files. No call may be under way."""
+        self._stopping.set()
         self.arrivals.close()
         self._store.uninvite()
         self._closing.close()
@@ -131,10 +136,12 @@ class Runtime:
             self._pushes.heard_all()
 
     def _archive(self) -> None:
-        context = self.cell.context
-        archive = FileBlobs(archive_of(self._options.data))
-        archiver = Archiver(context, self.cell.directory, archive, Limits(commit_ms=_ARCHIVE_MS))
-        archiver.run(context.clock.now_ms() + _ARCHIVE_MS)
+        """Until nothing is left, in slices."""
+        clock = self.cell.context.clock
+        while not self._stopping.is_set():
+            report = self._archiver.run(clock.now_ms() + _ARCHIVE_MS)
+            if report.complete or not report.commits:
+                return
 
     def _sweep(self) -> None:
         context = self.cell.context

@@ -37,6 +37,9 @@ _EARLY_MS = 10_000
 _TEND_MS = 12 * 3_600_000
 """Resting subjects are tended so often: rows vanish a day after they expire, the trim mark must have passed them."""
 
+_KEEP_MS = 6 * 3_600_000
+"""So often it is looked whether rows that are not archived have to be kept for longer than their time."""
+
 _LINES = 100
 
 _logger = logging.getLogger("hourwheel")
@@ -106,6 +109,7 @@ class Sweeper:
     leases: Leases
     _looks: dict[str, _Look] = field(default_factory=dict)
     _done_ms: dict[str, int] = field(default_factory=dict)
+    _kept_ms: dict[str, int] = field(default_factory=dict)
 
     def sweep(self) -> SweepReport:
         """One pass over everything, around what is faulty. Safe to run anywhere, any number at once."""
@@ -279,9 +283,12 @@ class Sweeper:
             meter.record("SweepSeconds", (now_ms - began_ms) / 1_000, unit="Seconds")
 
     def _keep(self, kind: str, log: str) -> None:
-        if self.context.settings.archive:
+        now_ms = self.context.clock.now_ms()
+        looked_ms = self._kept_ms.get(log, 0)
+        if self.context.settings.archive and not 0 <= now_ms - looked_ms < _KEEP_MS:
             with self._contained(f"keeping {log} for the archive"):
                 keep(self.context, kind, log)
+                self._kept_ms[log] = now_ms
 
     def _trim(self, log: Log) -> None:
         """Moves the trim mark past the rows that have expired."""
