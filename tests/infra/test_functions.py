@@ -115,7 +115,7 @@ def test_events_that_come_to_nothing_are_kept(everything: Synthesis) -> None:
         "orders-eu-sweep": (300, 0, queue),
         "orders-eu-wheel": (60, 0, queue),
         "orders-eu-push": (60, 0, queue),
-        "orders-eu-archive": (300, 0, queue),
+        "orders-eu-archive": (900, 0, queue),
     }
 
 
