@@ -45,8 +45,8 @@ def main() -> int:
             archived = lake.perform(screen, stage.data)
     tell(screen, report)
     wrong = faults(flights, accounts, report)
-    if archived is not None and (told := archived.wrong(len(flights), report.account.calls)):
-        wrong["pipeline"] = told
+    if archived is not None:
+        wrong |= archived_faults(archived, flights, report)
     for who, sentences in wrong.items():
         screen.say(f"[red]{who}: {'; '.join(sentences)}[/red]")
     verdict = "lost, early, double or unaccounted for" if wrong else "every message is accounted for"
@@ -96,6 +96,11 @@ def faults(flights: list[Flight], accounts: list[history.Account], report: month
     if report.account.wrong:
         wrong["boarding"] = list(report.account.wrong)
     return wrong
+
+
+def archived_faults(account: lake.Account, flights: list[Flight], report: month.Report) -> dict[str, list[str]]:
+    told = account.wrong(len(flights), report.account.calls, report.account.delivered)
+    return {"pipeline": told} if told else {}
 
 
 def boarding_figures(report: month.Report) -> dict[str, Any]:

@@ -17,19 +17,24 @@ REPORTS = Path(__file__).resolve().parent.parent / "build" / "demo"
 
 @dataclass(frozen=True)
 class Account:
-    """``findings``: by kind. ``counted``: messages of the tables, as the jobs counted them."""
+    """``archived``: messages and copies. ``rows``: of each table. ``counted``: rows of each kind, as the reconciliation
+    counted them, each once. ``findings``: by kind."""
 
     archived: int
     rows: dict[str, int]
+    counted: dict[str, int]
     findings: dict[str, int]
     page: str
 
-    def wrong(self, flights: int, calls: int) -> list[str]:
-        """What the tables say against the producers' own books: every flight and each boarding call that was accepted
-        is there."""
+    def wrong(self, flights: int, calls: int, delivered: int) -> list[str]:
+        """What the tables say against the producers' and consumers' own books: each flight and each boarding call that
+        was delivered is in the queues, once, and each call that was accepted has waited for its time."""
         told = [f"{count} findings: {kind}" for kind, count in self.findings.items() if count]
-        if self.archived < flights + calls:
-            told.append(f"{self.archived} messages archived, {flights + calls} were accepted")
+        queued, waited = (self.counted.get(f"messages {kind}", 0) for kind in ("queue", "schedule"))
+        if queued != flights + delivered:
+            told.append(f"{queued} messages of queues in the lake, not {flights} flights and {delivered} calls")
+        if waited < calls:
+            told.append(f"{waited} messages of schedules in the lake, {calls} calls were accepted")
         if self.rows.get("messages", 0) < self.archived:
             told.append(f"{self.rows.get('messages', 0)} messages in the lake, {self.archived} were archived")
         return told
@@ -48,29 +53,15 @@ def missing() -> str:
 def perform(screen: Screen, data: Path) -> Account:
     """Runs the pipeline over the data directory, whose server has stopped."""
     screen.say("the pipeline: archive, compact, reconcile, metrics, report (Spark takes a while to start)")
-    command = [
-        sys.executable,
-        "-m",
-        "hourwheel",
-        "pipeline",
-        "run",
-        "--data",
-        str(data),
-        "--output",
-        str(REPORTS),
-        "--json",
-    ]
-    ended = subprocess.run(command, capture_output=True, text=True)
-    if ended.returncode:
-        raise SystemExit(f"the pipeline failed:\n{ended.stdout}{ended.stderr}")
     reports: dict[str, Any] = {}
-    for line in ended.stdout.splitlines():
+    for line in _pipeline("run", "--data", str(data), "--output", str(REPORTS)).splitlines():
         told = json.loads(line)
         reports[told["job"]] = told["report"]
-    status = _pipeline("status", "--data", str(data))
+    status = json.loads(_pipeline("status", "--data", str(data)))
     account = Account(
         archived=reports["archive"]["messages"],
-        rows={one["table"]: one["rows"] for one in json.loads(status.stdout)["tables"]},
+        rows={one["table"]: one["rows"] for one in status["tables"]},
+        counted=reports["reconcile"]["rows"],
         findings=reports["reconcile"]["counts"],
         page=reports["report"]["page"],
     )
@@ -83,6 +74,10 @@ def perform(screen: Screen, data: Path) -> Account:
     return account
 
 
-def _pipeline(*words: str) -> subprocess.CompletedProcess[str]:
+def _pipeline(*words: str) -> str:
+    """What it says."""
     command = [sys.executable, "-m", "hourwheel", "pipeline", *words, "--json"]
-    return subprocess.run(command, capture_output=True, text=True)
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        raise SystemExit(f"pipeline {words[0]} failed:\n{ended.stdout}{ended.stderr}")
+    return ended.stdout

@@ -40,6 +40,9 @@ _HEAP_GB = 10
 
 _PARTITIONS_PER_VCPU = 4
 
+_DAYS = 40
+"""That a job looks back: the longest retention is 30."""
+
 _IDLE_MINUTES = 5
 _JOB_MINUTES = 360
 _START_SECONDS = 3_600
@@ -205,6 +208,7 @@ class Pipeline(Construct):
             "output": self._folder(REPORTS),
             "namespace": self._database_name,
             "region": Aws.REGION,
+            "days": _DAYS,
             "cell": self._settings.cell,
         }
         return {

@@ -26,10 +26,6 @@ from hourwheel_pipeline.schemas import PARTITION, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.segmentrows import ASIDE, ArchivePlace, Unread, segment_rows, unread_of
 from hourwheel_pipeline.writing import FILE_BYTES, share_of, write
 
-MOST_ASIDE = 200
-"""With more than so many unreadable segments, something is wrong with the archive and not with them. Each snapshot of
-the table names them all."""
-
 _GROWTH = 1.0
 """Bytes of Parquet for each byte of a segment."""
 
@@ -41,7 +37,8 @@ class Damaged(Broken):
 class CompactOptions(BaseModel):
     """``archive`` and ``lake``: a folder or ``s3://bucket/prefix``. ``on_damage``: what to do with a segment that
     cannot be read. ``again``: also take what was set aside before, and can be read now. One commit takes about
-    ``step_bytes`` or ``step_segments`` of the archive."""
+    ``step_bytes`` or ``step_segments`` of the archive. ``most_aside``: with more unreadable segments of a table,
+    something is wrong with the archive and not with them; each snapshot of the table names them all."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -54,6 +51,7 @@ class CompactOptions(BaseModel):
     again: bool = False
     step_bytes: PositiveInt = 2 << 30
     step_segments: PositiveInt = 5_000
+    most_aside: PositiveInt = 1_000
     file_bytes: PositiveInt = FILE_BYTES
 
 
@@ -213,8 +211,11 @@ class Compaction:
         if unread and self.options.on_damage == "stop":
             reasons = "; ".join(f"{one.key}: {one.reason}" for one in unread[:10])
             raise Damaged(f"{len(unread)} segments of {table} cannot be read: {reasons}")
-        if len(holding.aside) > MOST_ASIDE:
-            raise Damaged(f"{len(holding.aside)} segments of {table} cannot be read: is this the archive?")
+        if len(holding.aside) > self.options.most_aside:
+            raise Damaged(
+                f"{len(holding.aside)} segments of {table} cannot be read, most_aside is {self.options.most_aside}: is"
+                " this the archive?"
+            )
 
 
 def _set_aside(works: Sequence[Work], unread: Sequence[Unread]) -> list[SetAside]:

@@ -1,6 +1,6 @@
 """What reports mean for operators: figures of CloudWatch, beside those of the functions.
 
-ReconcileFindings    findings of a reconciliation, of any kind
+ReconcileFindings    errors that a reconciliation found and none before it; warnings are none
 SetAsideSegments     segments of the archive that the lake lacks because they cannot be read
 """
 
@@ -22,7 +22,7 @@ def figures_of(reports: Iterable[Any]) -> dict[str, int]:
         if isinstance(report, CompactReport):
             found["SetAsideSegments"] = sum(len(table.set_aside) for table in report.tables)
         elif isinstance(report, Reconciled):
-            found["ReconcileFindings"] = sum(report.counts.values())
+            found["ReconcileFindings"] = report.new_errors
     return found
 
 

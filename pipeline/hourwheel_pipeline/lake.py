@@ -25,13 +25,14 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
+from pyiceberg.table import DataScan, Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import DataFrame, SparkSession
 
 from hourwheel.adapters.system import SystemIds
 from hourwheel.errors import Broken, HourwheelError, NotFound, Unavailable
-from hourwheel_pipeline.catalogs import open_catalog
+from hourwheel_pipeline.catalogs import find_catalog, open_catalog
 from hourwheel_pipeline.holding import Holding
 from hourwheel_pipeline.places import Files, FoundFile, folder_of, on_s3
 from hourwheel_pipeline.schemas import spark_ddl
@@ -73,9 +74,18 @@ class Lake:
         cls, location: str, *, namespace: str = NAMESPACE, region: str | None = None, endpoint_url: str | None = None
     ) -> Self:
         """Opens the lake that is there, or makes it."""
-        root = location.rstrip("/") if on_s3(location) else str(folder_of(location))
+        root = _root(location)
         catalog = open_catalog(root, namespace, region=region, endpoint_url=endpoint_url)
         return cls(root, catalog, Files(region, endpoint_url), namespace)
+
+    @classmethod
+    def find(
+        cls, location: str, *, namespace: str = NAMESPACE, region: str | None = None, endpoint_url: str | None = None
+    ) -> Self | None:
+        """Opens the lake that is there; None where there is none, and nothing is made."""
+        root = _root(location)
+        catalog = find_catalog(root, namespace, region=region, endpoint_url=endpoint_url)
+        return None if catalog is None else cls(root, catalog, Files(region, endpoint_url), namespace)
 
     def close(self) -> None:
         self.catalog.close()
@@ -92,11 +102,19 @@ class Lake:
             raise Broken(f"table {name} of the lake has the columns {found}, this version writes {schema.names}")
 
     def table(self, name: str) -> Table:
-        """As it is now; raises ``NotFound``."""
+        """As it is now; raises ``NotFound``, and ``Broken`` where it is the table of another place: its files, and who
+        commits them, are there."""
         try:
-            return self.catalog.load_table((self.namespace, name))
+            found = self.catalog.load_table((self.namespace, name))
         except NoSuchTableError as error:
             raise NotFound("table-unknown", f"there is no table {name!r} in {self.location}") from error
+        place = f"{self.location}/{name}"
+        if found.location() != place:
+            raise Broken(
+                f"this lake was copied or moved from {found.location()}; table {name} is expected in {place}: put it"
+                " back, or make another lake from the archive"
+            )
+        return found
 
     def tables(self) -> list[str]:
         """Their names, in order."""
@@ -107,7 +125,16 @@ class Lake:
         return f"{self.location}/{name}/data/{run}"
 
     def notes(self, name: str) -> dict[str, str]:
-        return _notes_of(self.table(name))
+        """None while nothing was committed. Raises ``Broken`` where they are lost: who took the table for an empty one
+        would bring in its rows again."""
+        table = self.table(name)
+        notes = _notes_of(table)
+        if not notes and table.current_snapshot() is not None:
+            raise Broken(
+                f"table {name} of the lake does not say what it holds: another engine replaced it, or removed the"
+                " snapshots that said so"
+            )
+        return notes
 
     def holding(self, name: str) -> Holding:
         """What the table holds of the archive; nothing where it is not there yet."""
@@ -125,7 +152,7 @@ class Lake:
         table = self.table(name)
         bounds = [f"day >= '{since}'"] * (since is not None) + [f"day < '{until}'"] * (until is not None)
         scan = table.scan(row_filter=" and ".join(bounds)) if bounds else table.scan()
-        return frame_of(spark, table, [task.file.file_path for task in scan.plan_files()])
+        return frame_of(spark, table, [file.file_path for file in files_of(scan)])
 
     def append(self, name: str, rows: DataFrame, *, size: int = 0, notes: Mapping[str, str] | None = None) -> None:
         """Writes the rows, about ``size`` bytes of files, and commits them."""
@@ -195,6 +222,24 @@ class Lake:
         return self.table(name)
 
 
+def _root(location: str) -> str:
+    """One name for each place: the tables name their files by it."""
+    return location.rstrip("/") if on_s3(location) else str(folder_of(location).resolve())
+
+
+def files_of(scan: DataScan) -> list[DataFile]:
+    """The files whose rows are the table's. Raises ``Broken`` where some of their rows were deleted: the files still
+    have them, and Spark would read them here."""
+    tasks = list(scan.plan_files())
+    deleted = [task.file.file_path for task in tasks if task.delete_files]
+    if deleted:
+        raise Broken(
+            f"another engine has deleted rows of {deleted[0]} and {len(deleted) - 1} other files, and left the files as"
+            " they are: have it rewrite them (write.delete.mode=copy-on-write)"
+        )
+    return [task.file for task in tasks]
+
+
 def layout_of(table: Table) -> Layout:
     schema = table.schema()
     return Layout(
@@ -214,17 +259,28 @@ def frame_of(spark: SparkSession, table: Table, paths: Sequence[str]) -> DataFra
         return spark.read.schema(ddl).parquet(*sorted(paths))
 
 
-def _notes_of(table: Table) -> dict[str, str]:
-    """Of the current snapshot, or of the last one that has any: others may write to the table, and repeat none."""
+def noted(table: Table) -> list[Snapshot]:
+    """The current snapshot and those before it, back to the last one that has notes: others may write to the table, and
+    repeat none."""
+    found: list[Snapshot] = []
     snapshot = table.current_snapshot()
     while snapshot is not None:
-        summary = snapshot.summary.additional_properties if snapshot.summary else {}
-        notes = {key: value for key, value in summary.items() if key.startswith(_NOTES)}
-        if notes:
-            return notes
+        found.append(snapshot)
+        if _notes_in(snapshot):
+            break
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
-    return {}
+    return found
+
+
+def _notes_of(table: Table) -> dict[str, str]:
+    found = noted(table)
+    return _notes_in(found[-1]) if found else {}
+
+
+def _notes_in(snapshot: Snapshot) -> dict[str, str]:
+    summary = snapshot.summary.additional_properties if snapshot.summary else {}
+    return {key: value for key, value in summary.items() if key.startswith(_NOTES)}
 
 
 def _described(table: Table, paths: Sequence[str]) -> list[DataFile]:

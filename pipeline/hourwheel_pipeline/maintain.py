@@ -7,6 +7,7 @@ commit, and not at all where somebody else has taken some of it out meanwhile.
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
@@ -16,7 +17,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from hourwheel.adapters.system import SystemIds
-from hourwheel_pipeline.lake import NAMESPACE, Lake, Overtaken, frame_of, layout_of
+from hourwheel_pipeline.lake import NAMESPACE, Lake, Overtaken, files_of, frame_of, layout_of, noted
 from hourwheel_pipeline.writing import FILE_BYTES, write
 
 _STEP_BYTES = 2 << 30
@@ -26,8 +27,8 @@ _TRIES = 10
 
 class MaintainOptions(BaseModel):
     """Files under half of ``file_bytes`` are small; where a partition has ``fewest_files`` of them, they are merged.
-    Snapshots are kept for ``keep_seconds``. Files that nobody names are removed when they are older than
-    ``grace_seconds``: longer than any job takes from its first file to its commit."""
+    Snapshots are kept for ``keep_seconds`` after they were replaced. Files that nobody names are removed when they are
+    older than ``grace_seconds``: longer than any job takes from its first file to its commit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -105,12 +106,7 @@ class Upkeep:
     def _expire(self, before_ms: int, report: TableUpkeep) -> None:
         for _ in range(_TRIES):
             table = self.lake.table(self.name)
-            current = table.current_snapshot()
-            old = [
-                snapshot.snapshot_id
-                for snapshot in table.snapshots()
-                if snapshot.timestamp_ms < before_ms and snapshot != current
-            ]
+            old = expired(table, before_ms)
             if not old:
                 return
             try:
@@ -133,9 +129,9 @@ class Upkeep:
 def _crowds(table: Table, options: MaintainOptions) -> Iterator[list[DataFile]]:
     """The small files of each partition that has too many."""
     found: dict[str, list[DataFile]] = {}
-    for task in table.scan().plan_files():
-        if task.file.file_size_in_bytes < options.file_bytes // 2:
-            found.setdefault(repr(task.file.partition), []).append(task.file)
+    for file in files_of(table.scan()):
+        if file.file_size_in_bytes < options.file_bytes // 2:
+            found.setdefault(repr(file.partition), []).append(file)
     return (files for files in found.values() if len(files) >= options.fewest_files)
 
 
@@ -151,9 +147,25 @@ def _steps(crowds: Iterator[list[DataFile]]) -> Iterator[list[DataFile]]:
         yield held
 
 
+def expired(table: Table, before_ms: int) -> list[int]:
+    """The snapshots that were replaced before then: who reads one that was current until a moment ago still finds its
+    files. Those that a branch or a tag names stay, and so does the way to the notes."""
+    log = table.history()
+    replaced_ms = {one.snapshot_id: following.timestamp_ms for one, following in pairwise(log)}
+    kept = {snapshot.snapshot_id for snapshot in noted(table)}
+    kept |= {ref.snapshot_id for ref in table.metadata.refs.values()}
+    return [
+        snapshot.snapshot_id
+        for snapshot in table.snapshots()
+        if replaced_ms.get(snapshot.snapshot_id, snapshot.timestamp_ms) < before_ms and snapshot.snapshot_id not in kept
+    ]
+
+
 def _named(table: Table) -> set[str]:
     """The files of all snapshots, and those of the metadata."""
-    named = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+    metadata = table.metadata
+    named = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
+    named |= {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
     for snapshot in table.snapshots():
         named.add(snapshot.manifest_list)
         for manifest in snapshot.manifests(table.io):

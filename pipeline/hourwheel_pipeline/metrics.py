@@ -13,23 +13,24 @@ A row of the table ``metrics`` is an hour of a subject (``group`` is null) or of
                lag                                    messages before it at the end of the hour
 
 A delayed message counts as accepted when it comes. Each run adds its rows with its ``computed_at``; of an hour the
-newest ones hold.
+newest ones hold. What an earlier run told of hours long before its horizon stays true, and is not told again.
 """
 
 from contextlib import closing
-from datetime import date
 from functools import reduce
 from typing import Final
 
 import msgspec
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import PositiveInt
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from hourwheel.archive.segments import HOUR_MS
 from hourwheel_pipeline.checks.claims import Archive, claims, groups
-from hourwheel_pipeline.checks.evidence import Evidence, evidence_of
+from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
 from hourwheel_pipeline.checks.known import archive_times, groups_of, moment
+from hourwheel_pipeline.days import Days
 from hourwheel_pipeline.lake import NAMESPACE, Lake
 from hourwheel_pipeline.measures import groups as by_group
 from hourwheel_pipeline.measures import subjects as by_subject
@@ -37,6 +38,12 @@ from hourwheel_pipeline.measures.hours import PERCENTILES
 from hourwheel_pipeline.schemas import SCHEMAS, TIMESTAMP
 
 TABLE: Final = "metrics"
+NOTE: Final = "hourwheel.measured"
+"""The note of the table with what the last run did, a ``Measured``."""
+
+_SETTLED_MS = 48 * HOUR_MS
+"""So long before the horizon hours may still change: pulls are told once they are closed."""
+
 _LONG = pa.int64()
 _TIMES: Final = ("late", "pull", "settle", "total")
 _KEYS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("messages", _LONG)]))
@@ -62,18 +69,16 @@ SCHEMA: Final = pa.schema(
 """``day`` is that of ``hour``."""
 
 
-class MetricsOptions(BaseModel):
-    """``since``: the day from which on hours are computed; the lake is read whole. ``hot_keys``: so many for each hour
-    and subject."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class MetricsOptions(Days):
+    """``since``: the day from which on hours are told, whatever was told before; without it, those since two days
+    before the last run's horizon, and no more than ``days``. The lake is read whole. ``hot_keys``: so many for each
+    hour and subject."""
 
     archive: str
     lake: str
     namespace: str = NAMESPACE
     region: str | None = None
     endpoint_url: str | None = None
-    since: date | None = None
     hot_keys: PositiveInt = 10
 
 
@@ -96,12 +101,25 @@ def run(spark: SparkSession, options: MetricsOptions, now_ms: int) -> Measured:
         _, horizon_ms = archive_times(claims(spark, archive), min(through.values()))
         evidence = evidence_of(spark, lake, through)
         rows = evidence.keep(_table(measured(evidence, groups(spark, archive), horizon_ms, options.hot_keys), now_ms))
-        if options.since is not None:
-            rows = rows.where(fn.col("day") >= fn.lit(options.since))
+        rows = rows.where(fn.col("hour") >= moment(first_ms(options, _last(lake), now_ms)))
         found = Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count())
-        lake.append(TABLE, rows)
+        lake.append(TABLE, rows, notes={NOTE: msgspec.json.encode(found).decode()})
         evidence.forget()
         return found
+
+
+def _last(lake: Lake) -> Measured | None:
+    note = lake.notes(TABLE).get(NOTE)
+    return None if note is None else msgspec.json.decode(note, type=Measured)
+
+
+def first_ms(options: MetricsOptions, last: Measured | None, now_ms: int) -> int:
+    """From when on hours are told; ``last``: what the run before did."""
+    day = options.first_day(now_ms)
+    asked_ms = 0 if day is None else start_ms(day)
+    if options.since is not None or last is None:
+        return asked_ms
+    return max(asked_ms, last.horizon_ms // HOUR_MS * HOUR_MS - _SETTLED_MS)
 
 
 def measured(evidence: Evidence, catalogs: DataFrame, horizon_ms: int, hot_keys: int) -> DataFrame:

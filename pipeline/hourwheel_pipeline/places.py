@@ -70,6 +70,14 @@ class Files:
         with system.open_input_file(inner) as file:
             return pq.ParquetFile(file).read()
 
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a file, in place of what was there."""
+        system, inner = self._opened(path)
+        if not on_s3(path):
+            Path(inner).parent.mkdir(parents=True, exist_ok=True)
+        with system.open_output_stream(inner) as file:
+            file.write(data)
+
     def delete(self, paths: Iterable[str]) -> None:
         """Removes files; no error for those that are not there."""
         with ThreadPoolExecutor(_THREADS) as pool:

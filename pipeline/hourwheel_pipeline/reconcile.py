@@ -1,21 +1,20 @@
 """Reconcile: compares what was accepted, dispatched, pulled, tried again, given up and settled, and finds what went
 wrong. A system that works has no findings.
 
-It reads the three tables of the lake whole, or from a day on (``since``). Of a part it can judge less: not what was
-stored on that day itself, nor pulls whose row before is older, nor dead letters that were sent again, nor messages
-that were moved from a bucket before it.
+It reads the three tables of the lake whole, or from a day on (``since``, ``days``). Of a part it can judge less: not
+what was stored on that day itself, nor pulls whose row before is older, nor dead letters that were sent again, nor
+messages that were moved from a bucket before it.
 
 Findings go to the table ``findings``, all those of a run with one ``found_at``. What the run knew and counted stands
 in the notes of the table.
 """
 
 from contextlib import closing
-from datetime import date
 from functools import reduce
 from itertools import chain
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
@@ -27,6 +26,7 @@ from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
 from hourwheel_pipeline.checks.handovers import handover_findings
 from hourwheel_pipeline.checks.known import Known, known_of, moment
 from hourwheel_pipeline.checks.rows import row_findings
+from hourwheel_pipeline.days import Days
 from hourwheel_pipeline.findings import DDL, SCHEMA, TABLE, dated
 from hourwheel_pipeline.holding import SetAside
 from hourwheel_pipeline.lake import NAMESPACE, Lake
@@ -39,24 +39,21 @@ _LISTED = 100
 _STORAGE = StorageLevel.MEMORY_AND_DISK
 
 
-class ReconcileOptions(BaseModel):
+class ReconcileOptions(Days):
     """``skew_seconds``: clocks of writers may differ by so much. A delayed message is late ``late_seconds`` after it
-    was due, and stuck after ``stuck_seconds``; a pull that is open ``lease_seconds`` after its lease is stuck.
-    ``since``: the day from which on to read. ``listed``: so many findings of a kind are in the answer; all are in the
-    table."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    was due, and stuck after ``stuck_seconds``; a pull that is open ``lease_seconds`` after its lease is stuck: the
+    sweeper may rest for half an hour. ``since``, ``days``: the day from which on to read. ``listed``: so many findings
+    of a kind are in the answer; all are in the table."""
 
     archive: str
     lake: str
     namespace: str = NAMESPACE
     region: str | None = None
     endpoint_url: str | None = None
-    since: date | None = None
     skew_seconds: NonNegativeFloat = 5.0
     late_seconds: NonNegativeFloat = 60.0
     stuck_seconds: NonNegativeFloat = 300.0
-    lease_seconds: NonNegativeFloat = 900.0
+    lease_seconds: NonNegativeFloat = 2_400.0
     listed: PositiveInt = _LISTED
 
 
@@ -99,7 +96,8 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True):
 
 class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     """``began_ms``: what was stored since is judged, if it was stored before ``horizon_ms``. ``counts``: findings by
-    kind. ``expired``: messages that expired before their group came to them, by subject and group."""
+    kind. ``new_errors``: findings that are no warnings and that no run had before. ``expired``: messages that expired
+    before their group came to them, by subject and group."""
 
     found_ms: int
     began_ms: int
@@ -107,6 +105,7 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     through: dict[str, int]
     rows: dict[str, int]
     counts: dict[str, int]
+    new_errors: int = 0
     expired: dict[str, int]
     unknown: Unknown
     findings: list[Finding] = []
@@ -123,13 +122,14 @@ def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconcil
 
 
 def _run(spark: SparkSession, lake: Lake, options: ReconcileOptions, now_ms: int) -> Reconciled:
+    since = options.first_day(now_ms)
     holdings = {name: lake.holding(name) for name in SCHEMAS}
     through = {name: holding.through for name, holding in holdings.items()}
     aside = [one for holding in holdings.values() for one in holding.aside]
-    evidence = evidence_of(spark, lake, through, options.since)
+    evidence = evidence_of(spark, lake, through, since)
     archive = Archive(options.archive, max(through.values()), options.region, options.endpoint_url)
     named, listed = claims(spark, archive).persist(_STORAGE), groups(spark, archive).persist(_STORAGE)
-    since_ms = None if options.since is None else start_ms(options.since)
+    since_ms = None if since is None else start_ms(since)
     known = known_of(named, listed, evidence, through, [one.key for one in aside], since_ms)
     now = moment(now_ms)
     found = dated(judged(evidence, known, options), lake.read(spark, TABLE), now).persist(_STORAGE)
@@ -141,6 +141,7 @@ def _run(spark: SparkSession, lake: Lake, options: ReconcileOptions, now_ms: int
         through=through,
         rows=_sizes(evidence),
         counts={row["kind"]: row["count"] for row in found.groupBy("kind").count().orderBy("kind").collect()},
+        new_errors=found.where((fn.col("first_seen") == fn.col("found_at")) & (fn.col("severity") == "error")).count(),
         expired=_expired(evidence, known, options),
         unknown=_unknown(known, aside, unreadable, options.listed),
         findings=listed_of(found, options.listed),

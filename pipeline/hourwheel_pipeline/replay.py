@@ -200,7 +200,7 @@ class Replay:
         there = stored(
             server,
             self.options.target,
-            f"replay-{plan.unique}",
+            f"replay-{plan.unique}-{self._runner}",
             ids,
             since_ms=attempts[0].at_ms,
             until_ms=attempts[-1].at_ms,

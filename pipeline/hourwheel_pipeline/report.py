@@ -9,7 +9,6 @@ from contextlib import closing
 from typing import Any
 
 import msgspec
-from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem
 from pydantic import BaseModel, ConfigDict, PositiveInt
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as fn
@@ -19,7 +18,7 @@ from hourwheel.errors import NotFound
 from hourwheel_pipeline import findings, metrics, reconcile
 from hourwheel_pipeline.checks.known import moment
 from hourwheel_pipeline.lake import NAMESPACE, Lake
-from hourwheel_pipeline.places import folder_of, on_s3
+from hourwheel_pipeline.places import Files
 from hourwheel_pipeline.reconcile import Reconciled
 from hourwheel_pipeline.reporting.contents import Contents, GroupHours, HotKey, Hour, SubjectHours
 from hourwheel_pipeline.reporting.page import page
@@ -58,14 +57,13 @@ def run(spark: SparkSession, options: ReportOptions, now_ms: int) -> Reported:
     )
     with closing(opened) as lake:
         contents = contents_of(spark, lake, options, now_ms)
-    system, folder = _opened(options)
-    for name, data in ((_PAGE, page(contents).encode()), (_JSON, msgspec.json.encode(contents))):
-        with system.open_output_stream(f"{folder}/{name}") as file:
-            file.write(data)
+    folder, files = options.output.rstrip("/"), Files(options.region, options.endpoint_url)
+    files.write(f"{folder}/{_PAGE}", page(contents).encode())
+    files.write(f"{folder}/{_JSON}", msgspec.json.encode(contents))
     found = contents.reconciled
     return Reported(
-        page=f"{options.output}/{_PAGE}",
-        json=f"{options.output}/{_JSON}",
+        page=f"{folder}/{_PAGE}",
+        json=f"{folder}/{_JSON}",
         findings=None if found is None else sum(found.counts.values()),
         subjects=contents.subjects_total,
     )
@@ -139,12 +137,3 @@ def _hour(row: Row) -> Hour:
     keys = values.pop("hot_keys")
     hot = None if keys is None else [HotKey(key["key"], key["messages"]) for key in keys]
     return Hour(hour_ms=row["hour_ms"], hot_keys=hot, **values)
-
-
-def _opened(options: ReportOptions) -> tuple[FileSystem, str]:
-    if on_s3(options.output):
-        system = S3FileSystem(region=options.region, endpoint_override=options.endpoint_url)
-        return system, options.output.removeprefix("s3://").rstrip("/")
-    folder = folder_of(options.output)
-    folder.mkdir(parents=True, exist_ok=True)
-    return LocalFileSystem(), str(folder)

@@ -50,10 +50,14 @@ def status_of(
     region: str | None = None,
     endpoint_url: str | None = None,
 ) -> Status:
+    """Makes nothing, also where there is no lake yet."""
     blobs = blobs_at(archive, region, endpoint_url)
     manifests = len(blobs.list(PREFIX))
-    opened = Lake.open(lake, namespace=namespace, region=region, endpoint_url=endpoint_url)
-    with closing(opened):
+    found = Lake.find(lake, namespace=namespace, region=region, endpoint_url=endpoint_url)
+    if found is None:
+        tables = [TableStatus(table=name, behind=manifests, set_aside=0, rows=0) for name in SCHEMAS]
+        return Status(archive=_archive(blobs, manifests), tables=tables, found_at=None, findings=None)
+    with closing(found) as opened:
         reconciled = _reconciled(opened)
         return Status(
             archive=_archive(blobs, manifests),

@@ -237,7 +237,7 @@ def tried_too_often(scene: Scene) -> None:
 def held_for_long(scene: Scene) -> None:
     scene.bench.send("a", subject=scene.subject)
     assert scene.bench.pull(**scene.where, lease=10)
-    scene.bench.clock.pass_time(2_000)
+    scene.bench.clock.pass_time(3_000)
     scene.finish()
 
 

@@ -252,6 +252,8 @@ def test_what_cannot_be_read_is_set_aside_and_taken_once_it_can(
     damage(lake, twin)
     with pytest.raises(Damaged, match="5 segments of messages cannot be read: segments/messages/"):
         lake.compact(on_damage="stop")
+    with pytest.raises(Damaged, match="5 segments of messages cannot be read, most_aside is 4"):
+        lake.compact(most_aside=4)
     assert lake.rows() == []
     assert not list(lake.root.glob("lake/messages/data/*"))
     for table in lake.compact().tables:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from hourwheel_pipeline import figures
 from hourwheel_pipeline.__main__ import main, parser
 from hourwheel_pipeline.jobs import DAILY, Job, jobs_of, options_of, read_options
 from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.reconcile import Reconciled, Unknown
 from tests.contract.services import ministack
 from tests.pipeline.test_lake_s3 import ENVIRONMENT, REGION
 from tests.pipeline.worlds import World
@@ -44,6 +46,8 @@ def test_each_job_says_what_it_does_and_takes_its_options_as_text(name: str) -> 
         ("compact", {"step_bytes": "many"}, "step_bytes"),
         ("compact", {"on_damage": "ignore"}, "on_damage"),
         ("reconcile", {"since": "yesterday"}, "since"),
+        ("reconcile", {"since": "2026-11-01", "days": "3"}, "give since or days, not both"),
+        ("metrics", {"days": "0"}, "days"),
         ("maintain", {"lake": None}, "lake"),
         ("maintain", {"archive": "/archive"}, "there is no option archive"),
         ("compact", {"ticks": "1"}, "there is no option ticks"),
@@ -62,6 +66,30 @@ def test_each_job_of_the_day_gets_the_options_that_it_has() -> None:
     assert every["reconcile"].late_seconds == 9
     assert every["compact"].file_bytes == every["maintain"].file_bytes == 7
     assert every["report"].output == "/report"
+
+
+def test_days_are_counted_back_from_now() -> None:
+    now_ms = 1_795_219_199_999
+    for name, job in zip(DAILY, read_options(jobs_of("daily"), {**GIVEN, "days": "40"}, now_ms), strict=True):
+        if name in ("reconcile", "metrics"):
+            assert job.first_day(now_ms) == date(2026, 10, 11)
+            assert job.first_day(now_ms + 1) == date(2026, 10, 12)
+
+
+def test_an_alarm_is_of_errors_that_are_new() -> None:
+    nothing = Unknown(segments=0, set_aside=[], ranges=0, rows=[], catalogs=[])
+    found = Reconciled(
+        found_ms=1,
+        began_ms=0,
+        horizon_ms=1,
+        through={},
+        rows={},
+        counts={"late": 3, "lost": 2},
+        new_errors=1,
+        expired={},
+        unknown=nothing,
+    )
+    assert figures.figures_of([found]) == {"ReconcileFindings": 1}
 
 
 def test_the_same_arguments_start_any_job() -> None:
@@ -177,7 +205,10 @@ def glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_glue_is_asked_no_more_than_the_role_of_the_job_allows(glue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[str] = []
+
     def refused(self: GlueCatalog, namespace: Any, properties: Any = None) -> None:
+        wanted.append(namespace)
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "CreateDatabase")
 
     monkeypatch.setattr(GlueCatalog, "create_namespace", refused)  # the stack makes the database
@@ -191,5 +222,6 @@ def test_glue_is_asked_no_more_than_the_role_of_the_job_allows(glue: str, monkey
         assert lake.notes("pulls") == {"hourwheel.through": "0"}
         assert lake.holding("findings").through == -1
         assert lake.tables() == ["pulls"]
+    assert wanted == []
     assert asked <= ALLOWED
     assert {"CreateTable", "GetTable", "GetTables", "UpdateTable"} <= asked

@@ -1,17 +1,22 @@
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import date
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyspark.sql import DataFrame, SparkSession
 
 from hourwheel.errors import Broken, NotFound
+from hourwheel_pipeline import maintain
 from hourwheel_pipeline.holding import Holding, SetAside
 from hourwheel_pipeline.lake import Lake, Overtaken
+from hourwheel_pipeline.maintain import MaintainOptions
 from hourwheel_pipeline.schemas import SCHEMAS, TIMESTAMP, spark_ddl
 
 SCHEMA = pa.schema(
@@ -62,6 +67,33 @@ def test_a_table_is_made_once_and_stays_what_it_is(lake: Lake) -> None:
     assert lake.tables() == ["findings"]
 
 
+def test_a_lake_that_was_moved_is_told_and_not_taken_for_another(lake: Lake, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copytree(lake.location, copy)
+    with closing(Lake.open(str(copy))) as moved:
+        with pytest.raises(Broken, match=f"copied or moved from {re.escape(lake.location)}/findings"):
+            moved.table("findings")
+        with pytest.raises(Broken, match="copied or moved"):
+            moved.ensure("findings", SCHEMA, partition=("day",), sorted_by=("n",))
+
+
+def test_a_place_has_one_name_however_it_is_given(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(lake.location)
+    for name in (tmp_path / "link", tmp_path / "link/../a lake, 100%"):
+        with closing(Lake.open(str(name))) as opened:
+            assert opened.table("findings").location() == lake.table("findings").location()
+
+
+def test_where_there_is_no_lake_none_is_found_and_none_is_made(lake: Lake, tmp_path: Path) -> None:
+    assert Lake.find(str(tmp_path / "new")) is None
+    assert not (tmp_path / "new").exists()
+    assert Lake.find(lake.location, namespace="another") is None
+    found = Lake.find(lake.location)
+    assert found is not None
+    with closing(found):
+        assert found.tables() == ["findings"]
+
+
 def test_many_may_open_a_lake_at_once(tmp_path: Path) -> None:
     for _ in range(2):
         with closing(Lake.open(str(tmp_path / "new"))) as one, closing(Lake.open(str(tmp_path / "new"))) as other:
@@ -89,6 +121,38 @@ def test_notes_are_those_of_the_rows_that_are_there(spark: SparkSession, lake: L
     lake.table("findings").manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
     assert lake.notes("findings") == {"hourwheel.a": "1"}
     assert numbers(spark, lake) == [1]
+
+
+def test_a_table_whose_notes_are_lost_is_not_taken_for_an_empty_one(lake: Lake) -> None:
+    table = lake.table("findings")
+    table.append(pa.table({"day": [date(2026, 1, 1)], "n": [3], "text": ["x"]}, schema=table.schema().as_arrow()))
+    for look in (lake.notes, lake.holding, lake.through):
+        with pytest.raises(Broken, match="does not say what it holds"):
+            look("findings")
+
+
+def test_rows_that_another_engine_deleted_are_not_read_as_if_they_were_there(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    lake.append("findings", rows(spark, 1, 2))
+    table = lake.table("findings")
+    (one, *_) = (task.file for task in table.scan().plan_files())
+    delete = DataFile.from_args(
+        _table_format_version=2,
+        content=DataFileContent.POSITION_DELETES,
+        file_path=str(tmp_path / "deletes.parquet"),
+        file_format=FileFormat.PARQUET,
+        partition=one.partition,
+        record_count=1,
+        file_size_in_bytes=1,
+    )
+    delete.spec_id = one.spec_id
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as snapshot:
+        snapshot.append_data_file(delete)
+    with pytest.raises(Broken, match="another engine has deleted rows"):
+        lake.read(spark, "findings")
+    with pytest.raises(Broken, match="another engine has deleted rows"):
+        maintain.run(spark, MaintainOptions(lake=lake.location), 0)
 
 
 def test_a_commit_that_expects_other_notes_changes_nothing(spark: SparkSession, lake: Lake) -> None:

@@ -1,16 +1,20 @@
 """A lake in a bucket, its catalog in Glue; all but what Spark writes, which only EMR's can do there."""
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import date
 from io import BytesIO
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from botocore import endpoint as endpoints
 from botocore import httpsession
-from botocore.exceptions import ConnectionClosedError
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 from hourwheel.adapters import s3
 from hourwheel.adapters.system import SystemClock
@@ -103,6 +107,40 @@ def test_a_commit_whose_answer_is_lost_stands_and_is_not_repeated(
     assert len(sent) == 1
     assert lake.notes("figures") == {"hourwheel.a": "2"}
     assert lake.table("figures").scan().to_arrow()["n"].to_pylist() == [4]
+
+
+class Throttled:
+    """Refuses a call so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def __call__(self, request: Any, **_: Any) -> AWSResponse | None:
+        if not self.left:
+            return None
+        self.left -= 1
+        body = json.dumps({"__type": "ThrottlingException", "message": "Rate exceeded"}).encode()
+        return AWSResponse(request.url, 400, {}, SimpleNamespace(stream=lambda *_: iter([body])))
+
+
+def test_a_read_that_is_throttled_is_asked_again_and_a_commit_is_not(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(endpoints.time, "sleep", waits.append)
+    catalog: Any = lake.catalog
+    events = catalog.glue.meta.events
+    events.register("before-send.glue.GetTable", Throttled(3))
+    assert lake.notes("figures") == {}
+    assert waits == [0.2, 0.4, 0.8]
+    refused = Throttled(1)
+    events.register("before-send.glue.UpdateTable", refused)
+    with pytest.raises(ClientError, match="Rate exceeded"):
+        lake.commit("figures", added=[], notes={"hourwheel.a": "1"})
+    assert (refused.left, len(waits)) == (0, 3)
+    events.register("before-send.glue.GetTable", Throttled(100))
+    with pytest.raises(ClientError, match="Rate exceeded"):
+        lake.table("figures")
 
 
 def upkeep(lake: Lake) -> Any:

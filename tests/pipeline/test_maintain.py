@@ -1,5 +1,5 @@
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
@@ -8,12 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotLogEntry, Summary
+from pyiceberg.table.statistics import StatisticsFile
 from pyspark.sql import SparkSession
 
 from hourwheel.adapters.system import SystemClock
 from hourwheel_pipeline import maintain
 from hourwheel_pipeline.lake import Lake
-from hourwheel_pipeline.maintain import MaintainOptions, TableUpkeep
+from hourwheel_pipeline.maintain import MaintainOptions, TableUpkeep, Upkeep
 from hourwheel_pipeline.schemas import MESSAGES, spark_ddl
 from tests.pipeline.lakes import HOUR_MS, NOON_MS, Compacted
 
@@ -155,6 +158,83 @@ def test_snapshots_and_files_that_nobody_names_go_when_their_time_is_over(lake: 
     assert removed.files_removed > 10
     assert lake.stored == lake.named
     lake.check()
+
+
+@dataclass
+class Told:
+    """What is asked of a table to tell which of its snapshots may go."""
+
+    taken: list[Snapshot]
+    log: list[SnapshotLogEntry]
+    refs: dict[str, SnapshotRef]
+
+    @property
+    def metadata(self) -> "Told":
+        return self
+
+    def snapshots(self) -> list[Snapshot]:
+        return self.taken
+
+    def history(self) -> list[SnapshotLogEntry]:
+        return self.log
+
+    def current_snapshot(self) -> Snapshot:
+        return self.taken[-1]
+
+    def snapshot_by_id(self, number: int) -> Snapshot | None:
+        return next((one for one in self.taken if one.snapshot_id == number), None)
+
+
+def told(notes: Sequence[bool], tagged: int | None = None) -> Any:
+    """A snapshot at each second, numbered from 1; the notes that it has."""
+    taken = [
+        Snapshot(
+            snapshot_id=number,
+            parent_snapshot_id=number - 1 or None,
+            timestamp_ms=1_000 * number,
+            manifest_list="",
+            summary=Summary(Operation.APPEND, **({"hourwheel.a": "1"} if noted else {})),
+        )
+        for number, noted in enumerate(notes, 1)
+    ]
+    log = [SnapshotLogEntry(snapshot_id=one.snapshot_id, timestamp_ms=one.timestamp_ms) for one in taken]
+    refs = {"kept": SnapshotRef(snapshot_id=tagged, snapshot_ref_type=SnapshotRefType.TAG)} if tagged else {}
+    return Told(taken, log, refs)
+
+
+@pytest.mark.parametrize(("before_ms", "expired"), [(2_000, []), (2_001, [1]), (4_000, [1, 2]), (9_000, [1, 2, 3])])
+def test_a_snapshot_goes_when_it_was_replaced_long_enough_ago(before_ms: int, expired: list[int]) -> None:
+    """Whoever looked just before it was replaced may read its files for so long."""
+    assert maintain.expired(told([True] * 4), before_ms) == expired
+
+
+def test_the_way_to_the_notes_stays_and_so_does_what_has_a_name() -> None:
+    assert maintain.expired(told([True, True, True, False, False]), 9_000) == [1, 2]
+    assert maintain.expired(told([True] * 4, tagged=2), 9_000) == [1, 3]
+
+
+def test_statistics_of_another_engine_are_not_taken_for_leftovers(tmp_path: Path) -> None:
+    with closing(Lake.open(str(tmp_path))) as lake:
+        lake.ensure("figures", SCHEMA, partition=("day",), sorted_by=("n",))
+        lake.commit("figures", added=[], notes={"hourwheel.through": "0"})
+        path, leftover = (tmp_path / "figures/metadata" / name for name in ("some.stats", "other.stats"))
+        for one in (path, leftover):
+            one.write_bytes(b"x")
+        table = lake.table("figures")
+        current = table.current_snapshot()
+        assert current is not None
+        statistics = StatisticsFile(
+            snapshot_id=current.snapshot_id,
+            statistics_path=str(path),
+            file_size_in_bytes=1,
+            file_footer_size_in_bytes=1,
+            blob_metadata=[],
+        )
+        table.update_statistics().set_statistics(statistics).commit()
+        no_spark: Any = None  # there is nothing to merge
+        options = MaintainOptions(lake=lake.location)
+        report = Upkeep(no_spark, options, lake, "figures").run(SystemClock().now_ms() + 30 * DAY_SECONDS * 1_000)
+    assert (report.files_removed, path.exists(), leftover.exists()) == (1, True, False)
 
 
 def test_what_old_snapshots_name_stays_as_long_as_they_do(lake: Crowded) -> None:

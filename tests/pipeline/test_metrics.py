@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import date
 from typing import Any
 
 import msgspec
@@ -10,9 +11,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from hourwheel.model import NewMessage, RetryLater
-from hourwheel_pipeline import report
+from hourwheel_pipeline import metrics, report
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.measures.hours import percentiles
+from hourwheel_pipeline.metrics import Measured, MetricsOptions, first_ms
 from hourwheel_pipeline.report import ReportOptions, contents_of, newest
 from hourwheel_pipeline.reporting.contents import Contents
 from hourwheel_pipeline.writing import configured
@@ -20,6 +22,7 @@ from tests.pipeline.worlds import FEW_ROWS, HOUR, World
 from tests.support import NOON_MS
 
 HOUR_MS = HOUR * 1_000
+MIDNIGHT_MS = NOON_MS - 12 * HOUR_MS
 WHERE = {"subject": "orders", "group": "billing"}
 
 
@@ -119,6 +122,31 @@ def test_percentiles_weigh_times_by_their_messages(spark: SparkSession) -> None:
     row = times.agg(*percentiles("pull", fn.col("ms"), fn.col("messages"))).first()
     assert row is not None
     assert row.asDict() == {"pull_p50_ms": 100, "pull_p90_ms": 100, "pull_p99_ms": 1_329, "pull_max_ms": 123_000}
+
+
+def options(**given: Any) -> MetricsOptions:
+    return MetricsOptions(archive="archive", lake="lake", **given)
+
+
+def test_hours_are_told_again_while_they_may_change() -> None:
+    now_ms, last = NOON_MS + 90, Measured(computed_ms=NOON_MS, horizon_ms=NOON_MS + 5, rows=1)
+    assert first_ms(options(), None, now_ms) == 0
+    assert first_ms(options(days=3), None, now_ms) == MIDNIGHT_MS - 72 * HOUR_MS
+    for given in ({}, {"days": 3}):
+        assert first_ms(options(**given), last, now_ms) == NOON_MS - 48 * HOUR_MS
+    assert first_ms(options(days=1), last, now_ms) == MIDNIGHT_MS - 24 * HOUR_MS
+    assert first_ms(options(since=date(2025, 1, 1)), last, now_ms) == 1_735_689_600_000
+
+
+def test_what_was_told_long_ago_is_not_told_again(spark: SparkSession, world: World) -> None:
+    with closing(Lake.open(world.lake)) as lake:
+        note = lake.notes(metrics.TABLE)[metrics.NOTE]
+        last = msgspec.json.decode(note, type=Measured)
+        assert last.rows > 5
+        later = msgspec.structs.replace(last, horizon_ms=NOON_MS + 96 * HOUR_MS)
+        lake.commit(metrics.TABLE, added=[], notes={metrics.NOTE: msgspec.json.encode(later).decode()})
+    found = world.measured(spark)
+    assert (found.rows, found.horizon_ms) == (0, last.horizon_ms)
 
 
 def test_the_report_is_written_as_a_page_and_as_json(spark: SparkSession, world: World, told: Contents) -> None:

@@ -1,7 +1,8 @@
 """Replays of one lake, each to a cell of its own."""
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from hourwheel.adapters.system import SystemIds
 from hourwheel.client import BadRequest, Message, NotFound, Placed, Pulled, ServerUnavailable
-from hourwheel.client.errors import Problem, Unauthorized
+from hourwheel.client.errors import Problem, Unauthorized, problem_of
 from hourwheel.client.records import Subject, on_the_wire
 from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
 from hourwheel.errors import NotFound as Missing
@@ -26,6 +27,7 @@ from hourwheel_pipeline.jobs import Job
 from hourwheel_pipeline.replay import Replay, ReplayReport, Undecided
 from hourwheel_pipeline.replaying import selection
 from hourwheel_pipeline.replaying.options import ReplayOptions
+from hourwheel_pipeline.replaying.probe import stored
 from tests.integration.process import Server, bodies, pull
 from tests.pipeline.worlds import World
 from tests.support import NOON_MS, Bench, HandClock
@@ -45,6 +47,8 @@ class CellServer:
     batches: list[int] = field(default_factory=list)
     blind: bool = False
     """Nobody may read."""
+    asked: list[str] = field(default_factory=list)
+    """By these groups."""
 
     def produce(self, subject: str, messages: Sequence[Message], **how: Any) -> list[Placed]:
         sent = [on_the_wire(message) for message in messages]
@@ -64,7 +68,7 @@ class CellServer:
         try:
             found = self.bench.cell.subject(subject)
         except Missing:
-            raise NotFound(Problem(status=404)) from None
+            raise NotFound(problem_of("subject-unknown", "there is no subject", status=404)) from None
         return Subject(
             subject=subject,
             queues=found.queues,
@@ -73,6 +77,7 @@ class CellServer:
         )
 
     def put_group(self, subject: str, group: str, *, start: Any = None) -> None:
+        self.asked.append(group)
         self.bench.cell.put_group(subject, group, start=start)
 
     def seek(self, subject: str, group: str, to: Any) -> None:
@@ -247,6 +252,8 @@ def test_of_a_chunk_that_is_there_in_part_the_rest_is_sent(runs: Runs) -> None:
     report = runs.run()
     assert (report.found, report.sent) == (25, 35)
     assert runs.once
+    (asked,) = server.asked
+    assert re.fullmatch(r"replay-[0-9a-f]{28}-[0-9a-f]{32}", asked)  # of this replay, and of this run of it alone
 
 
 def sent_of(runs: Runs) -> list[NewMessage]:
@@ -325,6 +332,64 @@ def test_a_refusal_is_the_servers(runs: Runs) -> None:
     runs.server = Refusing(runs.server.bench)
     with pytest.raises(BadRequest, match="not this one"):
         runs.run()
+
+
+Ask = Callable[[], set[str] | None]
+
+
+@pytest.fixture
+def asked(server: CellServer) -> Ask:
+    """Asks for two messages, of which the subject has one."""
+    now_ms = server.bench.clock.now_ms()
+    server.bench.cell.produce("again", [NewMessage(body="a", id="there")])
+
+    def ask() -> set[str] | None:
+        return stored(
+            server, "again", "probe", ["there", "gone"], since_ms=now_ms, until_ms=now_ms, now_ms=now_ms + 1_000
+        )
+
+    return ask
+
+
+def failing(patch: pytest.MonkeyPatch, call: str, error: Exception) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    patch.setattr(CellServer, call, fail)
+
+
+def test_only_of_a_subject_that_is_unknown_nothing_is_stored(
+    server: CellServer, asked: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert asked() == {"there"}
+    for call, slug in (("get_subject", "route-unknown"), ("seek", "subject-unknown"), ("pull", "group-unknown")):
+        with monkeypatch.context() as patch:
+            failing(patch, call, NotFound(problem_of(slug, "not found", status=404)))
+            assert asked() is None
+    server.bench.cell.delete_subject("again")
+    assert asked() == set()
+
+
+def test_a_server_that_does_not_answer_may_be_asked_later(asked: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    for call in ("get_subject", "pull"):
+        with monkeypatch.context() as patch:
+            failing(patch, call, ServerUnavailable(Problem(detail="no answer")))
+            with pytest.raises(Unavailable, match="run the replay again: no answer"):
+                asked()
+
+
+def test_a_group_that_cannot_be_deleted_is_named_and_what_it_found_holds(
+    asked: Ask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing(monkeypatch, "delete_group", ServerUnavailable(Problem(detail="no answer")))
+    assert asked() == {"there"}
+    assert "group probe of subject again could not be deleted" in caplog.text
+
+
+def test_the_same_replay_goes_to_the_same_server() -> None:
+    given = {"lake": "l", "name": "n", "subject": "orders"}
+    first, second = (ReplayOptions(**given, url=url).identity for url in ("http://a", "http://b"))
+    assert first != second
 
 
 def test_options_come_as_text_as_well() -> None:

@@ -177,7 +177,8 @@ def test_the_json_keeps_its_fields() -> None:
     assert data["format"] == FORMAT == 1
     assert set(data) == {"format", "made_ms", "since_ms", "reconciled", "subjects_total", "subjects"}
     assert set(data["reconciled"]) == {
-        *("found_ms", "began_ms", "horizon_ms", "through", "rows", "counts", "expired", "unknown", "findings"),
+        *("found_ms", "began_ms", "horizon_ms", "through", "rows", "counts", "new_errors", "expired"),
+        *("unknown", "findings"),
     }
     assert data["subjects"][0]["groups"][0]["hours"][0] == {
         "hour_ms": NOON_MS,

@@ -55,8 +55,8 @@ class World:
     def reconciled(self, spark: SparkSession, since: date | None = None) -> Reconciled:
         return reconcile(spark, ReconcileOptions(archive=self.archive, lake=self.lake, since=since), self.now_ms)
 
-    def measured(self, spark: SparkSession, since: date | None = None) -> Measured:
-        return measure(spark, MetricsOptions(archive=self.archive, lake=self.lake, since=since), self.now_ms)
+    def measured(self, spark: SparkSession) -> Measured:
+        return measure(spark, MetricsOptions(archive=self.archive, lake=self.lake), self.now_ms)
 
     def pass_time(self, seconds: float) -> None:
         """With the wheels turning and the sweeper coming by each half minute."""

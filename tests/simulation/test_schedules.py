@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.schedule import simulate
 
 CHUNK = 100
-CHUNKS = 30
+CHUNKS = 24
 
 
 @pytest.mark.parametrize("first", [chunk * CHUNK for chunk in range(CHUNKS)])

@@ -62,9 +62,10 @@ class Known:
         """The frame without the messages that a bucket may have handed over of whose dispatch log rows are in doubt."""
         if not self.doubts:
             return frame
-        start = fn.substring("log", 1, 13).cast("bigint")
+        # Spark may ask for numbers before it asks which logs are dispatch logs: others have none there.
+        start = fn.substring("log", 1, 13).try_cast("bigint")
         # A bucket is there for a day after all of it was handed over.
-        length = fn.substring("log", 15, 2).cast("bigint") * _MINUTE_MS + MARGIN_MS
+        length = fn.substring("log", 15, 2).try_cast("bigint") * _MINUTE_MS + MARGIN_MS
         buckets = self.doubted.where(fn.col("log").rlike(r"^\d{13}-\d{2}/\d{3}$"))
         hours = buckets.select(
             fn.timestamp_millis(start).alias("doubt_from"), fn.timestamp_millis(start + length).alias("doubt_to")

@@ -77,4 +77,4 @@ class ReplayOptions(Selection):
     @property
     def identity(self) -> str:
         """What must be the same when a replay goes on."""
-        return self.model_dump_json(include={*Selection.model_fields, "to", "header"})
+        return self.model_dump_json(include={*Selection.model_fields, "to", "header", "url"})

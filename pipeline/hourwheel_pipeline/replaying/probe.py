@@ -1,13 +1,17 @@
 """Which messages of a chunk the server has, found out by looking: for who comes too late to send it again under its
 idempotency key. A group of its own reads what the subject accepted around that time, and is deleted."""
 
+import logging
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from hourwheel.client import AnswerError, Message, NotFound, Placed, Pulled
+from hourwheel.client import AnswerError, Message, NotFound, Placed, Pulled, ServerUnavailable
 from hourwheel.client.records import Subject
+from hourwheel.errors import Unavailable
 from hourwheel.model import IDEMPOTENCY_MS, Settlement
+
+_logger = logging.getLogger("hourwheel")
 
 SKEW_MS = 5 * 60_000
 """So far the clocks of the server and of this machine may be apart."""
@@ -48,9 +52,12 @@ def stored(
     server: Server, subject: str, group: str, ids: Collection[str], *, since_ms: int, until_ms: int, now_ms: int
 ) -> set[str] | None:
     """Those of the ids that the subject has, of messages first sent at ``since_ms`` and never after ``until_ms`` (and
-    the time that a key is remembered). None where nobody can tell: they may have expired, or we may not look."""
+    the time that a key is remembered). None where nobody can tell: they may have expired, or we may not look. Raises
+    ``Unavailable`` where the server does not answer now. ``group``: one that nobody else uses."""
     try:
-        found = server.get_subject(subject)
+        found = _subject(server, subject)
+        if found is None:
+            return set()  # whatever was sent there is gone with it
         start_ms = since_ms - SKEW_MS
         if now_ms - start_ms >= found.retention_seconds * 1_000:
             return None
@@ -59,11 +66,31 @@ def stored(
             server.seek(subject, group, datetime.fromtimestamp(start_ms / 1_000, UTC))
             return _read(server, subject, group, found.queues, ids, until_ms + IDEMPOTENCY_MS + SKEW_MS)
         finally:
-            server.delete_group(subject, group)
-    except NotFound:
-        return set()  # there is no such subject: whatever was sent there is gone with it
+            _forget(server, subject, group)
+    except ServerUnavailable as error:
+        raise Unavailable(
+            f"the server cannot be asked what it has of a chunk: run the replay again: {error}"
+        ) from error
     except AnswerError:
         return None
+
+
+def _subject(server: Server, subject: str) -> Subject | None:
+    """None where there is none; another address that is not found says nothing of what is stored."""
+    try:
+        return server.get_subject(subject)
+    except NotFound as error:
+        if error.slug != "subject-unknown":
+            raise
+        return None
+
+
+def _forget(server: Server, subject: str, group: str) -> None:
+    """What was read is known, whether or not the group can be deleted."""
+    try:
+        server.delete_group(subject, group)
+    except AnswerError as error:
+        _logger.warning("group %s of subject %s could not be deleted, delete it: %s", group, subject, error)
 
 
 def _read(server: Server, subject: str, group: str, queues: int, ids: Collection[str], until_ms: int) -> set[str]:

@@ -1,9 +1,12 @@
 """The demo's verdict as a whole, and its line of JSON."""
 
 import dataclasses
+from collections.abc import Mapping
 
-from demo import boarding, history
-from demo.__main__ import boarding_figures, faults
+import pytest
+
+from demo import boarding, history, lake
+from demo.__main__ import archived_faults, boarding_figures, faults
 from demo.flights import Flight
 from demo.lateness import Outage
 from demo.month import Report
@@ -31,6 +34,43 @@ def test_whatever_is_wrong_is_a_fault_of_somebody() -> None:
         "producer": ["accepted 0 of 1"],
         "boarding": ["1 never received"],
     }
+
+
+ARCHIVED = lake.Account(
+    archived=5,
+    rows={"messages": 5, "pulls": 2, "dispatches": 1},
+    counted={"messages queue": 3, "messages schedule": 2, "pulls": 2, "dispatches": 1},
+    findings={},
+    page="report.html",
+)
+TAKEN = dataclasses.replace(REPORT, account=dataclasses.replace(REPORT.account, calls=2, delivered=2))
+
+
+def test_a_lake_that_agrees_with_the_books_is_no_fault() -> None:
+    assert archived_faults(ARCHIVED, FLIGHTS, TAKEN) == {}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"findings": {"lost": 2}}, "2 findings: lost"),
+        (
+            {"counted": {**ARCHIVED.counted, "messages queue": 2}},
+            "2 messages of queues in the lake, not 1 flights and 2 calls",
+        ),
+        (
+            {"counted": {**ARCHIVED.counted, "messages queue": 4}},
+            "4 messages of queues in the lake, not 1 flights and 2 calls",
+        ),
+        (
+            {"counted": {**ARCHIVED.counted, "messages schedule": 1}},
+            "1 messages of schedules in the lake, 2 calls were accepted",
+        ),
+        ({"rows": {"messages": 4}}, "4 messages in the lake, 5 were archived"),
+    ],
+)
+def test_a_lake_that_disagrees_with_the_books_is_a_fault(changed: Mapping[str, Mapping[str, int]], said: str) -> None:
+    assert archived_faults(dataclasses.replace(ARCHIVED, **changed), FLIGHTS, TAKEN) == {"pipeline": [said]}
 
 
 def test_machines_get_the_counts_and_the_lateness_with_and_without_the_outage() -> None:

@@ -1,0 +1,27 @@
+"""How far archive and lake are, where there is nothing yet."""
+
+from pathlib import Path
+
+from hourwheel.adapters.files import FileBlobs
+from hourwheel.model import Message
+from hourwheel_pipeline.schemas import SCHEMAS
+from hourwheel_pipeline.status import status_of
+from tests.pipeline.archives import ArchiveBuilder
+
+
+def test_to_ask_for_the_status_makes_nothing(tmp_path: Path) -> None:
+    status = status_of(str(tmp_path / "archive"), str(tmp_path / "lake"))
+    assert (status.archive.manifests, status.found_at, status.findings) == (0, None, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_before_the_first_compaction_every_table_is_behind(tmp_path: Path) -> None:
+    builder = ArchiveBuilder(FileBlobs(tmp_path / "archive"))
+    for at_ms in (1_000, 2_000):
+        builder.row("orders~1/0", [Message(body="a")], at_ms)
+        builder.commit()
+    status = status_of(str(tmp_path / "archive"), str(tmp_path / "lake"))
+    assert [(one.table, one.behind, one.set_aside, one.rows) for one in status.tables] == [
+        (table, 2, 0, 0) for table in SCHEMAS
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
