@@ -5,27 +5,33 @@ NEWEST := .venv-newest
 RUN := $(VENV)/bin/python
 SEEDS ?= 0:20000
 SOURCES := layers functions infra pipeline app.py tests bench demo
+CLOUD := deployed infra cost layers
 # Not empty where Spark 4.0 can start: on Java 17 to 22.
 JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E 'version "(1[7-9]|2[0-2])')
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-pipeline check bench cost serve simulate layers pipeline-package synth deploy format lock clean
+.PHONY: demo test test-queue test-pipeline test-cloud check bench cost serve simulate layers pipeline-package synth deploy format lock clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 	@$(RUN) -m demo
 
-# Both halves run to their end, at the same time; all that they need is installed before. Each can be run alone.
+# The parts run to their end, two at a time; all that they need is installed before. Each can be run alone.
 test: check pipeline-package $(VENV)/infra-ready $(NEWEST)/ready node_modules/.package-lock.json
-	@$(MAKE) -j2 --keep-going --no-print-directory test-queue test-pipeline
+	@$(MAKE) -j2 --keep-going --no-print-directory test-queue test-pipeline test-cloud
 
 test-queue: pipeline-package $(VENV)/infra-ready node_modules/.package-lock.json
-	$(RUN) -m pytest tests --ignore tests/pipeline
+	$(RUN) -m pytest tests $(addprefix --ignore=tests/,pipeline $(CLOUD))
 
-# Shows its output at the end, in one piece.
+# These two show their output at the end, in one piece.
 test-pipeline: $(VENV)/pipeline-ready $(NEWEST)/ready
-	@output=$$($(RUN) -m pytest tests/pipeline 2>&1); code=$$?; printf '\ntests/pipeline\n%s\n' "$$output"; exit $$code
+	@$(call quietly,tests/pipeline)
+
+test-cloud: layers pipeline-package $(VENV)/infra-ready node_modules/.package-lock.json
+	@$(call quietly,$(addprefix tests/,$(CLOUD)))
+
+quietly = output=$$($(RUN) -m pytest $(1) 2>&1); code=$$?; printf '\n%s\n%s\n' '$(1)' "$$output"; exit $$code
 
 check: layers $(VENV)/pipeline-ready
 	$(VENV)/bin/ruff format --check $(SOURCES)
