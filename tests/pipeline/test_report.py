@@ -137,7 +137,9 @@ def test_a_chart_is_drawn_within_its_frame_and_told_as_a_table() -> None:
     assert len(places) == 4
     assert all(0 <= x <= 720 and 0 <= y <= 200 for x, y in places)
     assert [cell.text for cell in figure.iter("td")][1::2] == ["125", "8", "1", "0"]
-    assert figure.find("svg").get("aria-label")  # type: ignore[union-attr]
+    drawing = figure.find("svg")
+    assert drawing is not None
+    assert drawing.get("aria-label")
 
 
 def test_an_hour_of_which_nothing_is_known_breaks_the_line() -> None:

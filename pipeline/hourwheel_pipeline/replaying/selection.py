@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as fn
 
 from hourwheel.client import Message
 from hourwheel.errors import Rejected
@@ -47,12 +47,12 @@ class Totals(NamedTuple):
 def selected(rows: DataFrame, selection: Selection, through: int) -> DataFrame:
     """Those rows of the table ``messages`` that are meant, from manifests up to ``through``. Raises ``Rejected`` for a
     condition that is none."""
-    rows = rows.where((F.col("subject") == selection.subject) & (F.col("manifest") <= through))
+    rows = rows.where((fn.col("subject") == selection.subject) & (fn.col("manifest") <= through))
     if selection.dead_of is None:
-        found = rows.where(F.col("kind") == QUEUE)
+        found = rows.where(fn.col("kind") == QUEUE)
     else:
-        ours = rows.where(F.col("group") == selection.dead_of)
-        found = _not_redriven(ours.where(F.col("kind") == DEAD), ours.where(F.col("kind") == RETRY))
+        ours = rows.where(fn.col("group") == selection.dead_of)
+        found = _not_redriven(ours.where(fn.col("kind") == DEAD), ours.where(fn.col("kind") == RETRY))
     for condition in _conditions(selection):
         found = found.where(condition)
     if selection.where is None:
@@ -66,11 +66,11 @@ def selected(rows: DataFrame, selection: Selection, through: int) -> DataFrame:
 
 def totals_of(found: DataFrame) -> Totals:
     days = (
-        found.groupBy(F.col("day").cast("string").alias("day"))
+        found.groupBy(fn.col("day").cast("string").alias("day"))
         .agg(
-            F.count("*").alias("messages"),
-            F.sum("size").alias("bytes"),
-            F.max(F.coalesce(F.size("headers"), F.lit(0))).alias("headers"),
+            fn.count("*").alias("messages"),
+            fn.sum("size").alias("bytes"),
+            fn.max(fn.coalesce(fn.size("headers"), fn.lit(0))).alias("headers"),
         )
         .orderBy("day")
         .collect()
@@ -87,12 +87,12 @@ def in_order(found: DataFrame, totals: Totals, after: Place | None) -> Iterator[
     """The messages behind a place. The driver holds one partition at a time, of about 32 MB."""
     log = Window.partitionBy("log").orderBy("row", "index")
     placed = found.select(
-        F.max(F.unix_micros("accepted_at")).over(log).alias("at_us"),
-        F.col("index").alias("item"),
+        fn.max(fn.unix_micros("accepted_at")).over(log).alias("at_us"),
+        fn.col("index").alias("item"),
         *("log", "row", "id", "key", "tags", "headers", "body", "body_bytes"),
     )
     if after is not None:
-        placed = placed.where(F.struct(*Place._fields) > _literal(after))
+        placed = placed.where(fn.struct(*Place._fields) > _literal(after))
     parts = 1 + totals.bytes // _PARTITION_BYTES
     ordered = placed.repartitionByRange(parts, *Place._fields).sortWithinPartitions(*Place._fields)
     return (_replayed(row.asDict()) for row in ordered.toLocalIterator())
@@ -100,26 +100,26 @@ def in_order(found: DataFrame, totals: Totals, after: Place | None) -> Iterator[
 
 def _conditions(selection: Selection) -> Iterator[Column]:
     if selection.since is not None:
-        yield F.col("accepted_at") >= F.lit(selection.since)
+        yield fn.col("accepted_at") >= fn.lit(selection.since)
     if selection.until is not None:
-        yield F.col("accepted_at") < F.lit(selection.until)
+        yield fn.col("accepted_at") < fn.lit(selection.until)
     if selection.keys:
-        yield F.col("key").isin(*selection.keys)
+        yield fn.col("key").isin(*selection.keys)
     if selection.tags:
-        yield F.arrays_overlap("tags", F.array(*map(F.lit, selection.tags)))
+        yield fn.arrays_overlap("tags", fn.array(*map(fn.lit, selection.tags)))
 
 
 def _not_redriven(dead: DataFrame, retries: DataFrame) -> DataFrame:
     """A redriven letter is a first attempt in the retry log, later than its death. One that was only dropped is not
     known as such."""
-    again = retries.where(F.col("attempt") == 1).select(*_MEMBER, *_ORIGIN, F.col("accepted_at").alias("again_at"))
+    again = retries.where(fn.col("attempt") == 1).select(*_MEMBER, *_ORIGIN, fn.col("accepted_at").alias("again_at"))
     same = [dead[name] == again[name] for name in (*_MEMBER, *_ORIGIN)]
     return dead.join(again, [*same, again["again_at"] >= dead["accepted_at"]], "left_anti")
 
 
 def _literal(place: Place) -> Column:
-    return F.struct(
-        F.lit(place.at_us).cast("bigint"), F.lit(place.log), F.lit(place.row).cast("bigint"), F.lit(place.item)
+    return fn.struct(
+        fn.lit(place.at_us).cast("bigint"), fn.lit(place.log), fn.lit(place.row).cast("bigint"), fn.lit(place.item)
     )
 
 

@@ -1,6 +1,6 @@
 import copy
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 import pytest
@@ -18,17 +18,9 @@ from hourwheel.ports import Blobs, Counter, Key, Record, Table
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.archive.reading import contents
 
+T = TypeVar("T")
+
 HOUR = 3_600
-
-
-@pytest.fixture
-def bench() -> Bench:
-    return Bench(settings=Settings(retry=AT_ONCE, archive=True))
-
-
-@pytest.fixture
-def archive() -> MemoryBlobs:
-    return MemoryBlobs()
 
 
 def archiver(bench: Bench, archive: Blobs, **limits: int) -> Archiver:
@@ -175,7 +167,7 @@ class CountedReads(CallByCall):
 class Dying:
     """Storage of a process that ends at its ``calls``-th call of these verbs, before or after it takes effect."""
 
-    def __init__(self, inner: object, left: list[int], after: bool, error: type[HourwheelError] = Unavailable) -> None:
+    def __init__(self, inner: object, left: list[int], after: bool, error: type[HourwheelError]) -> None:
         self._inner, self._left, self._after, self._error = inner, left, after, error
 
     def __getattr__(self, verb: str) -> object:
@@ -195,6 +187,10 @@ class Dying:
         return dying
 
 
+def dying_at(inner: T, left: list[int], after: bool, error: type[HourwheelError] = Unavailable) -> T:
+    return cast(T, Dying(inner, left, after, error))
+
+
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("error", [Unavailable, Broken])
 def test_an_archiver_that_ends_at_any_call_neither_loses_nor_doubles(after: bool, error: type[HourwheelError]) -> None:
@@ -208,14 +204,14 @@ def test_an_archiver_that_ends_at_any_call_neither_loses_nor_doubles(after: bool
         bench.settle(pull, retry=[0])
         left = [calls]
         dying = Bench(
-            store=Dying(bench.store, left, after, error),  # type: ignore[arg-type]
+            store=dying_at(bench.store, left, after, error),
             blobs=bench.blobs,
             clock=bench.clock,
             settings=bench.settings,
         )
         with suppress(error):
             # Small commits: segments are written while others are still being read.
-            run(dying, Dying(archive, left, after, error), commit_bytes=1)  # type: ignore[arg-type]
+            run(dying, dying_at(archive, left, after, error), commit_bytes=1)
         bench.send("c")
         run(bench, archive)
         found = contents(archive)
@@ -251,8 +247,8 @@ def test_of_two_at_once_one_commits(bench: Bench, archive: MemoryBlobs) -> None:
                 bench.send("b")
             archive.put(key, data)
 
-        def get(self, key: str, **part: object) -> bytes:
-            return archive.get(key, **part)  # type: ignore[arg-type]
+        def get(self, key: str, **part: int | None) -> bytes:
+            return archive.get(key, **part)
 
     report = run(bench, Overtaken())
     assert report.lost_races == 1

@@ -17,20 +17,10 @@ from hourwheel.model import NewMessage, RetryPolicy
 from hourwheel.ports import Blobs, Key, Record, Table
 from tests.support import AT_ONCE, Bench
 from tests.unit.archive.reading import contents
-from tests.unit.archive.test_archiver import Dying
+from tests.unit.archive.test_archiver import dying_at
 
 HOUR = 3_600
 GAP = 1_000
-
-
-@pytest.fixture
-def bench() -> Bench:
-    return Bench(settings=Settings(retry=AT_ONCE, archive=True))
-
-
-@pytest.fixture
-def archive() -> MemoryBlobs:
-    return MemoryBlobs()
 
 
 def archived(bench: Bench, archive: Blobs, **limits: int) -> None:
@@ -196,7 +186,7 @@ def archived_before(bench: Bench, archive: MemoryBlobs, *late: str) -> None:
     """Archives all but the rows of these logs, which came after the archiver had passed them."""
     cell = bench.another_process()
     store = Hidden(bench.store, late)
-    context = replace(cell.context, store=store)  # type: ignore[arg-type]
+    context = replace(cell.context, store=store)
     Archiver(context, cell.directory, archive).run(bench.clock.now_ms() + 600_000)
     assert not any(log in late for log, _, _ in contents(archive).messages)
 
@@ -344,7 +334,7 @@ def test_a_retry_outlives_the_message_that_it_is_of(after: bool) -> None:
         archived_before(bench, archive, "orders~1/retry/billing~1")
         bench.clock.pass_time(60)
         anew, left = empty(bench), [calls]
-        dying = replace(anew, store=Dying(anew.store, left, after))  # type: ignore[arg-type]
+        dying = replace(anew, store=dying_at(anew.store, left, after))
         with suppress(Unavailable):
             rebuild(dying.cell.context, archive, gap=GAP)
         report = rebuild(anew.cell.context, archive, gap=GAP)
@@ -465,10 +455,10 @@ def test_who_uses_the_store_meanwhile_is_found_out(bench: Bench, archive: Memory
     anew = empty(bench)
 
     class Watched(MemoryBlobs):
-        def get(self, key: str, **part: object) -> bytes:
+        def get(self, key: str, **part: int | None) -> bytes:
             if key.startswith("segments/messages"):
                 anew.send("too early")
-            return archive.get(key, **part)  # type: ignore[arg-type]
+            return archive.get(key, **part)
 
     with pytest.raises(Conflict, match="meanwhile"):
         rebuild(anew.cell.context, Watched())
@@ -557,9 +547,9 @@ def test_a_rebuild_that_ends_at_any_call_goes_on_where_it_was(after: bool) -> No
         calls += 1
         anew = empty(bench)
         left = [calls]
-        dying = replace(anew, store=Dying(anew.store, left, after))  # type: ignore[arg-type]
+        dying = replace(anew, store=dying_at(anew.store, left, after))
         with suppress(Unavailable):
-            rebuild(dying.cell.context, Dying(archive, left, after), gap=GAP)  # type: ignore[arg-type]
+            rebuild(dying.cell.context, dying_at(archive, left, after), gap=GAP)
         report = rebuild(anew.cell.context, archive, gap=GAP)
         assert (report.lost, report.rearrived, report.subjects, report.groups) == (0, 1, 1, 1)
         assert anew.send("new")[0].offset == 5 + GAP
@@ -580,11 +570,11 @@ def test_two_at_once_are_found_out(bench: Bench, archive: MemoryBlobs) -> None:
     class Overtaken(MemoryBlobs):
         done = False
 
-        def get(self, key: str, **part: object) -> bytes:
+        def get(self, key: str, **part: int | None) -> bytes:
             if key.startswith("segments/messages") and not self.done:
                 self.done = True
                 rebuild(anew.another_process().context, archive, gap=GAP)
-            return archive.get(key, **part)  # type: ignore[arg-type]
+            return archive.get(key, **part)
 
     with pytest.raises(Conflict, match="as well"):
         rebuild(anew.cell.context, Overtaken(), gap=GAP)

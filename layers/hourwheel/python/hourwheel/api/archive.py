@@ -8,6 +8,7 @@ from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.archive.archiver import Archiver, Limits
 from hourwheel.cell import Cell
 from hourwheel.ports import Blobs
+from hourwheel.queueing.faults import Faults
 
 _LAST_COMMIT_MS = 60_000
 """Left over from the time of an invocation for a commit that was begun."""
@@ -23,16 +24,13 @@ def archiving(lake: Blobs, flush: Callable[[], None]) -> Function:
     Raises ``ValueError`` for an invocation that is too short.
     """
 
-    archivers: dict[int, Archiver] = {}
+    faults = Faults()  # for the life of the process: what was told is not told again
 
     def archive(cell: Cell, event: Event, context: Invocation | None) -> Response:
         left_ms = _RUN_MS if context is None else context.get_remaining_time_in_millis()
         if left_ms < 2 * _LAST_COMMIT_MS:
             raise ValueError(f"the function has {left_ms} ms left and needs {2 * _LAST_COMMIT_MS}: give it more time")
-        # One for the life of the process: it remembers which faults it has told.
-        archiver = archivers.setdefault(
-            id(cell), Archiver(cell.context, cell.directory, lake, Limits(commit_ms=_COMMIT_MS))
-        )
+        archiver = Archiver(cell.context, cell.directory, lake, Limits(commit_ms=_COMMIT_MS), faults)
         report = archiver.run(cell.context.clock.now_ms() + left_ms - _LAST_COMMIT_MS, flush)
         answer: Response = msgspec.to_builtins(report)
         return answer

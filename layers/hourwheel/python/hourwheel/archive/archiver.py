@@ -84,12 +84,14 @@ class _Circle:
 
 @dataclass
 class _Run:
-    """``own_circle``: a circle that ends now began in this run. ``listed``: the subjects and groups of the circle."""
+    """``own_circle``: a circle that ends now began in this run. ``listed``: the subjects and groups of the circle that
+    began at ``circle_ms``, which may be another archiver's."""
 
     until_ms: int
     report: Archived = field(default_factory=Archived)
     own_circle: bool = False
-    listed: list[tuple[Subject, list[Group]]] | None = None
+    circle_ms: int = 0
+    listed: list[tuple[Subject, list[Group]]] = field(default_factory=list)
 
     def goes_on(self, circle: _Circle) -> bool:
         """Whether something is left that was there when the run began; notes whether nothing is."""
@@ -126,12 +128,12 @@ class Archiver:
         held = caught_up(self.context, self.archive)
         began_ms = self.context.clock.now_ms()
         collector = Collector(self.context, self.archive)
-        if not held.value.circle_ms:
-            # What is made from here on is for the next circle.
-            run.own_circle, run.listed = True, None
-        run.listed = run.listed or catalog(self.directory)
-        digest = self._catalog(collector, held.value, run.listed)
         circle = _Circle(held.value.circle_ms or began_ms, held.value.whole)
+        run.own_circle = run.own_circle or not held.value.circle_ms
+        if not held.value.circle_ms or circle.began_ms != run.circle_ms:
+            # What is made from here on is for the next circle.
+            run.circle_ms, run.listed = circle.began_ms, catalog(self.directory)
+        digest = self._catalog(collector, held.value, run.listed)
         stop_ms = min(run.until_ms, self.context.clock.now_ms() + self.limits.commit_ms)
         self._collect(collector, circle, held.value.resume, run.listed, stop_ms)
         collector.finish()
