@@ -3,8 +3,11 @@
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+from hourwheel_pipeline.scratch import make_scratch
 
 _SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -20,18 +23,42 @@ _ONE_MACHINE = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# Within one process Spark draws the secret itself. Any user of the machine may connect to its loopback ports.
+_LOCAL = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.io.encryption.enabled": "true",
+}
 
 
-def session(name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """``master``: such as ``local[2]``, for one machine; without it, where the program was submitted to."""
+def session(
+    name: str,
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    scratch: Path | None = None,
+) -> SparkSession:
+    """``master``: such as ``local[2]``, for one machine; without it, where the program was submitted to. ``scratch``:
+    the folder below which one machine spills (default: that of the system for such files)."""
     builder = SparkSession.builder.appName(f"hourwheel {name}")
     if master is not None:
         builder = builder.master(master)
         # Else its processes were of whatever python3 is on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    every = {**_SETTINGS, **(_ONE_MACHINE if master else {}), **(settings or {})}
+    every = {**_SETTINGS, **(_one_machine(master, scratch) if master else {}), **(settings or {})}
     for key, value in every.items():
         builder = builder.config(key, value)
     found = builder.getOrCreate()
     found.sparkContext.setLogLevel("WARN")
     return found
+
+
+def _one_machine(master: str, parent: Path | None) -> dict[str, str]:
+    folder = make_scratch(parent)
+    return {
+        **_ONE_MACHINE,
+        **(_LOCAL if master.startswith("local") else {}),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        # Where spark.local.dir is not set either, what is spilled lies there as well, without a warning.
+        "spark.driver.extraJavaOptions": f'-Djava.io.tmpdir="{folder}"',
+    }

@@ -239,7 +239,7 @@ def _spark(job: str, place: Place, given: Mapping[str, str], master: str) -> Ite
     names = {option.name for option in options_of(jobs)}
     places = {name: text for name, text in place.options.items() if name in names}
     options = read_options(jobs, {**places, **given}, now_ms)
-    spark = session(job, master=master)
+    spark = session(job, master=master, scratch=None if place.data is None else place.data / "scratch")
     try:
         for one, wish in zip(jobs, options, strict=True):
             yield one.name, one.run(spark, wish, now_ms)

@@ -4,6 +4,7 @@ format            the version of its layout, in decimal
 hourwheel.db      the store, and beside it SQLite's own -wal and -shm
 segments/         batches too large for a row
 archive/          what was archived
+scratch/          what Spark spills while a job of the pipeline runs
 servers           locked by each process that has the directory open
 """
 
