@@ -4,11 +4,12 @@ from functools import partial
 
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.model import Group, PullRequest, Settlement
-from tests.simulation.actors import Actor, push
+from tests.simulation.actors import Actor
 from tests.simulation.buckets import BucketHistory
 from tests.simulation.facts import NEVER, LogName
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import DAY_MS
+from tests.simulation.pushers import push
 from tests.simulation.world import Violation
 
 _ROUNDS = 200

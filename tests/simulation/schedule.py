@@ -16,26 +16,22 @@ from hourwheel.delay import dispatch, fate
 from hourwheel.model import MAX_LEASE_SECONDS, Pulled, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
 from hourwheel.queueing import pulllog
-from tests.simulation.actors import (
-    Actor,
-    Canceller,
-    Consumer,
-    Courier,
-    Machine,
-    Operator,
-    Producer,
-    SweepingActor,
-    WheelTurner,
-)
+from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
+from tests.simulation.cancellers import Canceller
 from tests.simulation.checker import check, drain, drain_others
+from tests.simulation.consumers import Consumer
 from tests.simulation.couriers import Couriers, Stream, target_of
 from tests.simulation.dates import Dates
 from tests.simulation.history import Held, History
 from tests.simulation.ledger import Ledger
+from tests.simulation.operators import Operator, SweepingActor
 from tests.simulation.plan import DAY_MS, Plan, draw
+from tests.simulation.producers import Producer
+from tests.simulation.pushers import Courier
 from tests.simulation.store import State
 from tests.simulation.timers import Alarms
+from tests.simulation.wheels import WheelTurner
 from tests.simulation.world import Violation, World
 
 _LAST_CALLS = 20_000

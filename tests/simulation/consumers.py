@@ -1,0 +1,106 @@
+"""Those who pull messages and settle them."""
+
+from dataclasses import dataclass, field
+
+from hourwheel.delay.waits import delay_ms
+from hourwheel.model import PullRequest, RetryLater, Settled, Settlement
+from tests.simulation.actors import Actor
+from tests.simulation.history import Held
+from tests.simulation.world import Verb
+
+
+@dataclass
+class Consumer(Actor):
+    held: list[Held] = field(default_factory=list)
+    spent: list[Held] = field(default_factory=list)
+
+    def work(self) -> None:
+        roll = self.rng.random()
+        if self.held and roll < 0.7:
+            self._settle(self.held[int(self.rng.random() * len(self.held))])
+        elif self.spent and roll < 0.75:
+            self._settle(self.rng.choice(self.spent))
+        else:
+            self._pull()
+        if self.rng.random() < 0.4:
+            self.nap(self.rng.choice((100, 800, 4_000)))
+
+    def _pull(self) -> None:
+        plan = self.world.plan
+        subject, group = self.rng.choice(plan.subjects), self.rng.choice(plan.groups)
+        old = self._wanted(subject, group)
+        wish = None if old is None else self._wish(old)
+        request = PullRequest(
+            consumer=self.process.name,
+            max_messages=self.rng.choice((1, 2, 3, 100)),
+            wait_seconds=self.rng.choice((0, 0, 0, 1)),
+            lease_seconds=plan.lease_seconds,
+            settle=None if wish is None else [wish],
+        )
+        self.pull(subject, group, request, old)
+
+    def pull(self, subject: str, group: str, request: PullRequest, old: Held | None = None) -> None:
+        """Pulls, and settles ``old`` by the same call if the request does so."""
+        wish = request.settle[0] if request.settle else None
+        verb, result = self.ask(
+            "pull", lambda: self.cell.pull(subject, group, request), group=group, settle=wish, delays=delays_of(wish)
+        )
+        if result is None:
+            return
+        if old is not None and wish is not None and result.settled is not None:
+            self._answered(verb, old, wish, result.settled[0])
+        self.held += self.history.pulled(verb, subject, group, result)
+
+    def _wanted(self, subject: str, group: str) -> Held | None:
+        wanted = [held for held in self.held if (held.subject, held.group) == (subject, group)]
+        return self.rng.choice(wanted) if wanted and self.rng.random() < 0.5 else None
+
+    def _settle(self, held: Held) -> None:
+        self.settle(held, self._wish(held))
+
+    def settle(self, held: Held, wish: Settlement) -> None:
+        verb, result = self.ask(
+            "settle",
+            lambda: self.cell.settle(held.subject, held.group, [wish]),
+            row=(held.partition, held.row),
+            wish=wish,
+            delays=delays_of(wish),
+        )
+        if result is not None:
+            self._answered(verb, held, wish, result[0])
+
+    def _answered(self, verb: Verb, held: Held, wish: Settlement, answer: Settled) -> None:
+        self.history.settled(verb, held, wish, answer)
+        if answer.status in ("settled", "stale") and held in self.held:
+            self.held.remove(held)
+            self.spent = [*self.spent[-3:], held]
+
+    def _wish(self, held: Held) -> Settlement:
+        roll, size = self.rng.random(), len(held.bodies)
+        some = [index for index in range(size) if self.rng.random() < 0.5]
+        rest = [index for index in range(size) if index not in some and self.rng.random() < 0.5]
+        if roll < 0.1:
+            return Settlement(receipt=held.receipt, extend_seconds=self.world.plan.lease_seconds)
+        if roll < 0.5:
+            wish = Settlement(receipt=held.receipt)
+        elif roll < 0.75:
+            wish = Settlement(receipt=held.receipt, retry=[self._again(index) for index in some])
+            other = self.rng.choice(("dead", "release", ""))
+            if other:
+                setattr(wish, other, rest)
+        else:
+            wish = Settlement(receipt=held.receipt, ack=some, retry=rest)
+        held.asks(wish)
+        return wish
+
+    def _again(self, index: int) -> int | RetryLater:
+        delays = self.world.plan.delays
+        if delays is None or not delays.own_retries or self.rng.random() < 0.5:
+            return index
+        return RetryLater(index=index, delay=f"{self.rng.choice((0, 200, 3_000, 90_000))}ms")
+
+
+def delays_of(wish: Settlement | None) -> list[int]:
+    """The delays that a consumer chose, in milliseconds."""
+    entries = (wish.retry or ()) if wish is not None else ()
+    return [delay_ms(entry.delay, "") for entry in entries if isinstance(entry, RetryLater)]

@@ -1,0 +1,83 @@
+"""Those who sweep, and those who operate the queue."""
+
+from dataclasses import dataclass
+
+from hourwheel.archive.marks import archived_ms
+from hourwheel.logs.segments import drop_expired_segments
+from hourwheel.model import PullRequest
+from tests.simulation.actors import Actor
+
+
+@dataclass
+class SweepingActor(Actor):
+    def work(self) -> None:
+        self.nap(3_000)
+        self.ask("sweep", self.cell.sweep)
+        if self.rng.random() < 0.2:
+            context, now_ms = self.cell.context, self.process.now_ms()
+            self.ask(
+                "drop segments",
+                lambda: drop_expired_segments(context.blobs, min(now_ms, archived_ms(context))),
+            )
+
+
+@dataclass
+class Operator(Actor):
+    def work(self) -> None:
+        self.nap(2_500)
+        plan = self.world.plan
+        move = self.rng.choice(plan.moves)
+        subject, group = self.rng.choice(plan.subjects), self.rng.choice(plan.groups)
+        getattr(self, "_" + move.replace("-", "_"))(subject, group)
+
+    def _redrive(self, subject: str, group: str) -> None:
+        wanted = self.rng.choice(((0,), (1,), (0, 1), (0, 1)))
+        self.ask("redrive", lambda: self.cell.redrive(subject, group, lambda at, _: at.index % 2 in wanted))
+
+    def _drop(self, subject: str, group: str) -> None:
+        if self.rng.random() < 0.4:
+            self.ask("drop", lambda: self.cell.drop_dead(subject, group, lambda at, _: at.row % 2 == 0))
+
+    def _seek(self, subject: str, group: str) -> None:
+        roll = self.rng.random()
+        if roll < 0.4:
+            self.ask("seek", lambda: self.cell.seek(subject, group, to="start"), to="start")
+        elif roll < 0.6:
+            offset = self.rng.randrange(12)
+            self.ask("seek", lambda: self.cell.seek_offset(subject, group, 0, offset), offset=offset)
+        elif roll < 0.8:
+            at_ms = self.process.now_ms() - self.rng.randrange(8_000)
+            self.ask("seek", lambda: self.cell.seek_time(subject, group, at_ms), at_ms=at_ms)
+        else:
+            self.ask("seek", lambda: self.cell.seek(subject, group, to="end"), to="end")
+
+    def _retention(self, subject: str, _: str) -> None:
+        seconds = self.rng.choice((60, 3_600, 259_200))
+        self.ask("retention", lambda: self.cell.put_subject(subject, retention_seconds=seconds), seconds=seconds)
+
+    def _queues(self, subject: str, _: str) -> None:
+        self.ask("queues", lambda: self.cell.put_subject(subject, queues=2))
+
+    def _attempts(self, subject: str, group: str) -> None:
+        attempts = self.rng.choice((1, 2, 5))
+        self.ask("attempts", lambda: self.cell.put_group(subject, group, max_attempts=attempts))
+
+    def _latest(self, subject: str, _: str) -> None:
+        self.ask("latest", lambda: self.cell.put_group(subject, "latest", start="latest"))
+        request = PullRequest(consumer=self.process.name, lease_seconds=1)
+        verb, result = self.ask("pull", lambda: self.cell.pull(subject, "latest", request))
+        if result is not None:
+            self.history.pulled(verb, subject, "latest", result)
+
+    def _lag(self, subject: str, group: str) -> None:
+        self.ask("lag", lambda: self.cell.lag(subject, group))
+        self.ask("dead", lambda: self.cell.dead(subject, group, after=None, limit=10))
+
+    def _pending(self, subject: str, _: str) -> None:
+        self.ask("pending", lambda: self.cell.pending(subject, hours=48))
+
+    def _delete_group(self, subject: str, group: str) -> None:
+        self.ask("delete-group", lambda: self.cell.delete_group(subject, group))
+
+    def _delete_subject(self, subject: str, _: str) -> None:
+        self.ask("delete-subject", lambda: self.cell.delete_subject(subject))

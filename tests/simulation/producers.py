@@ -1,0 +1,94 @@
+"""Those who send messages."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hourwheel.model import IDEMPOTENCY_MS, AddressedMessage, NewMessage
+from hourwheel.queueing.produce import IdempotencyKey
+from tests.simulation.actors import Actor
+from tests.simulation.dates import Wait
+
+_LONGEST_CALL_MS = 300_000
+
+
+@dataclass
+class Batch:
+    bodies: list[str]
+    targets: list[str]
+    key: str | None
+    waits: list[Wait | None]
+    sent_ms: int | None = None
+
+
+@dataclass
+class Producer(Actor):
+    outbox: Batch | None = None
+    count: int = 0
+    waiting: int = 0
+    """Batches with delayed messages."""
+
+    def work(self) -> None:
+        if self.outbox is None:
+            self.outbox = self._batch()
+        batch = self.outbox
+        if batch.sent_ms is not None and not self._may_repeat(batch, batch.sent_ms):
+            self.outbox = None
+            return
+        if self.send(batch):
+            self.outbox = None
+        self.nap(400)
+
+    def send(self, batch: Batch) -> bool:
+        """Sends the batch, for the first time or again; whether it was accepted."""
+        self.history.sending(batch.bodies, again=batch.key is None)
+        batch.sent_ms = batch.sent_ms or self.world.now_ms
+        idempotency = None if batch.key is None else IdempotencyKey(batch.key, batch.key.encode())
+        before = {name: subject.generation for name, subject in self.history.ledger.subjects.items()}
+        began_ms = self.process.now_ms()
+        self.history.waits(batch.bodies, batch.waits, began_ms)
+        waits = [wait.text for wait in batch.waits if wait is not None]
+        _, places = self.ask(
+            "produce", lambda: self._send(batch, idempotency), key=batch.key, bodies=batch.bodies, waits=waits
+        )
+        if places is None:
+            return False
+        window = (began_ms, self.process.now_ms())
+        self.history.produced(self.process.name, batch.targets, batch.bodies, batch.waits, places, before, window)
+        return True
+
+    def _may_repeat(self, batch: Batch, sent_ms: int) -> bool:
+        if batch.key is None:
+            return self.world.plan.resends
+        return self.world.now_ms - sent_ms < IDEMPOTENCY_MS - _LONGEST_CALL_MS
+
+    def _send(self, batch: Batch, idempotency: IdempotencyKey | None) -> Any:
+        lanes = [body[-1] if self.world.plan.queues > 1 else None for body in batch.bodies]
+        whens: list[dict[str, Any]] = [{} if wait is None else wait.fields for wait in batch.waits]
+        if len(self.world.plan.subjects) > 1:
+            many = [
+                AddressedMessage(body=body, key=lane, subject=subject, **when)
+                for body, lane, subject, when in zip(batch.bodies, lanes, batch.targets, whens, strict=True)
+            ]
+            return self.cell.produce_many(many, idempotency)
+        messages = [
+            NewMessage(body=body, key=lane, **when) for body, lane, when in zip(batch.bodies, lanes, whens, strict=True)
+        ]
+        return self.cell.produce("s", messages, idempotency)
+
+    def _batch(self) -> Batch:
+        self.count += 1
+        name, plan = f"{self.process.name}.{self.count}", self.world.plan
+        bodies = [f"{name}.{index}" for index in range(self.rng.randint(1, 4))]
+        targets = [self.rng.choice(plan.subjects) for _ in bodies]
+        key = name if self.rng.random() < plan.keyed else None
+        return Batch(bodies, targets, key, self._waits(len(bodies)))
+
+    def _waits(self, size: int) -> list[Wait | None]:
+        delays = self.world.plan.delays
+        if delays is None or self.waiting >= delays.batches:
+            return [None] * size
+        waits = [
+            self.dates.draw(self.process.now_ms()) if self.rng.random() < delays.share else None for _ in range(size)
+        ]
+        self.waiting += any(waits)
+        return waits

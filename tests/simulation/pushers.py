@@ -1,0 +1,42 @@
+"""Those who push for a group."""
+
+from dataclasses import dataclass, field
+
+from hourwheel.push import pusher
+from hourwheel.push.pusher import Pusher
+from hourwheel.push.waking import wake
+from tests.simulation.actors import Actor
+
+
+@dataclass
+class Courier(Actor):
+    """Wakes by what the stream brings, and pushes. What it has not finished comes again, as a stream's records do."""
+
+    logs: list[str] = field(default_factory=list)
+
+    def work(self) -> None:
+        couriers = self.machine.couriers
+        self.logs += couriers.stored
+        couriers.stored.clear()
+        if self.logs:
+            verb, _ = self.ask("wake", lambda: wake(self.cell.context, self.logs), logs=self.logs)
+            if verb.error is None:
+                self.logs = []
+        elif couriers.started:
+            subject, group = couriers.started.pop(0)
+            push(self, subject, group)
+        else:
+            couriers.wait(self.process)
+            return
+        if self.rng.random() < 0.3:
+            self.nap(1_000)
+
+
+def push(actor: Actor, subject: str, group: str) -> None:
+    world = actor.world
+    leaves_ms = actor.process.now_ms() + 5_000 if world.lively and world.rng.random() < 0.3 else 0
+    owner = f"{actor.process.name}.{world.calls}"
+    courier = Pusher(actor.cell, actor.cell.targets, subject, group, owner, leaves_ms)
+    _, ended = actor.ask("push", courier.run, subject=subject, group=group)
+    if ended is pusher.Ended.LEFT:
+        actor.ask("push on", lambda: actor.cell.context.pushes.start(subject, group))

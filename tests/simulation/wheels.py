@@ -1,0 +1,43 @@
+"""Those who turn wheels."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from hourwheel.delay.wheel import Ended
+from tests.simulation.actors import Actor
+
+
+@dataclass
+class WheelTurner(Actor):
+    """Turns the wheels whose timers fire."""
+
+    lives: int = 0
+
+    def work(self) -> None:
+        alarms = self.machine.alarms
+        if not alarms.fired:
+            alarms.wait(self.process)
+            return
+        bucket = alarms.fired.pop(0)
+        self.lives += 1
+        plan, now_ms = self.world.plan, self.process.now_ms()
+        assert plan.delays is not None
+        leaves = plan.delays.leaves_seconds * 1_000
+        leaves_ms = now_ms + int(leaves * (0.5 + self.rng.random())) if leaves else 0
+        # As one server that turns all of its wheels under one name, or as one that is made for each.
+        owner = self.process.name if plan.seed % 2 else f"{self.process.name}.{self.lives}"
+        _, ended = self.ask(
+            "wheel",
+            lambda: self.cell.turn_wheel(bucket, owner, self._pause, leaves_ms=leaves_ms),
+            bucket=bucket,
+            leaves_ms=leaves_ms,
+        )
+        again = ended in (None, Ended.BUSY, Ended.STOPPED) and self.rng.random() < 0.5
+        if again:
+            self.world.alarm(self.world.now_ms + 2_000, partial(alarms.fire, bucket))
+
+    def _pause(self, seconds: float) -> bool:
+        roll = self.rng.random()
+        self.process.sleep(seconds + (0 if roll < 0.3 else 3 * self.rng.random() if roll < 0.8 else 12.0 * roll))
+        delays = self.world.plan.delays
+        return self.rng.random() < 0.99 or (delays is not None and delays.prompt)
