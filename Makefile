@@ -68,7 +68,7 @@ synth: layers $(VENV)/infra-ready node_modules/.package-lock.json
 	npx --no-install cdk synth --quiet $(CDK)
 
 deploy: layers $(VENV)/infra-ready node_modules/.package-lock.json
-	npx --no-install cdk deploy $(CDK)
+	@chosen=$$($(RUN) -m infra.account $(CDK)) && npx --no-install cdk deploy $$chosen $(CDK)
 
 format: $(VENV)/ready
 	$(VENV)/bin/ruff format $(SOURCES)

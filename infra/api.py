@@ -30,6 +30,25 @@ _ACCESS_LOG = {
 }
 
 
+_PRODUCING, _POLLING = "produce", "pull"
+
+
+def _route_settings(settings: Settings) -> dict[str, dict[str, int]]:
+    """Throttles of their own for producing and for polling, so that neither uses up the other's requests."""
+    limits = {
+        _PRODUCING: (settings.throttle_rate, settings.throttle_burst),
+        _POLLING: (settings.pull_rate or settings.throttle_rate, settings.pull_burst or settings.throttle_burst),
+    }
+    return {
+        route.key: {
+            "ThrottlingRateLimit": limits[route.function][0],
+            "ThrottlingBurstLimit": limits[route.function][1],
+        }
+        for route in ROUTES
+        if route.function in limits
+    }
+
+
 class Api(Construct):
     """``http``: the API. ``log_group``: its access log, a JSON line for each request."""
 
@@ -49,12 +68,15 @@ class Api(Construct):
             )
             for function in {route.function: None for route in ROUTES}
         }
-        for route in ROUTES:
-            self.http.add_routes(
+        self._routes = [
+            made
+            for route in ROUTES
+            for made in self.http.add_routes(
                 path=route.template,
                 methods=[apigateway.HttpMethod(route.method)],
                 integration=integrations[route.function],
             )
+        ]
         self.log_group = logs.LogGroup(
             self,
             "AccessLog",
@@ -82,6 +104,9 @@ class Api(Construct):
         resource.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
             destination_arn=self.log_group.log_group_arn, format=json.dumps(_ACCESS_LOG, separators=(",", ":"))
         )
+        resource.route_settings = _route_settings(settings)
+        # API Gateway refuses settings of a route that is not there yet.
+        stage.node.add_dependency(*self._routes)
 
     def _domain(self, name: str | None, certificate_arn: str | None) -> apigateway.DomainMappingOptions | None:
         if name is None or certificate_arn is None:

@@ -101,6 +101,9 @@ class Functions(Construct):
         )
         keep_days(log_group, self._settings.log_days)
         reserved = 1 if name in _ALONE and self._settings.reserve_concurrency else None
+        if name == "pull" and self._settings.pull_concurrency:
+            # A pull that waits holds an execution: no number of consumers takes those of the other functions.
+            reserved = self._settings.pull_concurrency
         function = lambda_.Function(
             scope,
             "Function",
@@ -164,6 +167,8 @@ class Functions(Construct):
             variables["PUSH_FUNCTION"] = self._push_arn
         if settings.push and name in {"meta", "push"}:
             variables["PUSH_TARGETS"] = ",".join(settings.push_targets) or ","  # HTTPS needs no entry
+        if name == "pull":
+            variables["MAX_WAIT_SECONDS"] = str(settings.max_wait_seconds)
         if settings.pipeline:
             variables["ARCHIVE"] = "true"
         if name == "archive":

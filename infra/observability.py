@@ -1,6 +1,6 @@
 """What is seen of a cell: alarms, and one dashboard.
 
-There are 10 alarms, 9 without push, and 6 more with the pipeline. An alarm costs $0.10 a month for each metric that it
+There are 14 alarms, 13 without push, and 6 more with the pipeline. An alarm costs $0.10 a month for each metric that it
 looks at, and ten metrics are free in an account. The dashboard costs $3 a month, and three are free.
 """
 
@@ -10,6 +10,7 @@ from aws_cdk import Aws, CfnOutput, Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
@@ -27,6 +28,13 @@ _SUSTAINED = (2, 3)
 _INTERVALS_BEHIND = 3
 """The archive is behind by one just before it is brought up, by two where that was missed once."""
 
+_CONCURRENCY = cloudwatch.Metric(
+    namespace="AWS/Lambda", metric_name="ConcurrentExecutions", statistic="Maximum", period=_PERIOD
+)
+"""Of the whole account in this region: all its functions share one limit."""
+
+_MOST_CONCURRENCY = 0.8
+
 _LAG = (
     'filter message = "lag"',
     "stats latest(waiting) as Waiting, latest(in_flight) as InFlight, latest(retrying) as Retrying,"
@@ -42,6 +50,7 @@ class Observability(Construct):
         self._settings, self._functions, self._api = settings, functions, api
         self._tables = [f"{settings.cell}-{table}" for table in NAMES]
         self._names = {key: function.function_name for key, function in functions.by_name.items()}
+        self._refusals: logs.MetricFilter | None = None
         self._topic = self._alarm_topic(settings.alarm_email)
         self._alarms = self._make_alarms()
         if settings.dashboard:
@@ -77,6 +86,10 @@ class Observability(Construct):
             self._stopped("SweepStopped", self._of_function("sweep", "Invocations"), periods=3),
             alarm("FailedInvocations", failures(statistic="Maximum", period=_PERIOD), 0),
             alarm("ServerErrors", self._of_api("5xx"), 0, _SUSTAINED),
+            alarm("TooManyRequests", self._refused(), 0, _SUSTAINED),
+            alarm("ProduceThrottled", self._of_function("produce", "Throttles"), 0),
+            alarm("PullThrottled", self._of_function("pull", "Throttles"), 0, _SUSTAINED),
+            alarm("ConcurrencyUsed", _CONCURRENCY, _MOST_CONCURRENCY * settings.lambda_concurrency, _SUSTAINED),
         ]
         if settings.push:
             behind = self._of_function("push", "IteratorAge", "Maximum")
@@ -170,7 +183,7 @@ class Observability(Construct):
             _graph("Faults", [own("Faults")]),
         )
         dashboard.add_widgets(
-            _graph("Requests", [self._of_api(name) for name in ("Count", "4xx", "5xx")]),
+            _graph("Requests", [*(self._of_api(name) for name in ("Count", "4xx", "5xx")), self._refused()]),
             _graph("Time to answer", [self._of_api("Latency", statistic) for statistic in ("p50", "p99")]),
             _graph("Sweep", [own("SweepSeconds", "Maximum")]),
             *([_graph("Push", [own(name) for name in pushed[:1]], right=age)] if pushed else []),
@@ -202,6 +215,20 @@ class Observability(Construct):
 
     def _own(self, name: str, statistic: str = "Sum", period: Duration = _PERIOD) -> cloudwatch.Metric:
         return _metric("Hourwheel", name, {"service": self._settings.cell}, statistic, period=period)
+
+    def _refused(self) -> cloudwatch.Metric:
+        """Requests that a throttle of the API refused: of its own metrics 4xx counts every mistake of a client."""
+        if self._refusals is None:
+            self._refusals = logs.MetricFilter(
+                self,
+                "Refused",
+                log_group=self._api.log_group,
+                filter_pattern=logs.FilterPattern.string_value("$.status", "=", "429"),
+                metric_namespace=f"Hourwheel/{self._settings.cell}",
+                metric_name="TooManyRequests",
+                metric_value="1",
+            )
+        return self._refusals.metric(statistic="Sum", period=_PERIOD, label="TooManyRequests")
 
     def _of_function(self, key: str, name: str, statistic: str = "Sum") -> cloudwatch.Metric:
         return _metric("AWS/Lambda", name, {"FunctionName": self._names[key]}, statistic, label=key)

@@ -62,6 +62,7 @@ def _setting(default: Any, allowed: str, **limits: Any) -> Any:
 _ALLOWED_DAYS = "one of the days that CloudWatch has: " + ", ".join(map(str, _LOG_DAYS))
 Memory: TypeAlias = Annotated[int, Field(ge=256, le=10_240)]
 _MEMORY = "a whole number of MB from 256 to 10240"
+_PULL_RATE = "a whole number of {} from 1 to 100000"
 
 
 class Settings(BaseModel):
@@ -91,6 +92,11 @@ class Settings(BaseModel):
     pipeline_vcpus: int = _setting(16, "a whole number of vCPUs from 8 to 2000", ge=8, le=2_000)
     throttle_rate: int = _setting(1_000, "a whole number of requests a second from 1 to 100000", ge=1, le=100_000)
     throttle_burst: int = _setting(1_000, "a whole number of requests from 1 to 100000", ge=1, le=100_000)
+    pull_rate: int | None = _setting(None, _PULL_RATE.format("requests a second"), ge=1, le=100_000)
+    pull_burst: int | None = _setting(None, _PULL_RATE.format("requests"), ge=1, le=100_000)
+    pull_concurrency: int = _setting(0, "a whole number of executions from 0 to 100000", ge=0, le=100_000)
+    max_wait_seconds: int = _setting(20, "a whole number of seconds from 0 to 20", ge=0, le=20)
+    lambda_concurrency: int = _setting(1_000, "a whole number of executions from 10 to 1000000", ge=10, le=1_000_000)
     domain_name: str | None = _setting(
         None,
         "a host name such as queue.example.org",

@@ -36,7 +36,7 @@ _LOOK_AGAIN_SECONDS = 0.05
 _FAILED = object()
 _DOES_NOT_MATTER = {
     *("CloudWatch::Alarm", "CloudWatch::Dashboard", "S3::BucketPolicy", "SQS::QueuePolicy"),
-    *("Events::Rule", "Glue::Database"),
+    *("Events::Rule", "Glue::Database", "Logs::MetricFilter"),
 }
 """Resources that neither functions nor requests meet."""
 

@@ -40,6 +40,29 @@ def test_requests_are_limited_as_set(defaults: Synthesis, everything: Synthesis)
         assert stage["DefaultRouteSettings"] == {"ThrottlingRateLimit": rate, "ThrottlingBurstLimit": burst}
 
 
+def test_polling_and_producing_do_not_use_up_each_others_requests(defaults: Synthesis, everything: Synthesis) -> None:
+    for synthesis, polling in ((defaults, (1_000, 1_000)), (everything, (15, 2))):
+        (stage,) = synthesis.properties("ApiGatewayV2::Stage")
+        limits = {
+            key: (found["ThrottlingRateLimit"], found["ThrottlingBurstLimit"])
+            for key, found in stage["RouteSettings"].items()
+        }
+        own = (
+            stage["DefaultRouteSettings"]["ThrottlingRateLimit"],
+            stage["DefaultRouteSettings"]["ThrottlingBurstLimit"],
+        )
+        assert limits == {
+            "POST /v1/subjects/{subject}/messages": own,
+            "POST /v1/messages": own,
+            "POST /v1/subjects/{subject}/groups/{group}/pull": polling,
+        }
+
+
+def test_settings_of_routes_are_made_after_the_routes(each: Synthesis) -> None:
+    (stage,) = each.resources("ApiGatewayV2::Stage").values()
+    assert set(each.resources("ApiGatewayV2::Route")) <= set(stage["DependsOn"])
+
+
 def test_a_name_of_its_own_is_mapped_to_the_api(defaults: Synthesis, everything: Synthesis) -> None:
     assert not defaults.properties("ApiGatewayV2::DomainName")
     (domain,) = everything.properties("ApiGatewayV2::DomainName")

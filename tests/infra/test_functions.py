@@ -38,6 +38,8 @@ def test_the_environment_is_that_of_the_contract(each: Synthesis) -> None:
             wanted.add("HOURWHEEL_ARCHIVE")
         if name == "archive":
             wanted.add("HOURWHEEL_LAKE_BUCKET")
+        if name == "pull":
+            wanted.add("HOURWHEEL_MAX_WAIT_SECONDS")
         assert function["Environment"]["Variables"].keys() == wanted, name
 
 
@@ -91,8 +93,20 @@ def test_time_and_memory(defaults: Synthesis, everything: Synthesis, name: str, 
 
 def test_sweeps_do_not_overlap_where_the_account_has_room(defaults: Synthesis, everything: Synthesis) -> None:
     reserved = {name: function.get("ReservedConcurrentExecutions") for name, function in everything.functions().items()}
-    assert {name: count for name, count in reserved.items() if count is not None} == {"sweep": 1, "archive": 1}
+    alone = {name: count for name, count in reserved.items() if name in ("sweep", "archive")}
+    assert alone == {"sweep": 1, "archive": 1}
     assert not any("ReservedConcurrentExecutions" in function for function in defaults.functions().values())
+
+
+def test_pulls_take_no_more_executions_and_wait_no_longer_than_set(defaults: Synthesis, everything: Synthesis) -> None:
+    for synthesis, reserved, seconds in ((defaults, None, 20), (everything, 40, 5)):
+        pull = synthesis.functions()["pull"]
+        assert pull.get("ReservedConcurrentExecutions") == reserved
+        assert Environment.read(pull["Environment"]["Variables"]).settings.max_wait_seconds == seconds
+        others = {
+            name: found for name, found in synthesis.functions().items() if name not in ("sweep", "archive", "pull")
+        }
+        assert not any("ReservedConcurrentExecutions" in function for function in others.values())
 
 
 def test_only_functions_that_start_themselves_may_do_so_again_and_again(defaults: Synthesis) -> None:

@@ -19,6 +19,10 @@ ALARMS = {
     "SweepStopped",
     "FailedInvocations",
     "ServerErrors",
+    "TooManyRequests",
+    "ProduceThrottled",
+    "PullThrottled",
+    "ConcurrencyUsed",
     "PushBehind",
 }
 OF_PIPELINE = {
@@ -34,6 +38,12 @@ OF_PIPELINE = {
 def alarms(synthesis: Synthesis) -> dict[str, dict[str, Any]]:
     found = synthesis.properties("CloudWatch::Alarm")
     return {alarm["AlarmName"].removeprefix(f"{synthesis.cell}-"): alarm for alarm in found}
+
+
+def looked_at(alarm: dict[str, Any]) -> dict[str, Any]:
+    """The one metric of an alarm."""
+    (found,) = (metric["MetricStat"]["Metric"] for metric in alarm["Metrics"]) if "Metrics" in alarm else (alarm,)
+    return dict(found)
 
 
 def test_the_alarms(defaults: Synthesis, everything: Synthesis, not_much: Synthesis) -> None:
@@ -71,6 +81,28 @@ def test_thresholds_are_as_set(defaults: Synthesis, everything: Synthesis) -> No
         found = alarms(synthesis)
         assert found["OldestMessage"]["Threshold"] == oldest
         assert found["DeadLetters"]["Threshold"] == dead
+
+
+def test_executions_are_told_before_they_are_used_up(defaults: Synthesis, everything: Synthesis) -> None:
+    for synthesis, most in ((defaults, 800), (everything, 160)):
+        found = alarms(synthesis)["ConcurrencyUsed"]
+        metric = looked_at(found)
+        assert (metric["Namespace"], metric["MetricName"]) == ("AWS/Lambda", "ConcurrentExecutions")
+        assert found["Threshold"] == most
+        assert "Dimensions" not in metric, "all functions of the account share one limit"
+        for name in ("Produce", "Pull"):
+            throttled = looked_at(alarms(synthesis)[f"{name}Throttled"])
+            assert (throttled["Namespace"], throttled["MetricName"]) == ("AWS/Lambda", "Throttles")
+            assert throttled["Dimensions"] == [{"Name": "FunctionName", "Value": f"{synthesis.cell}-{name.lower()}"}]
+
+
+def test_requests_that_a_throttle_refused_are_counted_from_the_access_log(each: Synthesis) -> None:
+    (counted,) = each.properties("Logs::MetricFilter")
+    assert counted["LogGroupName"] == f"/aws/vendedlogs/{each.cell}/api"
+    assert counted["FilterPattern"] == '{ $.status = "429" }'
+    (told,) = counted["MetricTransformations"]
+    found = looked_at(alarms(each)["TooManyRequests"])
+    assert (told["MetricNamespace"], told["MetricName"]) == (found["Namespace"], found["MetricName"])
 
 
 def test_alarms_are_mailed_if_there_is_an_address(defaults: Synthesis, everything: Synthesis) -> None:

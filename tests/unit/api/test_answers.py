@@ -1,7 +1,10 @@
 """What the API answers when all is well."""
 
+import dataclasses
 from base64 import b64decode
 from typing import Any
+
+import msgspec
 
 from tests.unit.api.conftest import GROUP, MESSAGES, Api
 
@@ -86,6 +89,17 @@ def test_a_pull_waits_no_longer_than_its_invocation_lasts(api: Api, monkeypatch:
     for seconds in (3.0, 0.5, 100.0):
         api.call("POST", f"{GROUP}/pull", {"consumer": "c1", "wait_seconds": 20}, context=Lambda(seconds))
     assert waited == [2.0, 0.0, 20.0]
+
+
+def test_a_pull_waits_no_longer_than_the_cell_lets_it(api: Api, monkeypatch: Any) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(type(api.bench.cell), "pull", lambda cell, s, g, request: waited.append(request.wait_seconds))
+    context = api.bench.cell.context
+    capped = msgspec.structs.replace(context.settings, max_wait_seconds=1.5)
+    monkeypatch.setattr(api.bench.cell, "context", dataclasses.replace(context, settings=capped))
+    for wait_seconds in (20, 1):
+        api.call("POST", f"{GROUP}/pull", {"consumer": "c1", "wait_seconds": wait_seconds})
+    assert waited == [1.5, 1.0]
 
 
 def test_a_subject_is_made_changed_listed_and_deleted(api: Api) -> None:

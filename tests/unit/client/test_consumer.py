@@ -254,6 +254,24 @@ def test_an_unknown_receipt_spoils_nothing_but_itself(server: FakeServer) -> Non
     assert running.error is None
 
 
+def test_a_consumer_outlasts_a_gateway_that_throttles_it(server: FakeServer) -> None:
+    class CountingIds(StillIds):
+        pauses = 0
+
+        def jitter(self) -> float:
+            self.pauses += 1
+            return 0.0
+
+    ids = CountingIds()
+    server.fail("pull", status=429, raw=b'{"message":"Too Many Requests"}', times=3)
+    server.fail("pull", status=503, raw=b'{"message":"Service Unavailable"}', times=2)
+    fill(server, "a")
+    waiting = Consumer(server.url, "orders", "billing", ids=ids, wait_seconds=0.2, drain_seconds=0.1)
+    with Running(waiting, lambda message: None):
+        server.wait_until(lambda broker: settled(broker, 1))
+    assert ids.pauses >= 5
+
+
 def test_the_server_may_be_away_for_a_while(server: FakeServer) -> None:
     server.fail("pull", cut=True, times=2)
     server.fail("pull", status=500)

@@ -7,7 +7,13 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from hourwheel.logs.log import Log
-from hourwheel.model import DEFAULT_RETENTION_SECONDS, MAX_RETENTION_SECONDS, MIN_RETENTION_SECONDS, RetryPolicy
+from hourwheel.model import (
+    DEFAULT_RETENTION_SECONDS,
+    MAX_RETENTION_SECONDS,
+    MAX_WAIT_SECONDS,
+    MIN_RETENTION_SECONDS,
+    RetryPolicy,
+)
 from hourwheel.ports import (
     Arrivals,
     Blobs,
@@ -34,7 +40,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     buckets of delayed messages; they may be changed while messages wait. ``batch_buckets``: the messages of one batch
     may fall due in so many of them. ``tick_ms``: how often a wheel looks for what is due. ``retry``: for groups without
     a policy. ``retention_seconds``: of new subjects. ``sweep_rest_seconds``: subjects in which nothing moves are swept
-    so seldom in the end; 0: each time. ``archive``: nothing is removed before it is archived.
+    so seldom in the end; 0: each time. ``archive``: nothing is removed before it is archived. ``max_wait_seconds``:
+    caps how long a pull waits, whatever its request asks for; a pull that waits holds a Lambda execution.
     """
 
     compression_level: Annotated[int, msgspec.Meta(ge=1, le=19)] = 1
@@ -50,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     )
     sweep_rest_seconds: Annotated[int, msgspec.Meta(ge=0, le=3_600)] = 0
     archive: bool = False
+    max_wait_seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT_SECONDS)] = MAX_WAIT_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ def pull(cell: Cell, event: Event, context: Invocation | None) -> Response:
     request = decode(_decoder, body_of(event))
     check_name(request.consumer, "consumer")
     check_settlements(request.settle or ())
+    request.wait_seconds = min(request.wait_seconds, cell.context.settings.max_wait_seconds)
     if context is not None:
         left_seconds = context.get_remaining_time_in_millis() / 1_000 - _ANSWER_SECONDS
         request.wait_seconds = max(0.0, min(request.wait_seconds, left_seconds))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, Api
-from hourwheel.client.backoff import pause_seconds
+from hourwheel.client.backoff import PullBackoff, pause_seconds
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
 from hourwheel.client.ledger import Delivery, Ledger, Outcome
 from hourwheel.client.records import Pulled
@@ -28,8 +28,6 @@ _LAST_SETTLEMENTS_SECONDS = 10.0
 # when messages are given back, and lease them to nobody: so it is short, and the stop lets it end first.
 _BUSY_WAIT_SECONDS = 1.0
 _BUSY_END_SECONDS = 3.0
-_EMPTY_AT_ONCE_SECONDS = 0.1  # a server that will not wait answers so; asking again at once would be a busy loop
-_EMPTY_ATTEMPTS = 3  # bounds the pause then to 0.4 s
 
 
 class FeedOptions(NamedTuple):
@@ -135,24 +133,27 @@ class Feed:
     # The puller
 
     def _run_puller(self) -> None:
-        failures = 0
+        backoff = PullBackoff(self._options.ids)
         while (settlements := self._begin_pull()) is not None:
-            began = time.monotonic()
             pulled: Pulled | None = None
+            wait_seconds = self._options.wait_seconds
+            if self._busy_pull:
+                wait_seconds = min(wait_seconds, _BUSY_WAIT_SECONDS)
+            began = time.monotonic()
             try:
-                pulled = self._pull(settlements)
-                empty_at_once = not pulled.pulls and time.monotonic() - began < _EMPTY_AT_ONCE_SECONDS
-                failures = min(failures + 1, _EMPTY_ATTEMPTS) if empty_at_once else 0
+                pulled = self._pull(settlements, wait_seconds)
+                took_seconds = time.monotonic() - began
+                backoff.answered(pulled.pulls, asked_seconds=wait_seconds, took_seconds=took_seconds)
             except Closed:
                 pass  # stopping
             except (ServerUnavailable, ServerFault) as error:
-                failures += 1
+                backoff.failed(error)
                 _log.warning("pull failed, trying again: %s", error)
             except BaseException as error:
                 self.fail(error)
             self._end_pull(settlements, pulled)
-            if failures:
-                self._pause(self._hungry, failures)
+            with self._hungry:
+                self._hungry.wait_for(lambda: self._stopping, backoff.seconds())
 
     def _begin_pull(self) -> list[Settlement] | None:
         with self._hungry:
@@ -163,7 +164,7 @@ class Feed:
             self._busy_pull = self._ledger.in_hand
             return self._ledger.complete()
 
-    def _pull(self, settlements: Sequence[Settlement]) -> Pulled:
+    def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled:
         options = self._options
         try:
             return self._pulls.pull(
@@ -171,7 +172,7 @@ class Feed:
                 options.group,
                 options.consumer_id,
                 max_messages=options.max_messages,
-                wait_seconds=min(options.wait_seconds, _BUSY_WAIT_SECONDS) if self._busy_pull else options.wait_seconds,
+                wait_seconds=wait_seconds,
                 lease_seconds=options.lease_seconds,
                 settle=settlements,
                 retry_seconds=0,
@@ -215,7 +216,7 @@ class Feed:
                 else:
                     self._ledger.answered(settlements, results, time.monotonic())
             if failures:
-                self._pause(self._due, failures)
+                self._pause(failures)
 
     def _next_settlements(self) -> list[Settlement] | None:
         with self._due:
@@ -246,11 +247,7 @@ class Feed:
         if self._ledger.untold:
             _log.error("stopped with the results of %d pulls unsettled: they are served again", self._ledger.untold)
 
-    def _pause(self, condition: threading.Condition, failures: int) -> None:
-        """Ends early when the pause no longer serves: the feed is stopping, or ending."""
-        with condition:
-            seconds = pause_seconds(failures, self._options.ids)
-            if condition is self._hungry:
-                condition.wait_for(lambda: self._stopping, seconds)
-            else:
-                condition.wait_for(lambda: False, min(seconds, 1.0))
+    def _pause(self, failures: int) -> None:
+        """Before settlements are tried again; it never lasts long, as leases end."""
+        with self._due:
+            self._due.wait_for(lambda: False, min(pause_seconds(failures, self._options.ids), 1.0))

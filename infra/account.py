@@ -1,0 +1,161 @@
+"""What the account lets a cell have: ``make deploy`` looks before it deploys.
+
+A pull that waits holds a Lambda execution, and all functions of an account share one limit: 1,000 executions, or 10 in
+new accounts. So pulls get a share of the limit and no more.
+
+    enough executions    the share is reserved for ``pull``, which also caps it
+    too few              Lambda refuses any reservation: pulls do not wait, and the route takes only as many requests
+                         as the share can answer
+
+Prints the settings that are not given as options of the CDK (standard output), and why (standard error).
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from hourwheel.adapters.aws import make_client
+from infra.names import function_name
+from infra.settings import PREFIX, Settings, Wrong
+
+UNRESERVED = 100
+"""Lambda keeps this many executions free of reservations."""
+
+ANSWER_SECONDS = 0.2
+"""A pull that does not wait, at most: counted for the throttle that stands in for a reservation."""
+
+_SHARE = 2
+"""Pulls get one in this many executions."""
+
+_FEWEST = 20
+"""A smaller reservation serves less than it takes."""
+
+
+_RESERVING = ("pull", "sweep", "archive")
+"""Functions that may have executions of their own."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """``limit``: executions at once. ``unreserved``: those that no function has for itself. ``reserved``: those that
+    functions of this cell have from an earlier deployment."""
+
+    limit: int
+    unreserved: int
+    reserved: int = 0
+
+    @property
+    def reservable(self) -> int:
+        """How many this cell may have for itself."""
+        return max(0, self.unreserved + self.reserved - UNRESERVED)
+
+
+def chosen(account: Account, *, others: int = 0) -> dict[str, int]:
+    """Settings with which polling holds no more than its share of the executions, whatever consumers do. ``others``:
+    what other functions of the cell reserve."""
+    share = min(account.limit // _SHARE, account.reservable - others)
+    if share >= _FEWEST:
+        return {"lambda_concurrency": account.limit, "pull_concurrency": share}
+    share = account.limit // _SHARE
+    burst = max(1, share // 2)
+    rate = max(1, int((share - burst) / ANSWER_SECONDS))
+    return {"lambda_concurrency": account.limit, "max_wait_seconds": 0, "pull_burst": burst, "pull_rate": rate}
+
+
+def refused(account: Account, settings: Settings) -> str | None:
+    """Why Lambda would refuse what is set, after minutes of deploying."""
+    wanted = settings.pull_concurrency + _others(settings)
+    if wanted <= account.reservable:
+        return None
+    return (
+        f"pull_concurrency and reserve_concurrency reserve {wanted:,} executions, and this account can reserve"
+        f" {account.reservable:,} of its {account.limit:,}: Lambda keeps {UNRESERVED} free"
+    )
+
+
+def _others(settings: Settings) -> int:
+    return len(_RESERVING[1:]) if settings.reserve_concurrency else 0
+
+
+def look(client: Any, cell: str) -> Account:
+    """Asks Lambda. Raises errors of botocore."""
+    limits = client.get_account_settings()["AccountLimit"]
+    return Account(
+        limit=limits["ConcurrentExecutions"],
+        unreserved=limits["UnreservedConcurrentExecutions"],
+        reserved=sum(_reserved(client, function_name(cell, name)) for name in _RESERVING),
+    )
+
+
+def _reserved(client: Any, function: str) -> int:
+    try:
+        return int(client.get_function_concurrency(FunctionName=function).get("ReservedConcurrentExecutions", 0))
+    except client.exceptions.ResourceNotFoundException:
+        return 0  # it is not deployed yet
+
+
+def told(account: Account, settings: Settings) -> str:
+    """What is deployed and why, for whoever deploys."""
+    first = f"this account runs {account.limit:,} Lambda executions at once"
+    if settings.pull_concurrency:
+        return f"{first}; {settings.pull_concurrency:,} of them are reserved for pull, which gets no more"
+    if settings.max_wait_seconds or settings.pull_rate is None:
+        return f"{first}; pulls that wait may take all of them, as pull_concurrency is not set"
+    return (
+        f"{first}, too few to reserve any: pulls do not wait, and the API takes {settings.pull_rate} of them a second."
+        " Idle consumers ask every few seconds. Raise the quota 'Concurrent executions' of AWS Lambda to 1,000 and"
+        " deploy again"
+    )
+
+
+def given(arguments: Sequence[str], file: Path) -> dict[str, object]:
+    """The context that whoever deploys has set: in ``cdk.context.json`` and as ``-c key=value``."""
+    context: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
+    pairs = iter(arguments)
+    for argument in pairs:
+        text = next(pairs, "") if argument in ("-c", "--context") else argument.removeprefix("--context=")
+        key, equals, value = text.partition("=")
+        if equals and key.startswith(PREFIX):
+            context[key] = value
+    return context
+
+
+def options(client: Any, context: Mapping[str, object]) -> tuple[str, str]:
+    """The options for the CDK, and what they are for. Raises ``Wrong``, and errors of botocore."""
+    settings = Settings.read(context)
+    account = look(client, settings.cell)
+    if reason := refused(account, settings):
+        raise Wrong(reason)
+    more = {
+        f"{PREFIX}{name}": value
+        for name, value in chosen(account, others=_others(settings)).items()
+        if f"{PREFIX}{name}" not in context
+    }
+    text = " ".join(f"-c {name}={value}" for name, value in more.items())
+    return text, told(account, Settings.read({**context, **more}))
+
+
+def main(arguments: Sequence[str]) -> int:
+    config = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2})
+    try:
+        client = make_client("lambda", config, region=os.environ.get("AWS_REGION"), endpoint_url=None)
+        text, why = options(client, given(arguments, Path("cdk.context.json")))
+    except Wrong as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except (BotoCoreError, ClientError) as error:
+        text, why = "", f"the account's Lambda limit is not known, so pulls get no share of it: {error}"
+    sys.stderr.write(f"{why}\n")
+    sys.stdout.write(f"{text}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
