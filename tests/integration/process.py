@@ -17,7 +17,7 @@ LAUNCH = Path(__file__).with_name("launch.py")
 SECONDS = 30.0
 """Longer than anything here takes: a test that hangs fails."""
 
-_READY = re.compile(r"hourwheel listening on http://127\.0\.0\.1:(\d+), data in (.+)\n")
+_READY = re.compile(r"hourwheel listening on https?://127\.0\.0\.1:(\d+), data in (.+)\n")
 
 
 class Answer(NamedTuple):

@@ -139,7 +139,7 @@ def test_a_body_that_is_not_text_is_refused(server: Server) -> None:
 
 
 def test_a_server_with_a_token_serves_those_who_have_it(start: Start) -> None:
-    server = start(token="s3cret")
+    server = start(tokens=["s3cret"])
     assert server.ok("GET", "/v1/health")["status"] == "ok"
     missing = server.call("GET", "/v1/subjects")
     assert (missing.status, missing.json["type"]) == (401, "urn:hourwheel:token-missing")

@@ -33,7 +33,7 @@ def test_a_port_in_use(start: Start, tmp_path: Path) -> None:
 
 
 def test_a_host_that_is_none_of_ours(start: Start) -> None:
-    assert_refused(start(host="192.0.2.1"), "cannot listen on 192.0.2.1")
+    assert_refused(start(host="192.0.2.1", insecure=True), "cannot listen on 192.0.2.1")
 
 
 def test_a_directory_that_cannot_be_made(start: Start, tmp_path: Path) -> None:
@@ -75,8 +75,13 @@ def test_a_directory_of_something_else(start: Start, tmp_path: Path) -> None:
     assert_refused(start(), "cannot open", "data directory")
 
 
-def test_a_server_that_anybody_may_reach_warns(start: Start) -> None:
-    server = start(host="0.0.0.0")
+def test_a_server_that_anybody_may_reach_wants_tokens(start: Start, tmp_path: Path) -> None:
+    assert_refused(start(host="0.0.0.0"), "anybody who reaches 0.0.0.0", "--token-file", "--insecure")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_server_that_anybody_is_to_reach_warns(start: Start) -> None:
+    server = start(host="0.0.0.0", insecure=True)
     server.signal(signal.SIGTERM)
     status, errors = server.end()
     assert status == 0

@@ -30,7 +30,7 @@ _names = count()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server") / "data", token=TOKEN)
+    server = Server(tmp_path_factory.mktemp("server") / "data", tokens=[TOKEN])
     yield server
     server.stop()
     for pipe in (server.process.stdout, server.process.stderr):

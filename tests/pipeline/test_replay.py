@@ -411,7 +411,7 @@ def test_options_come_as_text_as_well() -> None:
 
 
 def test_it_goes_over_http_to_a_server(spark: SparkSession, lake: str, tmp_path: Path) -> None:
-    server = Server(tmp_path / "data", token="secret")
+    server = Server(tmp_path / "data", tokens=["secret"])
     try:
         url = f"http://127.0.0.1:{server.port}"
         given = {"lake": lake, "name": f"r{next(NAMES)}", "subject": "orders", "to": "again", "url": url}

@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
 
 import pytest
 
 from hourwheel import __version__
 from hourwheel.cli.app import hoist
+from hourwheel.embedded.options import ServeOptions
 from tests.unit.cli.conftest import Shell
 from tests.unit.client.broker import RETRY
 from tests.unit.client.fake import TOKEN
@@ -207,33 +207,79 @@ def test_shared_options_may_stand_anywhere() -> None:
     assert hoist(["lag", "--sign", "aws", "--region", "r"]) == ["--sign", "aws", "--region", "r", "lag"]
 
 
-def test_serve_hands_its_options_over(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class ServeOptions(NamedTuple):
-        data: Path
-        host: str
-        port: int
-        token: str | None
-        synchronous: str
-        bucket_minutes: int
-        archive_seconds: int
-        targets: dict[str, str]
-        push_loopback: bool
-
-    served: list[ServeOptions] = []
-    options, server = ModuleType("options"), ModuleType("server")
-    options.ServeOptions = ServeOptions  # type: ignore[attr-defined]
-    server.serve = lambda given: served.append(given) or 7  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "hourwheel.embedded.options", options)
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[ServeOptions]:
+    """The options with which a server would have been started."""
+    found: list[ServeOptions] = []
+    server = ModuleType("server")
+    server.serve = lambda given: found.append(given) or 7  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "hourwheel.embedded.server", server)
+    return found
 
+
+def test_serve_hands_its_options_over(shell: Shell, served: list[ServeOptions], tmp_path: Path) -> None:
     where = ["--data", str(tmp_path), "--port", "0"]
     result = shell(
         "serve", *where, "--synchronous", "NORMAL", "--token", TOKEN, "--bucket-minutes", "5", "--archive-every", "60"
     )
     assert result.exit_code == 7
-    assert served == [ServeOptions(tmp_path, "127.0.0.1", 0, TOKEN, "NORMAL", 5, 60, {}, False)]
+    expected = ServeOptions(
+        data=tmp_path, port=0, tokens=(TOKEN,), synchronous="NORMAL", bucket_minutes=5, archive_seconds=60
+    )
+    assert served == [expected]
     assert shell("serve", *where, "--bucket-minutes", "4").exit_code == 2
     assert shell("serve", "--data", str(tmp_path), "--synchronous", "OFF").exit_code == 2
+
+
+def test_a_server_has_the_tokens_of_the_line_the_file_and_the_environment(
+    shell: Shell, served: list[ServeOptions], tmp_path: Path
+) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("# of the office\n\none\ntwo read-only\n")
+    file.chmod(0o600)
+    line = ["serve", "--data", str(tmp_path), "--token-file", str(file), "--read-only-token", "three"]
+    assert shell(*line, "--token", "four", "--token", "five").exit_code == 7
+    assert shell(*line, HOURWHEEL_TOKEN="four five").exit_code == 7
+    for options in served:
+        assert (options.tokens, options.read_only_tokens) == (("four", "five", "one"), ("two", "three"))
+
+
+@pytest.mark.parametrize(
+    ("line", "environment"),
+    [
+        (["--token", ""], {}),
+        (["--token", " "], {}),
+        (["--token", "one", "--token="], {}),
+        (["--read-only-token", ""], {}),
+        (["--token-file", ""], {}),
+        ([], {"HOURWHEEL_TOKEN": ""}),
+        ([], {"HOURWHEEL_TOKEN": "  "}),
+        ([], {"HOURWHEEL_TOKEN_FILE": ""}),
+        (["--token", "two words"], {}),
+        (["--token", "é"], {}),
+        (["--token", "both", "--read-only-token", "both"], {}),
+    ],
+)
+def test_a_token_that_is_blank_or_none_does_not_open_the_server(
+    shell: Shell, served: list[ServeOptions], tmp_path: Path, line: list[str], environment: dict[str, str]
+) -> None:
+    result = shell("serve", "--data", str(tmp_path), *line, **environment)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+    assert served == []
+
+
+def test_a_client_sends_one_token_and_takes_it_from_a_file(shell: Shell, tmp_path: Path) -> None:
+    shell.server.token = TOKEN
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o600)
+    assert shell("subject", "list", "--token-file", str(file)).exit_code == 0
+    assert shell("subject", "list", HOURWHEEL_TOKEN_FILE=str(file)).exit_code == 0
+    assert shell("subject", "list", HOURWHEEL_TOKEN="").exit_code == 2
+    both = shell("subject", "list", "--token-file", str(file), "--token", "other")
+    assert both.exit_code == 2
+    assert "one token" in both.output
 
 
 def test_version_is_told_before_anything_slow_is_imported(shell: Shell) -> None:

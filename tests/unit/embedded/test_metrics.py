@@ -40,7 +40,7 @@ class Server:
     """The application without a socket."""
 
     def __init__(self, data: Path, token: str | None = None, *, archive_seconds: float = 0) -> None:
-        options = ServeOptions(data=data, token=token, archive_seconds=archive_seconds)
+        options = ServeOptions(data=data, tokens=() if token is None else (token,), archive_seconds=archive_seconds)
         self.runtime = Runtime(options)
         self.application = Application(self.runtime, options)
 

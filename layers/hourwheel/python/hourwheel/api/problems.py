@@ -17,6 +17,7 @@ TITLES = {
     "http-invalid": "The request is not HTTP",
     "token-missing": "A token is needed",
     "token-wrong": "The token is wrong",
+    "token-read-only": "The token may only read",
     "route-unknown": "No such route",
     "subject-unknown": "No such subject",
     "group-unknown": "No such group",

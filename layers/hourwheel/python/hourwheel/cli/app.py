@@ -1,5 +1,7 @@
 """The commands put together, the options they share, and errors turned into one line."""
 
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,10 +12,12 @@ from hourwheel.cli import consume, dead, groups, lag, pipeline, policy, produce,
 from hourwheel.cli.settings import Settings
 from hourwheel.client import DEFAULT_URL
 from hourwheel.client.signing import Sign
+from hourwheel.embedded.tokens import Tokens, check_token, read_tokens
 from hourwheel.errors import HourwheelError
 
 _FLAGS = {"--json"}
-_WITH_VALUE = {"--url", "--token", "--sign", "--region"}
+_WITH_VALUE = {"--url", "--token", "--token-file", "--ca-file", "--sign", "--region"}
+_TOKEN, _TOKEN_FILE = "HOURWHEEL_TOKEN", "HOURWHEEL_TOKEN_FILE"
 
 
 class _Root(TyperGroup):
@@ -63,7 +67,21 @@ def _print_version(wanted: bool) -> None:
 def hourwheel(
     ctx: typer.Context,
     url: Annotated[str, typer.Option(envvar="HOURWHEEL_URL", help="The server.")] = DEFAULT_URL,
-    token: Annotated[str | None, typer.Option(envvar="HOURWHEEL_TOKEN", help="Its token.")] = None,
+    token: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar=_TOKEN, help="Its token: in a file or the variable, other users of this machine do not see it."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(envvar=_TOKEN_FILE, help="A file that holds it, and that others may not read.")
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="HOURWHEEL_CA_FILE", help="Certificates to trust for https, in PEM, in place of the usual."
+        ),
+    ] = None,
     sign: Annotated[
         Sign | None,
         typer.Option(envvar="HOURWHEEL_SIGN", help="Sign requests for AWS; left out for …execute-api… URLs."),
@@ -75,7 +93,20 @@ def hourwheel(
     ] = False,
 ) -> None:
     """A durable message queue."""
-    ctx.obj = Settings(url=url, token=token or None, sign=sign, region=region, json=json)
+    tokens = _tokens(token, token_file)
+    ctx.obj = Settings(url=url, tokens=tokens, ca_file=ca_file, sign=sign, region=region, json=json)
+
+
+def _tokens(given: list[str] | None, file: Path | None) -> Tokens:
+    """Those of the line, the variables and the file. One that is blank is a mistake: a server would serve anybody."""
+    for name, found in ((_TOKEN, given), (_TOKEN_FILE, file)):
+        if not found and os.environ.get(name) is not None:
+            raise typer.BadParameter(f"{name} is set, but blank: give it a value, or unset it")
+    try:
+        listed = Tokens() if file is None else read_tokens(file)
+        return Tokens((*map(check_token, given or ()), *listed.full), listed.read_only)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 app.command()(serve.serve)

@@ -4,11 +4,14 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from hourwheel.cli.settings import settings_of
+
+if TYPE_CHECKING:
+    from hourwheel.embedded.options import ServeOptions
 
 
 def serve(
@@ -16,6 +19,14 @@ def serve(
     data: Annotated[Path, typer.Option(help="Directory of the data; made if it is not there.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on.")] = 7420,
+    read_only_token: Annotated[
+        list[str] | None, typer.Option(help="Allows reading alone. Repeatable, as --token is.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve other machines without any token: whoever asks.")
+    ] = False,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate, in PEM: serve HTTPS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, in PEM, which others may not read.")] = None,
     synchronous: Annotated[
         Literal["FULL", "NORMAL"],
         typer.Option(help="FULL survives a power cut; NORMAL may then lose the last moments, and is faster."),
@@ -43,19 +54,23 @@ def serve(
         bool, typer.Option("--push-loopback", help="Groups may push to this machine, also over plain HTTP.")
     ] = False,
 ) -> None:
-    """Run the server on this machine. With --token it serves only those who have it."""
+    """Run the server on this machine. With --token or --token-file it serves only those who have one."""
     targets = _targets(target or [])
     if targets:
         sys.path.insert(0, os.getcwd())  # python -m would have; a console script has its own folder there
 
-    from hourwheel.embedded.options import ServeOptions
     from hourwheel.embedded.server import serve as run_server
 
-    options = ServeOptions(
+    tokens = settings_of(ctx).tokens
+    options = _options(
         data=data,
         host=host,
         port=port,
-        token=settings_of(ctx).token,
+        tokens=tokens.full,
+        read_only_tokens=(*tokens.read_only, *(read_only_token or ())),
+        insecure=insecure,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
         synchronous=synchronous,
         bucket_minutes=bucket_minutes,
         archive_seconds=archive_every,
@@ -63,6 +78,17 @@ def serve(
         push_loopback=push_loopback,
     )
     raise typer.Exit(run_server(options))
+
+
+def _options(**given: Any) -> "ServeOptions":
+    from pydantic import ValidationError
+
+    from hourwheel.embedded.options import ServeOptions
+
+    try:
+        return ServeOptions(**given)
+    except ValidationError as error:
+        raise typer.BadParameter(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
 
 
 def _targets(given: list[str]) -> dict[str, str]:

@@ -4,12 +4,14 @@ import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from hourwheel.client import Api
 from hourwheel.client.signing import Sign
+from hourwheel.embedded.tokens import Tokens
 
 T = TypeVar("T")
 
@@ -19,10 +21,19 @@ _UNIT_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 class Settings(NamedTuple):
     url: str
-    token: str | None
+    tokens: Tokens
+    ca_file: Path | None
     sign: Sign | None
     region: str | None
     json: bool
+
+    @property
+    def token(self) -> str | None:
+        """The one that a client sends."""
+        given = [*self.tokens.full, *self.tokens.read_only]
+        if len(given) > 1:
+            raise typer.BadParameter(f"a client sends one token, and {len(given)} were given")
+        return given[0] if given else None
 
 
 def settings_of(ctx: typer.Context) -> Settings:
@@ -38,7 +49,14 @@ def connect(ctx: typer.Context) -> Api:
 def to_server(make: Callable[..., T], settings: Settings, **how: Any) -> T:
     """A client for the server that the shared options name."""
     try:
-        return make(settings.url, token=settings.token, sign=settings.sign, region=settings.region, **how)
+        return make(
+            settings.url,
+            token=settings.token,
+            ca_file=settings.ca_file,
+            sign=settings.sign,
+            region=settings.region,
+            **how,
+        )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

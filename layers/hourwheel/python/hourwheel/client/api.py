@@ -6,6 +6,7 @@ with Api("http://127.0.0.1:7420") as api:
 """
 
 import functools
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
@@ -85,10 +86,12 @@ class Api:
     ``produce`` without an idempotency key, the deletions, ``redrive`` and ``drop``, whose second answer would be
     another one.
 
-    A server that was started with a token is given it as ``token``. An API on AWS wants signed requests: its own
-    address (``https://….execute-api.REGION.amazonaws.com``) is signed for by itself; for another one that leads there
-    give ``sign="aws"``, and the ``region`` where the AWS configuration names another. ``pip install 'hourwheel[aws]'``;
-    credentials are found as the AWS tools find them, and renewed.
+    A server that was started with tokens is given one as ``token``; ``ca_file`` names the certificates, in PEM, that
+    are trusted for an ``https`` URL in place of those of the system (and of ``SSL_CERT_FILE``).
+
+    An API on AWS wants signed requests: its own address (``https://….execute-api.REGION.amazonaws.com``) is signed for
+    by itself; for another one that leads there give ``sign="aws"``, and the ``region`` where the AWS configuration
+    names another. ``pip install 'hourwheel[aws]'``; credentials are found as the AWS tools find them, and renewed.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Api:
         url: str = DEFAULT_URL,
         *,
         token: str | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
         sign: Sign | None = None,
         region: str | None = None,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
@@ -107,6 +111,7 @@ class Api:
         self._http = Http(
             url,
             token=token,
+            ca_file=ca_file,
             sign=sign,
             region=region,
             timeout_seconds=timeout_seconds,

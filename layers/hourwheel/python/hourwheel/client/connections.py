@@ -5,14 +5,18 @@ all that is needed above it is this pool.
 """
 
 import http.client
+import logging
 import os
 import select
 import socket
+import ssl
 import threading
+from functools import cache
+from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from hourwheel.client.errors import Closed, ServerUnavailable, no_answer
+from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable, no_answer, problem_of
 
 _MAX_IDLE = 64
 
@@ -27,14 +31,14 @@ class Reply(NamedTuple):
 class Connections:
     """Thread-safe. Each exchange has a connection to itself; idle ones are kept for the next."""
 
-    def __init__(self, url: str, *, timeout_seconds: float) -> None:
+    def __init__(self, url: str, *, timeout_seconds: float, ca_file: str | os.PathLike[str] | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"the URL must begin with http:// or https:// and name a host, got {url!r}")
         self.prefix = parts.path.rstrip("/")
         self._host = parts.hostname
         self._port = parts.port
-        self._secure = parts.scheme == "https"
+        self._security = _security(ca_file) if parts.scheme == "https" else None
         self._timeout_seconds = timeout_seconds
         self._closed = False
         self._forget()
@@ -50,7 +54,8 @@ class Connections:
     ) -> Reply:
         """One request, one whole answer. ``extra_seconds`` lengthens the time-out (a pull that waits).
 
-        Raises ``ServerUnavailable`` when there is none, ``Closed`` when ``close`` was called. Never repeats.
+        Raises ``ServerUnavailable`` when there is none, ``ServerFault`` for a certificate that is not trusted,
+        ``Closed`` when ``close`` was called. Never repeats.
         """
         connection = self._take()
         try:
@@ -65,6 +70,9 @@ class Connections:
             response = connection.getresponse()
             told = response.headers
             reply = Reply(response.status, told.get("Retry-After"), told.get("Date"), response.read())
+        except ssl.SSLCertVerificationError as error:
+            self._discard(connection)
+            raise self._untrusted(error) from error
         except (OSError, http.client.HTTPException) as error:
             self._discard(connection)
             raise self._lost(error, sent=sent) from error
@@ -73,6 +81,11 @@ class Connections:
             raise
         self._give_back(connection, reusable=not response.will_close)
         return reply
+
+    def warn_of_clear_text(self) -> None:
+        """Logs a warning, once for each host, if what is sent there can be read on the way."""
+        if self._security is None and not _is_loopback(self._host):
+            _warn_of_clear_text(self._host)
 
     def close(self) -> None:
         """Cuts the exchanges under way (they raise ``Closed``) and refuses new ones."""
@@ -98,8 +111,11 @@ class Connections:
             self._discard(connection)  # the server has closed it: nothing else makes an idle one readable
 
     def _new(self) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        return kind(self._host, self._port, timeout=self._timeout_seconds)
+        if self._security is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_seconds)
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=self._timeout_seconds, context=self._security
+        )
 
     def _give_back(self, connection: http.client.HTTPConnection, *, reusable: bool) -> None:
         with self._lock:
@@ -114,6 +130,13 @@ class Connections:
             self._busy.discard(connection)
         connection.close()
 
+    def _untrusted(self, error: ssl.SSLCertVerificationError) -> ServerFault:
+        detail = (
+            f"the certificate of {self._host} is not trusted ({error.verify_message}): "
+            "give the authority's as ca_file, --ca-file or SSL_CERT_FILE"
+        )
+        return ServerFault(problem_of("certificate-untrusted", detail, title="certificate not trusted"))
+
     def _lost(self, error: Exception, *, sent: bool) -> ServerUnavailable | Closed:
         if self._closed:
             return Closed("the connection was closed")
@@ -121,6 +144,28 @@ class Connections:
         verb = "did not answer" if sent else "cannot be reached"
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return no_answer(f"the server at {self._host}{port} {verb}: {reason}", sent=sent)
+
+
+def _security(ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:
+    """Of all connections: to read the certificates takes 10 ms and more. Raises ``ValueError``."""
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise ValueError(f"{ca_file} holds no certificates in PEM: {error.strerror or error}") from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+@cache
+def _warn_of_clear_text(host: str) -> None:
+    logging.getLogger("hourwheel.client").warning(
+        "the token goes to %s over plain HTTP, where anybody on the way can read it: use an https URL", host
+    )
 
 
 def _readable(sock: socket.socket) -> bool:

@@ -59,7 +59,8 @@ class Consumer:
     not notice: that one comes again when its lease ends.
 
     A refusal that repeating cannot mend (token, unknown name) stops the consumer and is raised by ``run`` or the loop;
-    while the server is away the consumer waits for it. ``token``, ``sign`` and ``region`` are those of ``Api``.
+    while the server is away the consumer waits for it. ``token``, ``ca_file``, ``sign`` and ``region`` are those of
+    ``Api``.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Consumer:
         group: str,
         *,
         token: str | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
         sign: Sign | None = None,
         region: str | None = None,
         consumer_id: str | None = None,
@@ -89,7 +91,7 @@ class Consumer:
         self._entered = False
         self._feed = Feed(
             FeedOptions(
-                connect=functools.partial(Api, url, token=token, sign=sign, region=region, ids=ids),
+                connect=functools.partial(Api, url, token=token, ca_file=ca_file, sign=sign, region=region, ids=ids),
                 subject=subject,
                 group=group,
                 consumer_id=consumer_id or _default_id(ids),

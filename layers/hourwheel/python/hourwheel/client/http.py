@@ -1,5 +1,6 @@
 """Requests and typed answers: the base URL, the token or signature, problem documents, and what is tried again."""
 
+import os
 import threading
 import time
 from typing import Any, TypeVar
@@ -43,16 +44,20 @@ class Http:
         url: str,
         *,
         token: str | None,
+        ca_file: str | os.PathLike[str] | None,
         sign: Sign | None,
         region: str | None,
         timeout_seconds: float,
         retry_seconds: float,
         ids: Ids,
     ) -> None:
-        self._connections = Connections(url, timeout_seconds=timeout_seconds)
+        if token is not None and not token.strip():
+            raise ValueError("the token is blank: give one that is not, or none at all")
+        self._connections = Connections(url, timeout_seconds=timeout_seconds, ca_file=ca_file)
         self._signer = signer_of(url, token=token, sign=sign, region=region)
         self._headers = {"accept": "application/json", "user-agent": f"hourwheel/{__version__}"}
         if token is not None:
+            self._connections.warn_of_clear_text()
             self._headers["authorization"] = f"Bearer {token}"
         self._retry_seconds = retry_seconds
         self._ids = ids

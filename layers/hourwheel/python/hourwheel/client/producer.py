@@ -44,7 +44,7 @@ class Producer:
     repeated. For a fixed time give ``deliver_at``; one that is over delivers at once. The future says when the message
     is ``scheduled``, and its ``scheduled_id`` for ``Api.get_scheduled``, ``cancel`` and ``reschedule``.
 
-    ``token``, ``sign`` and ``region`` are those of ``Api``.
+    ``token``, ``ca_file``, ``sign`` and ``region`` are those of ``Api``.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Producer:
         url: str = DEFAULT_URL,
         *,
         token: str | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
         sign: Sign | None = None,
         region: str | None = None,
         subject: str | None = None,
@@ -75,6 +76,7 @@ class Producer:
             Api,
             url,
             token=token,
+            ca_file=ca_file,
             sign=sign,
             region=region,
             timeout_seconds=min(DEFAULT_TIMEOUT_SECONDS, delivery_timeout_seconds),

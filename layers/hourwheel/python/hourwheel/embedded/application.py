@@ -1,10 +1,8 @@
 """The HTTP API as an ASGI application: reads a request, runs its function, answers."""
 
 import asyncio
-import hmac
 from collections.abc import Awaitable, Callable, Iterable
-from functools import lru_cache, partial
-from ipaddress import ip_address
+from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -16,6 +14,7 @@ from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.requests import too_large_request
 from hourwheel.api.routes import ROUTES, Route
+from hourwheel.embedded.access import Access, header, read_only_refusal
 from hourwheel.embedded.arrivals import Caller
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.prometheus import Exporter
@@ -28,7 +27,6 @@ Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
 Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 
 _FUNCTIONS: dict[str, Function] = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
-_HEALTH = "/v1/health"
 
 
 class Disconnected(Exception):
@@ -45,7 +43,7 @@ class Application:
         self._name = runtime.cell.context.ids.unique(runtime.cell.context.clock.now_ms())
         self._count = count(1)
         self._body_seconds = options.body_seconds
-        self._token = None if options.token is None else f"Bearer {options.token}".encode()
+        self._access = Access(options.tokens, options.read_only_tokens)
         self._exporter = Exporter(runtime)
         self._router = Router((*ROUTES, Route("GET", "/metrics", "metrics")))
 
@@ -62,13 +60,18 @@ class Application:
 
     async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> Response:
         method, path, headers = scope["method"], scope["raw_path"].decode("ascii"), scope["headers"]
-        refusal = self._unauthorized(path, headers, request_id) or self._from_a_web_page(headers, request_id)
+        grant = self._access.grant(headers)
+        secure = scope.get("scheme") == "https"
+        refusal = self._access.refusal(grant, path, headers, secure=secure, request_id=request_id)
         if refusal is not None:
             return _early(refusal, headers)
         match = self._router.find(method, path)
         if not isinstance(match, Match):
             return _early(_unrouted(match, method, path, request_id), headers)
-        if int(_header(headers, b"content-length") or 0) > REQUEST_BYTES:
+        refusal = read_only_refusal(grant, match.route, request_id)
+        if refusal is not None:
+            return _early(refusal, headers)
+        if int(header(headers, b"content-length") or 0) > REQUEST_BYTES:
             return _early(problem_of(too_large_request(), request_id), headers)
         try:
             async with asyncio.timeout(self._body_seconds):
@@ -114,27 +117,6 @@ class Application:
         with self._runtime.arrivals.serving(caller):
             return self._runtime.boundary.answer(pull, event, None)
 
-    def _unauthorized(self, path: str, headers: Iterable[tuple[bytes, bytes]], request_id: str) -> Response | None:
-        if self._token is None or path == _HEALTH:
-            return None
-        given = _header(headers, b"authorization")
-        if given is not None and hmac.compare_digest(given, self._token):
-            return None
-        slug = "token-missing" if given is None else "token-wrong"
-        detail = "send the header Authorization: Bearer and the token with which the server was started"
-        return problem(401, slug, detail, instance=request_id, headers={"www-authenticate": "Bearer"})
-
-    def _from_a_web_page(self, headers: Iterable[tuple[bytes, bytes]], request_id: str) -> Response | None:
-        """Without a token, any page that somebody opens in a browser on this machine could send here: from another
-        origin, or under a name of its own that it points to this address (DNS rebinding)."""
-        if self._token is not None:
-            return None
-        host, origin = _header(headers, b"host") or b"", _header(headers, b"origin")
-        if (origin is None or origin == b"http://" + host) and _is_address(host.decode("latin-1")):
-            return None
-        detail = "without --token this server answers programs alone, at localhost or its IP address: use a token"
-        return problem(403, "origin-forbidden", detail, instance=request_id)
-
     async def _send(self, response: Response, send: Send) -> None:
         body = response["body"].encode()
         headers = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in response["headers"].items()]
@@ -154,28 +136,11 @@ def _unrouted(methods: Iterable[str], method: str, path: str, request_id: str) -
     return problem(405, "method-not-allowed", detail, instance=request_id, headers={"allow": allowed})
 
 
-def _header(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes | None:
-    return next((value for name, value in headers if name == wanted), None)
-
-
-@lru_cache(maxsize=256)
-def _is_address(host: str) -> bool:
-    """Whether a Host header names localhost or an IP address, and not a name that anybody may point anywhere."""
-    name = host[: host.index("]") + 1] if "]" in host else host.rsplit(":", 1)[0]
-    if name.lower() in {"localhost", ""}:
-        return True
-    try:
-        ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
-
-
 def _early(response: Response, headers: Iterable[tuple[bytes, bytes]]) -> Response:
     """An answer before the body was read. What still comes of it is dropped unseen: closing the connection would reset
     it, and the client might lose the answer. But one that asked whether to send the body may now not send it, and its
     next request would be taken for it."""
-    return response if _header(headers, b"expect") is None else _closing(response)
+    return response if header(headers, b"expect") is None else _closing(response)
 
 
 def _closing(response: Response) -> Response:

@@ -2,20 +2,30 @@
 
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from hourwheel.embedded.tokens import check_token
+
+Token: TypeAlias = Annotated[str, AfterValidator(check_token)]
 
 
 class ServeOptions(BaseModel):
-    """``port=0`` takes a free one. With a ``token``, requests need ``Authorization: Bearer {token}``."""
+    """``port=0`` takes a free one. With ``tokens`` or ``read_only_tokens``, requests need one of them, as
+    ``Authorization: Bearer {token}``. ``insecure``: without any, other machines are served all the same. With
+    ``tls_cert`` and ``tls_key``, files in PEM, the server speaks HTTPS alone."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     data: Path
     host: str = "127.0.0.1"
     port: int = Field(default=7420, ge=0, le=65_535)
-    token: str | None = Field(default=None, min_length=1)
+    tokens: tuple[Token, ...] = ()
+    read_only_tokens: tuple[Token, ...] = ()
+    insecure: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
 
     bucket_minutes: int = Field(default=60, ge=5, le=60)
@@ -44,6 +54,19 @@ class ServeOptions(BaseModel):
 
     stop_seconds: int = Field(default=10, ge=1)
     """How long requests in flight may take to finish once the server is told to stop."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.tls_cert is None) is not (self.tls_key is None):
+            raise ValueError("give both --tls-cert and --tls-key, or none of them")
+        if set(self.tokens) & set(self.read_only_tokens):
+            raise ValueError("a token cannot be read-only and not: give it once")
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests need no token."""
+        return not (self.tokens or self.read_only_tokens)
 
     @property
     def is_loopback(self) -> bool:

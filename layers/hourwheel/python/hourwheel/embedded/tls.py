@@ -1,0 +1,33 @@
+"""TLS of the server."""
+
+import ssl
+from pathlib import Path
+
+from hourwheel.embedded.private import read_private
+
+
+class _Encrypted(Exception):
+    """The key wants a password."""
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """TLS 1.2 or newer, with the certificate (and those up to the authority's) and its key. Raises ``ValueError`` that
+    says in one sentence what is wrong with them."""
+    read_private(key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key, password=_refuse_password)
+    except _Encrypted:
+        raise ValueError(f"the key in {key} is encrypted, and nobody is asked for a password: decrypt it") from None
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise ValueError(f"the key in {key} is not that of the certificate in {certificate}") from error
+        raise ValueError(f"{certificate} and {key} are not a certificate and its key in PEM") from error
+    except OSError as error:
+        raise ValueError(f"cannot read {certificate}: {error.strerror}") from error
+    return context
+
+
+def _refuse_password() -> str:
+    raise _Encrypted

@@ -1,0 +1,102 @@
+"""Tokens: what each may do, and in which files they may be."""
+
+from pathlib import Path
+
+import pytest
+
+from hourwheel.api.routes import ROUTES, Route
+from hourwheel.embedded.access import Access, Grant, read_only_refusal
+from hourwheel.embedded.tls import server_context
+from hourwheel.embedded.tokens import Tokens, read_tokens
+from tests.certificates import Certificate
+
+PUSH = "GET /v1/subjects/{subject}/groups/{group}/push"
+TOKENS = Access(["first", "second"], ["reader"])
+
+
+@pytest.mark.parametrize(
+    ("given", "grant"),
+    [
+        ("Bearer first", Grant.ALL),
+        ("Bearer second", Grant.ALL),
+        ("bearer second", Grant.ALL),
+        ("Bearer reader", Grant.READ),
+        ("Bearer firs", Grant.NONE),
+        ("Bearer first second", Grant.NONE),
+        ("Bearer ", Grant.NONE),
+        ("Basic first", Grant.NONE),
+        ("first", Grant.NONE),
+    ],
+)
+def test_each_token_has_its_grant(given: str, grant: Grant) -> None:
+    assert TOKENS.grant([(b"authorization", given.encode())]) is grant
+
+
+def test_without_tokens_every_program_may_do_everything() -> None:
+    assert Access([], []).grant([]) is Grant.ALL
+    assert Access([], ["reader"]).grant([]) is Grant.NONE
+
+
+def test_a_read_only_token_may_get_everything_but_the_secret_that_signs() -> None:
+    allowed = {route.key for route in ROUTES if read_only_refusal(Grant.READ, route, "1") is None}
+    assert allowed == {route.key for route in ROUTES if route.method == "GET"} - {PUSH}
+    assert read_only_refusal(Grant.READ, Route("GET", "/metrics", "metrics"), "1") is None
+    assert all(read_only_refusal(Grant.ALL, route, "1") is None for route in ROUTES)
+
+
+def token_file(folder: Path, text: str, mode: int = 0o600) -> Path:
+    file = folder / "tokens"
+    file.write_text(text)
+    file.chmod(mode)
+    return file
+
+
+def test_a_file_has_a_token_on_each_line(tmp_path: Path) -> None:
+    file = token_file(tmp_path, "# ours\none\n\n  two   read-only  \nthree#3\n", 0o640)
+    assert read_tokens(file) == Tokens(("one", "three#3"), ("two",))
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ("one\n", 0o644, "chmod 600"),
+        ("one\n", 0o604, "chmod 600"),
+        ("one\n", 0o620, "chmod 600"),
+        ("# none\n\n", 0o600, "holds no token"),
+        ("one two\n", 0o600, "line 1"),
+        ("one read-only no\n", 0o600, "line 1"),
+        ("é\n", 0o600, "printable ASCII"),
+    ],
+)
+def test_a_file_that_others_may_read_or_that_holds_none_is_refused(
+    tmp_path: Path, text: str, mode: int, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_tokens(token_file(tmp_path, text, mode))
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"cannot read .*: No such file"):
+        read_tokens(tmp_path / "none")
+
+
+def test_what_is_wrong_with_a_certificate_or_its_key_is_said_in_one_sentence(tmp_path: Path) -> None:
+    mine, other = Certificate(tmp_path / "mine"), Certificate(tmp_path / "other")
+    locked = Certificate(tmp_path / "locked", password=b"sesame")
+    words = tmp_path / "words"
+    words.write_text("no key")
+    words.chmod(0o600)
+    server_context(mine.chain, mine.key)
+    for certificate, key, said in (
+        (mine.chain, other.key, "not that of the certificate"),
+        (locked.chain, locked.key, "encrypted"),
+        (mine.chain, words, "not a certificate and its key"),
+        (words, mine.key, "not a certificate and its key"),
+        (tmp_path / "none", mine.key, "cannot read .*none: No such file"),
+        (mine.chain, tmp_path / "none", "cannot read .*none: No such file"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            server_context(certificate, key)
+    mine.key.chmod(0o644)
+    with pytest.raises(ValueError, match="chmod 600"):
+        server_context(mine.chain, mine.key)
