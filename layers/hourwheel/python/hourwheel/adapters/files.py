@@ -91,7 +91,7 @@ class FileBlobs:
             return
         if folder != self._root:
             self._make_folder(folder.parent)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _sync_folder(folder.parent)
         if len(self._durable_folders) >= _MOST_FOLDERS:
             self._durable_folders.clear()

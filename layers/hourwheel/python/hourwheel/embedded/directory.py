@@ -15,6 +15,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from hourwheel.embedded.ownership import check_directory
 from hourwheel.errors import Corrupt, DataVersion
 
 FORMAT = 1
@@ -24,9 +25,11 @@ INLINE_BYTES = 300 * 1024
 
 
 def prepare(data: Path) -> None:
-    """Makes the directory, for its owner alone, if there is none. Raises ``DataVersion`` or ``Corrupt``, and leaves it
-    as it is, if it is not ours to write; ``OSError`` if we cannot write it."""
+    """Makes the directory, for its owner alone, if there is none, and closes one that others may read. Raises
+    ``DataVersion``, ``Corrupt`` or ``Broken``, and leaves it as it is, if it is not ours to write; ``OSError`` if we
+    cannot write it."""
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_directory(data)
     mark = data / "format"
     try:
         text = mark.read_text()
@@ -51,7 +54,7 @@ def archive_of(data: Path) -> Path:
 
 def _open_private(path: Path) -> int:
     """A file that only its owner may read, if it is new."""
-    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def _write(path: Path, text: str) -> None:
