@@ -145,7 +145,7 @@ def _delays(world: World) -> None:
     bench.send_later("soon", delay=1, subject="later")
     assert bench.cell.cancel(ids[0]).state == "cancelled"
     moved = bench.cell.reschedule(ids[1], delay=2 * HOUR)
-    assert bench.cell.reschedule(moved.scheduled_id, delay=300).state == "waiting"
+    assert bench.cell.reschedule(moved.scheduled_id, delay=300).state == "moved"
     assert bench.cell.cancel(far[0].scheduled_id or "").state == "cancelled"
     bench.send_later("farther", delay="30d", subject="later")
     world.pass_time(100)

@@ -51,6 +51,6 @@ class Canceller(Actor):
             self.history.refused(verb, ticket)
             return isinstance(verb.error, Rejected)
         self.history.answered(name, ticket, known, answer)
-        if wish is not None and answer.state == "waiting":
+        if wish is not None and answer.state == "moved":
             self.history.moved(ticket, wish, answer, (began_ms, self.process.now_ms()))
         return True

@@ -33,14 +33,14 @@ def drain(actor: Actor, longest_lease_seconds: int) -> None:
             for group in living_groups(ledger):
                 if group.push is None:
                     _consume(actor, group)
-        elif _open_buckets(ledger) or _open_moves(ledger):
+        elif _open_buckets(ledger) or _open_changes(ledger):
             _pass_time(actor)
         else:
             return
     if unfinished(ledger):
         raise Violation("1", f"after the faults the groups do not come to rest: {unfinished(ledger)[:3]}")
     names = [history.name for history in _open_buckets(ledger)]
-    raise Violation("7", f"after the faults the wheels do not come to rest: {names[:3]} {_open_moves(ledger)[:3]}")
+    raise Violation("7", f"after the faults the wheels do not come to rest: {names[:3]} {_open_changes(ledger)[:3]}")
 
 
 def _push(actor: Actor) -> None:
@@ -68,13 +68,13 @@ def _open_buckets(ledger: Ledger) -> list[BucketHistory]:
     return [history for _, history in sorted(ledger.buckets.items()) if history.open]
 
 
-def _open_moves(ledger: Ledger) -> list[str]:
-    """Messages that are struck and have not come to their new time."""
+def _open_changes(ledger: Ledger) -> list[str]:
+    """Messages that somebody wanted cancelled or moved, and that have come to no end."""
     return [
         f"{name} {pick}"
         for name, history in sorted(ledger.buckets.items())
         for pick, fate in history.fates.items()
-        if fate.due_ms is not None and fate.state == "waiting"
+        if fate.state == "waiting"
     ]
 
 

@@ -180,6 +180,17 @@ def an_owner_says_that_it_has_read_more_than_it_has() -> Iterator[None]:
         yield
 
 
+@planted(sharpen=_waiting(faults=Faults(crash=0.03), calls=900, cancellers=3, reach_ms=20_000, share=1.0))
+def a_cancel_that_was_cut_off_is_left_to_its_caller() -> Iterator[None]:
+    def resolved(self: Fates, place: Any, held: Any) -> Any:
+        # The sweeper has no patience.
+        return real(self, place, held) if self.patience_ms or held.value.due_ms is not None else held
+
+    real = Fates._resolved
+    with patch.object(Fates, "_resolved", resolved):
+        yield
+
+
 @planted(sharpen=_cancellers_at_work)
 def a_cancel_does_not_wait_for_the_wheel() -> Iterator[None]:
     with patch.object(Fates, "_await", lambda *_: None):

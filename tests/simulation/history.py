@@ -152,6 +152,9 @@ class History:
     def answered(self, name: str, ticket: Ticket, known: ScheduledMessage | None, answer: ScheduledMessage) -> None:
         """An answer about a delayed message: it is true, and it stays (8)."""
         where = f"{name} of {ticket.place}"
+        if answer.state == "moved":
+            # What became of it at its new time.
+            answer = msgspec.structs.replace(answer, state="dispatched" if answer.dispatched_at else "waiting")
         final = Ticket(answer.scheduled_id, ticket.body, ticket.subject, parsed(answer.deliver_at))
         if answer.state != "waiting":
             known = known or self.finals.get(final.place)

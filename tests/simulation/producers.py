@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from hourwheel.errors import Rejected
 from hourwheel.model import IDEMPOTENCY_MS, AddressedMessage, NewMessage
 from hourwheel.queueing.produce import IdempotencyKey
 from tests.simulation.actors import Actor
@@ -39,7 +40,8 @@ class Producer(Actor):
         self.nap(400)
 
     def send(self, batch: Batch) -> bool:
-        """Sends the batch, for the first time or again; whether it was accepted."""
+        """Sends the batch, for the first time or again; whether that is the end of it: it was accepted, or refused for
+        good."""
         self.history.sending(batch.bodies, again=batch.key is None)
         batch.sent_ms = batch.sent_ms or self.world.now_ms
         idempotency = None if batch.key is None else IdempotencyKey(batch.key, batch.key.encode())
@@ -47,11 +49,11 @@ class Producer(Actor):
         began_ms = self.process.now_ms()
         self.history.waits(batch.bodies, batch.waits, began_ms)
         waits = [wait.text for wait in batch.waits if wait is not None]
-        _, places = self.ask(
+        verb, places = self.ask(
             "produce", lambda: self._send(batch, idempotency), key=batch.key, bodies=batch.bodies, waits=waits
         )
         if places is None:
-            return False
+            return isinstance(verb.error, Rejected)
         window = (began_ms, self.process.now_ms())
         self.history.produced(self.process.name, batch.targets, batch.bodies, batch.waits, places, before, window)
         return True

@@ -44,7 +44,7 @@ def test_move(shell: Shell) -> None:
     moved = shell.ok("scheduled", "move", scheduled_id, "--deliver-at", "2027-02-01T00:00:00Z")
     assert moved == "m-2  scheduled 2027-02-01 00:00:00Z  s-3\n"
     [found] = shell.json("scheduled", "move", scheduled_id, "--delay", "90d")
-    assert found["state"] == "waiting"
+    assert found["state"] == "moved"
     assert "delay" not in shell.server.calls("reschedule")[1].body
 
 

@@ -196,7 +196,8 @@ class Broker:
         if found.known["state"] == "waiting" and found.known["deliver_at"] != text_of(due):
             found.known |= {"deliver_at": text_of(due), "scheduled_id": f"s-{next(self._numbers)}"}
             self.scheduled[found.known["scheduled_id"]] = found
-        return found.known
+        moved = found.known["state"] == "waiting"
+        return found.known | {"state": "moved"} if moved else found.known
 
     def pending(self, subject: str, hours: int) -> Json:
         self.known_subject(subject)

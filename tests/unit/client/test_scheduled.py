@@ -2,6 +2,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from hourwheel.client import (
     AddressedMessage,
@@ -170,9 +171,13 @@ def test_a_message_is_moved_to_a_time(api: Api, server: FakeServer, wait: Any, s
     [scheduled_id] = schedule(api, "a")
     moved = api.reschedule(scheduled_id, **wait)
     assert server.calls("reschedule")[0].body == {"deliver_at": sent}
-    assert (moved.state, moved.deliver_at) == ("waiting", datetime.fromisoformat(sent))
+    assert (moved.state, moved.deliver_at) == ("moved", datetime.fromisoformat(sent))
     assert moved.scheduled_id != scheduled_id
-    assert api.get_scheduled(scheduled_id) == api.get_scheduled(moved.scheduled_id) == moved
+    assert (
+        api.get_scheduled(scheduled_id)
+        == api.get_scheduled(moved.scheduled_id)
+        == structs.replace(moved, state="waiting")
+    )
 
 
 def test_what_is_not_waiting_is_not_moved(api: Api, server: FakeServer) -> None:

@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.lease import Owner, owner_slot
 from hourwheel.errors import NotFound, Rejected, Unavailable
-from hourwheel.model import NewMessage, Placed
+from hourwheel.model import NewMessage, Placed, ScheduledMessage
 from hourwheel.times import parse_rfc3339, rfc3339
 from tests.support import NOON_MS, Bench, CallByCall
 from tests.unit.delay.test_waiting import bodies, received
@@ -94,9 +95,9 @@ def test_an_owner_that_went_without_a_word_leaves_the_answer_open(bench: Bench) 
 def test_a_message_moves_to_another_time_earlier_or_later(bench: Bench, delay: str) -> None:
     (one, _) = later(bench, "a", "b", delay="20h")
     moved = bench.cell.reschedule(one, delay=delay)
-    assert (moved.state, moved.scheduled_id != one) == ("waiting", True)
+    assert (moved.state, moved.scheduled_id != one) == ("moved", True)
     # The old id still leads to it.
-    assert bench.cell.scheduled(one) == moved
+    assert bench.cell.scheduled(one) == msgspec.structs.replace(moved, state="waiting")
     due_ms = parse_rfc3339(moved.deliver_at, "")
     bench.turn((due_ms - bench.clock.ms) / 1_000 - 1)
     assert "a" not in bodies(bench)
@@ -114,13 +115,31 @@ def test_a_move_asked_for_again_moves_once_and_chains_are_followed(bench: Bench)
     second = bench.cell.reschedule(one, delay="40h")
     assert second.scheduled_id not in (one, first.scheduled_id)
     back = bench.cell.reschedule(one, deliver_at=at)
-    assert (back.state, back.deliver_at) == ("waiting", at)
+    assert (back.state, back.deliver_at) == ("moved", at)
     assert bench.cell.cancel(first.scheduled_id).state == "cancelled"
     for known in (one, first.scheduled_id, second.scheduled_id, back.scheduled_id):
         assert bench.cell.scheduled(known).state == "cancelled"
         assert bench.cell.reschedule(known, delay="1h").state == "cancelled"
     bench.turn(86_400 * 3)
     assert bodies(bench) == []
+
+
+def test_a_move_to_a_time_that_has_come_says_that_it_moved(bench: Bench) -> None:
+    (one,) = later(bench, "a", delay="20h")
+    answers: list[ScheduledMessage] = []
+
+    def asks() -> None:
+        at = rfc3339(bench.clock.ms + 3_000)
+        answers.append(bench.cell.reschedule(one, deliver_at=at))
+        bench.clock.sleep(10)
+        answers.append(bench.cell.reschedule(one, deliver_at=at))
+
+    bench.turn(15, beside=asks)
+    moved, again = answers
+    assert (moved.state, moved.dispatched_at) == ("moved", None)
+    assert (again.state, again.scheduled_id, again.offset) == ("moved", moved.scheduled_id, 0)
+    assert bench.cell.scheduled(one).state == "dispatched"
+    assert bench.cell.reschedule(one, delay="1h").state == "dispatched"
 
 
 def test_a_sent_message_does_not_move(bench: Bench) -> None:
@@ -176,59 +195,6 @@ class Failing(CallByCall):
         return call
 
 
-@pytest.mark.parametrize("effect", [False, True])
-@pytest.mark.parametrize("wish", ["cancel", "move"])
-def test_a_wish_that_is_cut_off_anywhere_is_finished_when_it_is_asked_again(wish: str, effect: bool) -> None:
-    for cut in range(1, 40):
-        store = Failing(effect=effect)
-        bench = Bench(store)
-        (one,) = later(bench, "a", delay="20h")
-        at = rfc3339(bench.clock.ms + 3_600_000 * 30)
-
-        def ask(bench: Bench = bench, one: str = one, at: str = at) -> str:
-            return (bench.cell.cancel(one) if wish == "cancel" else bench.cell.reschedule(one, deliver_at=at)).state
-
-        store.count, store.fails_at = 0, cut
-        try:
-            ask()
-            finished = True
-        except Unavailable:
-            finished = False
-        store.fails_at = 1 << 60
-        if cut % 2:
-            bench.cell.sweep()
-        bench = Bench(store, bench.blobs, bench.clock, timers=bench.timers)
-        assert ask(bench) == ("cancelled" if wish == "cancel" else "waiting")
-        bench.turn(3_600 * 29.99)
-        bench.cell.sweep()  # a timer that was cut off is the sweeper's to order
-        bench.turn(3_600)
-        assert bodies(bench) == ([] if wish == "cancel" else ["a"])
-        if finished:
-            return
-    raise AssertionError("it never finished")
-
-
-def test_a_move_that_nobody_asks_for_again_is_finished_by_the_sweeper() -> None:
-    store = Failing()
-    bench = Bench(store)
-    (one,) = later(bench, "a", delay="20h")
-    at = rfc3339(bench.clock.ms + 3_600_000)
-    store.count = 0
-    bench.cell.reschedule(one, deliver_at=at)
-    calls = store.count
-    for cut in range(1, calls):
-        store = Failing()
-        bench = Bench(store)
-        (one,) = later(bench, "a", delay="20h")
-        store.count, store.fails_at = 0, cut
-        with pytest.raises(Unavailable):
-            bench.cell.reschedule(one, deliver_at=at)
-        store.fails_at = 1 << 60
-        bench.cell.sweep()
-        bench.turn(86_400)
-        assert bodies(bench) == ["a"], cut
-
-
 def test_a_batch_can_be_cancelled_message_by_message(bench: Bench) -> None:
     placed = bench.cell.produce("orders", [NewMessage(body=str(n), delay=600 + n) for n in range(20)])
     for one in placed[::2]:
@@ -254,32 +220,6 @@ def test_a_closed_bucket_answers_though_its_last_owner_went_without_a_word() -> 
     assert held is not None
     slot.swap(held.token, Owner(owner="silent", until_ms=1))
     bench.clock.pass_time(3_600)
-    assert bench.cell.reschedule(one, deliver_at=at).state == "waiting"
+    assert bench.cell.reschedule(one, deliver_at=at).state == "moved"
     bench.turn(86_400)
     assert bodies(bench) == ["a"]
-
-
-def test_a_bucket_stays_until_the_moves_out_of_it_are_finished() -> None:
-    store = Failing()
-    bench = Bench(store)
-    (one,) = later(bench, "a", delay="5s")
-    at = rfc3339(bench.clock.ms + 86_400_000 * 3)
-    store.count = 0
-    bench.cell.reschedule(one, deliver_at=at)
-    whole = store.count
-    for cut in range(4, whole):
-        store = Failing()
-        bench = Bench(store)
-        (one,) = later(bench, "a", delay="5s")
-        store.count, store.fails_at = 0, cut
-        with pytest.raises(Unavailable):
-            bench.cell.reschedule(one, deliver_at=at)
-        store.fails_at = 1 << 60
-        bench.turn(7_200)
-        came = bodies(bench)
-        bench.clock.pass_time(86_400)
-        bench.cell.sweep()
-        bench.turn(3 * 86_400)
-        bench.cell.sweep()
-        bench.turn(60)
-        assert came + bodies(bench) == ["a"], cut

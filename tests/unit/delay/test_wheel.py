@@ -15,6 +15,7 @@ from hourwheel.errors import Unavailable
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.logs.rows import Row
 from hourwheel.model import AddressedMessage, NewMessage
+from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.delay.test_fates import Failing
 from tests.unit.delay.test_waiting import bodies, received
@@ -341,6 +342,24 @@ def test_a_filler_in_a_schedule_log_never_expires() -> None:
     assert [row.filler for _, row in rows] == [True, False]
     assert isinstance(rows[0][1], Row)
     assert rows[0][1].expires_ms == 0
+
+
+@pytest.mark.parametrize("hours", [1, 3, 744])
+def test_as_many_hours_are_listed_as_were_asked_for_the_one_under_way_being_the_first(hours: int) -> None:
+    bench = Bench()
+    bench.clock.pass_time(900)
+    first_ms = bench.clock.ms - 900_000
+    for hour in (0, 1, hours - 1, hours):
+        bench.send_later("a", deliver_at=rfc3339(first_ms + hour * 3_600_000 + 1_800_000))
+    found = [hour_ms for hour_ms, _ in bench.cell.pending("orders", hours=hours)]
+    assert found == [first_ms + hour * 3_600_000 for hour in sorted({0, 1, hours - 1}) if hour < hours]
+
+
+def test_what_is_overdue_counts_in_the_hour_under_way() -> None:
+    bench = Bench()
+    bench.send_later("a", delay="10m")
+    bench.clock.pass_time(2 * 3_600)
+    assert bench.cell.pending("orders", hours=1) == [(bench.clock.ms, 1)]
 
 
 def test_hours_are_counted_by_subject() -> None:

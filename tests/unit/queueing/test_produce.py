@@ -6,7 +6,7 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
-from hourwheel.errors import Conflict, Unavailable
+from hourwheel.errors import Conflict, NotFound, Unavailable
 from hourwheel.model import IDEMPOTENCY_MS, AddressedMessage, NewMessage
 from hourwheel.ports import Table
 from hourwheel.queueing.produce import IdempotencyKey
@@ -117,6 +117,33 @@ def test_a_key_belongs_to_its_subject(bench: Bench) -> None:
     for subject in ("a", "b"):
         bench.cell.produce(subject, [NewMessage(body=subject)], KEY)
     assert bench.bodies(subject="b") == ["b"]
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_repeat_after_its_subject_was_deleted_is_refused_and_makes_none(
+    bench: Bench, cached: bool, many: bool
+) -> None:
+    other = Bench(bench.store, bench.blobs, bench.clock)
+
+    def send(body: str, key: IdempotencyKey) -> object:
+        if many:
+            return other.cell.produce_many([AddressedMessage(subject="orders", body=body)], key)
+        return other.cell.produce("orders", [NewMessage(body=body)], key)
+
+    send("a", KEY)
+    (bench if cached else other).cell.delete_subject("orders")
+    with pytest.raises(Conflict, match="deleted since") as refused:
+        send("a", KEY)
+    assert refused.value.slug == "subject-deleted"
+    with pytest.raises(NotFound):
+        bench.cell.subject("orders")
+    send("b", IdempotencyKey("another", b"digest"))
+    with pytest.raises(Conflict, match="deleted since"):
+        send("a", KEY)
+    with pytest.raises(Conflict, match="other content"):
+        send("c", IdempotencyKey("once", b"another"))
+    assert bench.bodies() == ["b"]
 
 
 def test_a_repeat_leaves_no_hole_that_readers_wait_for(bench: Bench) -> None:

@@ -257,7 +257,7 @@ class Cell:
     def reschedule(
         self, scheduled_id: str, *, deliver_at: str | None = None, delay: Delay | None = None
     ) -> ScheduledMessage:
-        """Moves a delayed message to another time, if it was neither sent nor cancelled."""
+        """Moves a delayed message to another time, if it was neither sent nor cancelled: ``moved`` then."""
         place = self._place(scheduled_id)
         now_ms = self.context.clock.now_ms()
         if deliver_at is not None:
@@ -265,7 +265,7 @@ class Cell:
         else:
             assert delay is not None
             due_ms = now_ms + limited_delay_ms(delay, "delay")
-        return self._scheduled(Fates(self.context).reschedule(place, max(due_ms, now_ms)))
+        return self._scheduled(Fates(self.context).reschedule(place, due_ms))
 
     def orphans(self, subject: str, *, after: str | None, limit: int) -> DeadPage:
         """Messages that waited for their time when the subject was deleted."""

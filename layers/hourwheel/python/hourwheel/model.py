@@ -122,7 +122,7 @@ class ScheduledMessage(Struct, omit_defaults=True):
     was moved to another time, ``scheduled_id`` is its new one; the old one serves as well."""
 
     scheduled_id: str
-    state: Literal["waiting", "cancelled", "dispatched"]
+    state: Literal["waiting", "cancelled", "dispatched", "moved"]
     id: str
     subject: str
     deliver_at: str

@@ -33,14 +33,14 @@ def cancel(ctx: typer.Context, scheduled_id: IdArgument) -> None:
 def move(
     ctx: typer.Context, scheduled_id: IdArgument, delay: DelayOption = None, deliver_at: DeliverAtOption = None
 ) -> None:
-    """Move a delayed message to another time; its id is another one then. Exit status 1 if it is not waiting."""
+    """Move a delayed message to another time; its id is another one then. Exit status 1 if it was sent or cancelled."""
     with connect(ctx) as api:
         try:
             found = api.reschedule(scheduled_id, delay=seconds(delay), deliver_at=deliver_at)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
     done = f"{found.id}  scheduled {text_of(found.deliver_at)}  {found.scheduled_id}"
-    _tell(ctx, found, done, wanted="waiting")
+    _tell(ctx, found, done, wanted="moved")
 
 
 @app.command("list")

@@ -223,11 +223,12 @@ class OrphanPage(Struct, frozen=True, kw_only=True):
 
 
 class ScheduledMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A delayed message. ``dispatched``: it was sent, to that offset of that queue. Once it was moved to another time,
-    ``scheduled_id`` is a new one; the old one serves as well."""
+    """A delayed message. ``dispatched``: it was sent, to that offset of that queue. ``moved``: the answer to who moved
+    it to another time, at which it may have been sent since; ``scheduled_id`` is a new one then, and the old one serves
+    as well."""
 
     scheduled_id: str
-    state: Literal["waiting", "cancelled", "dispatched"]
+    state: Literal["waiting", "cancelled", "dispatched", "moved"]
     id: str
     subject: str
     deliver_at: datetime

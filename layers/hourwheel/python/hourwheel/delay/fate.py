@@ -8,17 +8,19 @@
 The wish is written down first, then a strike is appended to the schedule log in which the message waits. Whether the
 strike came in time the dispatch log tells, from the moment on at which no wheel can still miss it: the owner has
 published a reading beyond it, or there is no owner. A message that moves is then handed over to the schedule log of its
-new time. Whoever asks again goes on where another was left; so does the sweeper with moves.
+new time. A request that was cut off is finished by whoever asks about the message, and by the sweeper, which finds it
+here until it is decided:
 
     table      meta
-    partition  moves
+    partition  changes
     sort       {bucket} {row}-{index}
-    value      when the move began, ms, msgpack
+    value      when the change was requested, ms, msgpack
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Literal, Self, TypeAlias
 
 import msgspec
@@ -39,10 +41,13 @@ from hourwheel.logs.segments import raw_messages_of
 from hourwheel.ports import Key, Record, Table, items_of
 from hourwheel.queueing.moving import MOVED, target_row
 
-State: TypeAlias = Literal["waiting", "cancelled", "dispatched"]
+State: TypeAlias = Literal["waiting", "cancelled", "dispatched", "moved"]
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(int)
+
+CHANGES = "changes"
+"""Partition of meta with the requested changes that are not decided."""
 
 _PATIENCE_MS = 10_000
 _LOOK_SECONDS = 0.05
@@ -51,16 +56,26 @@ _UNKNOWN = -1
 _TOO_LATE = -2
 
 
+class _Answer(Enum):
+    """What the owner of a bucket has said of a strike."""
+
+    CERTAIN = "certain"  # no wheel sends the message any more unless the dispatch log says so already
+    COMING = "coming"  # it turns, and will say how far it has read
+    SILENT = "silent"  # it went without a word
+
+
 class Fate(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """``due_ms``: the new time, of a message that is to move; None when it is to be cancelled. ``strike``: the row of
     the strike, or that it is not known or was refused. ``transfers``: the move while it is carried out. ``moved``:
-    where the message waits then, as [bucket, row, index]."""
+    where the message waits then, as [bucket, row, index]. ``asked_ms``: the new time as it was asked for, which tells
+    the same request when it comes again; it may be past."""
 
     due_ms: int | None
     state: str = "waiting"
     strike: int = _UNKNOWN
     transfers: tuple[Transfer, ...] = ()
     moved: tuple[str, int, int] | None = None
+    asked_ms: int | None = None
 
     @property
     def garbage_ms(self) -> int | None:
@@ -87,7 +102,8 @@ def _place_of(transfer: Transfer) -> tuple[str, int, int]:
 @dataclass(frozen=True)
 class Scheduled:
     """What is known of a delayed message. ``place`` is where it waits, or waited last; a dispatched one has a queue
-    and an offset once it stands in its subject's queue."""
+    and an offset once it stands in its subject's queue. ``moved`` is the answer to who moved it, also where it was
+    dispatched at its new time since."""
 
     place: Waiting
     state: State
@@ -106,9 +122,13 @@ class Fates:
     """How long to wait for a wheel to tell what it has read."""
 
     def look(self, place: Waiting) -> Scheduled:
-        """Raises ``NotFound`` when its bucket was removed: it was sent or cancelled long ago."""
+        """Finishes a change that was requested and cut off. Raises ``NotFound`` when the bucket was removed: the
+        message was sent or cancelled long ago; ``Unavailable`` when its time has come and the wheel does not tell what
+        became of it."""
         while True:
             held = self._slot(place).load()
+            if held is not None and held.value.state == "waiting":
+                held = self._looked_after(place, held)
             following = None if held is None else _following(held.value)
             if following is None:
                 state: State = "waiting"
@@ -122,57 +142,80 @@ class Fates:
         found out in time: the wish stands, asked again it is answered."""
         return self._decide(place, None)
 
-    def reschedule(self, place: Waiting, due_ms: int) -> Scheduled:
-        """Moves the message to another time if it is neither sent nor cancelled; the state and the place tell."""
-        return self._decide(place, due_ms)
+    def reschedule(self, place: Waiting, asked_ms: int) -> Scheduled:
+        """Moves the message to another time, to now if that is past, if it is neither sent nor cancelled; the state and
+        the place tell. Asked again for the same time it is answered as before."""
+        return self._decide(place, asked_ms)
 
-    def finish_moves(self, contained: Callable[[str], AbstractContextManager[None]]) -> None:
-        """Carries out moves that were left behind, each in the context that ``contained`` makes for its name."""
-        for name, record in items_of(self.context.store, Table.META, "moves"):
-            with contained(f"the move of {name}"):
-                self._finish_move(name, record)
+    def finish_changes(self, contained: Callable[[str], AbstractContextManager[None]], *, older_ms: int = 0) -> None:
+        """Finishes the changes that were requested at least ``older_ms`` ago and are not decided, each in the context
+        that ``contained`` makes for its name."""
+        for name, record in items_of(self.context.store, Table.META, CHANGES):
+            with contained(f"the change of delayed message {name}"):
+                self._finish(name, record, older_ms)
 
-    def _finish_move(self, name: str, record: Record) -> None:
+    def _finish(self, name: str, record: Record, older_ms: int) -> None:
+        age_ms = self.context.clock.now_ms() - _decoder.decode(record.value)
+        if 0 <= age_ms < older_ms:
+            return  # most likely its caller is still at work
         bucket, _, at = name.partition(" ")
         row, _, index = at.partition("-")
         place = Waiting(Bucket.parse(bucket), int(row), int(index))
         held = self._slot(place).load()
-        if held is None and self.context.clock.now_ms() < _decoder.decode(record.value) + _ABANDONED_MS:
+        if held is None and age_ms < _ABANDONED_MS:
             return  # it has only begun
         if held is not None:
             try:
                 self._resolved(place, held)
             except Unavailable:
                 return  # its wheel has not answered yet
-        self.context.store.delete(Key(Table.META, "moves", name), expect=record.token)
+        self._forget(place, record.token)
 
-    def _decide(self, place: Waiting, due_ms: int | None) -> Scheduled:
+    def _looked_after(self, place: Waiting, held: Held[Fate]) -> Held[Fate]:
+        """The fate, decided if it can be. Before its time an undecided message waits: nobody has to wait for it."""
+        due_ms = self._message(place)[0].due_ms(place.index)
+        due = due_ms <= self.context.clock.now_ms()
+        try:
+            held = replace(self, patience_ms=self.patience_ms if due else 0)._resolved(place, held)
+        except Unavailable:
+            if due:
+                raise
+            return held
+        self._forget(place)
+        return held
+
+    def _decide(self, place: Waiting, asked_ms: int | None) -> Scheduled:
         while True:
             slot = self._slot(place)
             held = slot.load()
+            announced = None
             if held is None:
                 told = self._told(place, "waiting")
                 if told.state == "dispatched":
                     return told
-                if due_ms is not None:
-                    self._announce_move(place)
-                held = slot.swap(None, Fate(due_ms=due_ms)).held
+                announced = self._announce(place)
+                held = slot.swap(None, self._requested(asked_ms)).held
                 assert held is not None
-            held = self._resolved(place, held)
+            if held.value.state == "waiting":
+                held = self._resolved(place, held)
+                self._forget(place, announced)
             following = _following(held.value)
             if following is None:
                 return self._told(place, "cancelled" if held.value.state == "cancelled" else "waiting")
-            if due_ms is not None and held.value.due_ms == due_ms and self._slot(following).load() is None:
-                self._forget_move(place)
-                return self._told(following, "waiting")
+            if asked_ms is not None and held.value.asked_ms == asked_ms and self._slot(following).load() is None:
+                return replace(self._told(following, "waiting"), state="moved")
             place = following  # it had been moved before: the wish is for where it waits now
+
+    def _requested(self, asked_ms: int | None) -> Fate:
+        if asked_ms is None:
+            return Fate(due_ms=None)
+        return Fate(due_ms=max(asked_ms, self.context.clock.now_ms()), asked_ms=asked_ms)
 
     def _resolved(self, place: Waiting, held: Held[Fate]) -> Held[Fate]:
         """The fate once it is certain."""
         slot = self._slot(place)
-        if held.value.state != "waiting":
-            return held
-        if not held.value.transfers:
+        # What another has written meanwhile may be no more than the row of its strike.
+        while held.value.state == "waiting" and not held.value.transfers:
             held = self._struck(place, held)
             if held.value.state == "waiting" and not held.value.transfers:
                 held = self._settled(place, held)
@@ -184,7 +227,8 @@ class Fates:
         return held
 
     def _struck(self, place: Waiting, held: Held[Fate]) -> Held[Fate]:
-        """The fate with the row of its strike."""
+        """The fate with the row of its strike. It is written down only where an answer has to be waited for: it saves
+        those who ask again another strike."""
         if held.value.strike != _UNKNOWN:
             return held
         note = encode_note(Strike(place.row, place.index))
@@ -193,7 +237,10 @@ class Fates:
             strike = self._log(place).append(Row(number=-1, count=0, at_ms=now_ms, expires_ms=0, note=note)).row
         except Sealed:
             strike = _TOO_LATE
-        return self._swapped(place, held, msgspec.structs.replace(held.value, strike=strike))
+        value = msgspec.structs.replace(held.value, strike=strike)
+        if self._answer(place.bucket, strike) is _Answer.CERTAIN:
+            return Held(value, held.token)
+        return self._swapped(place, held, value)
 
     def _settled(self, place: Waiting, held: Held[Fate]) -> Held[Fate]:
         """Waits until it is certain whether the strike came in time, and writes down what follows from it."""
@@ -227,22 +274,25 @@ class Fates:
         """Returns once no wheel can send the message unless the dispatch log says so already."""
         until_ms = self.context.clock.now_ms() + self.patience_ms
         called = False
-        while True:
-            held = owner_slot(self.context, place.bucket).load()
+        while (answer := self._answer(place.bucket, strike)) is not _Answer.CERTAIN:
             now_ms = self.context.clock.now_ms()
-            answered = held is None or held.value.left or held.value.read_below > strike
-            if answered and strike != _TOO_LATE:
-                return
-            alive = held is not None and held.value.alive(now_ms)
-            if not alive and self._closed(place.bucket):
-                return  # nothing more is sent from it, whoever holds its lease
-            if not called and not alive:
+            if not called and answer is _Answer.SILENT:
                 # Its owner is gone without a word: it may only be paused. The next one decides.
                 order_timer(self.context, now_ms, place.bucket)
                 called = True
-            if now_ms > until_ms:
+            if now_ms >= until_ms:
                 raise Unavailable("the wheel of this message's bucket does not answer: the wish stands, ask again")
             self.context.clock.sleep(_LOOK_SECONDS)
+
+    def _answer(self, bucket: Bucket, strike: int) -> _Answer:
+        held = owner_slot(self.context, bucket).load()
+        answered = held is None or held.value.left or held.value.read_below > strike
+        if answered and strike != _TOO_LATE:
+            return _Answer.CERTAIN
+        if held is not None and held.value.alive(self.context.clock.now_ms()):
+            return _Answer.COMING
+        # Once it is closed nothing more is sent from it, whoever holds its lease.
+        return _Answer.CERTAIN if self._closed(bucket) else _Answer.SILENT
 
     def _swapped(self, place: Waiting, held: Held[Fate], value: Fate) -> Held[Fate]:
         """The value in place of the one that was read, or what another has put there."""
@@ -302,16 +352,22 @@ class Fates:
         sort = f"{place.row:016d}-{place.index:04d}"
         return Slot(self.context.store, self.context.ids, Key(Table.SCHEDULE, f"fates/{place.bucket.name}", sort), Fate)
 
-    def _announce_move(self, place: Waiting) -> None:
+    def _announce(self, place: Waiting) -> bytes | None:
+        """Has the sweeper see to the change; the token of the announcement, ours or another's."""
         record = Record(_encoder.encode(self.context.clock.now_ms()), self.context.ids.token())
-        # Refused: another has announced it.
-        self.context.store.put(self._move_key(place), record, expect=None)
+        refused = self.context.store.put(self._change_key(place), record, expect=None)
+        if refused is None:
+            return record.token
+        return None if refused.current is None else refused.current.token
 
-    def _forget_move(self, place: Waiting) -> None:
-        key = self._move_key(place)
-        record = self.context.store.get(key)
-        if record is not None:
-            self.context.store.delete(key, expect=record.token)
+    def _forget(self, place: Waiting, token: bytes | None = None) -> None:
+        """Removes the announcement of a change that is decided."""
+        key = self._change_key(place)
+        if token is None:
+            record = self.context.store.get(key)
+            token = None if record is None else record.token
+        if token is not None:
+            self.context.store.delete(key, expect=token)
 
-    def _move_key(self, place: Waiting) -> Key:
-        return Key(Table.META, "moves", f"{place.bucket.name} {place.row}-{place.index}")
+    def _change_key(self, place: Waiting) -> Key:
+        return Key(Table.META, CHANGES, f"{place.bucket.name} {place.row}-{place.index}")

@@ -44,11 +44,14 @@ class Forecast:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def hours(self, context: Context, subject: str, generation: int, *, hours: int) -> list[tuple[int, int]]:
-        """The subject's messages that are due within so many hours, as (start of the hour in Unix milliseconds,
-        messages), without hours in which there are none."""
+        """The subject's messages that are due in the hour under way and those after it, ``hours`` in all, as (start of
+        the hour in Unix milliseconds, messages), without hours in which there are none. What is overdue counts in the
+        hour under way."""
+        first_ms = context.clock.now_ms() // _HOUR_MS * _HOUR_MS
         found: Counter[int] = Counter()
-        for bucket, counts in self._read(context, context.clock.now_ms() + hours * _HOUR_MS):
-            found[bucket.start_ms // _HOUR_MS * _HOUR_MS] += max(0, counts[subject, generation, None])
+        for bucket, counts in self._read(context, first_ms + hours * _HOUR_MS):
+            hour_ms = max(first_ms, bucket.start_ms // _HOUR_MS * _HOUR_MS)
+            found[hour_ms] += max(0, counts[subject, generation, None])
         return sorted((hour, count) for hour, count in found.items() if count)
 
     def retries(self, context: Context, subject: str, generation: int, member: str, *, within_ms: int) -> int:

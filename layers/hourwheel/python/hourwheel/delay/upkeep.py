@@ -1,5 +1,5 @@
-"""What the sweeper does for delayed messages: starts wheels that should run and do not, finishes moves that were left
-behind, removes buckets that were closed a day ago."""
+"""What the sweeper does for delayed messages: starts wheels that should run and do not, removes buckets a day after
+they were closed."""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -8,6 +8,7 @@ from hourwheel.archive.kinds import DISPATCHES, MESSAGES
 from hourwheel.archive.marks import kept_below
 from hourwheel.context import Context
 from hourwheel.delay.buckets import LEAD_MS, Bucket, BucketRecord, bucket_slot, buckets, order_timer
+from hourwheel.delay.fate import CHANGES
 from hourwheel.delay.lease import owner_slot, wanted
 from hourwheel.ports import Key, Table
 
@@ -47,10 +48,10 @@ def drop_closed(context: Context, known: Iterable[Known]) -> int:
 
 
 def _drop(context: Context, bucket: Bucket, until_ms: int) -> bool:
-    """Removes a bucket, unless a move out of it is still to be finished. Its own record goes last: what a crash leaves
-    is removed by the next sweep."""
-    moves = context.store.scan(Table.META, "moves", start=bucket.name, limit=1)
-    if moves and moves[0][0].startswith(f"{bucket.name} "):
+    """Removes a bucket, unless a change of one of its messages is still to be finished. Its own record goes last:
+    what a crash leaves is removed by the next sweep."""
+    changes = context.store.scan(Table.META, CHANGES, start=bucket.name, limit=1)
+    if changes and changes[0][0].startswith(f"{bucket.name} "):
         return False
     if not _archived(context, bucket):
         return False

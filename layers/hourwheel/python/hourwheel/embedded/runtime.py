@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 
 from aws_lambda_powertools import Logger
 
@@ -38,6 +39,10 @@ from hourwheel.push import state
 _LOOK_SECONDS = 0.25
 _LEASES_SECONDS = 1.0
 _PUSHES_SECONDS = 1.0
+_CHANGES_SECONDS = 1.0
+_CUT_OFF_MS = 2_000
+"""A cancel or a move that is not decided after this long was cut off, most likely."""
+
 _SWEEP_SECONDS = 60.0
 _ARCHIVE_MS = 3_000
 """Who stops the server waits for a run to end."""
@@ -115,6 +120,7 @@ class Runtime:
         sweeper = self.cell.sweeper
         self._repeat("pushing", self._pushes.look, _PUSHES_SECONDS)
         self._repeat("waking", self._wake, _LOOK_SECONDS)
+        self._repeat("finishing changes", partial(sweeper.finish_changes, _CUT_OFF_MS), _CHANGES_SECONDS)
         self._repeat("ending leases", sweeper.end_busy_leases, _LEASES_SECONDS)
         self._repeat("sweeping", self._sweep, _SWEEP_SECONDS)
         if self._options.archive_seconds:

@@ -5,7 +5,7 @@ With an idempotency key the batch is handed over: reserve, write the reservation
 Whoever comes with the same key finds the reservations, repeats the puts, and gives the same answer.
 
     table      keys
-    partition  {subject}~{generation}, or * for batches that span subjects
+    partition  {subject}, or * for batches that span subjects
     sort       the idempotency key
     value      Remembered, msgpack array
 """
@@ -138,7 +138,7 @@ def _produce(
     waits = waits_of(messages)
     _check_limits(context, directory, indexes, waits)
     for _ in range(_TRIES):
-        subjects = {name: directory.subject(name, create=True) for name in indexes}
+        subjects = _subjects(context, directory, list(indexes), idempotency, keyspace)
         batch = _Batch(context, subjects, indexes, messages, named, waits)
         try:
             if idempotency is None:
@@ -157,6 +157,37 @@ def _produce(
                 expect(context, Bucket.of_log(spot.log), min(part.dues))
         return _results(parts, spots, len(messages), handle)
     raise Unavailable("the subject keeps being deleted: send the batch again")
+
+
+def _subjects(
+    context: Context, directory: Directory, names: Sequence[str], idempotency: IdempotencyKey | None, keyspace: str
+) -> dict[str, Subject]:
+    """The subjects; those that do not exist are made. Raises ``Conflict``, and makes none, for a repeated batch of
+    which one was deleted."""
+    try:
+        return {name: directory.subject(name) for name in names}
+    except NotFound:
+        if idempotency is not None:
+            first = _remembered(context, keyspace, idempotency).load()
+            if first is not None and first.value.at_ms + IDEMPOTENCY_MS > context.clock.now_ms():
+                raise _conflict(first.value, idempotency) from None
+        return {name: directory.subject(name, create=True) for name in names}
+
+
+def _remembered(context: Context, keyspace: str, idempotency: IdempotencyKey) -> Slot[Remembered]:
+    return Slot(context.store, context.ids, Key(Table.KEYS, keyspace, idempotency.key), Remembered)
+
+
+def _conflict(first: Remembered, idempotency: IdempotencyKey) -> Conflict:
+    """Why a batch is not the one that came with its key before: it has other content, or else a subject is not there
+    any more."""
+    if first.digest != idempotency.digest:
+        slug = "idempotency-key-reused"
+        detail = "this idempotency key came with other content before: use a new key for a new batch"
+    else:
+        slug = "subject-deleted"
+        detail = "a subject of this batch was deleted since it was first sent: send what is still wanted with a new key"
+    return Conflict(slug, detail, field="idempotency_key")
 
 
 def _check_limits(
@@ -234,10 +265,9 @@ class _Batch:
         prefix = self.context.ids.unique(at_ms)
         parts = self._split(prefix, queues, at_ms, self._cut)
         rows = self._rows(parts, at_ms)
-        space = self.subjects[keyspace].log(0).rsplit("/", 1)[0] if keyspace in self.subjects else keyspace
 
         def first(context: Context) -> Held[Remembered] | list[Spot]:
-            slot = Slot(context.store, context.ids, Key(Table.KEYS, space, idempotency.key), Remembered)
+            slot = _remembered(context, keyspace, idempotency)
             reserved = [_reserve(context, part.log, row.count) for part, row in zip(parts, rows, strict=True)]
             offer = Remembered(
                 digest=idempotency.digest,
@@ -260,7 +290,7 @@ class _Batch:
         if isinstance(outcome, list):
             self.context.meter.record("Accepted", len(self.messages))
             return parts, outcome
-        return self._repeat(outcome, idempotency, space)
+        return self._repeat(outcome, idempotency, keyspace)
 
     def _remember(self, slot: Slot[Remembered], offer: Remembered) -> Held[Remembered]:
         """The record under the key: the offer, or an earlier one that has not run out."""
@@ -275,26 +305,18 @@ class _Batch:
             expect = None if held is None else held.token
         raise Unavailable("many requests with this idempotency key at once: send it again")
 
-    def _repeat(self, held: Held[Remembered], idempotency: IdempotencyKey, space: str) -> tuple[list[Part], list[Spot]]:
+    def _repeat(
+        self, held: Held[Remembered], idempotency: IdempotencyKey, keyspace: str
+    ) -> tuple[list[Part], list[Spot]]:
         first = held.value
-        if first.digest != idempotency.digest:
-            raise Conflict(
-                "idempotency-key-reused",
-                "this idempotency key came with other content before: use a new key for a new batch",
-                field="idempotency_key",
-            )
-        if first.generations != self._generations:
-            raise Conflict(
-                "subject-deleted",
-                "a subject of this batch was deleted since it was first sent: send what is still wanted with a new key",
-                field="idempotency_key",
-            )
+        if first.digest != idempotency.digest or first.generations != self._generations:
+            raise _conflict(first, idempotency)
         parts = self._split(first.prefix, first.queues, first.at_ms, first.cut)
         # What was not stored then is accepted now, and retained from now on.
         rows = self._rows(parts, self.context.clock.now_ms())
 
         def again(context: Context) -> list[Spot]:
-            slot = Slot(context.store, context.ids, Key(Table.KEYS, space, idempotency.key), Remembered)
+            slot = _remembered(context, keyspace, idempotency)
             return self._place(context, slot, held, parts, rows, again=True)
 
         return parts, self.context.atomically(again)

@@ -132,8 +132,8 @@ class Sweeper:
             known = soon(self.context)
         with self._contained("starting wheels"):
             report.started_wheels = start_wheels(self.context, known)
-        with self._contained("finishing moves of delayed messages"):
-            Fates(self.context, patience_ms=0).finish_moves(self._contained)
+        with self._contained("finishing changes of delayed messages"):
+            self.finish_changes()
         with self._contained("removing closed buckets"):
             report.dropped_buckets = drop_closed(self.context, known)
         if self._due("orphans"):
@@ -141,6 +141,11 @@ class Sweeper:
                 with self._contained(f"sweeping {name}"):
                     self._trim(self.context.log(name))
                     delist(self.context, self.context.log(name))
+
+    def finish_changes(self, older_ms: int = 0) -> None:
+        """Finishes cancels and moves of delayed messages that were requested so long ago and cut off. One read where
+        there are none."""
+        Fates(self.context, patience_ms=0).finish_changes(self._contained, older_ms=older_ms)
 
     def _due(self, what: str) -> bool:
         """Whether to do what is in no hurry: each time, or twice a day where reads take money."""
