@@ -12,7 +12,7 @@ from aws_lambda_powertools import Logger
 
 from hourwheel.api.ack import ack
 from hourwheel.api.boundary import Boundary
-from hourwheel.api.events import Invocation
+from hourwheel.api.events import Invocation, Response
 from hourwheel.api.meta import meta
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
@@ -51,14 +51,20 @@ class Api:
         self, method: str, target: str, body: Any = None, *, raw: bytes | None = None, context: Invocation | None = None
     ) -> Answer:
         """``body`` as JSON, or ``raw`` bytes."""
+        response = self.respond(method, target, body, raw=raw, context=context)
+        text = response["body"]
+        return Answer(response["statusCode"], response["headers"], json.loads(text) if text else None)
+
+    def respond(
+        self, method: str, target: str, body: Any = None, *, raw: bytes | None = None, context: Invocation | None = None
+    ) -> Response:
+        """What the function gives to Lambda."""
         path, _, query = target.partition("?")
         match = self._router.find(method, path)
         assert isinstance(match, Match), (method, path)
         data = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         event = make_event(match, path=path, query=query, headers=(), body=data, request_id="r-1", source="127.0.0.1")
-        response = self.boundary.answer(FUNCTIONS[match.route.function], event, context)
-        text = response["body"]
-        return Answer(response["statusCode"], response["headers"], json.loads(text) if text else None)
+        return self.boundary.answer(FUNCTIONS[match.route.function], event, context)
 
     def send(self, *bodies: str) -> None:
         assert self.call("POST", MESSAGES, {"messages": [{"body": body} for body in bodies]}).status == 200

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
+from hourwheel.answersize import PULL_BYTES
 from hourwheel.context import Settings
 from hourwheel.errors import Filled, NotFound, Rejected
-from hourwheel.model import BATCH_BYTES, DEAD_RETENTION_MS, Message
+from hourwheel.model import DEAD_RETENTION_MS, Message
 from hourwheel.ports import Record, Refused, Table
 from hourwheel.queueing.dead import DeadId, DeadLetters
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall
@@ -148,15 +149,15 @@ def test_what_was_done_though_its_answer_was_lost_is_counted(verb: str) -> None:
     assert [one.body for one in listed(graves)] == ["b", "d", "e"]
 
 
-def test_a_page_of_dead_letters_holds_no_more_than_a_batch_may(bench: Bench) -> None:
-    for _ in range(6):
+def test_a_page_of_dead_letters_holds_no_more_than_an_answer_may(bench: Bench) -> None:
+    for _ in range(7):
         bench.send("x" * 1_000_000)
         (pull,) = bench.pull()
         bench.settle(pull, dead=[0])
     page = bench.cell.dead("orders", "billing", after=None, limit=100)
     rest = bench.cell.dead("orders", "billing", after=page.next, limit=100)
-    assert sum(len(one.body or "") for one in page.messages) <= BATCH_BYTES
-    assert (len(page.messages), len(rest.messages), rest.next) == (4, 2, None)
+    assert sum(len(one.body or "") for one in page.messages) <= PULL_BYTES
+    assert (len(page.messages), len(rest.messages), rest.next) == (5, 2, None)
 
 
 def test_a_sweep_reads_dead_letters_no_further_than_the_first_that_stays() -> None:

@@ -16,6 +16,12 @@ HourwheelError
 └── Filled              a reserved row was filled by a reader (protocol)
 """
 
+import msgspec
+
+UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What decoding bytes raises that are damaged: text that is not UTF-8 is a ``ValueError``, lists in lists in lists
+without end are a ``RecursionError``."""
+
 
 class HourwheelError(Exception):
     """Root of the tree."""

@@ -1,17 +1,26 @@
 """Function ``pull``: hands messages to a consumer."""
 
+import logging
+
 import msgspec
 
+from hourwheel.answersize import LAMBDA_BYTES, nested_bytes
 from hourwheel.api.ack import check_settlements
-from hourwheel.api.events import Event, Invocation, Response, ok
+from hourwheel.api.events import Event, Invocation, Response, answered
 from hourwheel.api.requests import body_of, decode, path_name
 from hourwheel.cell import Cell
-from hourwheel.model import PullRequest, check_name
+from hourwheel.model import PullRequest, PullResult, Settlement, check_name
+
+_logger = logging.getLogger("hourwheel")
 
 _decoder = msgspec.json.Decoder(PullRequest)
+_encoder = msgspec.json.Encoder()
 
 _ANSWER_SECONDS = 1.0
 """Left over from the time of an invocation for the last try and the answer."""
+
+_MOST_BYTES = LAMBDA_BYTES - 1_000
+"""The body of an answer, whose status and headers take a few hundred bytes."""
 
 
 def pull(cell: Cell, event: Event, context: Invocation | None) -> Response:
@@ -23,4 +32,27 @@ def pull(cell: Cell, event: Event, context: Invocation | None) -> Response:
     if context is not None:
         left_seconds = context.get_remaining_time_in_millis() / 1_000 - _ANSWER_SECONDS
         request.wait_seconds = max(0.0, min(request.wait_seconds, left_seconds))
-    return ok(cell.pull(subject, group, request))
+    result = cell.pull(subject, group, request)
+    body = _encoder.encode(result)
+    # At worst each byte takes two as text within JSON: of most answers nothing needs to be counted.
+    while 2 * len(body) > _MOST_BYTES and nested_bytes(body) > _MOST_BYTES and _give_back(cell, subject, group, result):
+        body = _encoder.encode(result)
+    return answered(body)
+
+
+def _give_back(cell: Cell, subject: str, group: str, result: PullResult) -> bool:
+    """Takes the last pull out of an answer that is too large, or half of the only one; they are served again without an
+    attempt more. Claims are bounded by what rows say of their size: only rows that say nothing bring this about. False
+    when a single message is left."""
+    last = result.pulls[-1]
+    if len(result.pulls) == len(last.messages) == 1:
+        return False
+    kept = len(last.messages) // 2 if len(result.pulls) == 1 else 0
+    released = [*range(kept, len(last.messages))]
+    cell.settle(subject, group, [Settlement(receipt=last.receipt, ack=[], release=released)])
+    _logger.error("%d messages of %s/%s were given back: the answer would be too large", len(released), subject, group)
+    if kept:
+        last.messages = last.messages[:kept]
+    else:
+        result.pulls.pop()
+    return True

@@ -18,7 +18,7 @@ import msgspec
 
 from hourwheel.archive.kinds import CATALOG, DISPATCHES, MESSAGES, PULLS
 from hourwheel.delay.ownership import Dispatched
-from hourwheel.errors import Corrupt
+from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.logs.codec import Block, pack, unpack
 from hourwheel.model import Group, Message, Subject
 from hourwheel.queueing.records import PullRow
@@ -163,7 +163,7 @@ def _decoded(data: bytes | memoryview, kind: str, decode: Callable[[bytes | memo
     payload, count = unpack(data, SCHEMAS[kind])
     try:
         return decode(payload), count
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Corrupt(f"block holds no {kind}: {error}") from error
 
 

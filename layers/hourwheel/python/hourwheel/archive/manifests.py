@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from hourwheel.errors import Corrupt, NotFound
+from hourwheel.errors import UNDECODABLE, Corrupt, NotFound
 from hourwheel.ports import Blobs
 
 FORMAT = 1
@@ -115,7 +115,7 @@ def read(archive: Blobs, number: int) -> Manifest | None:
         return None
     try:
         found = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Corrupt(f"{key} is no manifest: {error}") from error
     if found.format != FORMAT or found.number != number:
         raise Corrupt(f"{key} has format {found.format} and number {found.number}, this version reads {FORMAT}")

@@ -15,7 +15,7 @@ from hourwheel.archive.kinds import DISPATCHES, MESSAGES
 from hourwheel.archive.manifests import Manifest, Span, read
 from hourwheel.context import Context
 from hourwheel.delay.buckets import Bucket
-from hourwheel.errors import Conflict, Corrupt
+from hourwheel.errors import UNDECODABLE, Conflict, Corrupt
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.rows import SCHEDULES
 from hourwheel.ports import Blobs, Key, Record, Table, items_of
@@ -168,5 +168,5 @@ def _bucket_of(span: Span) -> Bucket | None:
 def _opened(record: Record) -> int:
     try:
         return _decoder.decode(record.value)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Corrupt(f"not a mark of the archive: {error}") from error

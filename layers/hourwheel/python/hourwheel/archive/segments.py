@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hourwheel.errors import Corrupt
+from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.logs.codec import HEADER_BYTES, Block, stored_bytes
 
 FORMAT = 1
@@ -78,7 +78,7 @@ def blocks_of(data: bytes, kind: str) -> list[Extent]:
         raise Corrupt("segment's footer fails its checksum")
     try:
         found = _decoder.decode(footer)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Corrupt(f"segment's footer cannot be read: {error}") from error
     if found.kind != kind:
         raise Corrupt(f"segment holds {found.kind}, not {kind}")

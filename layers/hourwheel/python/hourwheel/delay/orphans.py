@@ -11,12 +11,13 @@ from collections.abc import Iterator
 
 import msgspec
 
+from hourwheel.answersize import PULL_BYTES, message_size, tellable
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import messages_of
-from hourwheel.model import BATCH_BYTES, DeadPage, Message, message_bytes
+from hourwheel.model import DeadPage, Message
 from hourwheel.ports import Key, Record, Table, items_of
 from hourwheel.queueing.faults import unreadable
 
@@ -47,7 +48,7 @@ def delist(context: Context, log: Log) -> None:
 
 def orphans(context: Context, subject: str, *, after: str | None, limit: int) -> DeadPage:
     """Up to ``limit`` of a deleted subject's messages behind the cursor ``after``, the oldest first; fewer where they
-    would be more than a batch may hold."""
+    would be more than an answer may hold."""
     start = _parse(after) if after else (0, 0, -1)
     page: list[Message] = []
     size = 0
@@ -59,11 +60,11 @@ def orphans(context: Context, subject: str, *, after: str | None, limit: int) ->
             for index, message in enumerate(_messages(context, log, number, row)):
                 if (generation, number, index) <= start:
                     continue
-                size += message_bytes(message)
-                if len(page) == limit or (page and size > BATCH_BYTES):
+                size += message_size(message)
+                if len(page) == limit or (page and size > PULL_BYTES):
                     return DeadPage(page, page[-1].dead_id)
                 message.dead_id = f"{generation}-{number}-{index}"
-                page.append(message)
+                page.append(tellable(message))
     return DeadPage(page, None)
 
 

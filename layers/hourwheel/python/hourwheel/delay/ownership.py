@@ -18,7 +18,7 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.lease import LEASE_MS, Owner, owner_slot
-from hourwheel.errors import Corrupt, HourwheelError
+from hourwheel.errors import UNDECODABLE, Corrupt, HourwheelError
 from hourwheel.logs.handover import Transfer
 from hourwheel.logs.item import Held
 from hourwheel.logs.rows import sort_of
@@ -83,7 +83,7 @@ class DispatchLog:
 def opened(record: Record) -> Dispatched:
     try:
         return _decoder.decode(record.value)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Corrupt(f"not a row of a dispatch log: {error}") from error
 
 

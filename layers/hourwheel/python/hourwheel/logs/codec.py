@@ -25,8 +25,9 @@ from typing import TypeVar
 
 import msgspec
 
-from hourwheel.errors import Corrupt
-from hourwheel.model import Message, NewMessage
+from hourwheel.answersize import AnswerSize, batch_size
+from hourwheel.errors import UNDECODABLE, Corrupt
+from hourwheel.model import BATCH_MESSAGES, Message, NewMessage
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -50,6 +51,9 @@ _SMALL = 512
 
 HEADER_BYTES = _HEADER.size
 
+_UNSIZED = AnswerSize(0)
+"""Of blocks that are never answered: those of the archive."""
+
 _encoder = msgspec.msgpack.Encoder()
 _threads = threading.local()
 _decoder = msgspec.msgpack.Decoder(list[Message])
@@ -58,11 +62,13 @@ _one = msgspec.msgpack.Decoder(Message)
 
 
 class Block(msgspec.Struct, frozen=True):
-    """An encoded batch: its message count, its payload size before compression, its bytes."""
+    """An encoded batch: its message count, its payload size before compression, its bytes, and what messages take in an
+    answer."""
 
     count: int
     raw_bytes: int
     data: bytes
+    answer: AnswerSize = _UNSIZED
 
 
 def _compressor(level: int) -> zstd.ZstdCompressor:
@@ -77,10 +83,11 @@ def _compressor(level: int) -> zstd.ZstdCompressor:
 def encode(messages: Sequence[NewMessage], level: int = _FAST) -> Block:
     """The messages as a block, compressed at that level of zstd. Raises ``ValueError`` over ``MAX_RAW_BYTES``."""
     raw = _encoder.encode(messages)
-    return pack(raw, len(messages), _SCHEMA, level if len(raw) <= _WORTHWHILE else _FAST)
+    answer = batch_size(messages, len(raw))
+    return pack(raw, len(messages), _SCHEMA, level if len(raw) <= _WORTHWHILE else _FAST, answer)
 
 
-def pack(raw: bytes, count: int, schema: int, level: int) -> Block:
+def pack(raw: bytes, count: int, schema: int, level: int, answer: AnswerSize = _UNSIZED) -> Block:
     """A payload as a block. Raises ``ValueError`` over ``MAX_RAW_BYTES``."""
     if len(raw) > MAX_RAW_BYTES:
         raise ValueError(f"batch of {len(raw)} bytes is over {MAX_RAW_BYTES}")
@@ -91,7 +98,7 @@ def pack(raw: bytes, count: int, schema: int, level: int) -> Block:
             stored, compression = packed, 1
     head = _HEADER.pack(_MAGIC, compression, 0, schema, count, len(raw), len(stored), 0)[:20]
     checksum = zlib.crc32(stored, zlib.crc32(head))
-    return Block(count=count, raw_bytes=len(raw), data=head + struct.pack("<I", checksum) + stored)
+    return Block(count=count, raw_bytes=len(raw), data=head + struct.pack("<I", checksum) + stored, answer=answer)
 
 
 def decode(data: bytes) -> list[Message]:
@@ -107,19 +114,36 @@ def split(data: bytes) -> list[msgspec.Raw]:
 def decode_one(message: msgspec.Raw) -> Message:
     try:
         return _one.decode(message)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Corrupt(f"block holds something that is no message: {error}") from error
 
 
 def _read(data: bytes, decoder: msgspec.msgpack.Decoder[list[T]]) -> list[T]:
     payload, count = unpack(data, _SCHEMA)
+    # Before there are objects: a kilobyte unpacks to eight million empty messages, a gigabyte of them.
+    if count > BATCH_MESSAGES:
+        raise Corrupt(f"block claims {count} messages, a batch has {BATCH_MESSAGES} at most")
+    check_length(payload, count, "messages")
     try:
-        messages = decoder.decode(payload)
-    except msgspec.MsgspecError as error:
+        return decoder.decode(payload)
+    except UNDECODABLE as error:
         raise Corrupt(f"block holds no list of messages: {error}") from error
-    if len(messages) != count:
-        raise Corrupt(f"block claims {count} messages, holds {len(messages)}")
-    return messages
+
+
+def check_length(payload: bytes | memoryview, count: int, what: str) -> None:
+    """Raises ``Corrupt`` unless the payload begins as a list of this length. Nothing of the list is decoded."""
+    found = _list_length(payload)
+    if found != count:
+        raise Corrupt(f"block claims {count} {what}, holds {'no list' if found is None else found}")
+
+
+def _list_length(payload: bytes | memoryview) -> int | None:
+    """The length of the msgpack list that begins here."""
+    kind = payload[0] if payload else 0
+    if kind & 0xF0 == 0x90:
+        return kind & 0x0F
+    width = {0xDC: 2, 0xDD: 4}.get(kind)
+    return None if width is None else int.from_bytes(payload[1 : 1 + width], "big")
 
 
 def stored_bytes(header: bytes) -> int:

@@ -5,7 +5,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from hourwheel.errors import Corrupt
+from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.ports import Ids, Key, Record, Store
 
 S = TypeVar("S")
@@ -56,5 +56,5 @@ class Slot(Generic[S]):
             return None
         try:
             return Held(msgspec.msgpack.decode(record.value, type=self.kind), record.token)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise Corrupt(f"{self.key}: {error}") from error

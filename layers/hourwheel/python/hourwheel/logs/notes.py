@@ -13,7 +13,7 @@ from typing import Self, TypeAlias
 
 import msgspec
 
-from hourwheel.errors import Corrupt
+from hourwheel.errors import UNDECODABLE, Corrupt
 
 
 class Plan(msgspec.Struct, array_like=True, frozen=True, tag=1):
@@ -58,5 +58,5 @@ def encode_note(note: Note) -> bytes:
 def decode_note(data: bytes) -> Note:
     try:
         return _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Corrupt(f"not a note: {error}") from error

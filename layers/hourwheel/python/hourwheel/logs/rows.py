@@ -3,17 +3,17 @@
     table      consume               schedule
     partition  {log}                 {log}      the log's name, e.g. orders~1/0, schedule/{bucket}
     sort       {row:016d}            {row:016d}
-    value      msgpack array [number, count, at_ms, expires_ms, raw_bytes, block, segment, note]
+    value      msgpack array [number, count, at_ms, expires_ms, raw_bytes, block, segment, note, answer_bytes, cuts]
 
 ``number`` is the sequence of the row's first message. A filler has ``count`` 0: its number was
 never used. A batch lies in ``block``, or in a segment that ``segment`` names as [key, offset, length].
 With ``expires_ms`` 0 it does not expire: rows of schedule logs go with their bucket. What their ``note`` says is
-drawn in ``notes.py``.
+drawn in ``notes.py``. ``answer_bytes`` and ``cuts`` say what the messages take in an answer (``answersize.py``).
 """
 
 import msgspec
 
-from hourwheel.errors import Corrupt
+from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.ports import Key, Record, Table
 
 
@@ -32,11 +32,17 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
     block: bytes = b""
     segment: SegmentRef | None = None
     note: bytes = b""
+    answer_bytes: int = 0
+    cuts: tuple[int, ...] = ()
 
     @property
     def filler(self) -> bool:
         """Whether it holds no messages."""
         return self.count == 0
+
+    def together(self, index: int) -> int:
+        """How many messages from this index on fit into one answer."""
+        return next((cut - index for cut in self.cuts if cut > index), self.count - index)
 
     def live(self, now_ms: int) -> bool:
         return self.expires_ms == 0 or self.expires_ms > now_ms
@@ -69,5 +75,5 @@ def to_record(row: Row, token: bytes, garbage_after_ms: int) -> Record:
 def from_record(record: Record) -> Row:
     try:
         return _decoder.decode(record.value)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Corrupt(f"not a log row: {error}") from error

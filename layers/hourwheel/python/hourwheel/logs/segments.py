@@ -63,6 +63,8 @@ def rows_of(
             raw_bytes=block.raw_bytes,
             block=block.data if fits else b"",
             segment=None if fits else next(refs),
+            answer_bytes=block.answer.total,
+            cuts=block.answer.cuts,
         )
 
     return [row(block) for block in blocks]

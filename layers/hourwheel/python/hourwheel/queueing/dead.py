@@ -14,6 +14,7 @@ from typing import Self
 
 import msgspec
 
+from hourwheel.answersize import PULL_BYTES, message_size, tellable
 from hourwheel.archive.kinds import MESSAGES
 from hourwheel.archive.marks import kept_below
 from hourwheel.context import Context
@@ -24,7 +25,7 @@ from hourwheel.logs.log import GARBAGE_MS, Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.logs.segments import messages_of
 from hourwheel.meta.directory import unknown_group
-from hourwheel.model import BATCH_BYTES, DeadPage, Group, Message, Subject, message_bytes
+from hourwheel.model import DeadPage, Group, Message, Subject
 from hourwheel.ports import Key, Table, items_of
 from hourwheel.queueing.faults import unreadable
 from hourwheel.queueing.moving import REDRIVE, target_row
@@ -81,7 +82,7 @@ class DeadLetters:
 
     def page(self, *, after: str | None, limit: int) -> DeadPage:
         """Up to ``limit`` dead letters behind the cursor ``after``, the oldest first; fewer where they would be more
-        than a batch may hold."""
+        than an answer may hold."""
         start = DeadId.parse(after, "after") if after else None
         page: list[Message] = []
         size = 0
@@ -94,10 +95,10 @@ class DeadLetters:
                 continue
             for index, message in alive:
                 if start is None or DeadId(number, index) > start:
-                    size += message_bytes(message)
-                    if len(page) == limit or (page and size > BATCH_BYTES):
+                    size += message_size(message)
+                    if len(page) == limit or (page and size > PULL_BYTES):
                         return DeadPage(page, page[-1].dead_id)
-                    page.append(message)
+                    page.append(tellable(message))
         return DeadPage(page, None)
 
     def get(self, dead_id: str) -> Message:
@@ -107,7 +108,7 @@ class DeadLetters:
         if row is not None and row.expires_ms > self.context.clock.now_ms():
             for index, message in self._alive(wanted.row, row, self._slot(wanted.row).load()):
                 if index == wanted.index:
-                    return message
+                    return tellable(message)
         raise NotFound(
             "dead-letter-unknown", f"there is no dead letter {dead_id!r}: it was redriven, dropped, or expired"
         )

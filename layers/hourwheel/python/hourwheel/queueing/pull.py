@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from hourwheel.answersize import PULL_BYTES, TEXT_BYTES, tellable
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Corrupt, Rejected, Unavailable
 from hourwheel.logs.item import Held
@@ -15,7 +16,7 @@ from hourwheel.model import Group, Message, Pulled, PullRequest, PullResult, Set
 from hourwheel.queueing.faults import unreadable
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.moving import complete
-from hourwheel.queueing.pulllog import PULL_BYTES, Claim, PullLog, pull_logs
+from hourwheel.queueing.pulllog import Claim, PullLog, pull_logs
 from hourwheel.queueing.receipts import Receipt, open_receipt, seal_receipt
 from hourwheel.queueing.records import UNREADABLE, PullRow
 from hourwheel.queueing.settle import Settler, Verdict, verdict
@@ -187,7 +188,7 @@ class Puller:
             if claim is not None:
                 claims.append((log, claim))
                 messages -= claim.held.value.size
-                size -= sum(row.raw_bytes for _, row in claim.rows)
+                size -= claim.answer_bytes
                 if messages <= 0 or size <= 0 or single:
                     return claims, True
         return claims, more
@@ -231,7 +232,8 @@ class Puller:
                 unreadable(self.context, log.source.name, number, count, error)
                 counts[step] = 0
                 continue
-            found += messages[skip : skip + count] if count < len(messages) else messages
+            taken = messages[skip : skip + count] if count < len(messages) else messages
+            found += taken if row.raw_bytes <= TEXT_BYTES else [tellable(message) for message in taken]
         return tuple(counts), found
 
     def _set_aside(self, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Held[PullRow] | None:

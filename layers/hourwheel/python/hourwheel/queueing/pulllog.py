@@ -15,9 +15,6 @@ from hourwheel.model import Group, Subject
 from hourwheel.ports import Key, Record, Table
 from hourwheel.queueing.records import CLOSED, PASSED, SOUGHT, Checkpoint, Position, PullRow, Tail
 
-PULL_BYTES = 4 << 20
-"""A pull ends before it would hold more payload than this (Lambda answers with 6 MB at most)."""
-
 EMPTY_ROWS = 500
 """A claim covers so many rows without messages at most. Where more come first, a row of the pull log passes them."""
 
@@ -28,11 +25,13 @@ _RACES = 100
 
 @dataclass(frozen=True)
 class Claim:
-    """A range that was claimed: its pull row, and the rows of the source log that it covers."""
+    """A range that was claimed: its pull row, the rows of the source log that it covers, and what its messages take in
+    an answer at most."""
 
     row: int
     held: Held[PullRow]
     rows: tuple[tuple[int, Row], ...]
+    answer_bytes: int
 
 
 @dataclass
@@ -55,7 +54,7 @@ class _Range:
 
     def add(self, number: int, row: Row, skip: int, count: int, usable: int) -> None:
         if count:
-            self.size += row.raw_bytes
+            self.size += row.answer_bytes
         else:
             self.empty += 1
         self.total += count
@@ -118,8 +117,8 @@ class PullLog:
         self, *, consumer: str, max_messages: int, max_bytes: int, lease_ms: int, whole: bool = False
     ) -> tuple[Claim | None, bool]:
         """Claims the next messages, in one write; None when there are none, and no write but where many empty rows
-        are passed. Also whether a limit ended it: there may be more. A first row larger than ``max_bytes`` is taken
-        all the same, unless ``whole``."""
+        are passed. Also whether a limit ended it: there may be more. In an answer they take up to ``max_bytes``; of a
+        first row that takes more by itself, as many are claimed as fit into an answer, unless ``whole``."""
         tail = self.tail()
         for race in range(_RACES):
             now_ms = self.context.clock.now_ms()
@@ -140,7 +139,7 @@ class PullLog:
                 value = value.closed(PASSED, now_ms)
             outcome = self.slot(tail.row).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
             if outcome.stored and outcome.held is not None:
-                claim = Claim(tail.row, outcome.held, tuple(taken.rows)) if taken.total else None
+                claim = Claim(tail.row, outcome.held, tuple(taken.rows), taken.size) if taken.total else None
                 return claim, taken.limited
             self.context.meter.record("ClaimConflicts", 1)
             if outcome.held is None or race > 1:
@@ -207,13 +206,14 @@ class PullLog:
             if taken.total and number != taken.rows[-1][0] + 1:
                 taken.limited = True  # trimmed between two pages: what follows is for the next claim
                 break
-            if usable and (taken.total or whole) and taken.size + row.raw_bytes > max_bytes:
+            if usable and (taken.total or whole) and taken.size + row.answer_bytes > max_bytes:
                 taken.limited = True
                 break
             if usable and not taken.total:
                 taken.begin(Position(number, skip))
-            taken.add(number, row, skip, min(usable, max_messages - taken.total), usable)
-            if taken.total >= max_messages or taken.empty >= EMPTY_ROWS:
+            fitting = min(usable, row.together(skip))
+            taken.add(number, row, skip, min(fitting, max_messages - taken.total), usable)
+            if taken.total >= max_messages or fitting < usable or taken.empty >= EMPTY_ROWS:
                 taken.limited = True
                 break
         return taken
