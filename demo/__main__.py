@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
+
 from demo import groups, history, lake, month
 from demo.flights import DAYS, Flight, january
 from demo.lateness import summary
@@ -48,11 +50,11 @@ def main() -> int:
     if archived is not None:
         wrong |= archived_faults(archived, flights, report)
     for who, sentences in wrong.items():
-        screen.say(f"[red]{who}: {'; '.join(sentences)}[/red]")
+        screen.say(f"[red]{who}: {escape('; '.join(sentences))}[/red]")
     verdict = "lost, early, double or unaccounted for" if wrong else "every message is accounted for"
     screen.say(f"[{'red' if wrong else 'green'}]{verdict}[/]")
     if lacking:
-        screen.say(f"[yellow]this was a part of the demo only, without the pipeline: {lacking}[/yellow]")
+        screen.say(f"[yellow]this was a part of the demo only, without the pipeline: {escape(str(lacking))}[/yellow]")
     figures = {
         "verdict": "failed" if wrong else "ok",
         "seconds": round(time.perf_counter() - began, 1),

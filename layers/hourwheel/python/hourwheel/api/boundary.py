@@ -3,6 +3,7 @@
 Every line that the library logs meanwhile carries the id of the request or invocation as ``correlation_id``.
 """
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,11 @@ def _correlate(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("hourwheel").addFilter(_correlate)
+
+
+def log_line(record: object) -> str:
+    """A record of the log in ASCII: somebody may watch it on a terminal, and an error may quote what a client sent."""
+    return json.dumps(record, default=str, separators=(",", ":"))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from hourwheel.adapters.polling import PollingArrivals
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.adapters.scheduler import SchedulerTimers
 from hourwheel.adapters.system import SystemClock, SystemIds
-from hourwheel.api.boundary import Boundary
+from hourwheel.api.boundary import Boundary, log_line
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
@@ -139,7 +139,7 @@ class Services:
             settings=environment.settings,
         )
         # The service is its name, too, so that it takes the lines of the library.
-        logger = Logger(service="hourwheel", use_rfc3339=True, utc=True)
+        logger = Logger(service="hourwheel", use_rfc3339=True, utc=True, json_serializer=log_line)
         logger.append_keys(service=environment.cell)
         return cls(Boundary(Cell(context, environment.targets), logger), meter, environment)
 

@@ -9,13 +9,14 @@ from typer.core import TyperGroup
 
 from hourwheel import __version__
 from hourwheel.cli import consume, dead, groups, lag, pipeline, policy, produce, scheduled, serve, subjects
+from hourwheel.cli.output import shown, write_error, write_raw
 from hourwheel.cli.settings import Settings
 from hourwheel.client import DEFAULT_URL
 from hourwheel.client.signing import Sign
 from hourwheel.embedded.tokens import Tokens, check_token, read_tokens
 from hourwheel.errors import HourwheelError
 
-_FLAGS = {"--json"}
+_FLAGS = {"--json", "--raw"}
 _WITH_VALUE = {"--url", "--token", "--token-file", "--ca-file", "--sign", "--region"}
 _TOKEN, _TOKEN_FILE = "HOURWHEEL_TOKEN", "HOURWHEEL_TOKEN_FILE"
 
@@ -30,8 +31,11 @@ class _Root(TyperGroup):
         try:
             return super().invoke(ctx)
         except HourwheelError as error:
-            typer.echo(f"hourwheel: {error}", err=True)
+            write_error(str(error))
             raise typer.Exit(1) from error
+        except typer.BadParameter as error:
+            error.message = shown(error.message)  # it may quote lines of a file
+            raise
 
 
 def hoist(args: list[str]) -> list[str]:
@@ -88,11 +92,15 @@ def hourwheel(
     ] = None,
     region: Annotated[str | None, typer.Option(help="Of the API, if the URL does not tell it.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON value, or one on each line, for programs.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="On a terminal, too, print messages as they are, escape sequences included.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """A durable message queue."""
+    write_raw(raw)
     tokens = _tokens(token, token_file)
     ctx.obj = Settings(url=url, tokens=tokens, ca_file=ca_file, sign=sign, region=region, json=json)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hourwheel.adapters.system import SystemIds
-from hourwheel.cli.output import json_line
+from hourwheel.cli.output import write_body, write_json
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
 from hourwheel.client import Api, Pull, Received, Settlement
 
@@ -24,7 +24,7 @@ def consume(
     follow: Annotated[bool, typer.Option("--follow/--once", help="Wait for more, or stop when none is left.")] = True,
 ) -> None:
     """Print messages, one on a line, and acknowledge what was printed."""
-    write = _write_json if settings_of(ctx).json else _write_body
+    write = write_json if settings_of(ctx).json else _write_body
     with connect(ctx) as api:
         try:
             _run(_Session(api, subject, group, f"cli-{SystemIds().token().hex()[:12]}"), write, most, follow)
@@ -91,15 +91,4 @@ def _settlement(pull: Pull, printed: int) -> Settlement:
 
 
 def _write_body(message: Received) -> None:
-    body = message.body
-    _write((body.encode() if isinstance(body, str) else body) + b"\n")
-
-
-def _write_json(message: Received) -> None:
-    _write(json_line(message))
-
-
-def _write(data: bytes) -> None:
-    """Flushed each time: an acknowledged message has left this process."""
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    write_body(message.body)

@@ -136,7 +136,7 @@ def report(
         raise Missing(f"there is no report in {folder}: run hourwheel pipeline run first")
     told = (folder / "report.json").read_bytes()
     if settings_of(ctx).json:
-        write_line(told.decode())
+        write_json(msgspec.json.decode(told))
         return
     counts = (msgspec.json.decode(told)["reconciled"] or {}).get("counts")
     write_line("never reconciled" if counts is None else _found(counts))

@@ -70,4 +70,5 @@ def _show(ctx: typer.Context, policy: dict[str, Any]) -> None:
     if settings_of(ctx).json:
         write_json(policy)
     else:
-        write_line(msgspec.json.format(msgspec.json.encode(policy)).decode())
+        for line in msgspec.json.format(msgspec.json.encode(policy)).decode().splitlines():
+            write_line(line)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hourwheel.cli.output import text_of, write_fields, write_json, write_line, write_table
+from hourwheel.cli.output import text_of, write_error, write_fields, write_json, write_line, write_table
 from hourwheel.cli.settings import DelayOption, DeliverAtOption, SubjectArgument, connect, seconds, settings_of
 from hourwheel.client import ScheduledMessage
 
@@ -66,7 +66,7 @@ def _tell(ctx: typer.Context, found: ScheduledMessage, done: str, *, wanted: str
     elif found.state == wanted:
         write_line(done)
     if found.state != wanted:
-        typer.echo(f"hourwheel: {_too_late(found)}", err=True)
+        write_error(_too_late(found))
         raise typer.Exit(1)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
+from hourwheel.cli.output import shown
 from hourwheel.client import Api
 from hourwheel.client.signing import Sign
 from hourwheel.embedded.tokens import Tokens
@@ -78,7 +79,7 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise typer.BadParameter("this cannot be undone: give --yes where nobody can be asked")
-    typer.confirm(question, abort=True)
+    typer.confirm(shown(question), abort=True)
 
 
 def moment(text: str | None) -> datetime | None:

@@ -14,7 +14,7 @@ from hourwheel.adapters.metrics import CountingMeter
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.adapters.webhooks import Webhooks
-from hourwheel.api.boundary import Boundary
+from hourwheel.api.boundary import Boundary, log_line
 from hourwheel.archive.archiver import Archiver, Limits
 from hourwheel.archive.marks import archived_ms
 from hourwheel.archive.rebuild import unfinished
@@ -100,7 +100,8 @@ class Runtime:
         self._archiver = Archiver(context, self.cell.directory, archive, Limits(commit_ms=_ARCHIVE_MS))
         self._stopping = threading.Event()
         self.cell.prepare()
-        self.boundary = Boundary(self.cell, Logger(service="hourwheel", level="WARNING", stream=sys.stderr))
+        logger = Logger(service="hourwheel", level="WARNING", stream=sys.stderr, json_serializer=log_line)
+        self.boundary = Boundary(self.cell, logger)
 
     def start(self) -> None:
         """Begins to turn wheels, to end leases, to sweep, and to look out for messages that other processes store."""
