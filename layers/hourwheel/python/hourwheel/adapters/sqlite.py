@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 from hourwheel.adapters.limits import check_value
-from hourwheel.errors import Broken, Corrupt, DataVersion, Sealed, StorageFull, Throttled
+from hourwheel.adapters.sqlite_session import SqliteSession, collect_slice, trim_slice
+from hourwheel.errors import Broken, Corrupt, DataVersion, StorageFull, Throttled
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
 
 T = TypeVar("T")
@@ -30,8 +31,6 @@ _APPLICATION_ID = 0x486F7572  # "Hour"
 _BUSY_SECONDS = 10.0
 _ASK_SECONDS = 0.001
 _READERS = 8
-_TRIM_ROWS = 50  # of up to 350 KB: other writers wait meanwhile
-_COLLECT_ROWS = 2_000  # small ones
 
 _SCHEMA = [
     "CREATE TABLE counters (name TEXT PRIMARY KEY, rows INTEGER NOT NULL, numbers INTEGER NOT NULL,"
@@ -116,7 +115,7 @@ class SqliteStore:
             raise
         for connection in opened[1:]:
             self._readers.put(connection)
-        self._session = _Session(self._writer)
+        self._session = SqliteSession(self._writer)
 
     def close(self) -> None:
         """Closes the file; nobody may be using the store."""
@@ -268,10 +267,10 @@ class SqliteStore:
         return int(count)
 
     @contextmanager
-    def _reading(self) -> "Iterator[_Session]":
+    def _reading(self) -> "Iterator[SqliteSession]":
         connection = self._readers.get()
         try:
-            yield _Session(connection)
+            yield SqliteSession(connection)
         except sqlite3.Error as error:
             raise translated(error) from error
         finally:
@@ -371,7 +370,7 @@ class SqliteStore:
             self._writer.close()
             self._writer = self._connect()
             self._make_writer(self._writer)
-            self._session = _Session(self._writer)
+            self._session = SqliteSession(self._writer)
 
     def _begin(self) -> None:
         """Takes the write lock. SQLite's own waiting backs off, and starves beside a busy process: ask often."""
@@ -389,117 +388,3 @@ class SqliteStore:
 def _fail(group: list[Ticket], error: BaseException) -> None:
     for ticket in group:
         ticket.error = translated(error) if isinstance(error, sqlite3.Error) else error
-
-
-@dataclass(frozen=True)
-class _Session:
-    """The calls on one connection: inside a transaction, or reading."""
-
-    connection: sqlite3.Connection
-
-    def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
-        row = self.connection.execute(
-            "INSERT INTO counters (name, rows, numbers) VALUES (?1, ?2, ?3)"
-            " ON CONFLICT (name) DO UPDATE SET rows = rows + ?2, numbers = numbers + ?3 WHERE NOT sealed"
-            " RETURNING rows, numbers",
-            (counter, rows, numbers),
-        ).fetchone()
-        if row is None:
-            raise Sealed(counter)
-        return Counter(row[0], row[1])
-
-    def seal(self, counter: str) -> Counter:
-        row = self.connection.execute(
-            "INSERT INTO counters (name, rows, numbers, sealed) VALUES (?, 0, 0, 1)"
-            " ON CONFLICT (name) DO UPDATE SET sealed = 1 RETURNING rows, numbers",
-            (counter,),
-        ).fetchone()
-        return Counter(row[0], row[1], sealed=True)
-
-    def counter(self, counter: str) -> Counter:
-        row = self.connection.execute(
-            "SELECT rows, numbers, sealed FROM counters WHERE name = ?", (counter,)
-        ).fetchone()
-        return Counter(0, 0) if row is None else Counter(row[0], row[1], bool(row[2]))
-
-    def get(self, key: Key, *, consistent: bool = True) -> Record | None:
-        row = self.connection.execute(
-            f"SELECT value, token, expires_ms FROM {key.table} WHERE partition = ? AND sort = ?",  # noqa: S608
-            (key.partition, key.sort),
-        ).fetchone()
-        return None if row is None else Record(*row)
-
-    def get_many(
-        self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
-    ) -> dict[str, Record]:
-        found = ((sort, self.get(Key(table, partition, sort))) for sort in sorts)
-        return {sort: record for sort, record in found if record is not None}
-
-    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
-        check_value(record)
-        values = (record.value, record.token, record.expires_ms, key.partition, key.sort)
-        if expect is None:
-            done = self.connection.execute(
-                f"INSERT INTO {key.table} (value, token, expires_ms, partition, sort) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
-                " ON CONFLICT DO NOTHING",
-                values,
-            )
-        else:
-            done = self.connection.execute(
-                f"UPDATE {key.table} SET value = ?, token = ?, expires_ms = ?"  # noqa: S608
-                " WHERE partition = ? AND sort = ? AND token = ?",
-                (*values, expect),
-            )
-        return None if done.rowcount == 1 else Refused(self.get(key))
-
-    def delete(self, key: Key, *, expect: bytes) -> Refused | None:
-        done = self.connection.execute(
-            f"DELETE FROM {key.table} WHERE partition = ? AND sort = ? AND token = ?",  # noqa: S608
-            (key.partition, key.sort, expect),
-        )
-        return None if done.rowcount == 1 else Refused(self.get(key))
-
-    def scan(
-        self,
-        table: Table,
-        partition: str,
-        *,
-        start: str = "",
-        limit: int,
-        reverse: bool = False,
-        consistent: bool = True,
-    ) -> list[tuple[str, Record]]:
-        rows = self.connection.execute(
-            f"SELECT sort, value, token, expires_ms FROM {table} WHERE partition = ? AND sort >= ?"  # noqa: S608
-            f" ORDER BY sort {'DESC' if reverse else 'ASC'} LIMIT ?",
-            (partition, start, limit),
-        ).fetchall()
-        return [(row[0], Record(row[1], row[2], row[3])) for row in rows]
-
-    def trim(self, table: Table, partition: str, *, below: str) -> None:
-        while trim_slice(table, partition, below)(self):
-            pass
-
-    def collect(self, table: Table, now_ms: int) -> None:
-        while collect_slice(table, now_ms)(self):
-            pass
-
-    def remove(self, table: Table, where: str, values: tuple[str | int, ...], rows: int) -> bool:
-        """Removes so many of the items for which the condition holds; whether there may be more."""
-        done = self.connection.execute(
-            f"DELETE FROM {table} WHERE (partition, sort) IN"  # noqa: S608
-            f" (SELECT partition, sort FROM {table} WHERE {where} LIMIT ?)",
-            (*values, rows),
-        )
-        return done.rowcount == rows
-
-
-def trim_slice(table: Table, partition: str, below: str) -> Callable[[Store], bool]:
-    """A piece of work that removes some of what may be trimmed; whether there may be more."""
-    where = "partition = ? AND sort < ?"
-    return lambda store: cast("_Session", store).remove(table, where, (partition, below), _TRIM_ROWS)
-
-
-def collect_slice(table: Table, now_ms: int) -> Callable[[Store], bool]:
-    """The same for what has expired."""
-    return lambda store: cast("_Session", store).remove(table, "expires_ms <= ?", (now_ms,), _COLLECT_ROWS)

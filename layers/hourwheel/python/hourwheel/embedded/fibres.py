@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from hourwheel.adapters.sqlite import SqliteStore, collect_slice, trim_slice
+from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite_session import collect_slice, trim_slice
 from hourwheel.ports import Blobs, Counter, Key, Record, Refused, Store, Table
 
 T = TypeVar("T")

@@ -1,0 +1,127 @@
+"""The calls of the Store on one connection of SQLite, inside a transaction or reading."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from hourwheel.adapters.limits import check_value
+from hourwheel.errors import Sealed
+from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
+
+_TRIM_ROWS = 50  # of up to 350 KB: other writers wait meanwhile
+_COLLECT_ROWS = 2_000  # small ones
+
+
+@dataclass(frozen=True)
+class SqliteSession:
+    """The calls on one connection: inside a transaction, or reading."""
+
+    connection: sqlite3.Connection
+
+    def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
+        row = self.connection.execute(
+            "INSERT INTO counters (name, rows, numbers) VALUES (?1, ?2, ?3)"
+            " ON CONFLICT (name) DO UPDATE SET rows = rows + ?2, numbers = numbers + ?3 WHERE NOT sealed"
+            " RETURNING rows, numbers",
+            (counter, rows, numbers),
+        ).fetchone()
+        if row is None:
+            raise Sealed(counter)
+        return Counter(row[0], row[1])
+
+    def seal(self, counter: str) -> Counter:
+        row = self.connection.execute(
+            "INSERT INTO counters (name, rows, numbers, sealed) VALUES (?, 0, 0, 1)"
+            " ON CONFLICT (name) DO UPDATE SET sealed = 1 RETURNING rows, numbers",
+            (counter,),
+        ).fetchone()
+        return Counter(row[0], row[1], sealed=True)
+
+    def counter(self, counter: str) -> Counter:
+        row = self.connection.execute(
+            "SELECT rows, numbers, sealed FROM counters WHERE name = ?", (counter,)
+        ).fetchone()
+        return Counter(0, 0) if row is None else Counter(row[0], row[1], bool(row[2]))
+
+    def get(self, key: Key, *, consistent: bool = True) -> Record | None:
+        row = self.connection.execute(
+            f"SELECT value, token, expires_ms FROM {key.table} WHERE partition = ? AND sort = ?",  # noqa: S608
+            (key.partition, key.sort),
+        ).fetchone()
+        return None if row is None else Record(*row)
+
+    def get_many(
+        self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
+    ) -> dict[str, Record]:
+        found = ((sort, self.get(Key(table, partition, sort))) for sort in sorts)
+        return {sort: record for sort, record in found if record is not None}
+
+    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+        check_value(record)
+        values = (record.value, record.token, record.expires_ms, key.partition, key.sort)
+        if expect is None:
+            done = self.connection.execute(
+                f"INSERT INTO {key.table} (value, token, expires_ms, partition, sort) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
+                " ON CONFLICT DO NOTHING",
+                values,
+            )
+        else:
+            done = self.connection.execute(
+                f"UPDATE {key.table} SET value = ?, token = ?, expires_ms = ?"  # noqa: S608
+                " WHERE partition = ? AND sort = ? AND token = ?",
+                (*values, expect),
+            )
+        return None if done.rowcount == 1 else Refused(self.get(key))
+
+    def delete(self, key: Key, *, expect: bytes) -> Refused | None:
+        done = self.connection.execute(
+            f"DELETE FROM {key.table} WHERE partition = ? AND sort = ? AND token = ?",  # noqa: S608
+            (key.partition, key.sort, expect),
+        )
+        return None if done.rowcount == 1 else Refused(self.get(key))
+
+    def scan(
+        self,
+        table: Table,
+        partition: str,
+        *,
+        start: str = "",
+        limit: int,
+        reverse: bool = False,
+        consistent: bool = True,
+    ) -> list[tuple[str, Record]]:
+        rows = self.connection.execute(
+            f"SELECT sort, value, token, expires_ms FROM {table} WHERE partition = ? AND sort >= ?"  # noqa: S608
+            f" ORDER BY sort {'DESC' if reverse else 'ASC'} LIMIT ?",
+            (partition, start, limit),
+        ).fetchall()
+        return [(row[0], Record(row[1], row[2], row[3])) for row in rows]
+
+    def trim(self, table: Table, partition: str, *, below: str) -> None:
+        while trim_slice(table, partition, below)(self):
+            pass
+
+    def collect(self, table: Table, now_ms: int) -> None:
+        while collect_slice(table, now_ms)(self):
+            pass
+
+    def remove(self, table: Table, where: str, values: tuple[str | int, ...], rows: int) -> bool:
+        """Removes so many of the items for which the condition holds; whether there may be more."""
+        done = self.connection.execute(
+            f"DELETE FROM {table} WHERE (partition, sort) IN"  # noqa: S608
+            f" (SELECT partition, sort FROM {table} WHERE {where} LIMIT ?)",
+            (*values, rows),
+        )
+        return done.rowcount == rows
+
+
+def trim_slice(table: Table, partition: str, below: str) -> Callable[[Store], bool]:
+    """A piece of work that removes some of what may be trimmed; whether there may be more."""
+    where = "partition = ? AND sort < ?"
+    return lambda store: cast("SqliteSession", store).remove(table, where, (partition, below), _TRIM_ROWS)
+
+
+def collect_slice(table: Table, now_ms: int) -> Callable[[Store], bool]:
+    """The same for what has expired."""
+    return lambda store: cast("SqliteSession", store).remove(table, "expires_ms <= ?", (now_ms,), _COLLECT_ROWS)
