@@ -3,11 +3,14 @@
 import logging
 import random
 
+import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
+from hourwheel.logs.codec import pack
+from hourwheel.logs.rows import from_record, to_record
 from hourwheel.ports import Key, Record, Table
 from tests.support import AT_ONCE, Bench, CallByCall
 
@@ -32,6 +35,15 @@ def damage(bench: Bench, log: str, row: int) -> None:
     record = bench.store.get(key)
     assert record is not None
     bench.store.put(key, Record(b"?", b"d" * 16), expect=record.token)
+
+
+def replace_payload(bench: Bench, row: int, payload: bytes) -> None:
+    """Puts another payload into a row's block of one message, under a right checksum."""
+    key = Key(Table.CONSUME, "orders~1/0", f"{row:016d}")
+    record = bench.store.get(key)
+    assert record is not None
+    changed = msgspec.structs.replace(from_record(record), block=pack(payload, 1, 1, 1).data)
+    bench.store.put(key, to_record(changed, b"d" * 16, 0), expect=record.token)
 
 
 def count(bench: Bench, name: str) -> float:
@@ -71,6 +83,22 @@ def test_what_was_set_aside_is_read_after_a_seek_once_it_is_mended(damaged: Benc
         damaged.blobs.put(key, data)
     damaged.cell.seek("orders", "billing", to="start")
     assert damaged.bodies() == ["good 1", NOISE, NOISE, "good 2"]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"\x91\x81\xa4body\xa3\xff\xff\xff", b"\x91\x81\xa1x" + b"\x91" * 100_000, b"\x91\xc1", b"\xdd" + b"\x00\x0f" * 9],
+    ids=["no UTF-8", "nested without end", "no type", "no list"],
+)
+def test_damage_under_a_right_checksum_holds_up_nobody(bench: Bench, payload: bytes) -> None:
+    for body in ("good 1", "bad", "good 2"):
+        bench.send(body)
+    replace_payload(bench, 1, payload)
+    (pull,) = bench.pull()
+    assert [one.body for one in pull.messages] == ["good 1", "good 2"]
+    assert count(bench, "UnreadableMessages") == 1
+    assert bench.settle(pull) == "settled"
+    assert bench.bodies() == []
 
 
 def test_a_lease_that_ends_hands_over_what_can_be_read(bench: Bench) -> None:

@@ -19,8 +19,8 @@ import msgspec
 from hourwheel.archive.kinds import CATALOG, DISPATCHES, MESSAGES, PULLS
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import UNDECODABLE, Corrupt
-from hourwheel.logs.codec import Block, pack, unpack
-from hourwheel.model import Group, Message, Subject
+from hourwheel.logs.codec import Block, check_length, length, pack, unpack
+from hourwheel.model import BATCH_MESSAGES, Group, Message, Subject
 from hourwheel.queueing.records import PullRow
 
 T = TypeVar("T")
@@ -106,10 +106,21 @@ class Catalog(msgspec.Struct, array_like=True, frozen=True):
 
 Content: TypeAlias = MessageRows | PullRows | DispatchRows | Catalog
 
+MOST_ROWS = 8_192
+"""A block has no more. It is closed at half of this, or at a megabyte."""
+
+_MOST_LOGS = 2 * MOST_ROWS
+_MOST_FIELDS = 100
+"""Of messages: more than a later version will add."""
+
 _encoder = msgspec.msgpack.Encoder()
-_messages = msgspec.msgpack.Decoder(MessageRows)
-_pulls = msgspec.msgpack.Decoder(PullRows)
-_dispatches = msgspec.msgpack.Decoder(DispatchRows)
+_parts = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_strings = msgspec.msgpack.Decoder(list[str])
+_entries = msgspec.msgpack.Decoder(list[Entry])
+_fields = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+_columns = msgspec.msgpack.Decoder(Columns)
+_pulls = msgspec.msgpack.Decoder(list[tuple[int, int, PullRow]])
+_dispatches = msgspec.msgpack.Decoder(list[tuple[int, int, Dispatched]])
 _catalog = msgspec.msgpack.Decoder(Catalog)
 
 
@@ -128,41 +139,74 @@ def encode_catalog(catalog: Catalog) -> Block:
 
 def decode_messages(data: bytes | memoryview) -> MessageRows:
     """Raises ``Corrupt``."""
-    found, count = _decoded(data, MESSAGES, _messages.decode)
-    held = found.held
-    if len(found.entries) != count:
-        raise Corrupt(f"block claims {count} rows, holds {len(found.entries)}")
-    for name in FIELDS:
-        values = getattr(found.columns, name)
-        if values is not None and len(values) != held:
-            raise Corrupt(f"block holds {held} messages, and {name} of {len(values)}")
-    _check_logs(found.logs, (entry.log for entry in found.entries))
-    return found
+    count, logs, rest = _opened(data, MESSAGES, 3)
+    check_length(rest[0], count, "rows")
+    entries = _decoded(MESSAGES, _entries.decode, rest[0])
+    held = sum(entry.held for entry in entries)
+    if any(not 0 <= entry.held <= BATCH_MESSAGES for entry in entries):
+        raise Corrupt("block has a row of more messages than a batch has")
+    _check_columns(rest[1], held)
+    _check_logs(logs, (entry.log for entry in entries))
+    return MessageRows(logs, entries, _decoded(MESSAGES, _columns.decode, rest[1]))
 
 
 def decode_pulls(data: bytes | memoryview) -> PullRows:
     """Raises ``Corrupt``."""
-    found, _ = _decoded(data, PULLS, _pulls.decode)
-    _check_logs(found.logs, (log for log, _, _ in found.rows))
+    count, logs, (rows,) = _opened(data, PULLS, 2)
+    check_length(rows, count, "rows")
+    found = PullRows(logs, _decoded(PULLS, _pulls.decode, rows))
+    _check_logs(logs, (log for log, _, _ in found.rows))
     return found
 
 
 def decode_dispatches(data: bytes | memoryview) -> DispatchRows:
     """Raises ``Corrupt``."""
-    found, _ = _decoded(data, DISPATCHES, _dispatches.decode)
-    _check_logs(found.logs, (log for log, _, _ in found.rows))
+    count, logs, (rows,) = _opened(data, DISPATCHES, 2)
+    check_length(rows, count, "rows")
+    found = DispatchRows(logs, _decoded(DISPATCHES, _dispatches.decode, rows))
+    _check_logs(logs, (log for log, _, _ in found.rows))
     return found
 
 
 def decode_catalog(data: bytes | memoryview) -> Catalog:
     """Raises ``Corrupt``."""
-    return _decoded(data, CATALOG, _catalog.decode)[0]
+    payload, count = unpack(data, SCHEMAS[CATALOG])
+    subjects, groups = _split(payload, CATALOG, 2)
+    if (found := (length(subjects) or 0) + (length(groups) or 0)) != count:
+        raise Corrupt(f"block claims {count} subjects and groups, holds {found}")
+    return _decoded(CATALOG, _catalog.decode, payload)
 
 
-def _decoded(data: bytes | memoryview, kind: str, decode: Callable[[bytes | memoryview], T]) -> tuple[T, int]:
+def _opened(data: bytes | memoryview, kind: str, parts: int) -> tuple[int, list[str], list[memoryview]]:
+    """How many rows a block says that it has, the logs it lists, and its other parts, still encoded: what they hold is
+    counted before there are objects. A kilobyte unpacks to millions of empty rows."""
     payload, count = unpack(data, SCHEMAS[kind])
+    if count > MOST_ROWS:
+        raise Corrupt(f"block claims {count} rows, {MOST_ROWS} are the most")
+    logs, *rest = _split(payload, kind, parts)
+    if (length(logs) or 0) > _MOST_LOGS:
+        raise Corrupt(f"block lists {length(logs)} logs for {count} rows")
+    return count, _decoded(kind, _strings.decode, logs), rest
+
+
+def _split(payload: bytes | memoryview, kind: str, parts: int) -> list[memoryview]:
+    check_length(payload, parts, f"parts of {kind}")
+    return [memoryview(part) for part in _decoded(kind, _parts.decode, payload)]
+
+
+def _check_columns(columns: memoryview, held: int) -> None:
+    """Raises ``Corrupt`` unless each field is there for as many messages as are held, or for none."""
+    if (length(columns, maps=True) or 0) > _MOST_FIELDS:
+        raise Corrupt(f"block has {length(columns, maps=True)} fields")
+    for name, values in _decoded(MESSAGES, _fields.decode, columns).items():
+        found = length(memoryview(values))
+        if name in FIELDS and found not in (None, held):
+            raise Corrupt(f"block holds {held} messages, and {name} of {found}")
+
+
+def _decoded(kind: str, decode: Callable[[bytes | memoryview], T], data: bytes | memoryview) -> T:
     try:
-        return decode(payload), count
+        return decode(data)
     except UNDECODABLE as error:
         raise Corrupt(f"block holds no {kind}: {error}") from error
 

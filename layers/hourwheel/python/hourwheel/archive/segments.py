@@ -24,6 +24,8 @@ HOUR_MS = 3_600_000
 
 _TRAILER = struct.Struct("<III4s")
 _MAGIC = b"HWA1"
+_MOST_FOOTER = 1_000
+"""Beside a place for each block, which is shorter than a block."""
 
 
 class Extent(NamedTuple):
@@ -73,6 +75,8 @@ def blocks_of(data: bytes, kind: str) -> list[Extent]:
         raise Corrupt("segment has no trailer: it was cut off, or is none")
     if form != FORMAT:
         raise Corrupt(f"segment has format {form}, this version reads {FORMAT}")
+    if length > _MOST_FOOTER + 2 * (size - length):
+        raise Corrupt(f"segment of {size} bytes claims a footer of {length}")
     footer = data[max(0, size - length) : size]
     if len(footer) != length or zlib.crc32(footer) != checksum:
         raise Corrupt("segment's footer fails its checksum")

@@ -13,7 +13,8 @@ A block, little-endian:
     20      4     CRC-32 of bytes 0 to 19 and the stored payload
     24      …     payload
 
-A block read back is treated as hostile: its sizes are checked before memory is taken.
+A block read back is treated as hostile, also under a right checksum: its sizes and counts are checked before memory is
+taken.
 """
 
 import struct
@@ -132,17 +133,18 @@ def _read(data: bytes, decoder: msgspec.msgpack.Decoder[list[T]]) -> list[T]:
 
 def check_length(payload: bytes | memoryview, count: int, what: str) -> None:
     """Raises ``Corrupt`` unless the payload begins as a list of this length. Nothing of the list is decoded."""
-    found = _list_length(payload)
+    found = length(payload)
     if found != count:
         raise Corrupt(f"block claims {count} {what}, holds {'no list' if found is None else found}")
 
 
-def _list_length(payload: bytes | memoryview) -> int | None:
-    """The length of the msgpack list that begins here."""
+def length(payload: bytes | memoryview, *, maps: bool = False) -> int | None:
+    """The length of the msgpack list, or map, that begins here; None where none does."""
     kind = payload[0] if payload else 0
-    if kind & 0xF0 == 0x90:
+    few, some, many = (0x80, 0xDE, 0xDF) if maps else (0x90, 0xDC, 0xDD)
+    if kind & 0xF0 == few:
         return kind & 0x0F
-    width = {0xDC: 2, 0xDD: 4}.get(kind)
+    width = {some: 2, many: 4}.get(kind)
     return None if width is None else int.from_bytes(payload[1 : 1 + width], "big")
 
 
