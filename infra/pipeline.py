@@ -1,25 +1,26 @@
 """The pipeline: an EMR Serverless application, the job that it runs each day, and the Glue database of the lake.
 
-The application costs nothing while no job runs. It is in no VPC: a job calls S3, Glue and CloudWatch, which it reaches
-without one, and nobody else.
+The application costs nothing while no job runs. It is in no VPC: a job calls S3, Glue and CloudWatch Logs, which it
+reaches without one, and nobody else.
 """
 
 import json
 
-from aws_cdk import Aws, CfnOutput, Stack
+from aws_cdk import Aws, CfnOutput, RemovalPolicy, Stack
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.acknowledging import acknowledge, allow_below
+from infra.acknowledging import allow_below
 from infra.delay import Delay
-from infra.functions import ROOT, built
+from infra.functions import ROOT, built, keep_days
 from infra.lake import ARCHIVE, LAKE, LOGS, REPORTS, Lake
 from infra.names import function_name
 from infra.settings import WORKER_GB, WORKER_VCPUS, Settings
@@ -129,7 +130,7 @@ class Pipeline(Construct):
             )
         )
         self._allow_catalog(role)
-        self._allow_figures(role)
+        self._allow_metrics(role)
         return role
 
     def _allow_catalog(self, role: iam.Role) -> None:
@@ -146,19 +147,17 @@ class Pipeline(Construct):
             )
         )
 
-    def _allow_figures(self, role: iam.Role) -> None:
-        role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["cloudwatch:PutMetricData"],
-                resources=["*"],
-                conditions={"StringEquals": {"cloudwatch:namespace": "Hourwheel"}},
-            )
+    def _allow_metrics(self, role: iam.Role) -> None:
+        """To write lines that CloudWatch turns into metrics. Infrequent Access would not do so."""
+        log_group = logs.LogGroup(
+            self,
+            "Metrics",
+            log_group_name=f"/hourwheel/{self._settings.cell}/jobs",
+            removal_policy=RemovalPolicy.DESTROY,
         )
-        acknowledge(
-            role.node.find_child("DefaultPolicy"),
-            "IAM5[Resource::*]",
-            "Figures have no ARN: the condition on their namespace is all that CloudWatch has to narrow it.",
-        )
+        keep_days(log_group, self._settings.log_days)
+        actions = ["logs:CreateLogStream", "logs:PutLogEvents"]
+        role.add_to_policy(iam.PolicyStatement(actions=actions, resources=[log_group.log_group_arn]))
 
     def _database(self) -> None:
         glue.CfnDatabase(

@@ -39,7 +39,7 @@ PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux_2_17
 CEILING_BYTES = 90_000_000
 """Each process downloads and unpacks it before it begins."""
 
-SERVICES = frozenset({"cloudwatch", "glue", "lakeformation", "s3", "sso", "sso-oidc", "sts"})
+SERVICES = frozenset({"glue", "lakeformation", "logs", "s3", "sso", "sso-oidc", "sts"})
 """Those that the jobs call, and those that give credentials."""
 
 _UNUSED = re.compile(

@@ -11,7 +11,7 @@ import msgspec
 
 from hourwheel.adapters.system import SystemClock
 from hourwheel.errors import HourwheelError
-from hourwheel_pipeline.figures import figures_of, publish
+from hourwheel_pipeline.figures import figures_of, publish, without_failing
 from hourwheel_pipeline.jobs import DAILY, JOBS, jobs_of, options_of, read_options
 from hourwheel_pipeline.session import session
 
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
             text = argparse.SUPPRESS if mine is None else None
             required = mine is not None and mine.required
             command.add_argument(flag, dest=f"option {option.name}", required=required, metavar="…", help=text)
-        command.add_argument("--cell", help="tell CloudWatch the figures of this cell", metavar="NAME")
+        command.add_argument("--cell", help="write metrics of this cell to CloudWatch Logs", metavar="NAME")
         command.add_argument("--master", help="Spark's, such as local[2]; not where it is submitted", metavar="URL")
     return found
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Also where a later job failed: what the earlier ones found is true.
         if asked["cell"] is not None:
             where = {name: given.get(name) for name in ("region", "endpoint_url")}
-            publish(figures_of(reports), asked["cell"], **where)
+            without_failing(lambda: publish(figures_of(reports), asked["cell"], now_ms, **where))
     return 0
 
 

@@ -1,19 +1,32 @@
-"""What reports mean for operators: figures of CloudWatch, beside those of the functions.
+"""What reports mean for operators: metrics of CloudWatch, beside those of the functions.
 
-ReconcileFindings    errors that a reconciliation found and none before it; warnings are none
-SetAsideSegments     segments of the archive that the lake lacks because they cannot be read
+    ReconcileFindings    errors that a reconciliation found and none before it; warnings are none
+    SetAsideSegments     segments of the archive that the lake lacks because they cannot be read
+
+They are written to a log group as a line in the embedded metric format, which CloudWatch turns into metrics: without a
+VPC a job on EMR Serverless reaches CloudWatch Logs, and not the endpoint that takes metrics.
 """
 
-from collections.abc import Iterable, Mapping
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from hourwheel.adapters.aws import make_client
+from hourwheel.adapters.awserrors import error_code
 from hourwheel_pipeline.compact import CompactReport
 from hourwheel_pipeline.reconcile import Reconciled
 
 NAMESPACE = "Hourwheel"
+
+PATIENCE_SECONDS = 30.0
+"""A job that is done waits no longer for its metrics."""
+
+_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
 
 
 def figures_of(reports: Iterable[Any]) -> dict[str, int]:
@@ -26,16 +39,48 @@ def figures_of(reports: Iterable[Any]) -> dict[str, int]:
     return found
 
 
+def log_group(cell: str) -> str:
+    """Where the metrics of a cell's jobs are written; the stack makes it."""
+    return f"/hourwheel/{cell}/jobs"
+
+
 def publish(
-    figures: Mapping[str, int], cell: str, *, region: str | None = None, endpoint_url: str | None = None
+    figures: Mapping[str, int], cell: str, now_ms: int, *, region: str | None = None, endpoint_url: str | None = None
 ) -> None:
-    """Tells CloudWatch. An alarm waits for them: zeros are told, too."""
+    """Writes the metrics to the log group of the cell. An alarm waits for them: zeros are written, too."""
     if not figures:
         return
-    client: Any = make_client("cloudwatch", Config(), region=region, endpoint_url=endpoint_url)
-    dimensions = [{"Name": "service", "Value": cell}]
-    data = [
-        {"MetricName": name, "Dimensions": dimensions, "Value": value, "Unit": "Count"}
-        for name, value in figures.items()
-    ]
-    client.put_metric_data(Namespace=NAMESPACE, MetricData=data)
+    client: Any = make_client("logs", _CONFIG, region=region, endpoint_url=endpoint_url)
+    where = {"logGroupName": log_group(cell), "logStreamName": str(now_ms)}
+    try:
+        client.create_log_stream(**where)
+    except ClientError as error:
+        if error_code(error) != "ResourceAlreadyExistsException":  # an earlier try whose answer was lost
+            raise
+    event = {"timestamp": now_ms, "message": json.dumps(_embedded(figures, cell, now_ms))}
+    client.put_log_events(**where, logEvents=[event])
+
+
+def _embedded(figures: Mapping[str, int], cell: str, now_ms: int) -> dict[str, object]:
+    metrics = [{"Name": name, "Unit": "Count"} for name in figures]
+    directive = {"Namespace": NAMESPACE, "Dimensions": [["service"]], "Metrics": metrics}
+    return {"_aws": {"Timestamp": now_ms, "CloudWatchMetrics": [directive]}, "service": cell, **figures}
+
+
+def without_failing(tell: Callable[[], None], *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    """Runs ``tell``. Says on standard error that it raised, or that it was not done in time; the job goes on."""
+    failures: list[str] = []
+
+    def run() -> None:
+        try:
+            tell()
+        except Exception as error:  # whatever it is: the tables are written, and the job has not failed
+            failures.append(f"{type(error).__name__}: {error}")
+
+    thread = threading.Thread(target=run, name="hourwheel-metrics", daemon=True)
+    thread.start()
+    thread.join(patience_seconds)
+    if thread.is_alive():
+        failures.append(f"CloudWatch Logs has not answered for {patience_seconds:g} s")
+    for failure in failures:
+        sys.stderr.write(f"the metrics of this run are not in CloudWatch: {failure}\n")

@@ -137,7 +137,8 @@ def test_each_has_a_log_that_ends(each: Synthesis) -> None:
     groups = {group["LogGroupName"]: group["RetentionInDays"] for group in each.properties("Logs::LogGroup")}
     named = {function["LoggingConfig"]["LogGroup"] for function in each.functions().values()}
     assert named == {f"/aws/lambda/{each.cell}-{name}" for name in each.functions()}
-    assert groups.keys() == named | {f"/aws/vendedlogs/{each.cell}/api"}
+    of_jobs = {f"/hourwheel/{each.cell}/jobs"} if "archive" in each.functions() else set()
+    assert groups.keys() == named | {f"/aws/vendedlogs/{each.cell}/api"} | of_jobs
     assert set(groups.values()) == {int(each.settings.get("log_days", 30))}
 
 

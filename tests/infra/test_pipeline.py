@@ -8,6 +8,7 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
+from hourwheel_pipeline.figures import log_group
 from infra import pipeline
 from infra.settings import Wrong
 from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, synthesised
@@ -166,8 +167,18 @@ def test_the_job_may_do_what_it_does_and_nothing_else(jobs: Jobs) -> None:
             for verb in ("CreateTable", "GetTable", "GetTables", "UpdateTable")
             for resource in (*glue, *tables)
         ),
-        ("cloudwatch:PutMetricData", "*"),
+        *(
+            (f"logs:{verb}", f"arn:aws:logs:{aws}:{log_group('orders-eu')}")
+            for verb in ("CreateLogStream", "PutLogEvents")
+        ),
     }
+
+
+def test_metrics_go_to_a_log_that_cloudwatch_turns_into_metrics(jobs: Jobs) -> None:
+    groups = {group["LogGroupName"]: group for group in jobs.synthesis.properties("Logs::LogGroup")}
+    found = groups[log_group("orders-eu")]
+    assert found["RetentionInDays"] == 7
+    assert found.get("LogGroupClass", "STANDARD") == "STANDARD", "others extract no metrics"
 
 
 def test_of_the_assets_the_job_reads_its_own(jobs: Jobs) -> None:

@@ -1,17 +1,18 @@
 """The program that EMR Serverless runs: its options, its reports, what it tells CloudWatch, what it asks of Glue."""
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import date
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pyarrow as pa
 import pytest
-from botocore.exceptions import ClientError
+from botocore.awsrequest import AWSPreparedRequest
+from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnectionError
 from pyiceberg.catalog.glue import GlueCatalog
 from pyspark.sql import SparkSession
 
@@ -22,6 +23,7 @@ from hourwheel_pipeline.jobs import DAILY, Job, jobs_of, options_of, read_option
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.reconcile import Reconciled, Unknown
 from tests.contract.services import ministack
+from tests.contract.wire import answer
 from tests.pipeline.test_lake_s3 import ENVIRONMENT, REGION
 from tests.pipeline.worlds import World
 
@@ -108,29 +110,45 @@ def test_who_forgets_an_option_is_told(capsys: pytest.CaptureFixture[str]) -> No
 
 
 class CloudWatch:
-    """Takes what is told to it, as far as the SDK would send it."""
+    """Takes what is written to its logs, as far as the SDK would send it, and reads metrics from it. ``failure`` is
+    raised where the SDK would send a request."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.told: list[Any] = []
+        self.services: set[str] = set()
+        self.written: list[Any] = []
+        self.requests = 0
+        self.failure: Exception | None = None
         make = figures.make_client
 
         def made(service: str, config: Any, **place: Any) -> Any:
+            self.services.add(service)
             client = make(service, config, region=REGION, endpoint_url=None)
-            client.meta.events.register(
-                "provide-client-params.cloudwatch", lambda params, **_: self.told.append(params)
-            )
-            answer = SimpleNamespace(status_code=200), {"ResponseMetadata": {"HTTPStatusCode": 200}}
-            client.meta.events.register("before-call.cloudwatch", lambda **_: answer)
+            client.meta.events.register(f"before-send.{service}", self._sent)
             return client
 
         monkeypatch.setattr(figures, "make_client", made)
 
+    def _sent(self, request: AWSPreparedRequest, **_: Any) -> Any:
+        self.requests += 1
+        if self.failure is not None:
+            raise self.failure
+        if request.headers["X-Amz-Target"].endswith(b".PutLogEvents"):
+            self.written.append(json.loads(request.body))
+        return answer(request, 200, b"{}")
+
     @property
     def figures(self) -> dict[str, int]:
-        data = [one for params in self.told for one in params["MetricData"]]
-        assert all(params["Namespace"] == "Hourwheel" for params in self.told)
-        assert all(one["Dimensions"] == [{"Name": "service", "Value": "flights"}] for one in data)
-        return {one["MetricName"]: one["Value"] for one in data}
+        """By CloudWatch's rules for embedded metrics."""
+        found = {}
+        assert self.services <= {"logs"}, "a job without a VPC reaches nothing else"
+        for asked in self.written:
+            assert asked["logGroupName"] == "/hourwheel/flights/jobs"
+            for line in (json.loads(event["message"]) for event in asked["logEvents"]):
+                (directive,) = line["_aws"]["CloudWatchMetrics"]
+                assert (directive["Namespace"], directive["Dimensions"]) == ("Hourwheel", [["service"]])
+                assert line["service"] == "flights"
+                found |= {metric["Name"]: line[metric["Name"]] for metric in directive["Metrics"]}
+        return found
 
 
 @pytest.fixture
@@ -190,6 +208,30 @@ def test_what_is_damaged_is_told_and_a_job_that_is_told_to_stop_fails(
     assert cloudwatch.figures == {}
     assert main(["compact", *arguments(world)]) == 0
     assert cloudwatch.figures == {"SetAsideSegments": 1}
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ConnectTimeoutError(endpoint_url="https://logs"),
+        EndpointConnectionError(endpoint_url="https://logs"),
+        ValueError("something else"),
+    ],
+)
+def test_metrics_that_cannot_be_written_fail_no_job(
+    spark: SparkSession, world: World, cloudwatch: CloudWatch, capsys: pytest.CaptureFixture[str], failure: Exception
+) -> None:
+    cloudwatch.failure = failure
+    assert main(["compact", *arguments(world)]) == 0
+    assert "the metrics of this run are not in CloudWatch" in capsys.readouterr().err
+    assert 1 <= cloudwatch.requests <= 3
+
+
+def test_a_job_does_not_wait_for_metrics_that_hang(capsys: pytest.CaptureFixture[str]) -> None:
+    over = threading.Event()
+    figures.without_failing(over.wait, patience_seconds=0.01)
+    assert "CloudWatch Logs has not answered for 0.01 s" in capsys.readouterr().err
+    over.set()
 
 
 @pytest.fixture
