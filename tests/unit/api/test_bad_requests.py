@@ -80,8 +80,8 @@ NOT_OBJECTS = {
     "a list": b"[]",
     "null": b"null",
     "a string": b'"messages"',
-    "100,000 lists in each other": b"[" * 100_000,
-    "100,000 objects in each other": b'{"messages":' * 100_000,
+    "60,000 lists in each other": b"[" * 60_000,
+    "5,000 objects in each other": b'{"messages":' * 5_000,
 }
 
 PULL: dict[str, tuple[Any, str, str]] = {

@@ -6,7 +6,7 @@ from hashlib import blake2b
 import msgspec
 
 from hourwheel.api.events import Event, Invocation, Response, ok
-from hourwheel.api.requests import body_of, decode, path_name
+from hourwheel.api.requests import body_of, check_values, decode, path_name
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected, TooLarge
 from hourwheel.model import (
@@ -25,26 +25,36 @@ from hourwheel.queueing.produce import IdempotencyKey
 _one_subject = msgspec.json.Decoder(ProduceRequest)
 _many_subjects = msgspec.json.Decoder(ProduceManyRequest)
 
+_MOST_VALUES = 60 * BATCH_MESSAGES
+"""A message has up to 51: its fields, 10 tags, 32 headers."""
+
 
 def produce(cell: Cell, event: Event, context: Invocation | None) -> Response:
     if event["routeKey"] == "POST /v1/messages":
         return _produce_many(cell, event)
     subject = path_name(event, "subject")
     data = body_of(event)
-    request = decode(_one_subject, data)
+    request = decode(_one_subject, _counted(data))
     _check(request.messages, len(data))
     return ok(ProduceResult(cell.produce(subject, request.messages, _idempotency(request.idempotency_key, data))))
 
 
 def _produce_many(cell: Cell, event: Event) -> Response:
     data = body_of(event)
-    request = decode(_many_subjects, data)
+    request = decode(_many_subjects, _counted(data))
     _check(request.messages, len(data))
     seen: set[str] = set()
     for index, message in enumerate(request.messages):
         if message.subject not in seen:
             seen.add(check_name(message.subject, f"messages[{index}].subject"))
     return ok(ProduceResult(cell.produce_many(request.messages, _idempotency(request.idempotency_key, data))))
+
+
+def _counted(data: bytes) -> bytes:
+    """The body, if it cannot hold more than the messages of a batch."""
+    what = f"a batch holds at most {BATCH_MESSAGES} messages, this request holds more values than those can have"
+    check_values(data, _MOST_VALUES, TooLarge("batch-too-large", what, field="messages"))
+    return data
 
 
 def _idempotency(key: str | None, data: bytes) -> IdempotencyKey | None:

@@ -19,6 +19,12 @@ B = TypeVar("B", bound="BaseModel")
 _NAMES = ("subject", "consumer")
 _QUOTED_CHARACTERS = 200
 
+_SAID_CHARACTERS = 2_000
+"""Of what a decoder says: enough for what it says first, and where, at the end."""
+
+_CONTROL_BYTES = 64 << 10
+"""More than the largest control request takes: 1,000 ids of dead letters."""
+
 # "… - at `$.messages[3].key`", or "… - at `key` in `$.messages[3].headers`" for a key of an object.
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
 _MEMBER = re.compile(r"Object (?:missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
@@ -60,8 +66,22 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
         raise _not_json(data, str(error)) from None
 
 
+def check_values(data: bytes, most: int, error: Rejected) -> None:
+    """Raises the error where JSON holds more than about that many values, before there is an object for each: a request
+    of 6 MB has room for two million. Every value but the first of a list or an object follows a comma, and so do names:
+    those outside texts are counted."""
+    if len(data) <= most or data.count(b",") <= most:
+        return
+    unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # A value has two quotes at most, and so has its name.
+    if unescaped.count(b'"') > 4 * most or b"".join(unescaped.split(b'"')[::2]).count(b",") > most:
+        raise error
+
+
 def decode_control(model: type[B], data: bytes) -> B:
     """The body of a control request."""
+    if len(data) > _CONTROL_BYTES:
+        raise TooLarge("request-too-large", f"a request of this kind holds at most {_CONTROL_BYTES} bytes")
     from pydantic import ValidationError  # 45 ms, and the functions of the data plane do not come here
 
     try:
@@ -90,7 +110,9 @@ def _not_json(data: bytes, reason: str) -> Rejected:
 
 
 def _misfit(text: str) -> Rejected:
-    """msgspec says what and where in one sentence."""
+    """msgspec says what and where in one sentence. It quotes names at full length."""
+    if len(text) > _SAID_CHARACTERS:
+        text = text[: _SAID_CHARACTERS // 2] + text[-_SAID_CHARACTERS // 2 :]
     found = _PLACE.fullmatch(text)
     what, path = (found["what"], found["path"] or "") if found else (text, "")
     member = _MEMBER.fullmatch(what)
