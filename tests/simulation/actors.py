@@ -14,14 +14,28 @@ from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.errors import HourwheelError, Rejected, Unavailable
+from hourwheel.queueing.leases import Leases
 from tests.simulation.couriers import Couriers, SimulatedPushes, SimulatedTargets
 from tests.simulation.dates import Dates
 from tests.simulation.history import History
 from tests.simulation.store import SimulatedBlobs, SimulatedStore, State, TransactionalStore
 from tests.simulation.timers import Alarms, SimulatedTimers
-from tests.simulation.world import Crashed, Process, Silence, SimulatedIds, Verb, Violation, World
+from tests.simulation.world import Crashed, Process, Silence, SimulatedIds, Turns, Verb, Violation, World
 
 T = TypeVar("T")
+
+
+class Watches(dict[str, Any]):
+    """What ``Leases`` knows of the pull logs, behind locks that leave the turn to others."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self._process = process
+
+    def setdefault(self, partition: str, watch: Any = None) -> Any:
+        if partition not in self:
+            watch.lock = Turns(self._process)
+        return super().setdefault(partition, watch)
 
 
 @dataclass
@@ -61,6 +75,7 @@ def open_cell(machine: Machine, process: Process) -> Cell:
             settings=machine.settings,
         ),
         SimulatedTargets(machine.world, machine.history),
+        Leases(_watches=Watches(process)),
     )
 
 

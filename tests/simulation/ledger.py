@@ -160,7 +160,8 @@ class Ledger:
                 self.promises[token].transfer = transfer
         for token, transfer in before.items():
             promise = self.promises[token]
-            if token not in after and promise.landed is None and promise.source_expires_ms > self.soon:
+            nowhere = promise.landed is None and not self.lost(transfer.log)
+            if token not in after and nowhere and promise.source_expires_ms > self.soon:
                 raise Violation("9", f"a hand-over to {transfer.log} row {transfer.row} was closed before it landed")
 
     def _may_go(self, promiser: Promiser, transfer: Transfer) -> bool:

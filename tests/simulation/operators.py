@@ -1,6 +1,7 @@
 """Those who sweep, and those who operate the queue."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from hourwheel.archive.marks import archived_ms
 from hourwheel.logs.segments import drop_expired_segments
@@ -31,31 +32,46 @@ class Operator(Actor):
         getattr(self, "_" + move.replace("-", "_"))(subject, group)
 
     def _redrive(self, subject: str, group: str) -> None:
-        wanted = self.rng.choice(((0,), (1,), (0, 1), (0, 1)))
+        self.redrive(subject, group, self.rng.choice(((0,), (1,), (0, 1), (0, 1))))
+
+    def redrive(self, subject: str, group: str, wanted: tuple[int, ...]) -> None:
         self.ask("redrive", lambda: self.cell.redrive(subject, group, lambda at, _: at.index % 2 in wanted))
 
     def _drop(self, subject: str, group: str) -> None:
         if self.rng.random() < 0.4:
-            self.ask("drop", lambda: self.cell.drop_dead(subject, group, lambda at, _: at.row % 2 == 0))
+            self.drop(subject, group)
+
+    def drop(self, subject: str, group: str) -> None:
+        self.ask("drop", lambda: self.cell.drop_dead(subject, group, lambda at, _: at.row % 2 == 0))
 
     def _seek(self, subject: str, group: str) -> None:
         roll = self.rng.random()
         if roll < 0.4:
-            self.ask("seek", lambda: self.cell.seek(subject, group, to="start"), to="start")
+            self.seek(subject, group, to="start")
         elif roll < 0.6:
-            offset = self.rng.randrange(12)
-            self.ask("seek", lambda: self.cell.seek_offset(subject, group, 0, offset), offset=offset)
+            self.seek_offset(subject, group, self.rng.randrange(12))
         elif roll < 0.8:
-            at_ms = self.process.now_ms() - self.rng.randrange(8_000)
-            self.ask("seek", lambda: self.cell.seek_time(subject, group, at_ms), at_ms=at_ms)
+            self.seek_time(subject, group, self.process.now_ms() - self.rng.randrange(8_000))
         else:
-            self.ask("seek", lambda: self.cell.seek(subject, group, to="end"), to="end")
+            self.seek(subject, group, to="end")
+
+    def seek(self, subject: str, group: str, *, to: Literal["start", "end"]) -> None:
+        self.ask("seek", lambda: self.cell.seek(subject, group, to=to), to=to)
+
+    def seek_offset(self, subject: str, group: str, offset: int) -> None:
+        self.ask("seek", lambda: self.cell.seek_offset(subject, group, 0, offset), offset=offset)
+
+    def seek_time(self, subject: str, group: str, at_ms: int) -> None:
+        self.ask("seek", lambda: self.cell.seek_time(subject, group, at_ms), at_ms=at_ms)
 
     def _retention(self, subject: str, _: str) -> None:
         seconds = self.rng.choice((60, 3_600, 259_200))
         self.ask("retention", lambda: self.cell.put_subject(subject, retention_seconds=seconds), seconds=seconds)
 
     def _queues(self, subject: str, _: str) -> None:
+        self.queues(subject)
+
+    def queues(self, subject: str) -> None:
         self.ask("queues", lambda: self.cell.put_subject(subject, queues=2))
 
     def _attempts(self, subject: str, group: str) -> None:
@@ -63,6 +79,10 @@ class Operator(Actor):
         self.ask("attempts", lambda: self.cell.put_group(subject, group, max_attempts=attempts))
 
     def _latest(self, subject: str, _: str) -> None:
+        self.latest(subject)
+
+    def latest(self, subject: str) -> None:
+        """Makes a group that begins at the latest message, and pulls as it."""
         self.ask("latest", lambda: self.cell.put_group(subject, "latest", start="latest"))
         request = PullRequest(consumer=self.process.name, lease_seconds=1)
         verb, result = self.ask("pull", lambda: self.cell.pull(subject, "latest", request))
@@ -70,14 +90,26 @@ class Operator(Actor):
             self.history.pulled(verb, subject, "latest", result)
 
     def _lag(self, subject: str, group: str) -> None:
+        self.lag(subject, group)
+
+    def lag(self, subject: str, group: str) -> None:
         self.ask("lag", lambda: self.cell.lag(subject, group))
         self.ask("dead", lambda: self.cell.dead(subject, group, after=None, limit=10))
 
     def _pending(self, subject: str, _: str) -> None:
+        self.pending(subject)
+
+    def pending(self, subject: str) -> None:
         self.ask("pending", lambda: self.cell.pending(subject, hours=48))
 
     def _delete_group(self, subject: str, group: str) -> None:
+        self.delete_group(subject, group)
+
+    def delete_group(self, subject: str, group: str) -> None:
         self.ask("delete-group", lambda: self.cell.delete_group(subject, group))
 
     def _delete_subject(self, subject: str, _: str) -> None:
+        self.delete_subject(subject)
+
+    def delete_subject(self, subject: str) -> None:
         self.ask("delete-subject", lambda: self.cell.delete_subject(subject))

@@ -1,4 +1,5 @@
-"""Runs schedules: ``python -m tests.simulation.run --seeds 0:100000 [--trace] [--processes 2]``."""
+"""Runs schedules: ``python -m tests.simulation.run --seeds 0:100000 [--trace] [--processes 2]``, or the directed ones,
+one of so many of them: ``--directed 10``, or one by its label: ``--case "a queue: …"``."""
 
 import argparse
 import logging
@@ -6,6 +7,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
+from tests.simulation.directed import cases, run_case
 from tests.simulation.schedule import Outcome, simulate
 
 _CHUNK = 200
@@ -23,18 +25,41 @@ def _failures(seeds: range) -> list[tuple[int, str]]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.run", description="Runs simulated schedules.")
-    parser.add_argument("--seeds", type=_range, required=True, help="FIRST:LAST (LAST not included), or one seed")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--seeds", type=_range, help="FIRST:LAST (LAST not included), or one seed")
+    what.add_argument("--directed", type=int, metavar="N", help="every N-th directed schedule")
+    what.add_argument("--case", metavar="LABEL", help="one directed schedule, with its trace")
     parser.add_argument("--trace", action="store_true", help="print every call of every run")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--failures", type=int, default=1, help="stop after so many")
     options = parser.parse_args(arguments)
     # What the library reports in a run is meant to happen there; what is not is a violation.
     logging.getLogger("hourwheel").setLevel(logging.CRITICAL)
+    if options.seeds is None:
+        return _run_directed(options.directed or 1, options.case, options.failures)
     if options.trace:
         for seed in options.seeds:
             _print(simulate(seed))
         return 0
     return _run_many(options.seeds, options.processes, options.failures)
+
+
+def _run_directed(share: int, label: str | None, most: int) -> int:
+    done, failed = 0, 0
+    for case in cases(share):
+        if label is not None and case.label != label:
+            continue
+        done += 1
+        outcome = run_case(case)
+        if label is not None:
+            _print(outcome)
+        if outcome.violation is not None:
+            failed += 1
+            _say(f"{case.label}: {outcome.violation!r}")
+            if failed >= most:
+                return 1
+    _say(f"{done} directed schedules, {failed} failed")
+    return 1 if failed else 0
 
 
 def _run_many(seeds: range, processes: int, most: int) -> int:

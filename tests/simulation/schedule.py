@@ -88,7 +88,7 @@ def simulate(seed: int) -> Outcome:
 def run_plan(plan: Plan) -> Outcome:
     world = World(plan)
     try:
-        with _scaled(plan):
+        with scaled(plan):
             _run(world, plan)
     except Violation as violation:
         return Outcome(plan.seed, world.calls, violation, world)
@@ -98,7 +98,7 @@ def run_plan(plan: Plan) -> Outcome:
 
 
 @contextmanager
-def _scaled(plan: Plan) -> Iterator[None]:
+def scaled(plan: Plan) -> Iterator[None]:
     """Limits that no run would come to are low. A canceller that looks for a wheel each 50 ms would do nothing else."""
     picks = plan.delays.step_picks if plan.delays else 5_000
     with (
@@ -109,17 +109,22 @@ def _scaled(plan: Plan) -> Iterator[None]:
         yield
 
 
-def _run(world: World, plan: Plan) -> None:
+def machine_of(world: World, plan: Plan) -> Machine:
+    """An empty machine."""
     blobs = MemoryBlobs()
     ledger = Ledger(world, blobs)
     couriers = Couriers(world)
     state = State(Stream(ledger, couriers) if plan.couriers else ledger, trims=plan.trims)
     ledger.totals = state.counter
     dates = Dates(world.rng, plan.delays, world.now_ms) if plan.delays else None
-    machine = Machine(world, state, blobs, History(ledger), _settings(plan), Alarms(world), dates, couriers)
+    return Machine(world, state, blobs, History(ledger), _settings(plan), Alarms(world), dates, couriers)
+
+
+def _run(world: World, plan: Plan) -> None:
+    machine = machine_of(world, plan)
     faults, world.faults, world.limit = world.faults, type(world.faults)(), sys.maxsize
     keeper = Actor(machine, world.process("keeper"))
-    _prepare(keeper, plan)
+    prepare(keeper, plan)
     world.faults = faults
     for _ in range(2 if plan.quiet_days else 1):
         world.limit = world.calls + plan.calls
@@ -131,6 +136,12 @@ def _run(world: World, plan: Plan) -> None:
             world.calm()
             _quiet_days(keeper, plan)
             world.faults = faults
+    judge(keeper)
+
+
+def judge(keeper: Actor) -> None:
+    """Brings the run to its end: faults stop, the groups drain, and nothing may be missing."""
+    world, plan = keeper.world, keeper.world.plan
     world.calm()
     world.limit = world.calls + _LAST_CALLS
     drain(keeper, plan.lease_seconds)
@@ -152,7 +163,7 @@ def _settings(plan: Plan) -> Settings:
     return msgspec.structs.replace(settings, bucket_minutes=plan.delays.bucket_minutes, shards=plan.delays.shards)
 
 
-def _prepare(keeper: Actor, plan: Plan) -> None:
+def prepare(keeper: Actor, plan: Plan) -> None:
     for subject in plan.subjects:
         keeper.cell.put_subject(subject, queues=plan.queues, retention_seconds=plan.retention_seconds)
         for group in plan.groups:

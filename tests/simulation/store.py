@@ -178,6 +178,8 @@ class Connection:
         """Carries out a call, or not, and says so, or not."""
         world, process, faults = self.world, self.process, self.world.faults
         world.step(process)
+        if process.watch is not None and not process.atomic:
+            process.watch(name, about)
         roll = 2.0 if process.atomic else world.rng.random()
         if roll < (edge := faults.crash):
             if world.rng.random() < 0.5:

@@ -55,6 +55,10 @@ class Process:
     wake_ms: int = 0
     idle: bool = False
     atomic: bool = False
+    gate: Callable[[], None] | None = None
+    """Called before each step."""
+    watch: Callable[[str, object], None] | None = None
+    """Told of each call that is not within a transaction."""
     thread: greenlet | None = None
 
     def now_ms(self) -> int:
@@ -75,6 +79,8 @@ class World:
         self.calls = 0
         self.limit = plan.calls
         self.events = 0
+        self.staged = False
+        """Whether actors are at work though none of them runs by itself."""
         self.trace: list[tuple[Any, ...]] = []
         self._hub: greenlet | None = None
         self._processes: list[Process] = []
@@ -128,13 +134,20 @@ class World:
     @property
     def lively(self) -> bool:
         """Whether the actors are at work: at the end of the run there is but one."""
-        return self._hub is not None
+        return self.staged or self._hub is not None
+
+    @property
+    def alone(self) -> bool:
+        """Whether no actor runs by itself."""
+        return self._hub is None
 
     def step(self, process: Process) -> None:
         """A call begins: time passes, and another actor may come first."""
         self.calls += 1
         if process.atomic:
             return
+        if process.gate is not None:
+            process.gate()
         self.now_ms += 1 + int(self.rng.random() * self.plan.latency_ms)
         self._apply_due()
         if self._hub is None:
@@ -222,6 +235,34 @@ class SimulatedIds:
 
     def jitter(self) -> float:
         return self._rng.random()
+
+
+class Turns:
+    """A lock of a process whose requests run in turns. Where nothing else can run meanwhile whoever waits for it gives
+    up, as a request does whose caller has gone."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._taken = False
+
+    def acquire(self, blocking: bool = True) -> bool:
+        while self._taken:
+            if not blocking:
+                return False
+            if self._process.world.alone:
+                raise Crashed
+            self._process.sleep(0.005)
+        self._taken = True
+        return True
+
+    def release(self) -> None:
+        self._taken = False
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
 
 
 class Silence:

@@ -1,0 +1,176 @@
+"""Directed schedules: one action is held before its n-th call of the store, until another actor has finished another
+action; then it goes on, or its process ends there. Both meet in a scene, and in the end everything is drained and
+judged as after any other schedule.
+
+Every pair of actions that touch the same partition is tried at every call, and none of it is drawn: what a race of two
+calls can break is found here, and what takes more is left to the seeds.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+from zlib import crc32
+
+from tests.simulation.archivists import finish
+from tests.simulation.plan import Plan
+from tests.simulation.scenes import SCENES, Scene
+from tests.simulation.schedule import Outcome, judge, machine_of, prepare, scaled
+from tests.simulation.sides import Action, Side, Stage
+from tests.simulation.world import Crashed, Violation, World
+
+_WRITES = frozenset({"add", "seal", "put", "delete", "trim", "collect", "transact", "blob put", "blob delete"})
+
+
+class Call(NamedTuple):
+    """A call of the store, and the partition, counter or object that it is about."""
+
+    name: str
+    about: str
+
+    @property
+    def writes(self) -> bool:
+        return self.name in _WRITES
+
+
+@dataclass(frozen=True)
+class Case:
+    """``first`` is held before its call number ``held_at``, for ``pause_ms`` longer than ``second`` takes. With
+    ``ends`` its process does not go on. ``together``: both are requests of one process."""
+
+    scene: Scene
+    first: Action
+    second: Action
+    held_at: int
+    pause_ms: int
+    ends: bool
+    transactional: bool
+    together: bool
+
+    @property
+    def label(self) -> str:
+        how = [f"held {self.pause_ms} ms"]
+        how += ["ends"] * self.ends + ["transactional"] * self.transactional + ["together"] * self.together
+        return f"{self.scene.name}: {self.first.name} at {self.held_at} / {self.second.name}, {', '.join(how)}"
+
+    @property
+    def plan(self) -> Plan:
+        moves = tuple(action.ends for action in (self.first, self.second) if action.ends)
+        skew_ms = (0, 0, 900)[crc32(self.label.encode()) % 3]
+        return replace(self.scene.plan, moves=moves, transactional=self.transactional, skew_ms=skew_ms)
+
+
+def cases(share: int = 1, scenes: Sequence[Scene] = SCENES) -> Iterator[Case]:
+    """Every case of these scenes, or one of so many, chosen by its label."""
+    for scene in scenes:
+        for first in scene.first:
+            calls = _calls(scene, first)
+            for second in scene.second:
+                touched = _calls(scene, second)
+                for held_at in range(1, len(calls)):
+                    if not _meet(calls[held_at:], touched):
+                        continue
+                    for case in _variants(scene, first, second, held_at):
+                        if crc32(case.label.encode()) % share == 0:
+                            yield case
+
+
+def _variants(scene: Scene, first: Action, second: Action, held_at: int) -> Iterator[Case]:
+    """One pause for each pair and call, as each that is longer shows more but what a lease keeps apart; the others by
+    turns."""
+    turn = crc32(f"{first.name} {second.name} {held_at}".encode())
+    for at, pause_ms in enumerate(scene.pauses):
+        ends = (turn + at) % 4 == 0
+        transactional = (turn // 4 + at) % 8 == 0
+        together = not ends and (turn // 32 + at) % 4 == 0
+        yield Case(scene, first, second, held_at, pause_ms, ends, transactional, together)
+
+
+def _meet(rest: tuple[Call, ...], others: tuple[Call, ...]) -> bool:
+    """Whether one of them writes what the other reads or writes."""
+    written = {call.about for call in others if call.writes}
+    seen = {call.about for call in others}
+    return any(call.about in written or (call.writes and call.about in seen) for call in rest)
+
+
+@cache
+def _calls(scene: Scene, action: Action) -> tuple[Call, ...]:
+    """The calls of an action that nobody disturbs."""
+    world = World(scene.plan)
+    found: list[Call] = []
+    with scaled(scene.plan):
+        stage = _set_up(world, scene)
+        side = Side(stage.machine, world.process("first"), stage)
+        side.process.watch = lambda name, about: found.append(Call(name, _place(about)))
+        _act(side, action, stage)
+    return tuple(found)
+
+
+def _place(about: object) -> str:
+    """What a call is about, without the row."""
+    if isinstance(about, tuple):
+        return " ".join(str(part) for part in about[:2])
+    return str(about)
+
+
+def run_case(case: Case) -> Outcome:
+    plan = case.plan
+    world = World(plan)
+    violation: BaseException | None = None
+    try:
+        with scaled(plan):
+            _run(world, case)
+    except (Violation, Exception) as error:
+        violation = error
+    return Outcome(crc32(case.label.encode()), world.calls, violation, world)
+
+
+def _run(world: World, case: Case) -> None:
+    stage = _set_up(world, case.scene)
+    first = Side(stage.machine, world.process("first"), stage)
+    second = Side(stage.machine, world.process("second"), stage)
+    if case.together:
+        second.share(first)
+    left = case.held_at
+
+    def gate() -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            return
+        first.process.gate = None
+        world.note("held", case.label)
+        if case.pause_ms:
+            stage.pass_by(case.pause_ms // 2)
+        with suppress(Crashed):
+            _act(second, case.second, stage)
+        if case.pause_ms:
+            stage.pass_by(case.pause_ms // 2)
+        world.note("goes on", case.first.name)
+        if case.ends:
+            raise Crashed
+
+    first.process.gate = gate
+    world.staged = True
+    with suppress(Crashed):
+        _act(first, case.first, stage)
+    stage.go_on()
+    world.staged = False
+    judge(stage.keeper.actor)
+    if world.plan.archivists:
+        finish(stage.keeper.actor)
+
+
+def _act(side: Side, action: Action, stage: Stage) -> None:
+    action.act(side, stage)
+
+
+def _set_up(world: World, scene: Scene) -> Stage:
+    machine = machine_of(world, world.plan)
+    keeper = Side(machine, world.process("keeper"))
+    prepare(keeper.actor, world.plan)
+    stage = Stage(machine, keeper)
+    keeper.stage = stage
+    scene.prepare(stage)
+    return stage

@@ -1,0 +1,264 @@
+"""The scenes of directed schedules: what stands in the store before two actions meet, and which actions may."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tests.simulation.dates import Wait
+from tests.simulation.plan import AT_ONCE, Delays, Faults, Plan
+from tests.simulation.sides import (
+    ARCHIVING,
+    CHANGING,
+    DEAD,
+    DELAYING,
+    DELETING,
+    FOLLOWING,
+    GOING_ON,
+    PRODUCING,
+    PULLING,
+    PUSHING,
+    READING,
+    SEEKING,
+    SETTLING,
+    SWEEPING,
+    TURNING,
+    Action,
+    Stage,
+    named,
+)
+
+_MINUTES = 5
+_LENGTH_MS = _MINUTES * 60_000
+_DAY_MS = 86_400_000
+
+_DELAYS = Delays(
+    share=1.0,
+    bucket_minutes=_MINUTES,
+    shards=1,
+    reach_ms=20_000,
+    dates=1,
+    batches=1,
+    wheels=1,
+    leaves_seconds=0,
+    cancellers=1,
+    own_retries=True,
+    patience=0.0,
+    pace=1,
+    step_picks=5_000,
+)
+
+PLAN = Plan(
+    seed=3,
+    transactional=False,
+    trims=True,
+    calls=5_000,
+    switch=0.0,
+    latency_ms=1,
+    skew_ms=0,
+    long_pauses=False,
+    budget_seconds=0.3,
+    directory_seconds=2.0,
+    inline_bytes=12_288,
+    faults=Faults(),
+    subjects=("s",),
+    queues=1,
+    retention_seconds=259_200,
+    groups=("a", "b"),
+    max_attempts=3,
+    lease_seconds=2,
+    producers=1,
+    consumers=1,
+    sweepers=1,
+    keyed=0.0,
+    resends=False,
+    spanning=False,
+    operators=1,
+    moves=(),
+    quiet_days=False,
+    empty_rows=2,
+    start_ms=_LENGTH_MS - 150_000,
+    retry=AT_ONCE,
+    delays=_DELAYS,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """``pauses``: so long the first action is held beside what the second one takes."""
+
+    name: str
+    prepare: Callable[[Stage], None]
+    first: list[Action]
+    second: list[Action]
+    pauses: tuple[int, ...] = (0, 1_500, 3_000)
+    plan: Plan = PLAN
+
+
+def _a_queue(stage: Stage) -> None:
+    """Two dead letters, two messages to be tried again, two pulls that are held, more messages behind them."""
+    keeper = stage.keeper
+    for _ in range(3):
+        keeper.send(None, None)
+    keeper.pull(2)
+    keeper.settle(keeper.consumer.held[0], dead=[0, 1])
+    keeper.pull(2)
+    keeper.settle(keeper.consumer.held[0], retry=[0, 1])
+    keeper.pull(2)
+    keeper.pull(1)
+    stage.pulls = list(keeper.consumer.held)
+    keeper.send(None, None)
+
+
+def _a_key(stage: Stage) -> None:
+    _a_queue(stage)
+    stage.keeper.send(None, None, key="k")
+
+
+def _a_short_retention(stage: Stage) -> None:
+    """The rows of the queue have just expired, those behind them have not."""
+    _a_queue(stage)
+    stage.pass_by(61_000)
+    stage.keeper.send(None, None)
+
+
+def _delayed_messages(stage: Stage) -> None:
+    """Three messages wait in one bucket, due in 20 seconds, another one in the next."""
+    _a_queue(stage)
+    stage.due_ms = stage.machine.world.now_ms + 20_000
+    at = [Wait(at_ms=stage.due_ms), Wait(at_ms=stage.due_ms + 100), Wait(at_ms=stage.due_ms + _LENGTH_MS)]
+    stage.keeper.send(*at)
+    stage.keeper.send(at[0])
+    stage.tickets = list(stage.machine.history.tickets)
+
+
+def _due_messages(stage: Stage) -> None:
+    """They are due, and nobody has turned the wheel yet."""
+    _delayed_messages(stage)
+    stage.pass_to(stage.due_ms + 1_000)
+
+
+def _an_owner(stage: Stage) -> None:
+    """A wheel has handed one over and rests; its lease runs on."""
+    _delayed_messages(stage)
+    stage.keeper.send(Wait(after_ms=2_000))
+    stage.keeper.turn(3, step_ms=2_000)
+
+
+def _the_end_of_a_bucket(stage: Stage) -> None:
+    """The bucket is over, and nobody has turned the wheel yet."""
+    _delayed_messages(stage)
+    end_ms = stage.tickets[0].due_ms // _LENGTH_MS * _LENGTH_MS + _LENGTH_MS
+    stage.pass_to(end_ms + 1_000)
+
+
+def _a_closed_bucket(stage: Stage) -> None:
+    """Everything in the bucket is handed over, but for a message that was moved on; it has been closed for a day."""
+    _delayed_messages(stage)
+    stage.keeper.canceller.reschedule(stage.tickets[0], Wait(at_ms=stage.due_ms + 3 * _DAY_MS))
+    end_ms = stage.tickets[0].due_ms // _LENGTH_MS * _LENGTH_MS + _LENGTH_MS
+    stage.pass_to(end_ms + 1_000)
+    stage.keeper.turn(8)
+    stage.pass_by(_DAY_MS + 1_000)
+
+
+def _a_target(stage: Stage) -> None:
+    """A group with a target, for which messages wait."""
+    _a_queue(stage)
+    named("set another target").act(stage.keeper, stage)
+    stage.keeper.send(None, None, None)
+
+
+def _an_archive(stage: Stage) -> None:
+    """Half of what is there has been archived."""
+    _delayed_messages(stage)
+    ARCHIVING[0].act(stage.keeper, stage)
+    stage.keeper.send(None, None)
+    stage.keeper.pull(1, group="b")
+    stage.keeper.settle(stage.keeper.consumer.held[-1])
+
+
+def _slow(
+    name: str, held_at: int, prepare: Callable[[Stage], None] = _a_queue, *, follow: bool = True
+) -> Callable[[Stage], None]:
+    """Somebody is held in the middle of an action, so long that others may take what it left open for lost."""
+
+    def prepared(stage: Stage) -> None:
+        prepare(stage)
+        stage.begin(named(name), held_at)
+        stage.keeper.send(None)
+        stage.pass_by(1_200)
+
+    return prepared
+
+
+QUEUE = [*PRODUCING, *FOLLOWING, *PULLING, *SETTLING, *SWEEPING, *SEEKING, *DEAD, *READING[:1], *DELETING, *CHANGING]
+_LATER = [*PULLING[1:2], *SETTLING[:5], *SWEEPING, *READING, *DELETING]
+
+SCENES = [
+    Scene("a queue", _a_queue, QUEUE, QUEUE),
+    Scene("a key", _a_key, [*PRODUCING, *DELETING], [*PRODUCING, *PULLING[:2], *DELETING, *SWEEPING]),
+    Scene(
+        "a short retention",
+        _a_short_retention,
+        [*SWEEPING, *PULLING[:2], *SEEKING, *DEAD, *PRODUCING],
+        [*SWEEPING, *PULLING[:2], *SEEKING, *DEAD, *PRODUCING],
+        plan=replace(PLAN, retention_seconds=60),
+    ),
+    Scene("delayed messages", _delayed_messages, [*DELAYING, *TURNING, *_LATER], [*DELAYING, *TURNING, *_LATER]),
+    Scene(
+        "due messages",
+        _due_messages,
+        [*TURNING, *DELAYING],
+        [*TURNING, *DELAYING, *_LATER],
+        pauses=(0, 1_500, 35_000),
+    ),
+    Scene("an owner", _an_owner, [*TURNING, *DELAYING], [*TURNING, *DELAYING, *_LATER], pauses=(0, 15_000, 130_000)),
+    Scene(
+        "the end of a bucket",
+        _the_end_of_a_bucket,
+        [*TURNING, *DELAYING],
+        [*TURNING, *DELAYING, *SWEEPING, *DELETING],
+        pauses=(0, 1_500, 35_000),
+    ),
+    Scene("a closed bucket", _a_closed_bucket, [*SWEEPING, *DELAYING[2:]], [*SWEEPING, *DELAYING[2:]]),
+    Scene(
+        "a target",
+        _a_target,
+        [*PUSHING, *SWEEPING, *PRODUCING[:1]],
+        [*PUSHING, *PRODUCING, *FOLLOWING[:1], *PULLING[:2], *SWEEPING, *DELETING[:1]],
+        pauses=(0, 1_500, 65_000),
+    ),
+    Scene(
+        "an archive",
+        _an_archive,
+        [*ARCHIVING, *SWEEPING, *PRODUCING[:1], *SETTLING[:3]],
+        [*ARCHIVING, *FOLLOWING, *PULLING[1:3], *SETTLING[:4], *SWEEPING, *TURNING[:1], *DELETING],
+        plan=replace(PLAN, archivists=1),
+    ),
+    *(
+        Scene(f"somebody slow to {name}, held at {held_at}", _slow(name, held_at), first, [*GOING_ON, *first])
+        for name, held_ats, first in (
+            ("produce", (1, 2), [*PULLING[:3], *SEEKING, *SWEEPING, *READING[:1], *PRODUCING[:1]]),
+            ("produce with a key", (2, 3), [*PULLING[:3], *PRODUCING, *SWEEPING]),
+            ("retry pull 0", (3, 4, 5), [*PULLING[:2], *SETTLING[:5], *SWEEPING]),
+            ("retry and reject pull 0", (3, 4, 5, 6, 7), [*PULLING[:2], *DEAD, *SWEEPING, *SETTLING[:2]]),
+            ("redrive all", (3, 4, 5, 6), [*PULLING[:2], *DEAD, *SWEEPING]),
+        )
+        for held_at in held_ats
+    ),
+    *(
+        Scene(
+            f"somebody slow to {name}, held at {held_at}",
+            _slow(name, held_at, _due_messages),
+            first,
+            [*GOING_ON, *first],
+            pauses=(0, 1_500, 35_000),
+        )
+        for name, held_ats, first in (
+            ("turn the wheel", (4, 6, 8, 10, 12, 14), [*TURNING[:1], *DELAYING[2:6], *FOLLOWING[:1]]),
+            ("produce delayed", (1, 2, 3), [*TURNING[:1], *DELAYING[:5]]),
+            ("cancel", (3, 5, 7), [*TURNING[:1], *DELAYING[2:6]]),
+            ("move", (4, 6, 8, 10, 12), [*TURNING[:1], *DELAYING[2:6], *SWEEPING]),
+        )
+        for held_at in held_ats
+    ),
+]

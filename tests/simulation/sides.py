@@ -1,0 +1,266 @@
+"""The two sides of a directed schedule, and the actions that each of them may take.
+
+An action is one request, or the work of one process that is told what to do: nothing in it is drawn.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+from greenlet import getcurrent, greenlet
+
+from hourwheel.archive.archiver import Limits
+from hourwheel.model import PullRequest, RetryLater, Settlement
+from tests.simulation.actors import Actor, Machine
+from tests.simulation.archivists import archive
+from tests.simulation.cancellers import Canceller
+from tests.simulation.consumers import Consumer
+from tests.simulation.couriers import target_of
+from tests.simulation.dates import Wait
+from tests.simulation.history import Held, Ticket
+from tests.simulation.operators import Operator, SweepingActor
+from tests.simulation.producers import Batch, Producer
+from tests.simulation.pushers import push
+from tests.simulation.world import Process
+
+SUBJECT, GROUP = "s", "a"
+_KEYED = ["k.0", "k.1"]
+
+
+@dataclass
+class Stage:
+    """What a scene has prepared: the pulls that are held, the delayed messages, and when they are due."""
+
+    machine: Machine
+    keeper: "Side"
+    pulls: list[Held] = field(default_factory=list)
+    tickets: list[Ticket] = field(default_factory=list)
+    due_ms: int = 0
+    slow: greenlet | None = None
+    """Somebody who is held in the middle of an action."""
+
+    def begin(self, action: "Action", held_at: int) -> None:
+        """Somebody begins an action, and is held before the call of that number until ``go_on``."""
+        world = self.machine.world
+        side = Side(self.machine, world.process("slow"), self)
+        here = getcurrent()
+        left = held_at
+
+        def gate() -> None:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                here.switch()
+
+        side.process.gate = gate
+        self.slow = greenlet(lambda: action.act(side, self))
+        self.slow.switch()
+
+    def go_on(self) -> None:
+        slow, self.slow = self.slow, None
+        if slow is not None:
+            # It ends in whoever has it go on.
+            slow.parent = getcurrent()
+            slow.switch()
+
+    def pass_to(self, at_ms: int) -> None:
+        """Time passes, and timers that are due by then fire."""
+        self.machine.world.pass_to(at_ms)
+
+    def pass_by(self, ms: int) -> None:
+        self.pass_to(self.machine.world.now_ms + ms)
+
+
+@dataclass
+class Side:
+    """One process, which may be any of the actors. What it does to the stage is for both sides to see."""
+
+    machine: Machine
+    process: Process
+    stage: Stage | None = None
+    sent: int = 0
+
+    def __post_init__(self) -> None:
+        self.actor = Actor(self.machine, self.process)
+        self.producer = self._as(Producer)
+        self.consumer = self._as(Consumer)
+        self.canceller = self._as(Canceller)
+        self.operator = self._as(Operator)
+        self.sweeper = self._as(SweepingActor)
+
+    def _as(self, kind: type[Any]) -> Any:
+        actor = kind(self.machine, self.process)
+        actor.cell = self.actor.cell
+        return actor
+
+    def share(self, other: "Side") -> None:
+        """Makes both sides requests of one process: each has a cell of its own over the same caches."""
+        mine, theirs = self.actor.cell, other.actor.cell
+        mine.context = replace(mine.context, buckets=theirs.context.buckets)
+        mine.leases, mine.forecast = theirs.leases, theirs.forecast
+        mine.directory = replace(theirs.directory, context=mine.context)
+        mine.sweeper = replace(theirs.sweeper, context=mine.context, directory=mine.directory)
+
+    def send(self, *waits: Wait | None, key: str | None = None) -> None:
+        self.sent += 1
+        bodies = [f"{self.process.name}.{self.sent}.{index}" for index in range(len(waits))] if key is None else _KEYED
+        self.producer.send(Batch(bodies, [SUBJECT] * len(waits), key, list(waits)))
+
+    def pull(self, most: int, *, group: str = GROUP, old: Held | None = None, **how: Any) -> None:
+        wish = None if old is None else self._wish(old, **how)
+        request = PullRequest(
+            consumer=self.process.name,
+            max_messages=most,
+            lease_seconds=self.actor.world.plan.lease_seconds,
+            settle=None if wish is None else [wish],
+        )
+        self.consumer.pull(SUBJECT, group, request, old)
+
+    def settle(self, held: Held, **how: Any) -> None:
+        self.consumer.settle(held, self._wish(held, **how))
+
+    def turn(self, ticks: int, *, step_ms: int = 1_000, leaves_ms: int = 0) -> None:
+        """Turns the wheel of the first delayed message's bucket for so many ticks."""
+        assert self.stage is not None
+        bucket = self.stage.tickets[0].place[0]
+        left = ticks
+
+        def pause(seconds: float) -> bool:
+            nonlocal left
+            left -= 1
+            self.process.sleep(max(seconds, step_ms / 1_000))
+            return left > 0
+
+        owner = f"{self.process.name}.{self.actor.world.calls}"
+        leaves_ms = leaves_ms and self.process.now_ms() + leaves_ms
+        turning = partial(self.actor.cell.turn_wheel, bucket, owner, pause, leaves_ms=leaves_ms)
+        self.actor.ask("wheel", turning, bucket=bucket)
+
+    def _wish(self, held: Held, **how: Any) -> Settlement:
+        wish = Settlement(receipt=held.receipt, **how)
+        held.asks(wish)
+        return wish
+
+
+Act: TypeAlias = Callable[[Side, Stage], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Action:
+    """``ends``: what it may do to messages beside delivering them, as a plan names it."""
+
+    name: str
+    act: Act
+    ends: str = ""
+
+
+def _settling(which: int) -> list[Action]:
+    """All that can be said of one of the pulls that are held."""
+    wishes: dict[str, dict[str, Any]] = {
+        "acknowledge": {},
+        "acknowledge one": {"ack": [0]},
+        "retry": {"retry": [0], "ack": []},
+        "retry and reject": {"retry": [0], "dead": [1]} if which == 0 else {"dead": [0]},
+        "retry later": {"retry": [RetryLater(index=0, delay="40s")]},
+        "release": {"release": [0]},
+        "extend": {"extend_seconds": 4},
+    }
+
+    def act(how: dict[str, Any]) -> Act:
+        return lambda side, stage: side.settle(stage.pulls[which], **how)
+
+    return [Action(f"{name} pull {which}", act(how)) for name, how in wishes.items()]
+
+
+def _operate(name: str, *arguments: str) -> Act:
+    return lambda side, stage: getattr(side.operator, name)(SUBJECT, *arguments)
+
+
+def _put_group(group: str, **how: Any) -> Act:
+    return lambda side, stage: side.actor.ask(
+        "put group", lambda: side.actor.cell.put_group(SUBJECT, group, **how), group=group
+    )
+
+
+def _follow(side: Side, act: Callable[[], object]) -> None:
+    """What comes behind an open row is old enough for others to fill it."""
+    side.send(None)
+    side.process.sleep(1.2)
+    act()
+
+
+PRODUCING = [
+    Action("produce", lambda side, stage: side.send(None, None)),
+    Action("produce with a key", lambda side, stage: side.send(None, None, key="k")),
+]
+FOLLOWING = [
+    Action("produce, then pull", lambda side, stage: _follow(side, lambda: side.pull(100))),
+    Action(
+        "produce, then sweep", lambda side, stage: _follow(side, lambda: side.actor.ask("sweep", side.actor.cell.sweep))
+    ),
+]
+PULLING = [
+    Action("pull one", lambda side, stage: side.pull(1)),
+    Action("pull all", lambda side, stage: side.pull(100)),
+    Action("pull for b", lambda side, stage: side.pull(100, group="b")),
+    Action("pull and settle", lambda side, stage: side.pull(2, old=stage.pulls[0])),
+]
+SETTLING = [*_settling(0), *_settling(1)]
+SWEEPING = [Action("sweep", lambda side, stage: side.actor.ask("sweep", side.actor.cell.sweep))]
+SEEKING = [
+    Action("seek the start", lambda side, stage: side.operator.seek(SUBJECT, GROUP, to="start"), "seek"),
+    Action("seek the end", lambda side, stage: side.operator.seek(SUBJECT, GROUP, to="end"), "seek"),
+    Action("seek offset 3", lambda side, stage: side.operator.seek_offset(SUBJECT, GROUP, 3), "seek"),
+    Action(
+        "seek a time",
+        lambda side, stage: side.operator.seek_time(SUBJECT, GROUP, side.process.now_ms() - 3_000),
+        "seek",
+    ),
+]
+DEAD = [
+    Action("redrive all", lambda side, stage: side.operator.redrive(SUBJECT, GROUP, (0, 1))),
+    Action("redrive the first", lambda side, stage: side.operator.redrive(SUBJECT, GROUP, (0,))),
+    Action("drop dead letters", lambda side, stage: side.operator.drop(SUBJECT, GROUP), "drop"),
+]
+READING = [Action("count what waits", _operate("lag", GROUP)), Action("list what is pending", _operate("pending"))]
+DELETING = [
+    Action("delete the group", _operate("delete_group", GROUP), "delete-group"),
+    Action("delete the subject", _operate("delete_subject"), "delete-subject"),
+]
+CHANGING = [
+    Action("add a queue", _operate("queues")),
+    Action("begin at the latest message", _operate("latest")),
+    Action("change the group", _put_group(GROUP, max_attempts=1)),
+]
+DELAYING = [
+    Action("produce delayed", lambda side, stage: side.send(Wait(at_ms=stage.due_ms), Wait(at_ms=stage.due_ms + 700))),
+    Action("produce delayed with a key", lambda side, stage: side.send(Wait(at_ms=stage.due_ms), None, key="k")),
+    Action("look", lambda side, stage: side.canceller.look(stage.tickets[0])),
+    Action("cancel", lambda side, stage: side.canceller.cancel(stage.tickets[0])),
+    Action("cancel another", lambda side, stage: side.canceller.cancel(stage.tickets[1])),
+    Action("move", lambda side, stage: side.canceller.reschedule(stage.tickets[0], Wait(at_ms=stage.due_ms + 400_000))),
+    Action("move a little", lambda side, stage: side.canceller.reschedule(stage.tickets[0], Wait(after_ms=9_000))),
+]
+TURNING = [
+    Action("turn the wheel", lambda side, stage: side.turn(4)),
+    Action("turn the wheel slowly", lambda side, stage: side.turn(3, step_ms=14_000)),
+    Action("turn the wheel until it leaves", lambda side, stage: side.turn(6, step_ms=5_000, leaves_ms=12_000)),
+]
+PUSHING = [
+    Action("push", lambda side, stage: push(side.actor, SUBJECT, GROUP)),
+    Action("set another target", _put_group(GROUP, push=target_of(2))),
+    Action("take the target away", _put_group(GROUP, push=None)),
+]
+ARCHIVING = [
+    Action("archive", lambda side, stage: archive(side.actor, Limits(), 60)),
+    Action("archive bit by bit", lambda side, stage: archive(side.actor, Limits(commit_bytes=1, commit_spans=1), 60)),
+]
+
+GOING_ON = [Action("the slow one goes on", lambda side, stage: stage.go_on())]
+
+
+def named(name: str) -> Action:
+    """The action of that name."""
+    every = [*PRODUCING, *PULLING, *SETTLING, *SWEEPING, *SEEKING, *DEAD, *DELETING, *DELAYING, *TURNING, *PUSHING]
+    return next(action for action in [*every, *ARCHIVING] if action.name == name)

@@ -1,0 +1,29 @@
+"""Pairs of actions of the real library, one held in the middle of the other: none may break an invariant."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from tests.simulation.directed import Case, cases, run_case
+from tests.simulation.scenes import SCENES, Scene
+
+SHARE = 25
+"""Of all cases one of so many is run here; the others by ``python -m tests.simulation.run --directed 1``."""
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_no_pair_of_actions_breaks_an_invariant(scene: Scene) -> None:
+    for case in _of(scene, SHARE):
+        violation = run_case(case).violation
+        assert violation is None, f"{case.label}: {violation}"
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_a_case_decides_everything(scene: Scene) -> None:
+    for case in islice(_of(scene, 50), 3):
+        assert run_case(case).digest() == run_case(case).digest()
+
+
+def _of(scene: Scene, share: int) -> Iterator[Case]:
+    return cases(share, [scene])
