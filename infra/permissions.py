@@ -4,7 +4,7 @@ Tables by name without the prefix, objects by the start of their keys. Each verb
 
     add, seal   UpdateItem on counters        get   GetItem        put      PutItem
     totals      GetItem on counters           scan  Query          delete   DeleteItem
-                                              get_many  BatchGetItem
+    counters    BatchGetItem on counters      get_many  BatchGetItem
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ TABLE_ACTIONS: Verbs = {
     "pull": {
         # As produce: a pull makes subject and group as well.
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
-        "counters": ("GetItem", "UpdateItem"),
+        "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
         # GetItem: a message that is retried is read by itself. PutItem: retries, dead letters, fillers of holes.
         "consume": ("GetItem", "PutItem", "Query"),
         "pull": ("GetItem", "PutItem", "Query"),
@@ -74,7 +74,7 @@ TABLE_ACTIONS: Verbs = {
     # that have no target any more.
     "push": {
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
-        "counters": ("GetItem", "UpdateItem"),
+        "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
         "consume": ("GetItem", "PutItem", "Query"),
         "pull": ("GetItem", "PutItem", "Query"),
         "schedule": ("PutItem",),

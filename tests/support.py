@@ -87,6 +87,10 @@ class CallByCall:
         self.calls.append(("counter", counter))
         return self._store.counter(counter)
 
+    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+        self.calls.append(("counters", ",".join(counters)))
+        return self._store.counters(counters)
+
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         self.calls.append(("get", key.table))
         return self._store.get(key, consistent=consistent)

@@ -120,6 +120,10 @@ class Bench:
                 cases.idle_poller(self.fresh()),
                 rivals.idle_poller(),
             ),
+            "the same on a subject of 64 queues": (
+                cases.idle_poller(self.fresh(), queues=64),
+                rivals.idle_poller(),
+            ),
         }
 
 

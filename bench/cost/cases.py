@@ -304,18 +304,31 @@ def idle(
     return Measured(usage, f"{sweeps} sweeps", requests, units, {"sweep": seconds})
 
 
-def idle_poller(deployment: Deployment, polls: int = 3) -> Measured:
-    """A month of one consumer that waits 20 s at a time for messages that do not come."""
+def idle_poller(deployment: Deployment, polls: int = 3, queues: int = 1) -> Measured:
+    """A month of one consumer that waits 20 s at a time for messages that do not come, on a subject whose queues were
+    all used before."""
+    deployment.call("PUT", SUBJECT, {"queues": queues})
     _warm(deployment)
+    used = {0}
+    while len(used) < queues:
+        keyed = [{"body": "warm", "key": f"{len(used)}-{number}"} for number in range(queues)]
+        used |= {placed["queue"] for placed in deployment.call("POST", MESSAGES, {"messages": keyed})["results"]}
+    receipts: list[dict[str, str]] = []
+    for _ in range(POLL_SECONDS):  # takes and settles all, then learns that there is nothing more
+        asked = {"consumer": "c1", "max_messages": 1_000, "settle": receipts}
+        pulls = deployment.call("POST", f"{SUBJECT}/groups/g00/pull", asked)["pulls"]
+        receipts = [{"receipt": pulled["receipt"]} for pulled in pulls]
+        deployment.clock.wait(2)
     _spent(deployment)
     deployment.seconds.clear()
     for _ in range(polls):
         asked = {"consumer": "c1", "wait_seconds": POLL_SECONDS}
         assert deployment.call("POST", f"{SUBJECT}/groups/g00/pull", asked)["pulls"] == []
+    requests = {key: count / polls for key, count in deployment.meter.requests.items()}
     units = {key: count / polls for key, count in deployment.meter.units.items()}
     usage = scaled(_spent(deployment), MONTH_SECONDS / POLL_SECONDS / polls)
     seconds = sum(deployment.seconds["pull"]) / polls
-    return Measured(usage, f"{polls} polls", units, units, {"pull": seconds})
+    return Measured(usage, f"{polls} polls", requests, units, {"pull": seconds})
 
 
 def lateness_ms(deployment: Deployment) -> float:

@@ -1,7 +1,7 @@
 """Counts what the adapters ask of AWS, and what each request is billed."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ SEGMENT_DAYS = 5.0
 
 MONTH_DAYS = 365 / 12
 
-READS = frozenset({"GetItem", "Query"})
+READS = frozenset({"GetItem", "BatchGetItem", "Query"})
 _COUNTED = READS | {"PutItem", "UpdateItem", "DeleteItem"}
 
 
@@ -77,19 +77,15 @@ def metered_client(endpoint: str, meter: Meter) -> "DynamoDBClient":
         if not counting or model.name not in _COUNTED:
             return
         asked = context["asked"]
-        if parsed.get("Error", {}).get("Code") == "ConditionalCheckFailedException":
-            units = _refused(asked, parsed)
-        else:
-            units = parsed["ConsumedCapacity"]["CapacityUnits"]
-            if not units:  # a query that finds nothing is billed like one that finds one item
-                units = 1.0 if asked.get("ConsistentRead") else 0.5
-        table = asked["TableName"].rpartition("-")[2]
-        meter.dynamodb(model.name, table, units)
-        if "Error" not in parsed and "attribute_not_exists(pk)" in asked.get("ConditionExpression", ""):
-            size = item_bytes(asked["Item"]) + ITEM_OVERHEAD_BYTES
-            for kind in ("dynamodb-storage", "dynamodb-backup"):
-                meter.stored(kind, size, KEPT_DAYS[table])
         meter.clock.wait(DYNAMODB_SECONDS)
+        if model.name == "BatchGetItem":
+            for table, units in _of_many(asked, parsed):
+                meter.dynamodb(model.name, table, units)
+        elif parsed.get("Error", {}).get("Code") == "ConditionalCheckFailedException":
+            meter.dynamodb(model.name, _table(asked), _refused(asked, parsed))
+        else:
+            meter.dynamodb(model.name, _table(asked), _consumed(asked, parsed))
+            _store(meter, asked)
 
     def _refused(asked: Mapping[str, Any], parsed: dict[str, Any]) -> float:
         nonlocal counting
@@ -108,6 +104,34 @@ def metered_client(endpoint: str, meter: Meter) -> "DynamoDBClient":
     done = SimpleNamespace(status_code=200), {"ResponseMetadata": {"HTTPStatusCode": 200}}
     client.meta.events.register("before-call.dynamodb.UpdateTimeToLive", lambda **_: done)
     return client
+
+
+def _table(asked: Mapping[str, Any]) -> str:
+    return str(asked["TableName"].rpartition("-")[2])
+
+
+def _consumed(asked: Mapping[str, Any], parsed: Mapping[str, Any]) -> float:
+    # A query that finds nothing is billed like one that finds one item.
+    return float(parsed["ConsumedCapacity"]["CapacityUnits"] or (1.0 if asked.get("ConsistentRead") else 0.5))
+
+
+def _store(meter: Meter, asked: Mapping[str, Any]) -> None:
+    """Counts the storage of what was put under a key that held nothing."""
+    if "attribute_not_exists(pk)" in asked.get("ConditionExpression", ""):
+        size = item_bytes(asked["Item"]) + ITEM_OVERHEAD_BYTES
+        for kind in ("dynamodb-storage", "dynamodb-backup"):
+            meter.stored(kind, size, KEPT_DAYS[_table(asked)])
+
+
+def _of_many(asked: Mapping[str, Any], parsed: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The table of each request for many keys, and its units: each key is billed by itself, one that is not there like
+    one with a small item."""
+    for name, request in asked["RequestItems"].items():
+        share = 1.0 if request.get("ConsistentRead") else 0.5
+        items = parsed["Responses"].get(name, [])
+        left = len(parsed["UnprocessedKeys"].get(name, {}).get("Keys", []))
+        units = sum(max(1, ceil(item_bytes(item) / 4_096)) for item in items)
+        yield name.rpartition("-")[2], share * (units + len(request["Keys"]) - left - len(items))
 
 
 def write_units(size: int) -> int:

@@ -3,7 +3,7 @@
 import pytest
 
 from hourwheel.errors import Sealed
-from hourwheel.ports import Counter, Key, Store, Table
+from hourwheel.ports import GET_MANY, Counter, Key, Store, Table
 
 from .records import stored
 
@@ -75,3 +75,25 @@ def test_a_counter_sealed_before_its_first_add_stays_at_zero(store: Store, parti
 def test_sealing_one_counter_leaves_the_others_open(store: Store, partition: str) -> None:
     store.seal(partition)
     assert store.add(f"{partition}-next", rows=1, numbers=1) == Counter(1, 1)
+
+
+def test_many_counters_are_read_at_once_zeros_for_those_never_added_to(store: Store, partition: str) -> None:
+    names = [f"{partition}/{number}" for number in range(GET_MANY)]
+    for number, name in enumerate(names[:70]):
+        store.add(name, rows=1, numbers=number)
+    store.seal(names[3])
+    found = store.counters(names)
+    assert list(found) == names
+    # What is out of date has the totals that it had before: of these there are two at most.
+    for number, name in enumerate(names[:70]):
+        assert found[name] in (Counter(0, 0), Counter(1, number), Counter(1, number, sealed=number == 3))
+    assert [found[name] for name in names[70:]] == [Counter(0, 0)] * 30
+    assert store.counters([]) == {}
+
+
+def test_many_counters_show_what_was_added_once_some_time_has_passed(store: Store, partition: str) -> None:
+    names = [f"{partition}/{number}" for number in range(3)]
+    for name in names:
+        store.add(name, rows=2, numbers=5)
+    wanted = dict.fromkeys(names, Counter(2, 5))
+    assert any(store.counters(names) == wanted for _ in range(100))

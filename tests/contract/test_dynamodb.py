@@ -1,5 +1,6 @@
 """What the DynamoDB adapter promises beside the port: its client, its tables, its requests, its errors."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import botocore.exceptions
@@ -255,18 +256,25 @@ def test_every_botocore_error_has_a_verdict() -> None:
         assert type(translated(classes[name].__new__(classes[name]))) is Broken
 
 
-class Hesitant:
-    """A service that answers a request for many keys in part: ``most`` of them at a time."""
+RECORD = {"v": {"B": b"v"}, "t": {"B": bytes(16)}}
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+
+class Hesitant:
+    """A service that answers a request for many keys in part: ``most`` of them at a time. It has no items under the
+    keys that it ``lacks``."""
+
+    def __init__(self, most: int, lacks: Iterable[str] = ()) -> None:
+        self.most, self.lacks = most, set(lacks)
         self.asked: list[int] = []
+        self.consistent: set[bool] = set()
 
     def batch_get_item(self, RequestItems: dict[str, Any]) -> dict[str, Any]:  # noqa: N803
         ((table, request),) = RequestItems.items()
         keys = request["Keys"]
         self.asked.append(len(keys))
-        items = [{**key, "v": {"B": b"v"}, "t": {"B": bytes(16)}} for key in keys[: self.most]]
+        self.consistent.add(request["ConsistentRead"])
+        held = {"rows": {"N": "1"}, "numbers": {"N": "9"}} if table == "p-counters" else RECORD
+        items = [{**key, **held} for key in keys[: self.most] if key["pk"]["S"] not in self.lacks]
         rest = {table: {"Keys": keys[self.most :]}} if keys[self.most :] else {}
         return {"Responses": {table: items}, "UnprocessedKeys": rest}
 
@@ -281,3 +289,19 @@ def test_keys_that_were_left_out_are_asked_for_again() -> None:
 def test_a_service_that_reads_none_of_many_keys_throttles() -> None:
     with pytest.raises(Throttled):
         DynamoStore(Hesitant(most=0), prefix="p").get_many(Table.SCHEDULE, "log", ["0", "1"])  # type: ignore[arg-type]
+
+
+def test_counters_that_were_left_out_are_asked_for_again_and_those_that_are_not_there_are_zero() -> None:
+    names = [str(number) for number in range(65)]
+    service = Hesitant(most=40, lacks=names[:40])
+    found = DynamoStore(service, prefix="p").counters(names)  # type: ignore[arg-type]
+    assert service.asked == [65, 25], "an answer without a single item is no refusal"
+    assert service.consistent == {False}
+    assert found == dict.fromkeys(names[:40], Counter(0, 0)) | dict.fromkeys(names[40:], Counter(1, 9))
+
+
+def test_a_service_that_reads_none_of_many_counters_throttles() -> None:
+    service = Hesitant(most=0)
+    with pytest.raises(Throttled):
+        DynamoStore(service, prefix="p").counters(["0", "1"])  # type: ignore[arg-type]
+    assert service.asked == [2]

@@ -54,6 +54,10 @@ CALLS = {
         lambda store, scene: store.counter(scene.counter),
         lambda store, scene, answer: answer == Counter(1, 2),
     ),
+    "counters": Call(
+        lambda store, scene: store.counters([scene.counter]),
+        lambda store, scene, answer: answer == {scene.counter: Counter(1, 2)},
+    ),
     "get": Call(
         lambda store, scene: store.get(scene.held),
         lambda store, scene, answer: answer == scene.before,

@@ -9,7 +9,7 @@ from bench.cost import cases
 from bench.cost.cases import MESSAGES, SUBJECT
 from bench.cost.deployment import Deployment
 from bench.cost.engine import dynalite
-from bench.cost.meter import item_bytes, write_units
+from bench.cost.meter import READS, item_bytes, write_units
 from bench.cost.prices import dollars
 from bench.measures import bodies
 from hourwheel.ports import Key, Record, Table
@@ -17,7 +17,7 @@ from hourwheel.ports import Key, Record, Table
 
 def written(deployment: Deployment) -> dict[tuple[str, str], float]:
     """Write units by (operation, table) since the last call of this."""
-    units = {key: count for key, count in deployment.meter.units.items() if key[0] not in ("GetItem", "Query")}
+    units = {key: count for key, count in deployment.meter.units.items() if key[0] not in READS}
     deployment.meter.clear()
     return units
 
@@ -61,6 +61,19 @@ def test_a_pull_that_finds_nothing_writes_nothing(deployment: Deployment) -> Non
         written(deployment)
         assert deployment.call("POST", f"{SUBJECT}/groups/g0/pull", {"consumer": "c1"})["pulls"] == []
     assert written(deployment) == {}
+
+
+@pytest.mark.parametrize("queues", [1, 64])
+def test_a_look_at_idle_queues_is_one_request_of_half_a_unit_for_each_counter(
+    deployment: Deployment, queues: int
+) -> None:
+    measured = cases.idle_poller(deployment, polls=1, queues=queues)
+    looks = measured.requests["BatchGetItem", "counters"]
+    assert 20 <= looks <= 25, "once a second, oftener at first"
+    assert measured.units["BatchGetItem", "counters"] == looks * (queues + 1) / 2
+    # Beside it: subject and group, every two seconds.
+    assert set(measured.requests) == {("BatchGetItem", "counters"), ("GetItem", "meta")}
+    assert measured.requests["GetItem", "meta"] <= 22
 
 
 def test_large_batches_go_to_a_segment_and_write_one_small_row(deployment: Deployment) -> None:

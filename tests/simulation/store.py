@@ -71,7 +71,7 @@ class State:
     def __init__(self, watcher: Watcher, *, trims: bool) -> None:
         self._watcher = watcher
         self._trims = trims
-        self._counters: dict[str, Counter] = {}
+        self._counters: dict[str, list[Counter]] = {}
         self._partitions: dict[tuple[Table, str], Partition] = {}
         self._undo: list[Callable[[], None]] | None = None
         self._told: list[Callable[[], None]] = []
@@ -99,7 +99,12 @@ class State:
         return self._count(counter, self.counter(counter)._replace(sealed=True))
 
     def counter(self, counter: str) -> Counter:
-        return self._counters.get(counter, Counter(0, 0))
+        return self.earlier(counter, 0)
+
+    def earlier(self, counter: str, changes: int) -> Counter:
+        """The totals as they were that many changes ago."""
+        had = self._counters.get(counter, ())
+        return had[-1 - changes] if len(had) > changes else Counter(0, 0)
 
     def partition(self, table: Table, name: str) -> Partition:
         found = self._partitions.get((table, name))
@@ -157,10 +162,10 @@ class State:
             self._told.append(tell)
 
     def _count(self, counter: str, after: Counter) -> Counter:
-        before = self.counter(counter)
-        self._counters[counter] = after
+        had = self._counters.setdefault(counter, [])
+        had.append(after)
         if self._undo is not None:
-            self._undo.append(lambda: self._counters.update({counter: before}))
+            self._undo.append(lambda: had.pop())
         return after
 
 
@@ -246,6 +251,12 @@ class SimulatedStore(Connection):
     def counter(self, counter: str) -> Counter:
         return self.call("counter", counter, lambda: self.state.counter(counter))
 
+    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+        def read() -> dict[str, Counter]:
+            return {counter: self.state.earlier(counter, self._changes_ago()) for counter in counters}
+
+        return self.call("counters", tuple(counters), read)
+
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         return self.call("get", key, lambda: self._seen(key.table, key.partition, consistent).items.get(key.sort))
 
@@ -294,10 +305,13 @@ class SimulatedStore(Connection):
 
     def _seen(self, table: Table, name: str, consistent: bool) -> Partition:
         partition = self.state.partition(table, name)
+        changes = 0 if consistent else self._changes_ago()
+        return partition.earlier(changes) if changes else partition
+
+    def _changes_ago(self) -> int:
+        """How many changes a read that may be out of date has not seen."""
         rng = self.world.rng
-        if consistent or rng.random() >= self.world.faults.stale:
-            return partition
-        return partition.earlier(1 + int(rng.random() * _STALE_CHANGES))
+        return 1 + int(rng.random() * _STALE_CHANGES) if rng.random() < self.world.faults.stale else 0
 
 
 class TransactionalStore(SimulatedStore):

@@ -1,6 +1,7 @@
 """What a pull covers, where it ends, and who is woken then."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ from hourwheel.answersize import PULL_BYTES
 from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
 from hourwheel.model import NewMessage, PullRequest, SettleRequest
-from hourwheel.ports import Record, Table
+from hourwheel.ports import Counter, Record, Table
 from hourwheel.queueing.pulllog import EMPTY_ROWS
 from hourwheel.queueing.records import SETTLED_KEPT_MS
 from tests.support import AT_ONCE, Bench, CallByCall, NoArrivals
@@ -91,14 +92,14 @@ def test_a_pull_that_fails_when_it_was_woken_lets_another_one_look() -> None:
     store, arrivals = CallByCall(MemoryStore()), OneWait()
     bench = Bench(store, arrivals=arrivals, settings=Settings(retry=AT_ONCE, directory_seconds=0))
     bench.pull()
-    scan = store.scan
+    counters = store.counters
 
-    def failing(table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
+    def failing(names: Sequence[str]) -> dict[str, Counter]:
         if arrivals.waits:
             raise Unavailable("busy")
-        return scan(table, partition, **how)
+        return counters(names)
 
-    store.scan = failing  # type: ignore[method-assign]
+    store.counters = failing  # type: ignore[method-assign]
     with pytest.raises(Unavailable):
         bench.cell.pull("orders", "billing", PullRequest(consumer="c1", wait_seconds=5))
     assert arrivals.announced == [("orders", "billing")]

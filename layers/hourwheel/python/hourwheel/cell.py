@@ -44,6 +44,7 @@ from hourwheel.push.state import PushState, retarget, state_slot
 from hourwheel.push.targets import NoTargets, Targets
 from hourwheel.queueing import progress
 from hourwheel.queueing.dead import DeadId, DeadLetters
+from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.produce import IdempotencyKey, produce, produce_many
 from hourwheel.queueing.pull import Puller
@@ -71,6 +72,7 @@ class Cell:
     context: Context
     targets: Targets = field(default_factory=NoTargets)
     leases: Leases = field(default_factory=Leases)
+    ends: SourceEnds = field(default_factory=SourceEnds)
     forecast: Forecast = field(default_factory=Forecast)
 
     @cached_property
@@ -306,7 +308,7 @@ class Cell:
         return owner, self.directory.group(owner, name)
 
     def _puller(self, subject: str, group: str) -> Puller:
-        return Puller(self.context, self.directory, self.leases, self.secret, subject, group)
+        return Puller(self.context, self.directory, self.leases, self.ends, self.secret, subject, group)
 
     def _dead(self, subject: str, group: str) -> DeadLetters:
         return DeadLetters(self.context, *self._group(subject, group))
@@ -314,12 +316,15 @@ class Cell:
     def _seek(
         self, subject: str, group: str, move: Callable[[PullLog], int], queue: int | None = None
     ) -> dict[int, int]:
-        logs = pull_logs(self.context, *self._group(subject, group))[1:]
+        owner, member = self._group(subject, group)
+        logs = pull_logs(self.context, owner, member)[1:]
         if queue is not None and queue >= len(logs):
             raise Rejected(
                 "field-invalid", f"subject {subject!r} has {len(logs)} queues, numbered from 0", field="queue"
             )
         moved = {number: move(log) for number, log in enumerate(logs) if queue in (None, number)}
+        # After the rows: pulls look everywhere again once they see it.
+        self.directory.count_seek(owner, member)
         self.context.arrivals.announce(subject, group)
         return moved
 

@@ -258,7 +258,8 @@ class Subject(Struct, frozen=True, kw_only=True):
 class Group(Struct, frozen=True, kw_only=True):
     """A group's record, good for one generation of its subject. ``origins[q]`` is the row at which
     queue ``q`` begins for a group that started at the latest message (0 where there is none).
-    ``push_secret``: the latest version of the secret that signed deliveries."""
+    ``push_secret``: the latest version of the secret that signed deliveries. ``seeks`` counts the times that the group
+    was moved: pulls that wait look everywhere again."""
 
     subject: str
     subject_generation: int
@@ -271,6 +272,7 @@ class Group(Struct, frozen=True, kw_only=True):
     push: PushTarget | None = None
     push_secret: int = 0
     origins: tuple[int, ...] = ()
+    seeks: int = 0
     deleted: bool = False
     erased: bool = False
 

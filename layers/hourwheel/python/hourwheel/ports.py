@@ -17,7 +17,7 @@ MAX_VALUE_BYTES = 350 * 1024
 
 
 GET_MANY = 100
-"""So many items can be read by their names at once."""
+"""At most this many items, or counters, can be read by their names at once."""
 
 
 class Table(StrEnum):
@@ -90,6 +90,12 @@ class Store(Protocol):
 
     def counter(self, counter: str) -> Counter:
         """The totals, strongly consistent; zeros for a counter never added to."""
+        ...
+
+    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+        """The totals of up to ``GET_MANY`` counters, each named once; zeros for one never added to. Each is read by
+        itself and may be out of date: totals that the counter had before, never ones that it did not have. One
+        request, at half the price of ``counter`` for each."""
         ...
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:

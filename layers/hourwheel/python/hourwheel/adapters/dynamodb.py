@@ -123,6 +123,10 @@ class DynamoStore:
         answer = _ask(self._client.get_item, TableName=self._counters, Key={"pk": {"S": counter}}, ConsistentRead=True)
         return _counter(answer.get("Item", {}))
 
+    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+        items = self._batch(self._counters, [{"pk": {"S": counter}} for counter in counters], consistent=False)
+        return dict.fromkeys(counters, Counter(0, 0)) | {item["pk"]["S"]: _counter(item) for item in items}
+
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         answer = _ask(
             self._client.get_item,
@@ -136,19 +140,10 @@ class DynamoStore:
     def get_many(
         self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
     ) -> dict[str, Record]:
-        name = self._tables[table]
-        found: dict[str, Record] = {}
-        left: list[Any] = [{"pk": {"S": partition}, "sk": {"S": sort}} for sort in sorts]
-        while left:
-            request: Any = {name: {"Keys": left, "ConsistentRead": consistent}}
-            answer: Any = _ask(self._client.batch_get_item, RequestItems=request)
-            items = answer["Responses"].get(name, [])
-            found |= {item["sk"]["S"]: _record(item) for item in items}
-            # What is over 16 MB, or over the throughput of a partition.
-            left = answer["UnprocessedKeys"].get(name, {}).get("Keys", [])
-            if left and not items:
-                raise Throttled(f"none of {len(left)} keys was read")
-        return found
+        keys = [{"pk": {"S": partition}, "sk": {"S": sort}} for sort in sorts]
+        return {
+            item["sk"]["S"]: _record(item) for item in self._batch(self._tables[table], keys, consistent=consistent)
+        }
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         check_value(record)
@@ -208,6 +203,20 @@ class DynamoStore:
             if "LastEvaluatedKey" not in answer:
                 break
             query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+        return found
+
+    def _batch(self, table: str, keys: "Sequence[Item]", *, consistent: bool) -> list[Item]:
+        """Those of the keys that are there. Asks again for what was left out, as long as that becomes less."""
+        found: list[Item] = []
+        while keys:
+            request: Any = {table: {"Keys": keys, "ConsistentRead": consistent}}
+            answer: Any = _ask(self._client.batch_get_item, RequestItems=request)
+            found += answer["Responses"].get(table, [])
+            # What is over 16 MB, or over the throughput of a partition.
+            left = answer["UnprocessedKeys"].get(table, {}).get("Keys", [])
+            if len(left) == len(keys):
+                raise Throttled(f"none of {len(left)} keys was read")
+            keys = left
         return found
 
     def trim(self, table: Table, partition: str, *, below: str) -> None:

@@ -49,6 +49,9 @@ class _Rows:
     def counter(self, counter: str) -> Counter:
         return self._counters.get(counter, Counter(0, 0))
 
+    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+        return {counter: self.counter(counter) for counter in counters}
+
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         return self._partition(key.table, key.partition).items.get(key.sort)
 
@@ -149,6 +152,9 @@ class MemoryStore:
 
     def counter(self, counter: str) -> Counter:
         return self.transact(lambda store: store.counter(counter))
+
+    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+        return self.transact(lambda store: store.counters(counters))
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         return self.transact(lambda store: store.get(key))

@@ -213,6 +213,10 @@ class SqliteStore:
         with self._reading() as session:
             return session.counter(counter)
 
+    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+        with self._reading() as session:
+            return session.counters(counters)
+
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         with self._reading() as session:
             return session.get(key, consistent=consistent)

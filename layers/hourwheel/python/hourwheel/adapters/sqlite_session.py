@@ -44,6 +44,13 @@ class SqliteSession:
         ).fetchone()
         return Counter(0, 0) if row is None else Counter(row[0], row[1], bool(row[2]))
 
+    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+        rows = self.connection.execute(
+            f"SELECT name, rows, numbers, sealed FROM counters WHERE name IN ({','.join('?' * len(counters))})",  # noqa: S608
+            tuple(counters),
+        ).fetchall()
+        return dict.fromkeys(counters, Counter(0, 0)) | {row[0]: Counter(row[1], row[2], bool(row[3])) for row in rows}
+
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         row = self.connection.execute(
             f"SELECT value, token, expires_ms FROM {key.table} WHERE partition = ? AND sort = ?",  # noqa: S608

@@ -115,6 +115,7 @@ class FibreStore:
         self.get_many = store.get_many
         self.scan = store.scan
         self.counter = store.counter
+        self.counters = store.counters
 
     def transact(self, work: Callable[[Store], T]) -> T:
         if not self._fibres.inside:

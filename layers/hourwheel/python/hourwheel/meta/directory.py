@@ -150,6 +150,16 @@ class Directory:
         self.forget(subject.name)
         return value
 
+    def count_seek(self, subject: Subject, group: Group) -> None:
+        """Notes in the group's record that the group was moved. Raises ``NotFound`` when it was deleted meanwhile."""
+
+        def change(held: Group) -> Group:
+            if held.generation != group.generation:
+                raise unknown_group(subject.name, group.name)
+            return msgspec.structs.replace(held, seeks=held.seeks + 1)
+
+        self.change_group(subject, group.name, change)
+
     def delete_subject(self, name: str) -> None:
         """Removes the subject, its groups and messages; a deletion that was left half done goes on."""
         held = subject_slot(self.context, name).load()

@@ -59,15 +59,16 @@ class Leases:
 
     faults: Faults = field(default_factory=Faults)
     _watches: dict[str, _Watch] = field(default_factory=dict)
-    _used: set[str] = field(default_factory=set)
 
-    def meet(self, log: PullLog) -> None:
-        """There are, or were, retries in the log: from now on its leases are looked at."""
-        self._used.add(log.partition)
+    def due(self, log: PullLog) -> bool:
+        """Whether a lease is over that the last look saw open. Reads nothing."""
+        now_ms = log.context.clock.now_ms()
+        return any(entry.due_ms <= now_ms for entry in list(self._watch(log).open.values()))
 
-    def used(self, log: PullLog) -> bool:
-        """Whether somebody may hold messages of the log. Most groups never retry: a look at nothing costs a read."""
-        return log.queue is not None or log.partition in self._used
+    def seen(self, log: PullLog, row: int) -> bool:
+        """Whether all rows below ``row`` were looked at. Reads nothing."""
+        scanned = self._watch(log).scanned
+        return scanned is not None and scanned.row >= row
 
     def pulled(self, log: PullLog, subject: Subject) -> int:
         """Somebody pulls here: see ``busy``. The time."""

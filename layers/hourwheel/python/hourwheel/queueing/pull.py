@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -13,10 +13,12 @@ from hourwheel.logs.item import Held
 from hourwheel.logs.segments import messages_of
 from hourwheel.meta.directory import Directory
 from hourwheel.model import Group, Message, Pulled, PullRequest, PullResult, Settled, Settlement, Subject
+from hourwheel.ports import GET_MANY, Counter
+from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.faults import unreadable
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.moving import complete
-from hourwheel.queueing.pulllog import Claim, PullLog, pull_logs
+from hourwheel.queueing.pulllog import Claim, Nothing, PullLog, pull_logs
 from hourwheel.queueing.receipts import Receipt, open_receipt, seal_receipt
 from hourwheel.queueing.records import UNREADABLE, PullRow
 from hourwheel.queueing.settle import Settler, Verdict, verdict
@@ -28,12 +30,14 @@ _LOOKING_MS = 5_000
 
 @dataclass(frozen=True)
 class _Attempt:
-    """What one look brought: answers to the settlements, the claims, and whether there may be more."""
+    """What one look brought: answers to the settlements, the claims, the logs without anything, and whether there may
+    be more."""
 
     subject: Subject
     group: Group
     settled: list[Settled]
     claims: list[tuple[PullLog, Claim]]
+    nothing: list[tuple[PullLog, Nothing]]
     limited: bool
 
 
@@ -44,6 +48,7 @@ class Puller:
     context: Context
     directory: Directory
     leases: Leases
+    ends: SourceEnds
     secret: bytes
     subject: str
     group: str
@@ -140,58 +145,89 @@ class Puller:
     def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Verdict]], pushing: bool) -> _Attempt:
         # Looked up anew for each attempt: during a wait the subject may have got more queues, or become another.
         subject, group = self._names(opened, create=not pushing)
-        for log in filter(self.leases.used, pull_logs(self.context, subject, group)):
-            # Ending the leases of others is a service to them: it must not fail this pull.
-            ending = f"ending leases of {log.partition}"
-            with suppress(Unavailable, Broken), self.leases.faults.contained(self.context, ending):
-                self.leases.glance(log, subject)
+        logs = pull_logs(self.context, subject, group)
+        totals = self._totals(logs)
+        moved = {log.queue: log for log in logs if self.ends.moved(log, group, totals[log.source.name])}
+        ended = self._end_leases(subject, [log for log in logs if log.queue in moved or self.leases.due(log)])
+        if ended or any(wish.moves for _, wish in opened):
+            # Retries that the totals do not know of.
+            moved[None] = logs[0]
 
         def work(context: Context) -> _Attempt:
-            settled = self._settle(context, subject, group, opened)
-            claims, limited = self._claim(context, request, subject, group, single=pushing)
-            return _Attempt(subject, group, settled, claims, limited)
+            attempt = _Attempt(subject, group, self._settle(context, subject, group, opened), [], [], limited=False)
+            limited = self._claim(attempt, request, [log.on(context) for log in moved.values()], single=pushing)
+            return replace(attempt, limited=limited)
 
+        if not (opened or moved):
+            return _Attempt(subject, group, [], [], [], limited=False)
         attempt = self.context.atomically(work)
         for log, _ in attempt.claims:
             if log.queue is None:
                 self.leases.pulled(log.on(self.context), subject)
+        for log, nothing in attempt.nothing:
+            self._remember(log.on(self.context), nothing, totals[log.source.name])
         return attempt
 
-    def _claim(
-        self, context: Context, request: PullRequest, subject: Subject, group: Group, *, single: bool
-    ) -> tuple[list[tuple[PullLog, Claim]], bool]:
-        retries, *queues = pull_logs(context, subject, group)
-        turn = int(context.ids.jitter() * len(queues))
-        claims: list[tuple[PullLog, Claim]] = []
+    def _totals(self, logs: Sequence[PullLog]) -> dict[str, Counter]:
+        """The totals of the source logs, perhaps out of date: one request for ``GET_MANY`` of them."""
+        names = [log.source.name for log in logs]
+        totals: dict[str, Counter] = {}
+        for start in range(0, len(names), GET_MANY):
+            totals |= self.context.store.counters(names[start : start + GET_MANY])
+        return totals
+
+    def _end_leases(self, subject: Subject, logs: Sequence[PullLog]) -> int:
+        """Ends the leases that are over in those logs; how many."""
+        ended = 0
+        for log in logs:
+            # Ending the leases of others is a service to them: it must not fail this pull.
+            ending = f"ending leases of {log.partition}"
+            with suppress(Unavailable, Broken), self.leases.faults.contained(self.context, ending):
+                ended += self.leases.glance(log, subject)
+        return ended
+
+    def _remember(self, log: PullLog, nothing: Nothing, totals: Counter) -> None:
+        """Remembers where the log ended, unless a lease may have begun there that nobody here has seen."""
+        if not self.leases.seen(log, nothing.row):
+            return
+        end = nothing.end
+        if end < totals.rows:
+            # Rows that are missing are on their way, or long gone.
+            end = max(end, log.source.trimmed())
+        self.ends.remember(log, log.group, end)
+
+    def _claim(self, attempt: _Attempt, request: PullRequest, logs: Sequence[PullLog], *, single: bool) -> bool:
+        """Claims from the logs, retries first, until the request is full; whether there may be more."""
+        retries = [log for log in logs if log.queue is None]
+        queues = [log for log in logs if log.queue is not None]
+        turn = int(self.context.ids.jitter() * len(queues))
         messages, size = request.max_messages, PULL_BYTES
         more = False
-        for log in [retries, *queues[turn:], *queues[:turn]]:
-            if log is retries:
-                if not retries.source.totals().rows:
-                    continue  # most groups never retry: one read instead of three
-                self.leases.meet(log)
+        for log in [*retries, *queues[turn:], *queues[:turn]]:
             try:
-                claim, limited = log.claim(
+                found = log.claim(
                     consumer=request.consumer,
                     max_messages=messages,
                     max_bytes=size,
                     lease_ms=request.lease_seconds * 1_000,
-                    whole=bool(claims),
+                    whole=bool(attempt.claims),
                 )
             except Corrupt as error:
-                if not claims:
+                if not attempt.claims:
                     raise
                 # What is claimed already must be handed out: nobody else would before its lease ends.
-                unreadable(context, log.source.name, log.tail().position.row, 0, error)
-                return claims, True
-            more = more or limited
-            if claim is not None:
-                claims.append((log, claim))
-                messages -= claim.held.value.size
-                size -= claim.answer_bytes
+                unreadable(log.context, log.source.name, log.tail().position.row, 0, error)
+                return True
+            more = more or found.limited
+            if found.nothing is not None:
+                attempt.nothing.append((log, found.nothing))
+            if found.claim is not None:
+                attempt.claims.append((log, found.claim))
+                messages -= found.claim.held.value.size
+                size -= found.claim.answer_bytes
                 if messages <= 0 or size <= 0 or single:
-                    return claims, True
-        return claims, more
+                    return True
+        return more
 
     def _pulled(self, attempt: _Attempt, log: PullLog, claim: Claim) -> Pulled | None:
         """The claim as an answer; None when none of it can be read."""

@@ -6,6 +6,7 @@ cursor item and nothing to rebalance: any number of consumers, on any queue, fro
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from hourwheel.context import Context
 from hourwheel.logs.item import Held, Slot
@@ -13,7 +14,16 @@ from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Key, Record, Table
-from hourwheel.queueing.records import CLOSED, PASSED, SOUGHT, Checkpoint, Position, PullRow, Tail
+from hourwheel.queueing.records import (
+    CLOSED,
+    PASSED,
+    SETTLED_KEPT_MS,
+    SOUGHT,
+    Checkpoint,
+    Position,
+    PullRow,
+    Tail,
+)
 
 EMPTY_ROWS = 500
 """A claim covers so many rows without messages at most. Where more come first, a row of the pull log passes them."""
@@ -32,6 +42,22 @@ class Claim:
     held: Held[PullRow]
     rows: tuple[tuple[int, Row], ...]
     answer_bytes: int
+
+
+class Nothing(NamedTuple):
+    """The group's next claim is ``row`` of the pull log, and no row of the source below ``end`` has anything for it."""
+
+    row: int
+    end: int
+
+
+class Found(NamedTuple):
+    """What came of a try to claim. ``limited``: a limit ended it, there may be more. ``nothing``: where it found no
+    message although it looked up to the log's end."""
+
+    claim: Claim | None
+    limited: bool
+    nothing: Nothing | None = None
 
 
 @dataclass
@@ -93,15 +119,18 @@ class PullLog:
 
     def tail(self) -> Tail:
         """Where the next claim goes."""
-        last = self.context.store.scan(Table.PULL, self.partition, limit=1, reverse=True)
+        found = self.context.store.scan(Table.PULL, self.partition, limit=1, reverse=True)
+        last = [(int(sort), self.opened(int(sort), record).value) for sort, record in found]
+        for row, value in last:
+            # Rows behind it were claimed later, and are kept for long once they are closed: none can be gone.
+            if abs(self.context.clock.now_ms() - value.claimed_ms) < SETTLED_KEPT_MS // 2:
+                return _behind(row, value)
         # Read after it: a sweeper saves the checkpoint before it lets go of rows.
         checkpoint = self.checkpoint_slot.load()
-        if last:
-            row = int(last[0][0])
+        for row, value in last:
             # Expired rows vanish in any order: one that is left below the checkpoint is not the last.
             if checkpoint is None or row >= checkpoint.value.row:
-                value = self.opened(row, last[0][1]).value
-                return Tail(row + 1, value.end, value.end_number, len(value.counts), value.size)
+                return _behind(row, value)
         return self.beginning(checkpoint)
 
     def beginning(self, checkpoint: Held[Checkpoint] | None = None) -> Tail:
@@ -113,18 +142,16 @@ class PullLog:
         origin = origins[self.queue] if self.queue is not None and self.queue < len(origins) else 0
         return Tail(0, Position(origin), 0)
 
-    def claim(
-        self, *, consumer: str, max_messages: int, max_bytes: int, lease_ms: int, whole: bool = False
-    ) -> tuple[Claim | None, bool]:
-        """Claims the next messages, in one write; None when there are none, and no write but where many empty rows
-        are passed. Also whether a limit ended it: there may be more. In an answer they take up to ``max_bytes``; of a
-        first row that takes more by itself, as many are claimed as fit into an answer, unless ``whole``."""
+    def claim(self, *, consumer: str, max_messages: int, max_bytes: int, lease_ms: int, whole: bool = False) -> Found:
+        """Claims the next messages, in one write; none when there are none, and no write but where many empty rows
+        are passed. In an answer they take up to ``max_bytes``; of a first row that takes more by itself, as many are
+        claimed as fit into an answer, unless ``whole``."""
         tail = self.tail()
         for race in range(_RACES):
             now_ms = self.context.clock.now_ms()
             taken = self._take(tail, max_messages, max_bytes, now_ms, whole)
             if not taken.total and taken.empty < EMPTY_ROWS:
-                return None, taken.limited
+                return Found(None, taken.limited, None if taken.limited else Nothing(tail.row, taken.end.row))
             value = PullRow(
                 consumer=consumer,
                 first=taken.first,
@@ -140,13 +167,13 @@ class PullLog:
             outcome = self.slot(tail.row).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
             if outcome.stored and outcome.held is not None:
                 claim = Claim(tail.row, outcome.held, tuple(taken.rows), taken.size) if taken.total else None
-                return claim, taken.limited
+                return Found(claim, taken.limited)
             self.context.meter.record("ClaimConflicts", 1)
             if outcome.held is None or race > 1:
                 tail = self.tail()
             else:
                 tail = Tail(tail.row + 1, outcome.held.value.end, outcome.held.value.end_number)
-        return None, True
+        return Found(None, limited=True)
 
     def seek(self, position: Position, number: int) -> None:
         """Makes ``position`` the start of the next claim. One write."""
@@ -217,6 +244,10 @@ class PullLog:
                 taken.limited = True
                 break
         return taken
+
+
+def _behind(row: int, value: PullRow) -> Tail:
+    return Tail(row + 1, value.end, value.end_number, len(value.counts), value.size)
 
 
 def _first_page(tail: Tail, max_messages: int) -> int:

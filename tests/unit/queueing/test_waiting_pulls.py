@@ -1,0 +1,334 @@
+"""A pull that waits reads counters, and looks only where something came; whatever comes meanwhile, it gets."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.context import Settings
+from hourwheel.errors import NotFound
+from hourwheel.logs.log import Reservation
+from hourwheel.logs.rows import Row
+from hourwheel.meta.directory import Directory
+from hourwheel.model import NewMessage, PullRequest, Settlement
+from hourwheel.ports import Counter, Record, Store, Table
+from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall, HandClock, NoArrivals
+
+QUEUES = 64
+SETTINGS = Settings(retry=AT_ONCE, directory_seconds=1)
+
+
+class Watched(CallByCall):
+    """Its calls in full: what a scan reads, and where a row was put."""
+
+    def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
+        self.calls.append(("scan", f"{table} {partition}"))
+        return self._store.scan(table, partition, **how)
+
+
+class OutOfDate(CallByCall):
+    """Many counters, read at once, are as they were when ``hold`` was called, until ``let_go``."""
+
+    held: dict[str, Counter] | None = None
+
+    def hold(self, names: Sequence[str]) -> None:
+        self.held = {name: self._store.counter(name) for name in names}
+
+    def let_go(self) -> None:
+        self.held = None
+
+    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+        return super().counters(counters) | (self.held or {})
+
+
+@dataclass
+class Ticks(NoArrivals):
+    """Waits of a second each, or as ``pause`` has it. Before the n-th of them ends, ``then`` is called with n."""
+
+    clock: HandClock = field(default_factory=HandClock)
+    then: Callable[[int], object] = lambda tick: None
+    ticks: int = 0
+    pause: float = 1.0
+
+    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
+        self.clock.pass_time(min(seconds, self.pause))
+        self.ticks += 1
+        self.then(self.ticks)
+        return True
+
+
+def waiting_bench(store: Store, settings: Settings = SETTINGS) -> Bench:
+    clock = HandClock()
+    return Bench(store, clock=clock, arrivals=Ticks(clock=clock), settings=settings)
+
+
+@pytest.fixture(params=["call by call", "transactions"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    """Messages were sent to all queues of a group, taken and settled."""
+    store = MemoryStore()
+    bench = waiting_bench(CallByCall(store) if request.param == "call by call" else store)
+    bench.cell.put_subject("orders", queues=4)
+    everywhere(bench, 4)
+    for _ in range(3):
+        for pull in bench.pull():
+            bench.settle(pull)
+        bench.clock.pass_time(2)
+    return bench
+
+
+def everywhere(bench: Bench, queues: int) -> None:
+    """A message in each queue."""
+    empty = set(range(queues))
+    while empty:
+        (placed,) = bench.send("old", key=f"{len(empty)} {bench.clock.ms} {id(empty)}")
+        assert placed.queue is not None
+        empty.discard(placed.queue)
+        bench.clock.pass_time(0.001)
+
+
+def wait(bench: Bench, then: Callable[[int], object] = lambda tick: None, *, seconds: float = 20) -> list[str | None]:
+    """What one pull gets that waits; ``then`` is called with each second of it."""
+    assert isinstance(bench.arrivals, Ticks)
+    bench.arrivals.ticks, bench.arrivals.then = 0, then
+    pulls = bench.cell.pull("orders", "billing", PullRequest(consumer="waiting", wait_seconds=seconds)).pulls
+    bench.arrivals.then = lambda tick: None
+    return [message.body for pull in pulls for message in pull.messages]
+
+
+def at(tick: int, act: Callable[[], object]) -> Callable[[int], object]:
+    return lambda now: act() if now == tick else None
+
+
+def log_of(bench: Bench, queue: int) -> Any:
+    return bench.cell.context.log(f"orders~1/{queue}")
+
+
+def test_a_look_at_64_idle_queues_is_one_request() -> None:
+    store = Watched(MemoryStore())
+    bench = waiting_bench(store, Settings(retry=AT_ONCE, directory_seconds=60))
+    bench.cell.put_subject("orders", queues=QUEUES)
+    everywhere(bench, QUEUES)
+    while pulls := bench.pull(1_000):
+        for pull in pulls:
+            bench.settle(pull)
+    bench.clock.pass_time(1)
+    bench.pull()  # sees that the leases are settled
+    looks: list[list[str]] = []
+
+    def look(tick: int) -> None:
+        looks.append([verb for verb, _ in store.calls])
+        store.calls.clear()
+
+    store.calls.clear()
+    assert wait(bench, look) == []
+    assert len(looks) == 20
+    assert looks == [["counters"]] * 20, "the first look, too"
+
+
+def test_a_pull_of_one_busy_queue_of_64_reads_that_queue_alone() -> None:
+    store = Watched(MemoryStore())
+    bench = waiting_bench(store, Settings(retry=AT_ONCE, directory_seconds=60))
+    bench.cell.put_subject("orders", queues=QUEUES)
+    everywhere(bench, QUEUES)
+    while bench.pull(1_000):
+        bench.clock.pass_time(1)
+    bench.clock.pass_time(1)
+    bench.pull()
+    (placed,) = bench.send("new", key="k")
+    store.calls.clear()
+    assert bench.bodies() == ["new"]
+    pull_log = f"billing~1@orders~1/{placed.queue}"
+    read = [name for verb, name in store.calls if verb == "scan"]
+    assert set(read) == {f"pull {pull_log}", f"consume orders~1/{placed.queue}"}
+    assert [verb for verb, _ in store.calls if verb != "scan"] == ["counters", "put"]
+    assert len(read) <= 3
+
+
+def test_a_message_that_comes_during_the_wait_ends_it(bench: Bench) -> None:
+    assert wait(bench, at(3, lambda: bench.send("new"))) == ["new"]
+    assert bench.clock.ms - NOON_MS < 60_000
+
+
+def test_a_row_that_is_given_out_long_before_it_is_stored_is_not_passed_over(bench: Bench) -> None:
+    log = log_of(bench, 2)
+    reservations: list[Reservation] = []
+
+    def writer(tick: int) -> None:
+        if tick == 2:
+            reservations.append(log.reserve(1))
+        if tick == 9:
+            (row,) = (row for _, row in log.read(0, 1, consistent=True))
+            late = Row(number=-1, count=row.count, at_ms=bench.clock.ms, expires_ms=row.expires_ms, block=row.block)
+            log.put(reservations[0], late, bench.cell.context.ids.token())
+
+    assert wait(bench, writer) == ["old"]
+    assert bench.arrivals.ticks == 9  # type: ignore[attr-defined]
+
+
+def test_a_row_that_is_never_stored_holds_up_what_follows_for_a_moment_only(bench: Bench) -> None:
+    (placed,) = bench.send("to find the queue", key="k")
+    assert wait(bench) == ["to find the queue"]
+    assert placed.queue is not None
+    log_of(bench, placed.queue).reserve(1)
+    assert wait(bench, at(2, lambda: bench.send("behind it", key="k"))) == ["behind it"]
+    assert bench.arrivals.ticks <= 4  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seconds", [1, 7])
+def test_a_counter_that_is_out_of_date_delays_a_message_and_no_more(seconds: int) -> None:
+    store = OutOfDate(MemoryStore())
+    bench = waiting_bench(store)
+    bench.cell.put_subject("orders", queues=2)
+    bench.send("old", key="a")
+    assert bench.bodies() == ["old"]
+    assert wait(bench, seconds=3) == []
+    store.hold(["orders~1/0", "orders~1/1"])
+
+    def service(tick: int) -> None:
+        if tick == 2:
+            bench.send("new", key="a")
+        if tick == 2 + seconds:
+            store.let_go()
+
+    assert wait(bench, service) == ["new"]
+    assert bench.arrivals.ticks == 2 + seconds  # type: ignore[attr-defined]
+
+
+def test_a_lease_of_another_process_that_ends_during_the_wait_is_served(bench: Bench) -> None:
+    other = bench.another_process()
+    bench.send("taken and left")
+    request = PullRequest(consumer="other", lease_seconds=10)
+    assert len(other.pull("orders", "billing", request).pulls) == 1
+    assert wait(bench) == ["taken and left"]
+    assert 9 <= bench.arrivals.ticks <= 12  # type: ignore[attr-defined]
+
+
+def test_a_lease_that_another_process_takes_during_the_wait_is_seen_and_ended(bench: Bench) -> None:
+    other = bench.another_process()
+
+    def consumer(tick: int) -> None:
+        if tick == 3:
+            bench.send("taken and left")
+            assert other.pull("orders", "billing", PullRequest(consumer="other", lease_seconds=5)).pulls
+
+    assert wait(bench, consumer) == ["taken and left"]
+    assert 8 <= bench.arrivals.ticks <= 10  # type: ignore[attr-defined]
+
+
+def test_a_lease_that_begins_between_two_looks_of_a_second_is_seen_and_ended(bench: Bench) -> None:
+    other = bench.another_process()
+    bench.arrivals.pause = 0.2  # type: ignore[attr-defined]
+
+    def consumer(tick: int) -> None:
+        if tick <= 2:
+            bench.send(f"taken and left {tick}", key="one queue")
+            assert other.pull("orders", "billing", PullRequest(consumer="other", lease_seconds=6 - tick)).pulls
+
+    assert wait(bench, consumer) == ["taken and left 2"]
+
+
+def test_a_lease_that_is_made_longer_during_the_wait_holds(bench: Bench) -> None:
+    other = bench.another_process()
+    bench.send("taken")
+    (pull,) = other.pull("orders", "billing", PullRequest(consumer="other", lease_seconds=5)).pulls
+    assert wait(bench, at(3, lambda: bench.settle(pull, extend_seconds=60))) == []
+
+
+def test_a_message_that_another_process_asks_to_retry_is_served(bench: Bench) -> None:
+    other = bench.another_process()
+    bench.send("failed")
+    (pull,) = other.pull("orders", "billing", PullRequest(consumer="other")).pulls
+    assert wait(bench, at(4, lambda: bench.settle(pull, retry=[0]))) == ["failed"]
+    assert bench.arrivals.ticks == 4  # type: ignore[attr-defined]
+
+
+def test_a_retry_that_comes_with_the_pull_is_served_by_it(bench: Bench) -> None:
+    bench.send("failed")
+    (pull,) = bench.pull()
+    request = PullRequest(consumer="c1", settle=[Settlement(receipt=pull.receipt, retry=[0])])
+    (again,) = bench.cell.pull("orders", "billing", request).pulls
+    assert (again.queue, again.messages[0].body) == ("retry", "failed")
+
+
+def test_a_group_that_an_operator_moves_back_is_served_again(bench: Bench) -> None:
+    other = bench.another_process()
+    assert wait(bench, at(5, lambda: other.seek("orders", "billing", to="start")))[:1] == ["old"]
+    assert 5 <= bench.arrivals.ticks <= 7  # type: ignore[attr-defined]
+
+
+def test_a_seek_that_was_cut_off_is_seen_after_some_minutes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_off(self: Directory, *of: Any) -> None:
+        raise KeyboardInterrupt
+
+    other = bench.another_process()
+    with monkeypatch.context() as patch:
+        patch.setattr(Directory, "count_seek", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            other.seek("orders", "billing", to="start")
+    assert bench.bodies() == []
+    bench.clock.pass_time(300)
+    assert bench.bodies()[:1] == ["old"]
+
+
+def test_a_group_that_was_deleted_meanwhile_is_not_made_again_by_a_seek(bench: Bench) -> None:
+    other = bench.another_process()
+    owner, group = other.subject("orders"), other.group("orders", "billing")
+    bench.cell.delete_group("orders", "billing")
+    with pytest.raises(NotFound):
+        other.directory.count_seek(owner, group)
+    assert bench.cell.groups("orders") == []
+
+
+def test_a_queue_that_is_added_during_the_wait_is_looked_at(bench: Bench) -> None:
+    other = bench.another_process()
+
+    def operator(tick: int) -> None:
+        if tick == 2:
+            other.put_subject("orders", queues=8)
+        if tick == 4:
+            for number in range(40):
+                placed = other.produce("orders", [NewMessage(body="new", key=str(number))])[0]
+                if placed.queue == 7:
+                    return
+
+    assert set(wait(bench, operator)) == {"new"}
+
+
+def test_a_subject_that_was_made_again_during_the_wait_is_served(bench: Bench) -> None:
+    other = bench.another_process()
+
+    def operator(tick: int) -> None:
+        if tick == 2:
+            other.delete_subject("orders")
+        if tick == 6:
+            other.produce("orders", [NewMessage(body="new")])
+
+    assert wait(bench, operator) == ["new"]
+
+
+def test_letters_that_are_sent_again_during_the_wait_are_served(bench: Bench) -> None:
+    bench.send("poison")
+    (pull,) = bench.pull()
+    bench.settle(pull, dead=[0])
+    other = bench.another_process()
+    assert wait(bench, at(3, lambda: other.redrive("orders", "billing", lambda dead_id, at_ms: True))) == ["poison"]
+    assert bench.arrivals.ticks == 3  # type: ignore[attr-defined]
+
+
+def test_a_group_far_behind_what_expired_is_idle_as_well() -> None:
+    store = Watched(MemoryStore())
+    bench = waiting_bench(store, Settings(retry=AT_ONCE, directory_seconds=60))
+    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.cell.put_group("orders", "billing")
+    for _ in range(5):
+        bench.send("short")
+    bench.clock.pass_time(61)
+    bench.cell.sweep()
+    assert bench.bodies() == []
+    bench.clock.pass_time(1)
+    bench.pull()
+    store.calls.clear()
+    bench.pull()
+    assert [verb for verb, _ in store.calls] == ["counters"]
