@@ -33,10 +33,10 @@ CONTROL_CEILING_MS = 380
 """For the other functions: what starts them waits for more than they do."""
 
 FORBIDDEN = {
-    "hourwheel.client": {"pydantic", "typer", "rich", "uvicorn", "botocore", "aws_lambda_powertools"},
-    "hourwheel.cell": {"botocore", "uvicorn", "typer", "rich"},
-    "hourwheel.api.produce": {"botocore", "uvicorn", "typer", "rich", "pydantic"},
-    "hourwheel.cli.app": {"botocore", "uvicorn", "pydantic", "aws_lambda_powertools"},
+    "hourwheel.client": {"pydantic", "typer", "rich", "uvloop", "botocore", "aws_lambda_powertools"},
+    "hourwheel.cell": {"botocore", "uvloop", "typer", "rich"},
+    "hourwheel.api.produce": {"botocore", "uvloop", "typer", "rich", "pydantic"},
+    "hourwheel.cli.app": {"botocore", "uvloop", "pydantic", "aws_lambda_powertools"},
     "produce": {"boto3", "pydantic"},
     "pull": {"boto3", "pydantic"},
     "ack": {"boto3", "pydantic"},

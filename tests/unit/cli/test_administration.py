@@ -294,5 +294,5 @@ def test_version_is_told_before_anything_slow_is_imported(shell: Shell) -> None:
 def test_the_client_imports_nothing_heavy() -> None:
     program = "import sys, hourwheel.client; print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=10)
-    heavy = {"typer", "rich", "pydantic", "boto3", "botocore", "uvicorn", "asyncio", "aws_lambda_powertools"}
+    heavy = {"typer", "rich", "pydantic", "boto3", "botocore", "uvloop", "asyncio", "aws_lambda_powertools"}
     assert not heavy & set(json.loads(done.stdout.replace("'", '"')))

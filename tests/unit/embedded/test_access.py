@@ -44,6 +44,31 @@ def test_a_read_only_token_may_get_everything_but_the_secret_that_signs() -> Non
     assert all(read_only_refusal(Grant.ALL, route, "1") is None for route in ROUTES)
 
 
+@pytest.mark.parametrize(
+    ("host", "served"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:7420", True),
+        ("127.0.0.1", True),
+        ("10.1.2.3:80", True),
+        ("[::1]", True),
+        ("[::1]:7420", True),
+        ("[::1].evil.com", False),
+        ("[::1].evil.com:7420", False),
+        ("evil[::1]", False),
+        ("[127.0.0.1]", False),
+        ("[localhost]", False),
+        ("::1", False),
+        ("localhost.evil.com", False),
+        ("127.0.0.1.evil.com", False),
+        ("127.0.0.1:7420:1", False),
+    ],
+)
+def test_without_tokens_only_addresses_and_localhost_are_served(host: str, served: bool) -> None:
+    refusal = Access([], []).refusal(Grant.ALL, "/", [(b"host", host.encode())], secure=False, request_id="1")
+    assert (refusal is None) is served
+
+
 def token_file(folder: Path, text: str, mode: int = 0o600) -> Path:
     file = folder / "tokens"
     file.write_text(text)

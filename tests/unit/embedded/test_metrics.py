@@ -11,6 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from hourwheel import __version__
 from hourwheel.adapters.system import SystemClock
 from hourwheel.embedded.application import Application
+from hourwheel.embedded.http.bodies import SizedBody
+from hourwheel.embedded.http.heads import parse_head
+from hourwheel.embedded.http.requests import Request
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.prometheus import _labels
 from hourwheel.embedded.runtime import Runtime
@@ -20,7 +23,7 @@ from tests.support import NOON_MS, HandClock
 
 class Answer(NamedTuple):
     status: int
-    headers: dict[bytes, bytes]
+    headers: dict[str, str]
     text: str
 
     def families(self) -> dict[str, Any]:
@@ -45,24 +48,12 @@ class Server:
         self.application = Application(self.runtime, options)
 
     def get(self, path: str = "/metrics", *, method: str = "GET", **headers: str) -> Answer:
-        sent: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b""}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
         given = {"host": "127.0.0.1:7420", **headers}
-        scope = {
-            "method": method,
-            "raw_path": path.encode(),
-            "headers": [(name.encode(), text.encode()) for name, text in given.items()],
-            "query_string": b"",
-            "client": None,
-        }
-        asyncio.run(self.application(scope, receive, send))
-        return Answer(sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"].decode())
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {text}" for name, text in given.items())]
+        head = parse_head("\r\n".join(lines).encode())
+        request = Request(head, SizedBody(0), lambda: None, client="127.0.0.1", secure=False)
+        answer = asyncio.run(self.application.respond(request))
+        return Answer(answer.status, answer.headers, answer.body.decode())
 
 
 @pytest.fixture
@@ -81,7 +72,7 @@ def server(tmp_path: Path, clock: HandClock) -> Iterator[Server]:
 
 def test_the_page_is_in_prometheus_text_format(server: Server) -> None:
     answer = server.get()
-    assert (answer.status, answer.headers[b"content-type"]) == (200, b"text/plain; version=0.0.4; charset=utf-8")
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
     families = answer.families()
     assert all(family.documentation for family in families.values())
     assert {family.type for family in families.values()} == {"counter", "gauge", "histogram"}

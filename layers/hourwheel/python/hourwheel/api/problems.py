@@ -37,6 +37,7 @@ TITLES = {
     "batch-too-large": "The batch is too large",
     "request-too-large": "The request is too large",
     "internal": "A fault of ours",
+    "server-busy": "The server has as many connections as it may",
     "unavailable": "The storage did not answer in time",
     "storage-full": "No room is left",
 }

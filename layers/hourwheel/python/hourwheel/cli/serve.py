@@ -27,6 +27,10 @@ def serve(
     ] = False,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate, in PEM: serve HTTPS.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, in PEM, which others may not read.")] = None,
+    max_connections: Annotated[
+        int,
+        typer.Option(min=1, max=100_000, help="Connections at the same time; further clients are told to come back."),
+    ] = 4_096,
     synchronous: Annotated[
         Literal["FULL", "NORMAL"],
         typer.Option(help="FULL survives a power cut; NORMAL may then lose the last moments, and is faster."),
@@ -71,6 +75,7 @@ def serve(
         insecure=insecure,
         tls_cert=tls_cert,
         tls_key=tls_key,
+        max_connections=max_connections,
         synchronous=synchronous,
         bucket_minutes=bucket_minutes,
         archive_seconds=archive_every,

@@ -1,6 +1,7 @@
 """Decides what a request may do: by its token, or, where the server has none, as one of a program or of a web page."""
 
 import hmac
+import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import lru_cache
@@ -19,6 +20,9 @@ _OPEN = frozenset({"/v1/health"})
 
 _SECRET = frozenset({"GET /v1/subjects/{subject}/groups/{group}/push"})
 """Answers with the secret that signs deliveries: with it, somebody who may only read could send to the target."""
+
+
+_HOST = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<name>[^\[\]:]*))(?::[0-9]*)?")
 
 
 class Grant(Enum):
@@ -85,14 +89,15 @@ def _from_a_web_page(headers: Headers, secure: bool, request_id: str) -> Respons
 @lru_cache(maxsize=256)
 def _is_address(host: str) -> bool:
     """Whether a Host header names localhost or an IP address, and not a name that anybody may point anywhere."""
-    name = host[: host.index("]") + 1] if "]" in host else host.rsplit(":", 1)[0]
-    if name.lower() in {"localhost", ""}:
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    if found["name"] is not None and found["name"].lower() in {"localhost", ""}:
         return True
     try:
-        ip_address(name.strip("[]"))
+        return ip_address(found["six"] or found["name"]).version == (6 if found["six"] else 4)
     except ValueError:
         return False
-    return True
 
 
 def _digest(token: bytes) -> bytes:

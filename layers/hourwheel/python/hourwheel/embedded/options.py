@@ -49,8 +49,11 @@ class ServeOptions(BaseModel):
     max_waiting: int = Field(default=2_000, ge=0, le=10_000)
     """Pulls that wait for messages at the same time; further ones answer at once."""
 
+    max_connections: int = Field(default=4_096, ge=1, le=100_000)
+    """Connections at the same time, at most as many as there are descriptors for; further ones are told 503."""
+
     body_seconds: float = Field(default=30.0, gt=0)
-    """How long the body of a request may take to arrive."""
+    """How long a request may take to arrive, from its first byte to its last."""
 
     stop_seconds: int = Field(default=10, ge=1)
     """How long requests in flight may take to finish once the server is told to stop."""

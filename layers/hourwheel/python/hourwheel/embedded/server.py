@@ -1,24 +1,23 @@
 """``serve``: the HTTP API on one machine, until the process is told to stop."""
 
 import asyncio
-import logging
 import signal
 import socket
 import ssl
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-import uvicorn
+import uvloop
 
 from hourwheel.embedded.application import Application
+from hourwheel.embedded.http.bounds import Bounds, connection_cap
+from hourwheel.embedded.http.connection import Connection
+from hourwheel.embedded.http.registry import Registry
 from hourwheel.embedded.options import ServeOptions
-from hourwheel.embedded.protocol import Protocol
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.tls import server_context
 from hourwheel.errors import HourwheelError
 
-_KEEP_ALIVE_SECONDS = 75
+_BACKLOG = 2_048
 _FAREWELL_SECONDS = 0.3
 _HANDSHAKE_SECONDS = 10.0
 _GOODBYE_SECONDS = 1.0
@@ -56,91 +55,74 @@ def _run(runtime: Runtime, options: ServeOptions, listener: socket.socket, secur
     application = Application(runtime, options)
     if options.is_open and not options.is_loopback:
         sys.stderr.write(f"hourwheel: warning: anybody who reaches {options.host} can read and write\n")
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    config = uvicorn.Config(
-        application,
-        http=Protocol,
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=options.stop_seconds,
-    )
     runtime.start()
-    where = f"{_url(options.host, listener, security)}, data in {options.data}"
-    _Server(config, application, runtime, where, security).run([listener])
+    server = _Server(application, runtime, options, security)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(server.run(listener))
 
 
-class _Server(uvicorn.Server):
+class _Server:
     def __init__(
-        self,
-        config: uvicorn.Config,
-        application: Application,
-        runtime: Runtime,
-        where: str,
-        security: ssl.SSLContext | None,
+        self, application: Application, runtime: Runtime, options: ServeOptions, security: ssl.SSLContext | None
     ) -> None:
-        super().__init__(config)
-        self._security = security
         self._application = application
         self._runtime = runtime
-        self._where = where
-        self._farewell: asyncio.Task[None] | None = None
+        self._options = options
+        self._security = security
+        bounds = Bounds(request_seconds=options.body_seconds)
+        self._registry = Registry(bounds, connection_cap(options.max_connections))
+        self._stopped = asyncio.Event()
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    async def run(self, listener: socket.socket) -> None:
+        """Serves until a signal comes, then finishes what is in flight."""
         loop = asyncio.get_running_loop()
+        self._runtime.fibres.attach(loop)
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._stop)
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._runtime.fibres.attach(asyncio.get_running_loop())
-        if self._security is None or sockets is None:
-            await super().startup(sockets)
-        else:
-            await super().startup([])
-            self.servers = [await self._listen_securely(listener, self._security) for listener in sockets]
-        sys.stdout.write(f"hourwheel listening on {self._where}\n")
+        listening = await self._listen(listener)
+        watch = asyncio.ensure_future(self._registry.watch())
+        where = f"{_url(self._options.host, listener, self._security)}, data in {self._options.data}"
+        sys.stdout.write(f"hourwheel listening on {where}\n")
         sys.stdout.flush()
+        await self._stopped.wait()
+        listening.close()
+        await self._say_farewell()
+        watch.cancel()
 
-    async def _listen_securely(self, listener: socket.socket, security: ssl.SSLContext) -> asyncio.Server:
-        """Listens with bounds of our own: uvicorn grants a silent client a minute for the handshake."""
+    async def _listen(self, listener: socket.socket) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
 
-        def protocol() -> Protocol:
-            return Protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        def connection() -> Connection:
+            return Connection(self._registry, self._application.respond)
 
-        return await asyncio.get_running_loop().create_server(
-            protocol,
+        if self._security is None:
+            return await loop.create_server(connection, sock=listener, backlog=_BACKLOG)
+        return await loop.create_server(
+            connection,
             sock=listener,
-            ssl=security,
+            backlog=_BACKLOG,
+            ssl=self._security,
             ssl_handshake_timeout=_HANDSHAKE_SECONDS,
             ssl_shutdown_timeout=_GOODBYE_SECONDS,
-            backlog=self.config.backlog,
         )
 
     def _stop(self) -> None:
-        if self._farewell is None:
-            self._farewell = asyncio.ensure_future(self._say_farewell())
-        else:
+        if self._stopped.is_set():
             # Asked a second time: what is under way is cut.
-            self.should_exit = self.force_exit = True
+            self._registry.abort()
+        self._stopped.set()
 
     async def _say_farewell(self) -> None:
-        """Takes no more connections and ends the waits of pulls. Clients that are at work learn from their next answer
-        that the connection ends: closing an idle one could cut a request that is on its way."""
-        for server in self.servers:
-            server.close()
-        self._application.stopping = True
+        """Ends the waits of pulls. Clients that are at work learn from their next answer that the connection ends:
+        closing an idle one could cut a request that is on its way."""
+        registry = self._registry
+        registry.stopping = True
         self._runtime.arrivals.close()
-        deadline = asyncio.get_running_loop().time() + _FAREWELL_SECONDS
-        while self.server_state.connections and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.01)
-        self.should_exit = True
+        await registry.drained(_FAREWELL_SECONDS)
+        registry.finish()
+        if not await registry.drained(self._options.stop_seconds):
+            registry.abort()
+            await registry.drained(_FAREWELL_SECONDS)
 
 
 def _security(options: ServeOptions) -> ssl.SSLContext | None:
@@ -162,7 +144,7 @@ def _listen(options: ServeOptions) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        # From here on the port is ours; uvicorn listens again with its own backlog.
+        # From here on the port is ours; the loop listens again with its own backlog.
         listener.listen()
     except OSError:
         listener.close()

@@ -1,0 +1,311 @@
+"""One connection: reads a request, has it answered, reads the next.
+
+    IDLE ──first byte──► HEAD ──empty line──► BODY ──last byte──► WORKING ──answer──► IDLE
+      │                    │                    │                                      ▲
+      │                    └────refused─────────┤ an answer may come before the body:  │
+      └──late──► closed          ▼              └───── the rest of it is dropped ──────┘
+                              CLOSING: what still comes is dropped for a moment, so that the answer is not lost
+
+Upgrades are ignored, as RFC 9110 allows: such a request is answered over HTTP/1.1.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Any, TypeAlias, cast
+
+from hourwheel.api.problems import problem
+from hourwheel.embedded.http.answers import Answer, encode_answer
+from hourwheel.embedded.http.bodies import ChunkedBody, SizedBody, TooMuch
+from hourwheel.embedded.http.heads import Head, Malformed, parse_head
+from hourwheel.embedded.http.registry import Registry
+from hourwheel.embedded.http.requests import Disconnected, Request
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_END = b"\r\n\r\n"
+_NEVER = math.inf
+_PROGRESS_BYTES = 64 * 1024
+
+
+Respond: TypeAlias = Callable[[Request], Awaitable[Answer]]
+"""May raise ``Disconnected``; anything else ends the connection without an answer."""
+
+
+class State(Enum):
+    IDLE = 0
+    HEAD = 1
+    BODY = 2
+    WORKING = 3
+    CLOSING = 4
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self, registry: Registry, respond: Respond) -> None:
+        self._registry = registry
+        self._bounds = registry.bounds
+        self._respond = respond
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._client = ""
+        self._secure = False
+        self._state = State.IDLE
+        self._data = b""
+        self._scanned = 0
+        self._request: Request | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._begun = 0.0
+        self._deadline = _NEVER
+        self._unread_deadline = _NEVER
+        self._unread_bytes = 0
+        self._ended = False
+        """The client sends nothing any more."""
+        self._paused = False
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._secure = transport.get_extra_info("sslcontext") is not None
+        # Told as soon as one byte waits: 0 would mean "always" to TLS.
+        self._transport.set_write_buffer_limits(high=1, low=0)
+        self._begun = self._loop.time()
+        registry = self._registry
+        if len(registry.open) >= registry.cap:
+            self._turn_away()
+            return
+        peer: Any = transport.get_extra_info("peername")
+        self._client = peer[0] if isinstance(peer, tuple) else ""
+        self._deadline = self._begun + self._bounds.head_seconds
+        registry.open.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._registry.open.discard(self)
+        self._registry.farewells.discard(self)
+        self._state = State.CLOSING
+        if self._request is not None:
+            self._request.leave()
+
+    def data_received(self, data: bytes) -> None:
+        if self._state is State.CLOSING:
+            return
+        self._data = self._data + data if self._data else data
+        self._advance()
+
+    def eof_received(self) -> bool:
+        """A client that has sent a whole request may end its side and still read the answer."""
+        self._ended = True
+        if self._request is not None:
+            self._request.leave()
+        if self._state is not State.WORKING:
+            self._transport.close()
+            return False
+        return not self._secure
+
+    def pause_writing(self) -> None:
+        self._unread_bytes = self._transport.get_write_buffer_size()
+        self._unread_deadline = self._loop.time() + self._bounds.answer_seconds
+
+    def resume_writing(self) -> None:
+        self._unread_deadline = _NEVER
+        if self._state is State.IDLE:
+            self._advance()
+
+    # What the server calls
+
+    def check_time(self, now: float) -> None:
+        if self._unread_deadline <= now:
+            self._check_reader(now)
+        if self._deadline > now:
+            return
+        if self._state is State.IDLE:
+            self.close()
+        elif self._state is State.HEAD:
+            seconds = self._bounds.head_seconds
+            self._refuse(408, "request-timeout", f"the headers did not arrive within {seconds:g} s: send it again")
+        elif self._state is State.BODY:
+            seconds = self._bounds.request_seconds
+            self._refuse(408, "request-timeout", f"the body did not arrive within {seconds:g} s: send it again")
+        elif not self._transport.get_write_buffer_size():
+            self._transport.abort()
+
+    def finish(self) -> None:
+        """Closes the connection, after the answer to the request that is under way."""
+        if self._state in {State.IDLE, State.HEAD} or (self._request is not None and self._request.answered):
+            self.close()
+
+    def close(self) -> None:
+        self._state = State.CLOSING
+        self._deadline = _NEVER
+        self._transport.close()
+
+    def abort(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._transport.abort()
+
+    # Reading
+
+    def _advance(self) -> None:
+        """Goes as far as what has arrived allows."""
+        try:
+            if self._state in {State.IDLE, State.HEAD} and self._unread_deadline == _NEVER:
+                self._read_head()
+            if self._state is State.BODY:
+                self._read_body()
+        except Malformed as error:
+            self._refuse(400, "http-invalid", f"the request is not HTTP/1.1: {error}")
+        except TooMuch:
+            limit = self._bounds.extra_bytes
+            self._refuse(431, "headers-too-large", f"extensions of chunks and trailers hold at most {limit} bytes")
+        self._regulate()
+
+    def _read_head(self) -> None:
+        while self._data.startswith(b"\r\n"):  # RFC 9112, 2.2: some clients send one after a body
+            self._data = self._data[2:]
+        if not self._data:
+            return
+        if self._state is State.IDLE:
+            self._state = State.HEAD
+            self._begun = min(self._begun, self._loop.time())
+            self._deadline = self._begun + self._bounds.head_seconds
+            self._scanned = 0
+        end = self._data.find(_END, self._scanned)
+        if (len(self._data) if end < 0 else end) > self._bounds.head_bytes:
+            self._refuse_head()
+        elif end < 0:
+            self._scanned = max(0, len(self._data) - len(_END))
+        else:
+            self._begin(parse_head(self._data[:end]), self._data[end + len(_END) :])
+
+    def _begin(self, head: Head, rest: bytes) -> None:
+        if len(head.headers) > self._bounds.header_count:
+            self._refuse_head()
+            return
+        framing = ChunkedBody(self._bounds.extra_bytes) if head.length is None else SizedBody(head.length)
+        request = self._request = Request(head, framing, self._ask_for_body, client=self._client, secure=self._secure)
+        self._state = State.BODY
+        self._deadline = self._begun + self._bounds.request_seconds
+        self._data = rest
+        self._task = self._loop.create_task(self._serve(request))
+
+    def _read_body(self) -> None:
+        request = self._request
+        assert request is not None
+        part, self._data = request.framing.feed(self._data)
+        request.take(part)
+        if request.framing.complete:
+            self._state = State.WORKING
+            self._deadline = _NEVER
+            if self._ended:
+                request.leave()
+            if request.answered:
+                self._go_on()
+
+    def _ask_for_body(self) -> None:
+        request = self._request
+        assert request is not None
+        if request.head.expects_continue and not request.asked_for_body:
+            self._transport.write(_CONTINUE)
+        request.asked_for_body = True
+
+    def _regulate(self) -> None:
+        """Reads no further ahead than the head of one request."""
+        full = len(self._data) > self._bounds.head_bytes and self._state is not State.CLOSING
+        if full != self._paused and not self._transport.is_closing():
+            self._paused = full
+            (self._transport.pause_reading if full else self._transport.resume_reading)()
+
+    # Answering
+
+    async def _serve(self, request: Request) -> None:
+        self._registry.busy += 1
+        try:
+            answer = await self._respond(request)
+            if request is self._request and self._state is not State.CLOSING:
+                self._answer(request, answer)
+        except Disconnected:
+            if self._state is not State.CLOSING:
+                self.close()
+        except BaseException:
+            self._transport.abort()
+            raise
+        finally:
+            self._registry.busy -= 1
+
+    def _answer(self, request: Request, answer: Answer) -> None:
+        request.answered = True
+        # A client that asked whether to send its body may now not send it: what comes next is not known.
+        unsure = not request.framing.complete and request.head.expects_continue and not request.asked_for_body
+        last = unsure or not request.head.keep_alive or self._registry.stopping or "connection" in answer.headers
+        self._transport.write(encode_answer(answer, close=last, body=request.method != "HEAD"))
+        if last:
+            self._end()
+        elif request.framing.complete:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """The request is read and answered: the next one."""
+        self._request = self._task = None
+        self._state = State.IDLE
+        self._begun = _NEVER
+        self._deadline = self._loop.time() + self._bounds.idle_seconds
+        if self._data:
+            self._advance()
+        if self._ended and self._state is not State.WORKING:
+            self.close()
+
+    # Ending
+
+    def _end(self) -> None:
+        """Ends our side. What still comes is dropped for a moment: closing at once would reset the connection, and the
+        client might lose the answer."""
+        request = self._request
+        if request is not None and request.framing.complete and not self._data:
+            self.close()
+            return
+        self._state = State.CLOSING
+        self._data = b""
+        self._deadline = self._loop.time() + self._bounds.farewell_seconds
+        if self._ended:
+            self.close()
+        elif self._transport.can_write_eof() and not self._secure:
+            self._transport.write_eof()
+        self._regulate()
+
+    def _refuse(self, status: int, slug: str, detail: str, **headers: str) -> None:
+        request = self._request
+        if request is None or not request.answered:
+            found = problem(status, slug, detail, instance="", headers=headers)
+            answer = Answer(status, found["headers"], found["body"].encode())
+            self._transport.write(encode_answer(answer, close=True))
+        if request is not None:
+            request.answered = True
+            request.leave()
+        self._end()
+
+    def _refuse_head(self) -> None:
+        bounds = self._bounds
+        detail = (
+            f"the request line and the headers hold at most {bounds.head_bytes} bytes, {bounds.header_count} headers"
+        )
+        self._refuse(431, "headers-too-large", detail)
+
+    def _turn_away(self) -> None:
+        registry = self._registry
+        if len(registry.farewells) >= self._bounds.farewells:
+            self._state = State.CLOSING
+            self._transport.abort()
+            return
+        registry.farewells.add(self)
+        detail = f"{registry.cap} connections are open, and no more are served: send it again in a moment"
+        self._refuse(503, "server-busy", detail, **{"retry-after": "1"})
+
+    def _check_reader(self, now: float) -> None:
+        """Ends a connection whose client leaves its answer unread."""
+        unread = self._transport.get_write_buffer_size()
+        if self._unread_bytes - unread < _PROGRESS_BYTES:
+            self._transport.abort()
+        else:
+            self._unread_bytes = unread
+            self._unread_deadline = now + self._bounds.answer_seconds

@@ -1,0 +1,114 @@
+"""The head of a request, as strict as RFC 9112 allows: whatever two readers could understand differently is refused."""
+
+import re
+from typing import NamedTuple
+
+Headers = list[tuple[bytes, bytes]]
+
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_NAME = re.compile(_TOKEN)
+_LINE = re.compile(rb"(" + _TOKEN + rb") ([!-~]+) HTTP/1\.([0-9])")
+_ABSOLUTE = re.compile(rb"https?://([^/?]+)(.*)", re.IGNORECASE)
+_AUTHORITY = re.compile(rb"(?:\[[0-9A-Za-z:.]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]*)(?::[0-9]{0,5})?")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+# Control characters other than a tab, and a CR or LF that is not half of a CRLF.
+_FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n")
+
+
+class Malformed(Exception):
+    """The request is not HTTP/1.1. Where its body would end is unknown, so nothing after it can be read."""
+
+
+class Head(NamedTuple):
+    """``length`` is None when the body is chunked. Names of headers are in lower case."""
+
+    method: str
+    path: str
+    query: str
+    headers: Headers
+    length: int | None
+    keep_alive: bool
+    expects_continue: bool
+
+
+def parse_head(data: bytes) -> Head:
+    """Parses a request line and headers, without the empty line that ends them. Raises ``Malformed``."""
+    if _FORBIDDEN.search(data):
+        raise Malformed("it holds a control character, or a line that does not end in CRLF")
+    first, *lines = data.split(b"\r\n")
+    line = _LINE.fullmatch(first)
+    if line is None:
+        raise Malformed("its first line is not a method, a target and HTTP/1.1")
+    modern = line[3] != b"0"
+    headers = [_header(text) for text in lines]
+    _check_host(headers, modern=modern)
+    authority, target = _split_target(line[1], line[2])
+    if authority is not None:
+        headers = [header for header in headers if header[0] != b"host"] + [(b"host", authority)]
+    path, _, query = target.partition(b"?")
+    return Head(
+        line[1].decode("ascii"),
+        path.decode("ascii"),
+        query.decode("ascii"),
+        headers,
+        _body_length(headers, modern=modern),
+        modern and not _says(headers, b"connection", b"close"),
+        modern and _says(headers, b"expect", b"100-continue"),
+    )
+
+
+def check_trailer(line: bytes) -> None:
+    """Raises ``Malformed`` unless the line could be a header."""
+    if _FORBIDDEN.search(line):
+        raise Malformed("a trailer holds a control character")
+    _header(line)
+
+
+def _header(line: bytes) -> tuple[bytes, bytes]:
+    name, colon, value = line.partition(b":")
+    if not colon or not _NAME.fullmatch(name):
+        raise Malformed("a header is not a name, a colon and a value")
+    return name.lower(), value.strip(b" \t")
+
+
+def _check_host(headers: Headers, *, modern: bool) -> None:
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) > 1 or (modern and not hosts):
+        raise Malformed(f"it has {len(hosts)} Host headers instead of one")
+    if hosts and not _AUTHORITY.fullmatch(hosts[0]):
+        raise Malformed("its Host is neither a name nor an address")
+
+
+def _split_target(method: bytes, target: bytes) -> tuple[bytes | None, bytes]:
+    """The authority, if the target is an absolute URI, and the path with the query."""
+    if b"#" in target:
+        raise Malformed("its target has a fragment")
+    if target.startswith(b"/") or (target == b"*" and method == b"OPTIONS"):
+        return None, target
+    found = _ABSOLUTE.fullmatch(target)
+    if found is None or not _AUTHORITY.fullmatch(found[1]):
+        raise Malformed("its target is neither a path nor an http URI")
+    rest = found[2]
+    return found[1], rest if rest.startswith(b"/") else b"/" + rest
+
+
+def _body_length(headers: Headers, *, modern: bool) -> int | None:
+    """The bytes of the body; None: it is chunked."""
+    lengths = [value for name, value in headers if name == b"content-length"]
+    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    if codings:
+        if lengths or codings != [b"chunked"] or not modern:
+            raise Malformed("its body has a length and an encoding, or an encoding other than chunked")
+        return None
+    if not lengths:
+        return 0
+    if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
+        raise Malformed("its Content-Length is not one number")
+    return int(lengths[0])
+
+
+def _says(headers: Headers, wanted: bytes, token: bytes) -> bool:
+    """Whether a list in the headers of that name has the token."""
+    return any(
+        token in [part.strip(b" \t") for part in value.lower().split(b",")] for name, value in headers if name == wanted
+    )

@@ -1,0 +1,52 @@
+"""The connections of a server: how many there are, and the time that each may take."""
+
+import asyncio
+from typing import Protocol
+
+from hourwheel.embedded.http.bounds import Bounds
+
+
+class Watched(Protocol):
+    def check_time(self, now: float) -> None: ...
+    def finish(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Registry:
+    def __init__(self, bounds: Bounds, cap: int) -> None:
+        self.bounds = bounds
+        self.cap = cap
+        self.open: set[Watched] = set()
+        self.farewells: set[Watched] = set()
+        """Connections beyond the cap, which are told so."""
+        self.busy = 0
+        """Requests that are worked on, also those whose client left."""
+        self.stopping = False
+        """Each answer is the last one of its connection."""
+
+    async def watch(self) -> None:
+        """Ends what takes too long, until it is cancelled. One timer for all of them: setting one for each request
+        would cost more than reading the request."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self.bounds.tick_seconds)
+            now = loop.time()
+            for connection in [*self.open, *self.farewells]:
+                connection.check_time(now)
+
+    async def drained(self, seconds: float) -> bool:
+        """Waits for the connections and the work to end; whether they did in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while (self.open or self.busy) and loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        return not (self.open or self.busy)
+
+    def finish(self) -> None:
+        """Closes each connection, after the answer to the request that is under way."""
+        for connection in list(self.open):
+            connection.finish()
+
+    def abort(self) -> None:
+        for connection in list(self.open):
+            connection.abort()

@@ -1,0 +1,70 @@
+"""A request as the application sees it."""
+
+import asyncio
+from collections.abc import Callable
+
+from hourwheel.embedded.http.bodies import Body
+from hourwheel.embedded.http.heads import Head, Headers
+from hourwheel.model import REQUEST_BYTES
+
+
+class Disconnected(Exception):
+    """The client went away, or its body was refused: nobody waits for an answer."""
+
+
+class Request:
+    """``method``, ``path`` and ``query`` are as they were sent; names of ``headers`` are in lower case. ``secure``
+    says that the request came over TLS."""
+
+    def __init__(
+        self, head: Head, framing: Body, ask_for_body: Callable[[], None], *, client: str, secure: bool
+    ) -> None:
+        self.method = head.method
+        self.path = head.path
+        self.query = head.query
+        self.headers: Headers = head.headers
+        self.client = client
+        self.secure = secure
+        self.head = head
+        self.framing = framing
+        self.answered = False
+        self.asked_for_body = False
+        self._ask_for_body = ask_for_body
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._gone = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def body(self) -> bytes:
+        """The body; a little more than ``REQUEST_BYTES`` of one that is larger. Raises ``Disconnected``."""
+        if not self.framing.complete and not self._gone:
+            self._ask_for_body()
+        while not self.framing.complete and self._size <= REQUEST_BYTES and not self._gone:
+            await self._wait()
+        if self._gone and not self.framing.complete:
+            raise Disconnected
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+    async def left(self) -> None:
+        """Returns once the client has gone away, or will send nothing any more."""
+        while not self._gone:
+            await self._wait()
+
+    def take(self, part: bytes) -> None:
+        """Adds a part of the body. What nobody will read is dropped."""
+        if part and not self.answered and self._size <= REQUEST_BYTES:
+            self._parts.append(part)
+            self._size += len(part)
+        self._wake()
+
+    def leave(self) -> None:
+        self._gone = True
+        self._wake()
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
