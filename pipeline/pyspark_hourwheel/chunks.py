@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from hourwheel.answersize import nested_bytes
 from hourwheel.client import Message
 from hourwheel.client.records import on_the_wire
 from hourwheel.delay.waits import delay_ms
@@ -58,8 +59,8 @@ def _batches(messages: Iterable[Message]) -> Iterator[list[Message]]:
     hours: set[int | None] = set()
     size = 0
     for message in messages:
-        # As JSON, which is never shorter than what it carries: so it is within the limits of the request as well.
-        length = len(_encoder.encode(on_the_wire(message)))
+        # As the text of an event of Lambda, which is never shorter than what it carries: so it is within all limits.
+        length = nested_bytes(_encoder.encode(on_the_wire(message)))
         hour = _hour(message)
         full = len(batch) == BATCH_MESSAGES or size + length > BATCH_BYTES or len(hours | {hour}) > _HOURS
         if batch and full:

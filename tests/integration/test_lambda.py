@@ -1,11 +1,13 @@
 """The very handlers that are deployed, on DynamoDB, S3 and EventBridge Scheduler as moto imitates them."""
 
+import base64
+import gzip
 import importlib
 import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -19,6 +21,7 @@ from hourwheel.adapters.system import SystemClock
 from hourwheel.delay.buckets import LEAD_MS
 from hourwheel.embedded.router import Match, Router, make_event
 from hourwheel.times import rfc3339
+from tests.lambdajson import MOST_ANSWER_BYTES, as_lambda_encodes
 from tests.support import NOON_MS, HandClock
 
 PREFIX, BUCKET, TIMERS = "hw-test", "hw-test-segments", "hw-test-timers"
@@ -72,12 +75,15 @@ class Deployment:
         return self._loaded[function].handler(event, Invocation(900 if function == "wheel" else 10))
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        response = self.respond(method, path, body)
+        return response["statusCode"], json.loads(response["body"]) if response["body"] else None
+
+    def respond(self, method: str, path: str, body: Any = None, headers: Sequence[tuple[bytes, bytes]] = ()) -> Any:
         match = self._router.find(method, path)
         assert isinstance(match, Match)
         data = b"" if body is None else json.dumps(body).encode()
-        event = make_event(match, path=path, query="", headers=(), body=data, request_id="r-1", source="127.0.0.1")
-        response = self.invoke(match.route.function, event)
-        return response["statusCode"], json.loads(response["body"]) if response["body"] else None
+        event = make_event(match, path=path, query="", headers=headers, body=data, request_id="r-1", source="127.0.0.1")
+        return self.invoke(match.route.function, event)
 
 
 @pytest.fixture
@@ -141,6 +147,25 @@ def test_a_message_goes_through_every_function(deployment: Deployment) -> None:
     status, lag = deployment.call("GET", f"{GROUP}/lag")
     assert (lag["waiting"], lag["in_flight"], lag["dead"]) == (0, 0, 1)
     assert deployment.call("GET", "/v1/subjects/refunds")[0] == 404
+
+
+def test_pulls_are_packed_for_those_who_take_it_and_fit_lambda_for_all(deployment: Deployment) -> None:
+    texts = [json.dumps({"line": ["a", "b"] * 6_000, "number": number}) for number in range(100)]
+    for at in range(0, 100, 50):
+        deployment.call("POST", MESSAGES, {"messages": [{"body": text} for text in texts[at : at + 50]]})
+    found: list[str] = []
+    forms = set()
+    while len(found) < len(texts):
+        headers = [] if len(found) < 40 else [(b"accept-encoding", b"br, gzip")]
+        response = deployment.respond("POST", f"{GROUP}/pull", {"consumer": "c1", "max_messages": 30}, headers)
+        assert len(as_lambda_encodes(response)) <= MOST_ANSWER_BYTES
+        body = response["body"]
+        if response.get("isBase64Encoded"):
+            body = gzip.decompress(base64.b64decode(body))
+        forms.add((response["headers"].get("content-encoding"), response.get("isBase64Encoded", False)))
+        found += [message["body"] for pull in json.loads(body)["pulls"] for message in pull["messages"]]
+    assert sorted(found) == sorted(texts)
+    assert forms == {(None, False), ("gzip", True)}
 
 
 def test_the_sweep_ends_leases(deployment: Deployment) -> None:
@@ -272,7 +297,7 @@ def test_a_delayed_message_is_cancelled_and_another_one_moved(deployment: Deploy
     status, answer = deployment.call("DELETE", f"/v1/scheduled/{cancelled}")
     assert (status, answer["state"]) == (200, "cancelled")
     status, answer = deployment.call("PATCH", f"/v1/scheduled/{moved}", {"delay": "1m"})
-    assert (status, answer["state"], answer["deliver_at"]) == (200, "waiting", rfc3339(clock.ms + 60_000))
+    assert (status, answer["state"], answer["deliver_at"]) == (200, "moved", rfc3339(clock.ms + 60_000))
     assert answer["scheduled_id"] != moved
     status, pending = deployment.call("GET", "/v1/subjects/orders/scheduled")
     assert (status, pending["messages"]) == (200, 1)

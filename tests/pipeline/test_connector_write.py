@@ -218,6 +218,7 @@ def test_chunks_are_as_large_as_a_request_may_be() -> None:
     assert lengths([Message("a" * (1 << 20))] * 5) == [3, 2]
     assert lengths([Message(b"a" * (1 << 20))] * 5) == [2, 2, 1]
     assert lengths([Message("\x01" * (1 << 20))] * 2) == [1, 1]
+    assert lengths([Message('"' * 600_000)] * 3) == [1, 1, 1]
 
 
 def test_a_chunk_falls_due_in_few_hours() -> None:

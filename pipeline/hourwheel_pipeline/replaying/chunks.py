@@ -10,6 +10,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from hourwheel.answersize import nested_bytes
 from hourwheel.client import Message
 from hourwheel.client.records import on_the_wire
 from hourwheel.model import BATCH_BYTES
@@ -47,8 +48,8 @@ class Chunks:
         size, last = 0, None
         while row := self._following():
             message = self._named(row, f"{self.unique}-{number}-{len(messages)}")
-            # As JSON, which is never shorter than what it carries: so it is within the limits of the request as well.
-            size += len(_encoder.encode(on_the_wire(message)))
+            # As the text of an event of Lambda, which is never shorter than what it carries: within all limits.
+            size += nested_bytes(_encoder.encode(on_the_wire(message)))
             if messages and (len(messages) == most or size > BATCH_BYTES):
                 self._ahead = row
                 break

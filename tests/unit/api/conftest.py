@@ -56,14 +56,22 @@ class Api:
         return Answer(response["statusCode"], response["headers"], json.loads(text) if text else None)
 
     def respond(
-        self, method: str, target: str, body: Any = None, *, raw: bytes | None = None, context: Invocation | None = None
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        *,
+        raw: bytes | None = None,
+        context: Invocation | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Response:
         """What the function gives to Lambda."""
         path, _, query = target.partition("?")
         match = self._router.find(method, path)
         assert isinstance(match, Match), (method, path)
         data = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
-        event = make_event(match, path=path, query=query, headers=(), body=data, request_id="r-1", source="127.0.0.1")
+        sent = [(name.encode(), text.encode()) for name, text in (headers or {}).items()]
+        event = make_event(match, path=path, query=query, headers=sent, body=data, request_id="r-1", source="127.0.0.1")
         return self.boundary.answer(FUNCTIONS[match.route.function], event, context)
 
     def send(self, *bodies: str) -> None:

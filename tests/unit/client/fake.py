@@ -43,6 +43,7 @@ class Fault:
     raw: bytes | None = None
     retry_after: str | None = None
     date: str | None = None
+    encoding: str | None = None
     before: Callable[[], object] | None = None
 
 
@@ -241,6 +242,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json" if status < 400 else "application/problem+json")
         if status != 204:
             self.send_header("Content-Length", str(len(data)))
+        if fault.encoding is not None:
+            self.send_header("Content-Encoding", fault.encoding)
         if fault.retry_after is not None:
             self.send_header("Retry-After", fault.retry_after)
         self.end_headers()

@@ -4,7 +4,8 @@ HourwheelError
 ├── Rejected            the request is wrong: fix it, then send it again      4xx
 │   ├── NotFound        what it names does not exist                          404
 │   ├── Conflict        it contradicts what is stored                         409
-│   └── TooLarge        it is over a limit                                    413
+│   ├── TooLarge        it is over a limit                                    413
+│   └── UnknownEncoding its body is encoded in a way that is not read         415
 ├── Unavailable         nothing is wrong with the request: send it again      503
 │   ├── Throttled       the store refused it unseen: certainly no effect
 │   └── OutcomeUnknown  the answer was lost: it may have had its effect
@@ -52,6 +53,10 @@ class Conflict(Rejected):
 
 class TooLarge(Rejected):
     status = 413
+
+
+class UnknownEncoding(Rejected):
+    status = 415
 
 
 class Unavailable(HourwheelError):

@@ -36,6 +36,8 @@ TITLES = {
     "message-too-large": "A message is too large",
     "batch-too-large": "The batch is too large",
     "request-too-large": "The request is too large",
+    "encoding-unknown": "The encoding of the body is unknown",
+    "encoding-invalid": "The body is not what its encoding makes",
     "internal": "A fault of ours",
     "server-busy": "The server has as many connections as it may",
     "unavailable": "The storage did not answer in time",

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from hourwheel import gzipped
 from hourwheel.api.events import Event
-from hourwheel.errors import Rejected, TooLarge
+from hourwheel.errors import Rejected, TooLarge, UnknownEncoding
 from hourwheel.model import NAME_PATTERN, REQUEST_BYTES, check_name
 
 if TYPE_CHECKING:
@@ -49,7 +50,25 @@ def body_of(event: Event) -> bytes:
         raise Rejected("json-invalid", f"the body is not UTF-8: {error}") from None
     if len(data) > REQUEST_BYTES:
         raise too_large_request()
-    return data
+    encoding = (event.get("headers") or {}).get("content-encoding")
+    return data if encoding is None else _unpacked(data, encoding.strip().lower())
+
+
+def _unpacked(data: bytes, encoding: str) -> bytes:
+    """The body without its encoding."""
+    # A gateway may have taken the encoding off, and left its name.
+    if encoding in ("identity", "") or (encoding == "gzip" and not data.startswith(gzipped.MAGIC)):
+        return data
+    if encoding != "gzip":
+        raise UnknownEncoding(
+            "encoding-unknown", f"the encoding of a body is gzip, or none, got {encoding[:_QUOTED_CHARACTERS]!r}"
+        )
+    try:
+        return gzipped.unpack(data, REQUEST_BYTES)
+    except gzipped.TooLong:
+        raise too_large_request() from None
+    except ValueError as error:
+        raise Rejected("encoding-invalid", str(error)) from None
 
 
 def too_large_request() -> TooLarge:

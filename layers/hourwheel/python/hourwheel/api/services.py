@@ -18,6 +18,7 @@ from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.adapters.scheduler import SchedulerTimers
 from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.api.boundary import Boundary, log_line
+from hourwheel.api.compression import packed
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
@@ -154,7 +155,7 @@ class Services:
 
     def http_handler(self, function: Function) -> Callable[[Event, Invocation], Response]:
         """A handler for requests: every error is an answer."""
-        return self._handler(lambda event, context: self.boundary.answer(function, event, context))
+        return self._handler(lambda event, context: packed(event, self.boundary.answer(function, event, context)))
 
     def task_handler(self, function: Function) -> Callable[[Event, Invocation], Response]:
         """A handler for what the clock starts: an error fails the invocation, so that it is seen and repeated."""

@@ -25,6 +25,7 @@ class Reply(NamedTuple):
     status: int
     retry_after: str | None
     date: str | None
+    encoding: str | None
     body: bytes
 
 
@@ -69,7 +70,8 @@ class Connections:
             connection.request(method, target, body, headers)
             response = connection.getresponse()
             told = response.headers
-            reply = Reply(response.status, told.get("Retry-After"), told.get("Date"), response.read())
+            encoding = told.get("Content-Encoding")
+            reply = Reply(response.status, told.get("Retry-After"), told.get("Date"), encoding, response.read())
         except ssl.SSLCertVerificationError as error:
             self._discard(connection)
             raise self._untrusted(error) from error

@@ -8,15 +8,17 @@ from urllib.parse import quote
 
 import msgspec
 
-from hourwheel import __version__
+from hourwheel import __version__, gzipped
+from hourwheel.answersize import nested_bytes
 from hourwheel.client.backoff import pause_seconds
-from hourwheel.client.connections import Connections
+from hourwheel.client.connections import Connections, Reply
 from hourwheel.client.errors import (
     BadRequest,
     Closed,
     Problem,
     ServerFault,
     ServerUnavailable,
+    TooLarge,
     from_answer,
     problem_of,
 )
@@ -24,6 +26,13 @@ from hourwheel.client.signing import Sign, signer_of
 from hourwheel.ports import Ids
 
 T = TypeVar("T")
+
+_ANSWER_BYTES = 64 << 20
+"""An answer that unpacks to more is none of ours: those of Lambda have 6 MB."""
+
+_EVENT_BYTES = 6_200_000
+"""Of the 6,291,456 bytes that Lambda takes as an event; the rest is for headers, of which the gateway takes 10 KB, and
+for what it says of the request."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -34,6 +43,17 @@ def path(*parts: str) -> str:
     if not {"", ".", ".."}.isdisjoint(parts):
         raise BadRequest(problem_of("name-invalid", "a name or an id cannot be empty, '.' or '..'"))
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _check_event(data: bytes) -> None:
+    """Raises ``TooLarge`` for a request that Lambda could not be given. It is not sent: the gateway's answer would be a
+    5xx, as for a function that failed after it had stored something."""
+    if 2 * len(data) > _EVENT_BYTES and (size := nested_bytes(data)) > _EVENT_BYTES:
+        detail = (
+            f"the request takes {size} bytes as an event of Lambda, where quotes count more than once, and"
+            f" {_EVENT_BYTES} are the most: send smaller batches"
+        )
+        raise TooLarge(problem_of("request-too-large", detail))
 
 
 class Http:
@@ -55,7 +75,11 @@ class Http:
             raise ValueError("the token is blank: give one that is not, or none at all")
         self._connections = Connections(url, timeout_seconds=timeout_seconds, ca_file=ca_file)
         self._signer = signer_of(url, token=token, sign=sign, region=region)
-        self._headers = {"accept": "application/json", "user-agent": f"hourwheel/{__version__}"}
+        self._headers = {
+            "accept": "application/json",
+            "accept-encoding": "gzip",
+            "user-agent": f"hourwheel/{__version__}",
+        }
         if token is not None:
             self._connections.warn_of_clear_text()
             self._headers["authorization"] = f"Bearer {token}"
@@ -82,6 +106,8 @@ class Http:
         data, headers = None, self._headers
         if body is not None:
             data, headers = _encoder.encode(body), {**headers, "content-type": "application/json"}
+            if self._signer is not None:
+                _check_event(data)
         target = self._connections.prefix + target
         give_up_at = time.monotonic() + (self._retry_seconds if retry_seconds is None else retry_seconds)
         attempt = 0
@@ -114,15 +140,29 @@ class Http:
         if self._signer is not None:
             signed = self._signer.headers(method, target, data, headers.get("content-type"))
         reply = self._connections.exchange(method, target, data, {**headers, **signed}, extra_seconds=wait_seconds)
+        body = _unpacked(reply)
         if not 200 <= reply.status < 300:
-            error = from_answer(reply.status, reply.body, retry_after=reply.retry_after)
+            error = from_answer(reply.status, body, retry_after=reply.retry_after)
             if self._signer is not None:
                 error = self._signer.explained(error, method, target, signed, reply.date)
             raise error
         try:
-            return answer.decode(reply.body or b"null")
+            return answer.decode(body or b"null")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            detail = (
-                f"the answer is not what this client understands ({error}): is there a Hourwheel server at this URL?"
-            )
-            raise ServerFault(Problem(status=reply.status, detail=detail)) from error
+            raise _strange(reply, error) from error
+
+
+def _unpacked(reply: Reply) -> bytes:
+    if reply.encoding is None or not reply.body:
+        return reply.body
+    try:
+        if reply.encoding.lower() != "gzip":
+            raise ValueError(f"its encoding is {reply.encoding[:100]!r}")
+        return gzipped.unpack(reply.body, _ANSWER_BYTES)
+    except ValueError as error:
+        raise _strange(reply, error) from error
+
+
+def _strange(reply: Reply, error: Exception) -> ServerFault:
+    detail = f"the answer is not what this client understands ({error}): is there a Hourwheel server at this URL?"
+    return ServerFault(Problem(status=reply.status, detail=detail))
