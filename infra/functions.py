@@ -63,6 +63,9 @@ KINDS: Mapping[str, Kind] = {
 _ALONE = frozenset({"sweep", "archive"})
 """Functions of which one at a time does all; more are harmless."""
 
+_MAKERS = frozenset({"produce", "pull", "meta"})
+"""They make subjects and groups."""
+
 
 class Functions(Construct):
     """``by_name``: the functions, without push and archive where there is none. ``failures``: the queue to which Lambda
@@ -169,6 +172,10 @@ class Functions(Construct):
             variables["PUSH_TARGETS"] = ",".join(settings.push_targets) or ","  # HTTPS needs no entry
         if name == "pull":
             variables["MAX_WAIT_SECONDS"] = str(settings.max_wait_seconds)
+        if name in _MAKERS:
+            variables["AUTO_CREATE"] = str(settings.auto_create).lower()
+            variables["MAX_SUBJECTS"] = str(settings.max_subjects)
+            variables["MAX_GROUPS"] = str(settings.max_groups)
         if settings.pipeline:
             variables["ARCHIVE"] = "true"
         if name == "archive":

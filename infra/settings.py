@@ -96,6 +96,9 @@ class Settings(BaseModel):
     pull_burst: int | None = _setting(None, _PULL_RATE.format("requests"), ge=1, le=100_000)
     pull_concurrency: int = _setting(0, "a whole number of executions from 0 to 100000", ge=0, le=100_000)
     max_wait_seconds: int = _setting(20, "a whole number of seconds from 0 to 20", ge=0, le=20)
+    auto_create: bool = _setting(True, "true or false")
+    max_subjects: int = _setting(0, "a whole number from 0 to 1000000", ge=0, le=1_000_000)
+    max_groups: int = _setting(0, "a whole number from 0 to 1000000", ge=0, le=1_000_000)
     lambda_concurrency: int = _setting(1_000, "a whole number of executions from 10 to 1000000", ge=10, le=1_000_000)
     domain_name: str | None = _setting(
         None,

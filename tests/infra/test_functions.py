@@ -40,6 +40,8 @@ def test_the_environment_is_that_of_the_contract(each: Synthesis) -> None:
             wanted.add("HOURWHEEL_LAKE_BUCKET")
         if name == "pull":
             wanted.add("HOURWHEEL_MAX_WAIT_SECONDS")
+        if name in {"produce", "pull", "meta"}:
+            wanted |= {f"HOURWHEEL_{variable}" for variable in ("AUTO_CREATE", "MAX_SUBJECTS", "MAX_GROUPS")}
         assert function["Environment"]["Variables"].keys() == wanted, name
 
 
@@ -51,6 +53,13 @@ def test_the_functions_understand_their_environment(each: Synthesis) -> None:
         assert environment.settings.retention_seconds == int(each.settings.get("retention_seconds", 259_200)), name
         assert environment.settings.archive is ("archive" in each.functions()), name
         assert environment.wheel_function == f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{each.cell}-wheel"
+
+
+def test_what_may_be_made_reaches_those_who_make_it(defaults: Synthesis, everything: Synthesis) -> None:
+    for synthesis, quotas in ((defaults, (True, 0, 0)), (everything, (False, 20, 30))):
+        for name in ("produce", "pull", "meta"):
+            settings = Environment.read(synthesis.functions()[name]["Environment"]["Variables"]).settings
+            assert (settings.auto_create, settings.max_subjects, settings.max_groups) == quotas, name
 
 
 def test_push_targets_reach_who_checks_and_who_calls_them(everything: Synthesis) -> None:

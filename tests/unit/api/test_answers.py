@@ -111,6 +111,7 @@ def test_a_subject_is_made_changed_listed_and_deleted(api: Api) -> None:
         "clamp_delays": False,
         "created_at": made["created_at"],
         "groups": [],
+        "more_groups": False,
     }
     assert api.call("PUT", "/v1/subjects/orders", {"retention_seconds": 60}).json["queues"] == 2
     api.call("PUT", GROUP)
@@ -139,9 +140,21 @@ def test_a_group_is_made_listed_and_deleted(api: Api) -> None:
     made = api.call("PUT", GROUP, {"start": "latest", "max_attempts": 3}).json
     assert (made["subject"], made["group"], made["start"], made["max_attempts"]) == ("orders", "billing", "latest", 3)
     assert api.call("GET", GROUP).json == made
-    assert api.call("GET", "/v1/subjects/orders/groups").json == {"groups": [made]}
+    assert api.call("GET", "/v1/subjects/orders/groups").json == {"groups": [made], "next": None}
     assert api.call("DELETE", GROUP).status == 204
     assert api.call("GET", GROUP).slug == "group-unknown"
+
+
+def test_groups_come_in_pages_and_a_subject_names_its_first(api: Api) -> None:
+    for number in range(101):
+        api.bench.cell.put_group("orders", f"g{number:03}")
+    first = api.call("GET", "/v1/subjects/orders/groups").json
+    assert (len(first["groups"]), first["next"]) == (100, "g099")
+    rest = api.call("GET", "/v1/subjects/orders/groups?after=g099&limit=1").json
+    assert ([group["group"] for group in rest["groups"]], rest["next"]) == (["g100"], None)
+    subject = api.call("GET", "/v1/subjects/orders").json
+    assert (len(subject["groups"]), subject["groups"][-1], subject["more_groups"]) == (100, "g099", True)
+    assert api.call("GET", "/v1/subjects/orders/groups?limit=101").slug == "field-invalid"
 
 
 def test_seek_moves_a_group(api: Api) -> None:

@@ -173,6 +173,14 @@ def test_an_unreachable_server_is_one_line_and_exit_status_1(shell: Shell) -> No
     assert result.stderr == "hourwheel: the server at 127.0.0.1:1 cannot be reached: Connection refused\n"
 
 
+def test_all_groups_are_listed_however_many(shell: Shell) -> None:
+    with shell.server.broker.changed:
+        for number in range(250):
+            shell.server.broker.put_group("orders", f"g{number:03}", {})
+    assert [group["group"] for group in shell.json("group", "list", "orders")] == [f"g{n:03}" for n in range(250)]
+    assert shell.json("subject", "show", "orders")[0]["more_groups"]
+
+
 def test_wrong_usage_is_exit_status_2(shell: Shell) -> None:
     assert shell("subject", "show").exit_code == 2
     assert shell("nonsense").exit_code == 2

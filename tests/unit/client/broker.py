@@ -347,7 +347,8 @@ class Broker:
             "retention_seconds": owner.retention_seconds,
             "created_at": NOW,
             "clamp_delays": owner.clamp_delays,
-            "groups": sorted(owner.groups),
+            "groups": sorted(owner.groups)[:100],
+            "more_groups": len(owner.groups) > 100,
         }
 
     def list_subjects(self, limit: int, after: str) -> Json:
@@ -361,8 +362,10 @@ class Broker:
         self.known_subject(name)
         del self.subjects[name]
 
-    def list_groups(self, subject: str) -> Json:
-        return {"groups": [self.show_group(subject, name) for name in self.known_subject(subject).groups]}
+    def list_groups(self, subject: str, limit: int, after: str) -> Json:
+        names = [name for name in sorted(self.known_subject(subject).groups) if name > after]
+        page = [self.show_group(subject, name) for name in names[:limit]]
+        return {"groups": page, "next": names[limit - 1] if len(names) > limit else None}
 
     def delete_group(self, subject: str, name: str) -> None:
         self.known_group(subject, name)

@@ -156,7 +156,7 @@ _WITH_BODY = {
     "drop",
     "reschedule",
 }
-_PAGED = {"list_subjects", "list_dead", "list_orphans"}
+_PAGED = {"list_subjects", "list_groups", "list_dead", "list_orphans"}
 
 
 class _Handler(BaseHTTPRequestHandler):

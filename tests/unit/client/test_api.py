@@ -77,7 +77,7 @@ def test_subjects_and_groups_are_made_shown_listed_moved_and_deleted(api: Api) -
 
     assert api.put_group("orders", "billing", max_attempts=3).max_attempts == 3
     assert api.get_group("orders", "billing").start == "earliest"
-    assert [group.group for group in api.list_groups("orders")] == ["billing"]
+    assert [group.group for group in api.list_groups("orders").groups] == ["billing"]
     api.produce("orders", [Message("a")])
     assert api.lag("orders", "billing").waiting == 1
     assert api.seek("orders", "billing", "end")[0] == Position(0, 1)
@@ -91,6 +91,21 @@ def test_subjects_and_groups_are_made_shown_listed_moved_and_deleted(api: Api) -
     with pytest.raises(NotFound):
         api.get_subject("orders")
     assert api.health().status == "ok"
+
+
+def test_a_batch_that_was_one_request_too_many_is_sent_again(api: Api, server: FakeServer) -> None:
+    server.fail("produce", status=429)
+    api.produce("orders", [Message("a")])
+    assert server.bodies("orders") == ["a"]
+
+
+def test_groups_are_listed_page_by_page(api: Api) -> None:
+    for number in range(3):
+        api.put_group("orders", f"g{number}")
+    page = api.list_groups("orders", limit=2)
+    assert ([group.group for group in page.groups], page.next) == (["g0", "g1"], "g1")
+    page = api.list_groups("orders", after=page.next)
+    assert ([group.group for group in page.groups], page.next) == (["g2"], None)
 
 
 PUSHES: list[tuple[PushTarget, dict[str, object]]] = [
@@ -116,7 +131,7 @@ def test_a_group_may_be_delivered_to_a_target(
     assert made is not None
     assert (made.kind, made.batch) == (target.kind, target.batch or 10)
     assert api.put_group("orders", "billing", max_attempts=3).push == made
-    assert api.list_groups("orders")[0].push == api.get_group("orders", "billing").push == made
+    assert api.list_groups("orders").groups[0].push == api.get_group("orders", "billing").push == made
     assert api.put_group("orders", "billing", push=NO_PUSH).push is None
     assert server.calls("put_group")[3].body == {"push": None}
 

@@ -42,8 +42,8 @@ class Answer(NamedTuple):
 class Server:
     """The application without a socket."""
 
-    def __init__(self, data: Path, token: str | None = None, *, archive_seconds: float = 0) -> None:
-        options = ServeOptions(data=data, tokens=() if token is None else (token,), archive_seconds=archive_seconds)
+    def __init__(self, data: Path, token: str | None = None, **given: Any) -> None:
+        options = ServeOptions(data=data, tokens=() if token is None else (token,), **given)
         self.runtime = Runtime(options)
         self.application = Application(self.runtime, options)
 
@@ -166,6 +166,20 @@ def test_a_damaged_group_does_not_hide_the_others(server: Server, monkeypatch: p
     samples = answer.families()["hourwheel_group_dead"].samples
     assert [sample.labels["group"] for sample in samples] == ["billing"]
     assert server.get().value("hourwheel_faults_total") == 1
+
+
+def test_only_the_largest_groups_have_series_of_their_own(tmp_path: Path, clock: HandClock) -> None:
+    server = Server(tmp_path, metrics_groups=2)
+    cell = server.runtime.cell
+    for subject, count in (("a", 1), ("b", 3), ("c", 0), ("d", 2)):
+        cell.put_group(subject, "billing")
+        if count:
+            cell.produce(subject, [NewMessage(body="x")] * count)
+    answer = server.get()
+    samples = answer.families()["hourwheel_group_waiting"].samples
+    assert [(sample.labels["subject"], sample.value) for sample in samples] == [("b", 3), ("d", 2)]
+    assert answer.value("hourwheel_series_dropped") == 10, "five of each of two groups"
+    server.runtime.close()
 
 
 def test_the_page_wants_the_token_and_no_web_page(tmp_path: Path, server: Server, clock: HandClock) -> None:

@@ -203,8 +203,9 @@ class Cell:
         self.directory.forget(subject)
         return self._group(subject, name)[1]
 
-    def groups(self, subject: str) -> list[Group]:
-        return self.directory.groups(self.subject(subject))
+    def groups(self, subject: str, after: str = "", limit: int = 100) -> tuple[list[Group], str | None]:
+        """Up to ``limit`` groups behind the name ``after``, and the name to go on from (None: no more)."""
+        return self.directory.group_page(self.subject(subject), after, limit)
 
     def delete_group(self, subject: str, name: str) -> None:
         """Removes the group, its progress, retries and dead letters."""

@@ -42,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     a policy. ``retention_seconds``: of new subjects. ``sweep_rest_seconds``: subjects in which nothing moves are swept
     so seldom in the end; 0: each time. ``archive``: nothing is removed before it is archived. ``max_wait_seconds``:
     caps how long a pull waits, whatever its request asks for; a pull that waits holds a Lambda execution.
+    ``auto_create``: producing and pulling make the subject and the group that they name. ``max_subjects`` and, of each
+    subject, ``max_groups``: no more are made; 0: any number.
     """
 
     compression_level: Annotated[int, msgspec.Meta(ge=1, le=19)] = 1
@@ -57,6 +59,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     )
     sweep_rest_seconds: Annotated[int, msgspec.Meta(ge=0, le=3_600)] = 0
     archive: bool = False
+    auto_create: bool = True
+    max_subjects: Annotated[int, msgspec.Meta(ge=0)] = 0
+    max_groups: Annotated[int, msgspec.Meta(ge=0)] = 0
     max_wait_seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT_SECONDS)] = MAX_WAIT_SECONDS
 
 

@@ -30,7 +30,17 @@ _PREFIX = "HOURWHEEL_"
 ARCHIVE_PREFIX = "archive/"
 """Before the keys of the archive, in the bucket of the lake."""
 
-_SETTINGS = ("inline_bytes", "bucket_minutes", "shards", "retention_seconds", "archive", "max_wait_seconds")
+_SETTINGS = (
+    "inline_bytes",
+    "bucket_minutes",
+    "shards",
+    "retention_seconds",
+    "archive",
+    "max_wait_seconds",
+    "auto_create",
+    "max_subjects",
+    "max_groups",
+)
 
 _BATCH_BUCKETS = 100
 """Each takes up to five calls, one after the other, and API Gateway waits for 30 s."""
@@ -70,6 +80,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     retention_seconds: int = Settings().retention_seconds
     archive: bool = Settings().archive
     max_wait_seconds: float = Settings().max_wait_seconds
+    auto_create: bool = Settings().auto_create
+    max_subjects: int = Settings().max_subjects
+    max_groups: int = Settings().max_groups
     lake_bucket: Annotated[str, Meta(min_length=3, max_length=63)] | None = None
 
     @classmethod

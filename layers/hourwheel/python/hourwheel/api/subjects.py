@@ -37,7 +37,10 @@ def delete_subject(cell: Cell, event: Event) -> Response:
 
 
 def list_groups(cell: Cell, event: Event) -> Response:
-    return ok({"groups": [_group(cell, group) for group in cell.groups(path_name(event, "subject"))]})
+    query = decode_query(PageQuery, event)
+    after = check_name(query.after, "after") if query.after else ""
+    found, following = cell.groups(path_name(event, "subject"), after, query.limit)
+    return ok({"groups": [_group(cell, group) for group in found], "next": following})
 
 
 def get_group(cell: Cell, event: Event) -> Response:
@@ -100,13 +103,16 @@ def lag(cell: Cell, event: Event) -> Response:
 
 
 def _subject(cell: Cell, subject: Subject) -> dict[str, object]:
+    """With the names of its first groups: a list of many subjects with many groups must fit into an answer."""
+    groups, following = cell.directory.group_page(subject)
     return {
         "subject": subject.name,
         "queues": subject.queues,
         "retention_seconds": subject.retention_seconds,
         "clamp_delays": subject.clamp_delays,
         "created_at": rfc3339(subject.created_ms),
-        "groups": [group.name for group in cell.directory.groups(subject)],
+        "groups": [group.name for group in groups],
+        "more_groups": following is not None,
     }
 
 

@@ -1,5 +1,6 @@
 """``hourwheel group …``"""
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -23,7 +24,7 @@ from hourwheel.cli.settings import (
     moment,
     settings_of,
 )
-from hourwheel.client import Position, PushStatus, RetryPolicy
+from hourwheel.client import Api, Position, PushStatus, RetryPolicy
 from hourwheel.client.records import Group
 
 app = typer.Typer(no_args_is_help=True, help="Make, show, change, move and delete groups.")
@@ -82,7 +83,7 @@ def push_(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) ->
 def list_(ctx: typer.Context, subject: SubjectArgument) -> None:
     """List the groups of a subject."""
     with connect(ctx) as api:
-        groups = api.list_groups(subject)
+        groups = list(_all(api, subject))
     if settings_of(ctx).json:
         for group in groups:
             write_json(group)
@@ -121,6 +122,16 @@ def seek(
         write_json(positions)
     else:
         write_table(["queue", "offset"], [(position.queue, position.offset) for position in positions])
+
+
+def _all(api: Api, subject: str) -> Iterator[Group]:
+    after: str | None = None
+    while True:
+        page = api.list_groups(subject, after=after)
+        yield from page.groups
+        after = page.next
+        if after is None:
+            return
 
 
 def _retry(first: float | None, factor: float | None, cap: float | None, delays: str | None) -> RetryPolicy | None:

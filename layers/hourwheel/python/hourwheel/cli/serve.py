@@ -47,6 +47,20 @@ def serve(
             help="Archive what the logs hold so often, for the pipeline; nothing is removed before. 0: never.",
         ),
     ] = 0,
+    auto_create: Annotated[
+        bool,
+        typer.Option(
+            "--auto-create/--no-auto-create", help="Producing and pulling make the subject and group that they name."
+        ),
+    ] = True,
+    max_subjects: Annotated[int, typer.Option(min=0, help="Make no more subjects than this. 0: any number.")] = 0,
+    max_groups: Annotated[int, typer.Option(min=0, help="Make no more groups of a subject. 0: any number.")] = 0,
+    group_rate: Annotated[
+        float, typer.Option(min=0, max=100_000, help="Pulls a second of each group; beyond, 429. 0: any number.")
+    ] = 0,
+    metrics_groups: Annotated[
+        int, typer.Option(min=0, help="Groups with series of their own in /metrics, those with most messages.")
+    ] = 1_000,
     target: Annotated[
         list[str] | None,
         typer.Option(
@@ -79,6 +93,11 @@ def serve(
         synchronous=synchronous,
         bucket_minutes=bucket_minutes,
         archive_seconds=archive_every,
+        auto_create=auto_create,
+        max_subjects=max_subjects,
+        max_groups=max_groups,
+        group_rate=group_rate,
+        metrics_groups=metrics_groups,
         targets=targets,
         push_loopback=push_loopback,
     )

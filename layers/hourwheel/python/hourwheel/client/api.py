@@ -26,6 +26,7 @@ from hourwheel.client.records import (
     DeadSelection,
     Forecast,
     Group,
+    GroupPage,
     Health,
     Lag,
     Message,
@@ -61,10 +62,6 @@ def _answers(kind: Any) -> Any:
 
 class _Produced(msgspec.Struct):
     results: list[Placed]
-
-
-class _Groups(msgspec.Struct):
-    groups: list[Group]
 
 
 class _Positions(msgspec.Struct):
@@ -290,9 +287,10 @@ class Api:
         found: Group = self._http.call("GET", path("subjects", subject, "groups", group), _answers(Group))
         return found
 
-    def list_groups(self, subject: str) -> list[Group]:
-        listed: _Groups = self._http.call("GET", path("subjects", subject, "groups"), _answers(_Groups))
-        return listed.groups
+    def list_groups(self, subject: str, *, limit: int = 100, after: str | None = None) -> GroupPage:
+        target = path("subjects", subject, "groups") + _query(limit=limit, after=after)
+        page: GroupPage = self._http.call("GET", target, _answers(GroupPage))
+        return page
 
     def delete_group(self, subject: str, group: str) -> None:
         self._http.call("DELETE", path("subjects", subject, "groups", group), _answers(None), safe=False)

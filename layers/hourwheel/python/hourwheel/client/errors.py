@@ -82,8 +82,8 @@ class TooLarge(AnswerError):
 
 
 class ServerUnavailable(AnswerError):
-    """``sent`` is False when the request certainly did not reach the server; else it may have had its
-    effect. ``retry_after_seconds`` is what the server asked for."""
+    """``sent`` is False when the request certainly had no effect: it did not reach the server, or was one too many.
+    Else it may have had one. ``retry_after_seconds`` is what the server asked for."""
 
     def __init__(self, problem: Problem, *, sent: bool = True, retry_after_seconds: float = 0.0) -> None:
         super().__init__(problem)
@@ -156,7 +156,8 @@ def from_answer(status: int, body: bytes, *, retry_after: str | None) -> AnswerE
     except (msgspec.MsgspecError, UnicodeDecodeError):
         problem = Problem(status=status, detail=f"the server answered {status}: {body[:200].decode(errors='replace')}")
     if status in _UNAVAILABLE:
-        return ServerUnavailable(problem, retry_after_seconds=_seconds(retry_after))
+        # One request too many is refused before anything is done for it.
+        return ServerUnavailable(problem, sent=status != 429, retry_after_seconds=_seconds(retry_after))
     if status >= 500:
         return ServerFault(problem)
     return _BY_STATUS.get(status, BadRequest)(problem)

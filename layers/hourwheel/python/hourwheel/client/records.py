@@ -123,6 +123,8 @@ class Subject(Struct, frozen=True, kw_only=True):
     created_at: datetime
     clamp_delays: bool = False
     groups: list[str] = []
+    """The first of them by name; ``more_groups``: there are more, which ``Api.list_groups`` tells."""
+    more_groups: bool = False
 
 
 class SubjectPage(Struct, frozen=True, kw_only=True):
@@ -192,6 +194,11 @@ class Group(Struct, frozen=True, kw_only=True):
     retry: RetryPolicy = RetryPolicy()
     push: PushTarget | None = None
     created_at: datetime
+
+
+class GroupPage(Struct, frozen=True, kw_only=True):
+    groups: list[Group]
+    next: str | None = None
 
 
 class Position(Struct, frozen=True):

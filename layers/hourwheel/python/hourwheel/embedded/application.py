@@ -5,6 +5,7 @@ from base64 import b64decode
 from collections.abc import Iterable
 from functools import partial
 from itertools import count
+from math import ceil
 
 from hourwheel.api.ack import ack
 from hourwheel.api.events import Event, Function, Response, no_content
@@ -20,6 +21,7 @@ from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.requests import Disconnected, Request
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.prometheus import Exporter
+from hourwheel.embedded.rates import Rate
 from hourwheel.embedded.router import Match, Router, make_event
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.model import REQUEST_BYTES
@@ -36,7 +38,8 @@ class Application:
         self._name = runtime.cell.context.ids.unique(runtime.cell.context.clock.now_ms())
         self._count = count(1)
         self._access = Access(options.tokens, options.read_only_tokens)
-        self._exporter = Exporter(runtime)
+        self._pulls = Rate(options.group_rate, runtime.cell.context.clock)
+        self._exporter = Exporter(runtime, groups=options.metrics_groups)
         self._router = Router((*ROUTES, Route("GET", "/metrics", "metrics")))
 
     async def respond(self, request: Request) -> Answer:
@@ -62,7 +65,7 @@ class Application:
         match = self._router.find(method, path)
         if not isinstance(match, Match):
             return _unrouted(match, method, path, request_id)
-        refusal = read_only_refusal(grant, match.route, request_id)
+        refusal = read_only_refusal(grant, match.route, request_id) or self._too_fast(match, request_id)
         if refusal is not None:
             return refusal
         if (request.head.length or 0) > REQUEST_BYTES:
@@ -88,6 +91,18 @@ class Application:
         if match.route.function == "meta":
             return await asyncio.get_running_loop().run_in_executor(self._runtime.threads, answer)
         return await self._runtime.fibres.run(answer)
+
+    def _too_fast(self, match: Match, request_id: str) -> Response | None:
+        """Only pulls are counted: settlements follow from them, and one that is refused costs another delivery."""
+        if match.route.function != "pull":
+            return None
+        wait_seconds = self._pulls.wait_seconds((match.parameters["subject"], match.parameters["group"]))
+        if not wait_seconds:
+            return None
+        self._runtime.meter.record("ThrottledPulls", 1)
+        retry = {"retry-after": str(ceil(wait_seconds))}
+        detail = "the group pulls more often than this server allows: wait, and take more messages at a time"
+        return problem(429, "too-many-requests", detail, instance=request_id, headers=retry)
 
     async def _pull(self, event: Event, request: Request) -> Response:
         """A pull whose client goes away stops waiting: it must not lease messages that nobody will settle."""

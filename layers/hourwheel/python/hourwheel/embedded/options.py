@@ -43,6 +43,19 @@ class ServeOptions(BaseModel):
     archive_seconds: float = Field(default=0, ge=0, le=86_400)
     """How often what the logs hold is archived; 0: never. Where it is, nothing is removed before."""
 
+    auto_create: bool = True
+    """Whether producing and pulling make the subject and the group that they name."""
+
+    max_subjects: int = Field(default=0, ge=0)
+    max_groups: int = Field(default=0, ge=0)
+    """How many subjects, and groups of each, there may be; 0: any number."""
+
+    group_rate: float = Field(default=0, ge=0, le=100_000)
+    """Pulls a second of each group; 0: any number."""
+
+    metrics_groups: int = Field(default=1_000, ge=0)
+    """Groups with series of their own in ``/metrics``, those with most messages."""
+
     threads: int = Field(default=32, ge=1, le=256)
     """Threads for the control plane, and for the files of large batches."""
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import nlargest
 from itertools import accumulate
 
 from hourwheel import __version__
@@ -28,6 +29,7 @@ _COUNTERS = (
     ("Delivered", "delivered", "Messages handed out to consumers."),
     ("Settled", "settled", "Messages that consumers acknowledged, gave back or gave up."),
     ("EndedLeases", "ended_leases", "Pulls whose lease ended before all of it was settled."),
+    ("ThrottledPulls", "throttled_pulls", "Pulls refused because their group pulls too often."),
     ("ClaimConflicts", "claim_conflicts", "Claims that another consumer was faster with."),
     ("HolesFilled", "holes_filled", "Rows of logs that their writer left empty."),
     ("DeadLetters", "dead_letters", "Messages that became dead letters."),
@@ -54,10 +56,12 @@ _GROUP_GAUGES = (
 
 
 class Exporter:
-    """Tells the figures of a runtime. Thread-safe."""
+    """Tells the figures of a runtime: of each of the ``groups`` groups with most messages, and of all together.
+    Thread-safe."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, *, groups: int) -> None:
         self._runtime = runtime
+        self._most = groups
         self._clock = runtime.cell.context.clock
         self._started_seconds = self._clock.now_ms() / 1_000
         self._lock = threading.Lock()
@@ -113,8 +117,13 @@ class Exporter:
             for group in cell.directory.groups(subject):
                 with cell.leases.faults.contained(cell.context, f"the standing of {group.member} on {subject.name}"):
                     found.append(({"subject": subject.name, "group": group.name}, self._figures(subject, group)))
+        kept = nlargest(self._most, found, key=_size)
+        kept.sort(key=lambda one: (one[0]["subject"], one[0]["group"]))
+        dropped = (len(found) - len(kept)) * len(_GROUP_GAUGES)
+        text = "Series of groups that are left out, those with the fewest messages."
+        yield from _family("hourwheel_series_dropped", "gauge", text, [({}, dropped)])
         for name, text in _GROUP_GAUGES:
-            samples = [(labels, figures[name]) for labels, figures in found]
+            samples = [(labels, figures[name]) for labels, figures in kept]
             yield from _family(f"hourwheel_group_{name}", "gauge", text, samples)
 
     def _figures(self, subject: Subject, group: Group) -> dict[str, float]:
@@ -133,6 +142,11 @@ class Exporter:
         if lag.oldest_at is None:
             return 0.0
         return max(0.0, (self._clock.now_ms() - parse_rfc3339(lag.oldest_at, "oldest_at")) / 1_000)
+
+
+def _size(found: tuple[dict[str, str], dict[str, float]]) -> tuple[float, float]:
+    figures = found[1]
+    return sum(figures[name] for name in ("waiting", "in_flight", "retrying", "dead")), figures["oldest_seconds"]
 
 
 def _family(name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> Iterator[str]:

@@ -90,6 +90,9 @@ class Runtime:
                 bucket_minutes=options.bucket_minutes,
                 retry=RetryPolicy(first_seconds=options.retry_seconds),
                 archive=options.archive_seconds > 0,
+                auto_create=options.auto_create,
+                max_subjects=options.max_subjects,
+                max_groups=options.max_groups,
             ),
         )
         if unfinished(context):

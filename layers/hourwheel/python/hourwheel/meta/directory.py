@@ -10,31 +10,32 @@ all that belonged to it is erased.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import NotFound, Unavailable
-from hourwheel.logs.item import Held, Slot
+from hourwheel.logs.item import Held, Slot, Swap
 from hourwheel.meta.erasure import erase_group, erase_subject
+from hourwheel.meta.quotas import Room, check_groups, check_subjects
 from hourwheel.model import DEFAULT_MAX_ATTEMPTS, Group, Subject, check_name
-from hourwheel.ports import Key, Table, items_of
+from hourwheel.ports import Key, Store, Table, atomically, items_of
 
 T = TypeVar("T", Subject, Group)
 
 _PAGE = 100
 
 
-def unknown_subject(name: str) -> NotFound:
-    return NotFound("subject-unknown", f"there is no subject {name!r}: create it, or send to it", field="subject")
+def unknown_subject(name: str, *, auto_create: bool = True) -> NotFound:
+    advice = "create it, or send to it" if auto_create else f"create it with PUT /v1/subjects/{name}"
+    return NotFound("subject-unknown", f"there is no subject {name!r}: {advice}", field="subject")
 
 
-def unknown_group(subject: str, name: str) -> NotFound:
-    return NotFound(
-        "group-unknown", f"subject {subject!r} has no group {name!r}: create it, or pull as it", field="group"
-    )
+def unknown_group(subject: str, name: str, *, auto_create: bool = True) -> NotFound:
+    advice = "create it, or pull as it" if auto_create else f"create it with PUT /v1/subjects/{subject}/groups/{name}"
+    return NotFound("group-unknown", f"subject {subject!r} has no group {name!r}: {advice}", field="group")
 
 
 def subject_slot(context: Context, name: str) -> Slot[Subject]:
@@ -63,8 +64,8 @@ class Directory:
             return cached
         held = subject_slot(self.context, name).load()
         if held is None or held.value.deleted:
-            if not create:
-                raise unknown_subject(name)
+            if not (create and self.context.settings.auto_create):
+                raise unknown_subject(name, auto_create=self.context.settings.auto_create)
             check_name(name, "subject")
             value = self.change_subject(name, lambda subject: subject)
         else:
@@ -80,8 +81,8 @@ class Directory:
         if held is not None and held.value.subject_generation > subject.generation:
             raise self._made_again(subject)
         if held is None or not alive(held.value, subject):
-            if not create:
-                raise unknown_group(subject.name, name)
+            if not (create and self.context.settings.auto_create):
+                raise unknown_group(subject.name, name, auto_create=self.context.settings.auto_create)
             check_name(name, "group")
             value = self.change_group(subject, name, lambda group: group)
         else:
@@ -94,7 +95,8 @@ class Directory:
             self._seen.pop(path, None)
 
     def change_subject(self, name: str, change: Callable[[Subject], Subject]) -> Subject:
-        """Makes the subject if there is none, then stores ``change`` of it."""
+        """Makes the subject if there is none, then stores ``change`` of it. Raises ``Conflict`` where
+        ``max_subjects`` are there."""
 
         def fresh(last: Subject | None) -> Subject:
             # Whoever deletes it may not have come to this yet: what is sent to the old one from now on would be lost.
@@ -108,10 +110,14 @@ class Directory:
                 created_ms=self.context.clock.now_ms(),
             )
 
+        def is_new(held: Subject | None) -> bool:
+            return held is None or held.deleted
+
         def decide(held: Subject | None) -> Subject:
             return change(fresh(held) if held is None or held.deleted else held)
 
-        value = self._change(subject_slot(self.context, name), decide)
+        room = check_subjects if self.context.settings.max_subjects else None
+        value = self._change(subject_slot(self.context, name), decide, is_new, room)
         self.forget(name)
         return value
 
@@ -123,7 +129,8 @@ class Directory:
         *,
         start: Literal["earliest", "latest"] = "earliest",
     ) -> Group:
-        """Makes the group if there is none, beginning at ``start``, then stores ``change`` of it."""
+        """Makes the group if there is none, beginning at ``start``, then stores ``change`` of it. Raises ``Conflict``
+        where the subject has ``max_groups``."""
 
         def fresh(last: Group | None) -> Group:
             if last is not None and last.subject_generation == subject.generation and not last.erased:
@@ -146,7 +153,11 @@ class Directory:
                 raise self._made_again(subject)
             return change(held if held is not None and alive(held, subject) else fresh(held))
 
-        value = self._change(group_slot(self.context, subject.name, name), decide)
+        def is_new(held: Group | None) -> bool:
+            return not alive(held, subject)
+
+        room = check_groups(subject) if self.context.settings.max_groups else None
+        value = self._change(group_slot(self.context, subject.name, name), decide, is_new, room)
         self.forget(subject.name)
         return value
 
@@ -197,13 +208,12 @@ class Directory:
 
     def subjects(self, after: str = "", limit: int = _PAGE) -> tuple[list[Subject], str | None]:
         """Up to ``limit`` subjects behind the name ``after``, and the name to go on from (None: no more)."""
-        found: list[Subject] = []
-        for subject in self.all_subjects(after):
-            if not subject.deleted:
-                if len(found) == limit:
-                    return found, found[-1].name
-                found.append(subject)
-        return found, None
+        return _page(self.all_subjects(after), limit)
+
+    def group_page(self, subject: Subject, after: str = "", limit: int = _PAGE) -> tuple[list[Group], str | None]:
+        """Up to ``limit`` groups of the subject behind the name ``after``, and the name to go on from (None: no
+        more)."""
+        return _page(self.all_groups(subject, after), limit)
 
     def groups(self, subject: Subject) -> list[Group]:
         """All groups of the subject, by name."""
@@ -213,9 +223,9 @@ class Directory:
         """Subjects and tombstones behind the name ``after``, by name."""
         return self._records("subjects", Subject, after)
 
-    def all_groups(self, subject: Subject, *, consistent: bool = True) -> Iterator[Group]:
-        """The subject's groups and tombstones, by name."""
-        groups = self._records(f"groups/{subject.name}", Group, "", consistent=consistent)
+    def all_groups(self, subject: Subject, after: str = "", *, consistent: bool = True) -> Iterator[Group]:
+        """The subject's groups and tombstones behind the name ``after``, by name."""
+        groups = self._records(f"groups/{subject.name}", Group, after, consistent=consistent)
         return (group for group in groups if group.subject_generation == subject.generation)
 
     def _records(self, partition: str, kind: type[T], after: str, *, consistent: bool = True) -> Iterator[T]:
@@ -238,17 +248,34 @@ class Directory:
         self.forget(subject.name)
         return Unavailable(f"subject {subject.name!r} was made again meanwhile: send the request again")
 
-    def _change(self, slot: Slot[T], decide: Callable[[T | None], T]) -> T:
+    def _change(
+        self, slot: Slot[T], decide: Callable[[T | None], T], is_new: Callable[[T | None], bool], room: Room | None
+    ) -> T:
         held = slot.load()
         for _ in range(10):
             value = decide(None if held is None else held.value)
             if held is not None and value == held.value:
                 return value
-            outcome = slot.swap(None if held is None else held.token, value)
+            bounded = room if room is not None and is_new(None if held is None else held.value) else None
+            outcome = self._swap(slot, held, value, bounded)
             if outcome.stored:
                 return value
             held = outcome.held
         raise Unavailable(f"{slot.key.sort!r} is being changed by many at once: send the request again")
+
+    def _swap(self, slot: Slot[T], held: Held[T] | None, value: T, room: Room | None) -> Swap[T]:
+        """Stores the value, and only if there is ``room`` for one more: exactly where the store has transactions."""
+        expect = None if held is None else held.token
+        if room is None:
+            return slot.swap(expect, value)
+        # First outside: a piece of work that raises costs all that share its transaction another one.
+        room(self.context.store, self.context.settings)
+
+        def swap(store: Store) -> Swap[T]:
+            room(store, self.context.settings)
+            return replace(slot, store=store).swap(expect, value)
+
+        return atomically(self.context.store, swap)
 
     def _cached(self, path: tuple[str, ...]) -> Subject | Group | None:
         seen = self._seen.get(path)
@@ -261,6 +288,16 @@ class Directory:
     def _keep(self, path: tuple[str, ...], value: T) -> T:
         self._seen[path] = (self.context.clock.now_ms(), value)
         return value
+
+
+def _page(records: Iterator[T], limit: int) -> tuple[list[T], str | None]:
+    found: list[T] = []
+    for record in records:
+        if not record.deleted:
+            if len(found) == limit:
+                return found, found[-1].name
+            found.append(record)
+    return found, None
 
 
 __all__ = ["Directory", "Held", "alive", "group_slot", "subject_slot", "unknown_group", "unknown_subject"]
