@@ -33,6 +33,8 @@ class BucketHistory:
     next_row: int = 0
     last_ms: int = 0
     named: dict[Pick, bytes] = field(default_factory=dict)
+    named_at: dict[Pick, int] = field(default_factory=dict)
+    """The moment in the run at which a message was first named."""
     struck: set[Pick] = field(default_factory=set)
     fates: dict[Pick, Fate] = field(default_factory=dict)
     cancelled: set[Pick] = field(default_factory=set)
@@ -89,6 +91,8 @@ class BucketHistory:
                 self._check_named(verb, row, value, transfer, pick)
             self.ledger.promised(self.bucket.log, transfer)
             self.named |= dict.fromkeys(transfer.picks, transfer.token)
+            for pick in transfer.picks:
+                self.named_at.setdefault(pick, self.ledger.world.calls)
 
     def fated(self, pick: Pick, value: Fate) -> None:
         """The fate of a message, which is final once it is certain (8)."""

@@ -50,7 +50,7 @@ class Canceller(Actor):
         if answer is None:
             self.history.refused(verb, ticket)
             return isinstance(verb.error, Rejected)
-        self.history.answered(name, ticket, known, answer)
+        self.history.answered(verb, ticket, known, answer)
         if wish is not None and answer.state == "moved":
             self.history.moved(ticket, wish, answer, (began_ms, self.process.now_ms()))
         return True

@@ -88,7 +88,8 @@ def _consume(actor: Actor, group: Group) -> None:
     subject, name = group.subject, group.name
     request = PullRequest(consumer="drain", max_messages=5, lease_seconds=30)
     for _ in range(_PULLS):
-        verb, result = actor.ask("pull", lambda: actor.cell.pull(subject, name, request), group=name)
+        pull = partial(actor.cell.pull, subject, name, request)
+        verb, result = actor.ask("pull", pull, group=name, lease_seconds=30)
         if result is None:
             raise Violation("1", f"without faults, group {name} cannot be pulled")
         held = actor.history.pulled(verb, subject, name, result)

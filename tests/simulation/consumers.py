@@ -43,7 +43,13 @@ class Consumer(Actor):
         """Pulls, and settles ``old`` by the same call if the request does so."""
         wish = request.settle[0] if request.settle else None
         verb, result = self.ask(
-            "pull", lambda: self.cell.pull(subject, group, request), group=group, settle=wish, delays=delays_of(wish)
+            "pull",
+            lambda: self.cell.pull(subject, group, request),
+            group=group,
+            row=None if old is None else (old.partition, old.row),
+            wish=wish,
+            delays=delays_of(wish),
+            lease_seconds=request.lease_seconds,
         )
         if result is None:
             return
@@ -65,6 +71,7 @@ class Consumer(Actor):
             row=(held.partition, held.row),
             wish=wish,
             delays=delays_of(wish),
+            extend_seconds=wish.extend_seconds,
         )
         if result is not None:
             self._answered(verb, held, wish, result[0])
@@ -100,7 +107,7 @@ class Consumer(Actor):
         return RetryLater(index=index, delay=f"{self.rng.choice((0, 200, 3_000, 90_000))}ms")
 
 
-def delays_of(wish: Settlement | None) -> list[int]:
-    """The delays that a consumer chose, in milliseconds."""
+def delays_of(wish: Settlement | None) -> dict[int, int]:
+    """The delays that a consumer chose, in milliseconds, by the index of the message."""
     entries = (wish.retry or ()) if wish is not None else ()
-    return [delay_ms(entry.delay, "") for entry in entries if isinstance(entry, RetryLater)]
+    return {entry.index: delay_ms(entry.delay, "") for entry in entries if isinstance(entry, RetryLater)}

@@ -149,9 +149,9 @@ class History:
         """What is certain of a message before it is asked for."""
         return self.finals.get(ticket.place)
 
-    def answered(self, name: str, ticket: Ticket, known: ScheduledMessage | None, answer: ScheduledMessage) -> None:
+    def answered(self, verb: Verb, ticket: Ticket, known: ScheduledMessage | None, answer: ScheduledMessage) -> None:
         """An answer about a delayed message: it is true, and it stays (8)."""
-        where = f"{name} of {ticket.place}"
+        where = f"{verb.name} of {ticket.place}"
         if answer.state == "moved":
             # What became of it at its new time.
             answer = msgspec.structs.replace(answer, state="dispatched" if answer.dispatched_at else "waiting")
@@ -167,7 +167,9 @@ class History:
             history.tell_cancelled(final.pick)
         elif answer.state == "dispatched" and final.pick not in history.named:
             raise Violation("8", f"{where} is answered dispatched, it was not handed over")
-        elif answer.state == "waiting" and name == "cancel":
+        elif answer.state == "waiting" and history.named_at.get(final.pick, verb.at) < verb.at:
+            raise Violation("8", f"{where} is answered waiting, it had been handed over before")
+        elif answer.state == "waiting" and verb.name == "cancel":
             raise Violation("8", f"{where} is answered waiting")
         if answer.state != "waiting" and (known is None or known.offset is None):
             self.finals[ticket.place] = self.finals[final.place] = answer

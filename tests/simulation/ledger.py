@@ -6,6 +6,7 @@ each hand-over what was promised and where it landed. What groups do with it is 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 
@@ -27,6 +28,7 @@ from tests.simulation.buckets import BucketHistory
 from tests.simulation.facts import NEVER, LogName, Promise, Promiser, RowFact
 from tests.simulation.plan import DAY_MS
 from tests.simulation.pulls import PullHistory
+from tests.simulation.rules import Rules
 from tests.simulation.world import Verb, Violation, World
 
 
@@ -47,6 +49,10 @@ class Ledger:
     buckets: dict[str, BucketHistory] = field(default_factory=dict)
     totals: Callable[[str], Counter] = lambda log: Counter(0, 0)
     """The counter of a log."""
+
+    @cached_property
+    def rules(self) -> Rules:
+        return Rules(self)
 
     def stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
         if before is not None and (before.value, before.token) == (record.value, record.token):
@@ -70,6 +76,8 @@ class Ledger:
         elif key.table == Table.PULL:
             value = msgspec.msgpack.decode(record.value, type=PullRow)
             self.pull_history(key.partition).stored(verb, int(key.sort), value)
+        elif key.table == Table.META and key.partition == "archive":
+            self.rules.check_rises(key, before, record)
         elif key.table == Table.META:
             self._meta_stored(verb, key, record)
 
@@ -82,7 +90,7 @@ class Ledger:
             self.bucket(log).item_removed(key)
         elif key.table == Table.META and key.partition == "buckets":
             self.bucket(key.sort).removed()
-        if key.table == Table.CONSUME and not self._spent(key):
+        if key.table == Table.CONSUME and not self.spent(key.partition, int(key.sort)):
             raise Violation("12", f"row {key.partition} {key.sort} was removed before its retention ended")
         if key.table == Table.PULL and not key.partition.startswith("dead@"):
             history = self.pull_history(key.partition)
@@ -185,6 +193,7 @@ class Ledger:
         if transfer.token in self.promises:
             raise Violation("9", f"two hand-overs to {transfer.log} share a token")
         expires_ms = min(fact.row.expires_ms or NEVER for _, fact in picked)
+        self.rules.check_kept(transfer)
         self.promises[transfer.token] = Promise(transfer, expected, expires_ms)
 
     def _row_stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
@@ -203,6 +212,7 @@ class Ledger:
                 facts[number] = fact
             return
         name = LogName.parse(key.partition)
+        self.rules.check_row(f"row {number} of {key.partition}", name, fact)
         if name.kind == "schedule":
             self.bucket_of(key.partition).row_stored(number, fact)
         if name.kind in ("queue", "schedule") and record.token not in self.promises:
@@ -294,7 +304,11 @@ class Ledger:
             if group.deleted:
                 self.removed_groups.add(place)
         elif key.partition == "trim":
-            self.marks[key.sort] = max(self.marks.get(key.sort, 0), msgspec.msgpack.decode(record.value, type=int))
+            below, mark = msgspec.msgpack.decode(record.value, type=int), self.marks.get(key.sort, 0)
+            self.rules.check_trimmed(key.sort, mark, below)
+            self.marks[key.sort] = max(mark, below)
+        elif key.partition == "wheels":
+            self.rules.check_reading(verb, key, record)
         elif key.partition == "buckets":
             self.bucket(key.sort).changed(msgspec.msgpack.decode(record.value, type=BucketRecord))
         elif key.partition == "checkpoint":
@@ -309,10 +323,10 @@ class Ledger:
             if earlier:
                 raise Violation("4", f"a group that starts at the latest message begins before rows {earlier[:3]}")
 
-    def _spent(self, key: Key) -> bool:
+    def spent(self, log: str, row: int) -> bool:
         """Whether a row that has not expired is of no more use: deleted, or all its dead letters are settled."""
-        fact = self.rows(key.partition)[int(key.sort)]
-        if self.expired(fact) or fact.row.filler or self.lost(key.partition):
+        fact = self.rows(log)[row]
+        if self.expired(fact) or fact.row.filler or self.lost(log):
             return True
-        state = self.dead.get(key.partition, {}).get(int(key.sort))
+        state = self.dead.get(log, {}).get(row)
         return state is not None and len(state.done) == fact.row.count and not state.transfers

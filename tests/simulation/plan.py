@@ -96,6 +96,8 @@ class Plan:
     start_ms: int = 0
     """Where in an hour the run begins."""
     retry: RetryPolicy = AT_ONCE
+    own_retry: RetryPolicy | None = None
+    """The first group's own policy."""
     delays: Delays | None = None
     couriers: int = 0
     """So many push for the first group, if any do."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hourwheel.logs.handover import Transfer
 from hourwheel.queueing.moving import RETRY
 from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, Checkpoint, Position, PullRow
 from tests.simulation.facts import LogName, Promiser, RowFact
@@ -50,6 +51,7 @@ class PullHistory:
             self.pulls[row] = PullFact(value, [])
         else:
             places = self._covered(value)
+            self.ledger.rules.check_claim(f"{self.partition}: pull row {row}", verb, value)
             if not gone:
                 self._check_claim(row, value, places)
             self.pulls[row] = PullFact(value, places)
@@ -64,6 +66,11 @@ class PullHistory:
         lowest = min(self.open, default=self.next_row)
         if checkpoint.row > lowest and not self.ledger.gone(self.source, self.member):
             raise Violation("12", f"{self.partition}: the checkpoint {checkpoint.row} passes the open row {lowest}")
+        if checkpoint.row < self.checkpoint:
+            raise Violation("12", f"{self.partition}: the checkpoint fell from {self.checkpoint} to {checkpoint.row}")
+        before = self.pulls.get(checkpoint.row - 1)
+        if before is not None and checkpoint.position != before.value.end:
+            raise Violation("12", f"{self.partition}: the checkpoint begins at {checkpoint.position}, not at its row")
         self.checkpoint = checkpoint.row
 
     def pending(self) -> list[str]:
@@ -155,6 +162,7 @@ class PullHistory:
             raise Violation("5", f"{where} was settled and changed")
         if before.state != OPEN and (value.state == OPEN or value.outcome != before.outcome):
             raise Violation("5", f"{where} was settled and is settled otherwise")
+        self.ledger.rules.check_lease(where, verb, before, value)
         self._settled(verb, row, known, before, now - was)
         if value.state == CLOSED:
             self.open.discard(row)
@@ -166,7 +174,7 @@ class PullHistory:
         targets = frozenset({f"{head}/retry/{self.member}", f"{head}/dead/{self.member}"})
         address = (name.subject, name.generation, self.member)
         self.ledger.keep_promises(Promiser(before.transfers, value.transfers, self.source, targets, address))
-        self._check_waits(verb, known, before)
+        self._check_waits(verb, row, known, before)
         started = {transfer.token for transfer in before.transfers}
         picked: dict[tuple[int, int], str] = {}
         for transfer in value.transfers:
@@ -187,21 +195,32 @@ class PullHistory:
         elif fresh:
             verb.settled.append((self.partition, row))
 
-    def _check_waits(self, verb: Verb, known: PullFact, before: PullRow) -> None:
+    def _check_waits(self, verb: Verb, row: int, known: PullFact, before: PullRow) -> None:
         """What is tried again waits as long as the policy says, or as its consumer does."""
-        ledger = self.ledger
+        ledger, name = self.ledger, LogName.parse(self.source)
         started = {transfer.token for transfer in before.transfers}
+        asked = verb.details.get("row") == (self.partition, row) and known.value.outcome != EXPIRED
+        delays = verb.details.get("delays", {}) if asked else {}
+        index_of = {place: index for index, place in enumerate(known.places)}
         for transfer in known.value.transfers:
-            if transfer.kind != RETRY or transfer.token in started:
+            if transfer.token in started:
                 continue
             for at, pick in enumerate(transfer.picks):
                 message, _ = ledger.picked(self.source, pick)
-                attempt = 1 if LogName.parse(self.source).kind == "queue" else message.attempt
-                shortest_ms = ledger.world.plan.retry.delay_ms(attempt)
-                if verb.details.get("delays"):
-                    shortest_ms = min(shortest_ms, *verb.details["delays"])
-                # The claim has its time from another clock.
-                earliest_ms = known.value.claimed_ms - 2 * ledger.world.plan.skew_ms + shortest_ms
-                at_once = transfer.plan is None
-                if shortest_ms if at_once else transfer.plan.due_ms(at) < earliest_ms:
-                    raise Violation("7", f"{self.partition}: {message.body} is tried again before {shortest_ms} ms")
+                attempt = 1 if name.kind == "queue" else message.attempt
+                where = f"{self.partition}: message {message.body}"
+                ledger.rules.check_attempts(where, name, self.member, transfer.kind, attempt)
+                if transfer.kind == RETRY:
+                    policy = ledger.rules.policy(name, self.member)
+                    wait_ms = delays.get(index_of[pick], policy.delay_ms(attempt))
+                    self._check_wait(where, transfer, at, wait_ms, known.value.claimed_ms)
+
+    def _check_wait(self, where: str, transfer: Transfer, at: int, wait_ms: int, claimed_ms: int) -> None:
+        if transfer.plan is None or not wait_ms:
+            if wait_ms or transfer.plan is not None:
+                raise Violation("7", f"{where} is tried again after another time than {wait_ms} ms")
+            return
+        # The claim has its time from another clock.
+        earliest_ms = claimed_ms - 2 * self.ledger.world.plan.skew_ms
+        if not earliest_ms <= transfer.plan.due_ms(at) - wait_ms <= self.ledger.soon:
+            raise Violation("7", f"{where} is tried again at {transfer.plan.due_ms(at)}, its wait was {wait_ms} ms")

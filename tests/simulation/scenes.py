@@ -160,6 +160,15 @@ def _a_closed_bucket(stage: Stage) -> None:
     stage.pass_by(_DAY_MS + 1_000)
 
 
+def _a_bucket_to_remove(stage: Stage) -> None:
+    """Everything in the bucket was handed over more than a day ago."""
+    _delayed_messages(stage)
+    end_ms = stage.tickets[0].due_ms // _LENGTH_MS * _LENGTH_MS + _LENGTH_MS
+    stage.pass_to(end_ms + 1_000)
+    stage.keeper.turn(8)
+    stage.pass_by(_DAY_MS + 1_000)
+
+
 def _a_target(stage: Stage) -> None:
     """A group with a target, for which messages wait."""
     _a_queue(stage)
@@ -260,5 +269,15 @@ SCENES = [
             ("move", (4, 6, 8, 10, 12), [*TURNING[:1], *DELAYING[2:6], *SWEEPING]),
         )
         for held_at in held_ats
+    ),
+    *(
+        Scene(
+            f"somebody slow to sweep a closed bucket, held at {held_at}",
+            _slow("sweep", held_at, _a_bucket_to_remove),
+            DELAYING[2:],
+            [*GOING_ON, *SWEEPING],
+            pauses=(0, 1_500),
+        )
+        for held_at in (68, 70, 72, 74, 77, 79)
     ),
 ]

@@ -167,7 +167,8 @@ def prepare(keeper: Actor, plan: Plan) -> None:
     for subject in plan.subjects:
         keeper.cell.put_subject(subject, queues=plan.queues, retention_seconds=plan.retention_seconds)
         for group in plan.groups:
-            keeper.cell.put_group(subject, group, max_attempts=plan.max_attempts)
+            own = plan.own_retry if group == plan.groups[0] else None
+            keeper.cell.put_group(subject, group, max_attempts=plan.max_attempts, retry=own)
         if plan.couriers:
             keeper.cell.put_group(subject, plan.groups[0], push=target_of(plan.seed))
 

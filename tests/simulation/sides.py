@@ -231,7 +231,7 @@ DELETING = [
 CHANGING = [
     Action("add a queue", _operate("queues")),
     Action("begin at the latest message", _operate("latest")),
-    Action("change the group", _put_group(GROUP, max_attempts=1)),
+    Action("change the group", _put_group(GROUP, max_attempts=1), "attempts"),
 ]
 DELAYING = [
     Action("produce delayed", lambda side, stage: side.send(Wait(at_ms=stage.due_ms), Wait(at_ms=stage.due_ms + 700))),

@@ -6,12 +6,13 @@ actor may crash or be paused before or after each of them.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from hourwheel.adapters.limits import check_value
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.errors import NotFound, OutcomeUnknown, Sealed, Throttled
+from hourwheel.logs.rows import SCHEDULES
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
 from tests.simulation.world import Crashed, Process, Verb, World
 
@@ -271,6 +272,8 @@ class SimulatedStore(Connection):
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         # The verb at the time of the effect: a late one belongs to the verb that asked for it.
+        if key.table is Table.SCHEDULE:
+            self._show(key.partition, [key.sort])
         return self.call("put", key, lambda: self.state.put(self.process.verb, key, record, expect))
 
     def delete(self, key: Key, *, expect: bytes) -> Refused | None:
@@ -286,11 +289,14 @@ class SimulatedStore(Connection):
         reverse: bool = False,
         consistent: bool = True,
     ) -> list[tuple[str, Record]]:
-        return self.call(
+        found = self.call(
             "scan",
             (table, partition, start),
             lambda: self._seen(table, partition, consistent).scan(start, limit, reverse),
         )
+        if table is Table.SCHEDULE:
+            self._show(partition, [sort for sort, _ in found])
+        return found
 
     def trim(self, table: Table, partition: str, *, below: str) -> None:
         self.call("trim", (table, partition, below), lambda: self.state.trim(table, partition, below))
@@ -302,6 +308,11 @@ class SimulatedStore(Connection):
                     self.state.remove(key, record)
 
         self.call("collect", table, effect)
+
+    def _show(self, partition: str, sorts: Iterable[str]) -> None:
+        """Notes what the verb gets to know of a schedule log."""
+        if partition.startswith(SCHEDULES):
+            self.process.verb.seen.setdefault(partition, set()).update(map(int, sorts))
 
     def _seen(self, table: Table, name: str, consistent: bool) -> Partition:
         partition = self.state.partition(table, name)

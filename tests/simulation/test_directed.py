@@ -19,6 +19,24 @@ def test_no_pair_of_actions_breaks_an_invariant(scene: Scene) -> None:
         assert violation is None, f"{case.label}: {violation}"
 
 
+REGRESSIONS = {
+    "a closed bucket: cancel another at 3 / sweep, held 3000 ms, together": (
+        "a cancel that found its bucket removed meanwhile stayed requested for ever"
+    ),
+    "somebody slow to sweep a closed bucket, held at 68: cancel at 3 / sweep, held 1500 ms": (
+        "a message that was sent a day ago was said to wait, while its bucket was being removed"
+    ),
+}
+"""Cases that found a bug once."""
+
+
+@pytest.mark.parametrize("label", REGRESSIONS)
+def test_a_case_that_found_a_bug_finds_it_no_more(label: str) -> None:
+    scenes = [scene for scene in SCENES if label.startswith(f"{scene.name}: ")]
+    [case] = [case for case in cases(1, scenes) if case.label == label]
+    assert run_case(case).violation is None, REGRESSIONS[label]
+
+
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 def test_a_case_decides_everything(scene: Scene) -> None:
     for case in islice(_of(scene, 50), 3):

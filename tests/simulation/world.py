@@ -42,6 +42,8 @@ class Verb:
     error: Exception | None = None
     claims: list[tuple[str, int]] = field(default_factory=list)
     settled: list[tuple[str, int]] = field(default_factory=list)
+    seen: dict[str, set[int]] = field(default_factory=dict)
+    """The rows of schedule logs that it was shown, or has settled itself."""
 
 
 @dataclass

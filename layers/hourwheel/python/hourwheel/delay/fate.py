@@ -87,6 +87,14 @@ class Fate(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, transfers=(), state="moved")
 
 
+def _unknown() -> NotFound:
+    return NotFound(
+        "scheduled-unknown",
+        "nothing is known of this message any more: it was sent, cancelled or moved more than a day ago",
+        field="id",
+    )
+
+
 def _following(fate: Fate) -> Waiting | None:
     """Where the message went, once it is there."""
     if fate.state != "moved" or fate.moved is None:
@@ -169,6 +177,9 @@ class Fates:
                 self._resolved(place, held)
             except Unavailable:
                 return  # its wheel has not answered yet
+            except NotFound:
+                # Its bucket was removed while the change was requested: nothing waits there any more.
+                self.context.store.delete(self._slot(place).key, expect=held.token)
         self._forget(place, record.token)
 
     def _looked_after(self, place: Waiting, held: Held[Fate]) -> Held[Fate]:
@@ -249,7 +260,7 @@ class Fates:
         log = DispatchLog(self.context, place.bucket)
         if log.search(place.row, place.index, due_ms) is None:
             self._await(place, held.value.strike)
-        if log.search(place.row, place.index, due_ms) is not None:
+        if self._named(place, due_ms) is not None:
             return self._swapped(place, held, msgspec.structs.replace(held.value, state="dispatched"))
         if held.value.due_ms is None:
             return self._swapped(place, held, msgspec.structs.replace(held.value, state="cancelled"))
@@ -297,8 +308,17 @@ class Fates:
     def _swapped(self, place: Waiting, held: Held[Fate], value: Fate) -> Held[Fate]:
         """The value in place of the one that was read, or what another has put there."""
         outcome = self._slot(place).swap(held.token, value)
-        assert outcome.held is not None
+        if outcome.held is None:
+            raise _unknown()  # it went with its bucket
         return outcome.held
+
+    def _named(self, place: Waiting, due_ms: int) -> tuple[Transfer, int, int] | None:
+        """The transfer that hands the message over, if there is one. Raises ``NotFound`` once its bucket is removed."""
+        found = DispatchLog(self.context, place.bucket).search(place.row, place.index, due_ms)
+        if found is None and due_ms <= self.context.clock.now_ms():
+            # Of a bucket that is being removed the message goes before the row that names it.
+            self._message(place)
+        return found
 
     def _told(self, place: Waiting, state: State) -> Scheduled:
         """What the logs say of a message that is not known to be moved."""
@@ -307,7 +327,7 @@ class Fates:
         known = Scheduled(place, state, plan.subject, message_id, due_ms)
         if state == "cancelled":
             return known
-        found = DispatchLog(self.context, place.bucket).search(place.row, place.index, due_ms)
+        found = self._named(place, due_ms)
         if found is None:
             return known
         transfer, index, at_ms = found
@@ -328,11 +348,7 @@ class Fates:
     def _message(self, place: Waiting) -> tuple[Plan, str]:
         row = self._log(place).get(place.row)
         if row is None or not row.note or place.index >= row.count:
-            raise NotFound(
-                "scheduled-unknown",
-                "nothing is known of this message any more: it was sent, cancelled or moved more than a day ago",
-                field="id",
-            )
+            raise _unknown()
         note = decode_note(row.note)
         assert isinstance(note, Plan)
         try:

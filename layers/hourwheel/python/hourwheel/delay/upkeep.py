@@ -55,6 +55,7 @@ def _drop(context: Context, bucket: Bucket, until_ms: int) -> bool:
         return False
     if not _archived(context, bucket):
         return False
+    # The dispatch log last: whoever does not find a message named there, but finds the message, knows that it was not.
     partitions = ((Table.SCHEDULE, bucket.log), (Table.SCHEDULE, f"fates/{bucket.name}"), (Table.DISPATCH, bucket.name))
     if not all(_clear(context, table, partition, until_ms) for table, partition in partitions):
         return False

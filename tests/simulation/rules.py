@@ -1,0 +1,124 @@
+"""What the plan of a run, not the library, says of attempts, waits, leases, expiry and marks."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hourwheel.delay.dispatch import AGAIN, DUE, ORPHANED
+from hourwheel.delay.lease import Owner
+from hourwheel.logs.handover import Transfer
+from hourwheel.logs.rows import SCHEDULES
+from hourwheel.model import DEAD_RETENTION_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS, RetryPolicy
+from hourwheel.ports import Key, Record
+from hourwheel.queueing.moving import ATTEMPTS, REDRIVE, REJECTED, RELEASED, RETRY
+from hourwheel.queueing.records import PullRow
+from tests.simulation.facts import LogName, RowFact
+from tests.simulation.plan import Plan
+from tests.simulation.world import Verb, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.ledger import Ledger
+
+_LONG_MS = 600_000
+_PAUSED_MS = 240_000
+"""Between the look at the clock and the reservation a process may be paused."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    ledger: "Ledger"
+
+    @property
+    def plan(self) -> Plan:
+        return self.ledger.world.plan
+
+    def policy(self, name: LogName, member: str) -> RetryPolicy:
+        """How long messages of the group wait before they are tried again."""
+        own = self.plan.own_retry
+        return (
+            own if own is not None and self._drawn(name) and member == f"{self.plan.groups[0]}~1" else self.plan.retry
+        )
+
+    def check_attempts(self, where: str, name: LogName, member: str, kind: str, attempt: int) -> None:
+        """A message dies with its last attempt, not sooner."""
+        if "attempts" in self.plan.moves or kind not in (RETRY, ATTEMPTS):
+            return
+        drawn = self._drawn(name) and member in {f"{group}~1" for group in self.plan.groups}
+        most = self.plan.max_attempts if drawn else DEFAULT_MAX_ATTEMPTS
+        if (attempt >= most) != (kind == ATTEMPTS):
+            raise Violation("4", f"{where}: after attempt {attempt} of {most} a message goes to {kind}")
+
+    def check_claim(self, where: str, verb: Verb, value: PullRow) -> None:
+        """A lease is as long as it was asked for."""
+        seconds = verb.details.get("lease_seconds")
+        if seconds is not None and value.lease_until_ms - value.claimed_ms != 1_000 * seconds:
+            raise Violation("4", f"{where} is leased until {value.lease_until_ms}, {seconds} s were asked for")
+        if value.claimed_ms > self.ledger.soon:
+            raise Violation("4", f"{where} is dated {value.claimed_ms}, later than any clock")
+
+    def check_lease(self, where: str, verb: Verb, before: PullRow, value: PullRow) -> None:
+        """A lease only gets longer, by what was asked for at most."""
+        if value.lease_until_ms < before.lease_until_ms:
+            raise Violation("4", f"{where}: its lease became shorter")
+        seconds = verb.details.get("extend_seconds")
+        latest_ms = max(before.lease_until_ms, self.ledger.soon + 1_000 * (seconds or 0))
+        if seconds is not None and value.lease_until_ms > latest_ms:
+            raise Violation("4", f"{where}: its lease became longer by more than {seconds} s")
+
+    def check_row(self, where: str, name: LogName, fact: RowFact) -> None:
+        """A row of a queue is kept as long as its subject says."""
+        keep_ms = self._kept_ms(name)
+        row = fact.row
+        if name.kind == "queue" and not row.filler and keep_ms and row.expires_ms != row.at_ms + keep_ms:
+            raise Violation("12", f"{where} is kept for {row.expires_ms - row.at_ms} ms, its subject says {keep_ms}")
+
+    def check_kept(self, transfer: Transfer) -> None:
+        """What is handed over is kept as long as its kind says, from then on."""
+        if not transfer.log or transfer.log.startswith(SCHEDULES):
+            return
+        keep_ms = 0
+        if transfer.kind in (ATTEMPTS, REJECTED, ORPHANED):
+            keep_ms = DEAD_RETENTION_MS
+        elif transfer.kind in (RETRY, RELEASED, REDRIVE, DUE, AGAIN):
+            keep_ms = self._kept_ms(LogName.parse(transfer.log))
+        kept_ms = transfer.expires_ms - transfer.at_ms
+        tolerance_ms = _PAUSED_MS + 2 * self.plan.skew_ms
+        if keep_ms > _LONG_MS and not abs(kept_ms - keep_ms) <= tolerance_ms:
+            raise Violation("12", f"{transfer.kind} to {transfer.log}: kept for {kept_ms} ms instead of {keep_ms}")
+
+    def check_trimmed(self, log: str, before: int, below: int) -> None:
+        """Nobody reads below a trim mark: nothing that is wanted stands there, and it only rises."""
+        if self.ledger.lost(log):
+            return
+        if below < before:
+            raise Violation("12", f"the trim mark of {log} fell from {before} to {below}")
+        for row in range(before, below):
+            if row not in self.ledger.rows(log) or not self.ledger.spent(log, row):
+                raise Violation("12", f"row {row} of {log} is trimmed, and it is still wanted")
+
+    def check_reading(self, verb: Verb, key: Key, record: Record) -> None:
+        """An owner publishes that it has read what it has read."""
+        owner = msgspec.msgpack.decode(record.value, type=Owner)
+        if verb.name != "wheel" or not owner.owner:
+            return
+        seen = verb.seen.get(SCHEDULES + key.sort, set())
+        if unread := [row for row in range(owner.read_below) if row not in seen]:
+            raise Violation("8", f"the owner of {key.sort} publishes {owner.read_below}, it never read rows {unread}")
+
+    def check_rises(self, key: Key, before: Record | None, record: Record) -> None:
+        """A mark of the archive."""
+        was = 0 if before is None else msgspec.msgpack.decode(before.value, type=int)
+        value = msgspec.msgpack.decode(record.value, type=int)
+        if value < was:
+            raise Violation("9", f"the archive's mark of {key.sort} fell from {was} to {value}")
+
+    def _drawn(self, name: LogName) -> bool:
+        """Whether the subject is one that the plan set up, not one that was made again."""
+        return name.generation == 1 and name.subject in self.plan.subjects
+
+    def _kept_ms(self, name: LogName) -> int:
+        """How long the subject keeps messages; 0 where that is not certain."""
+        if "retention" in self.plan.moves:
+            return 0
+        return 1_000 * (self.plan.retention_seconds if self._drawn(name) else DEFAULT_RETENTION_SECONDS)
