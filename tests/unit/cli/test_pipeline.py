@@ -35,6 +35,13 @@ def test_a_data_directory_is_archived(shell: Shell, data: Path) -> None:
     assert "complete" in shell.ok("pipeline", "run", "archive", "--data", str(data))
 
 
+def test_no_job_writes_to_a_directory_that_is_not_ours_alone(shell: Shell, data: Path) -> None:
+    data.chmod(0o770)
+    result = shell("pipeline", "run", "compact", "--data", str(data))
+    assert result.exit_code == 1
+    assert "others may write to" in result.output
+
+
 def test_a_lost_database_is_rebuilt_from_the_archive(shell: Shell, data: Path) -> None:
     shell.ok("pipeline", "run", "archive", "--data", str(data))
     refused = shell("pipeline", "run", "rebuild", "--data", str(data))

@@ -10,6 +10,7 @@ import typer
 from hourwheel.cli.deployed import Deployed
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
 from hourwheel.cli.settings import settings_of
+from hourwheel.embedded.ownership import check_directory
 from hourwheel.errors import HourwheelError
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def run(
         write_json({"job": job, "started": Deployed.of(stack, settings_of(ctx).region).start(job, given)})
         return
     place = _place(data, archive, lake)
+    if data is not None and data.exists():
+        check_directory(data)
     if archive is not None and data is not None and job in ("archive", DAILY):
         raise typer.BadParameter(f"the logs of {data} are archived in it: --archive is for jobs that read")
     if job == "archive" and place.data is None:

@@ -16,12 +16,13 @@ class Rate:
         self._interval_ms = 1_000 / per_second if per_second else 0.0
         self._burst_ms = max(1_000.0, self._interval_ms)
         self._clock = clock
-        self._due_ms: dict[object, float] = {}
+        self._due_ms: dict[int, float] = {}
 
-    def wait_seconds(self, key: object) -> float:
+    def wait_seconds(self, name: object) -> float:
         """0, and one is taken; or in how many seconds there will be one."""
         if not self._interval_ms:
             return 0.0
+        key = hash(name)  # whoever asks chose the name, and its length
         now_ms = self._clock.now_ms()
         due_ms = max(float(now_ms), self._due_ms.get(key, 0.0))
         if due_ms > now_ms + self._burst_ms:
