@@ -23,6 +23,9 @@ _QUOTED_CHARACTERS = 200
 _SAID_CHARACTERS = 2_000
 """Of what a decoder says: enough for what it says first, and where, at the end."""
 
+_BYTES_UNCOUNTED = 5
+"""For each value that is allowed: so short a request cannot hold enough of them to hold anybody up."""
+
 _CONTROL_BYTES = 64 << 10
 """More than the largest control request takes: 1,000 ids of dead letters."""
 
@@ -89,7 +92,7 @@ def check_values(data: bytes, most: int, error: Rejected) -> None:
     """Raises the error where JSON holds more than about that many values, before there is an object for each: a request
     of 6 MB has room for two million. Every value but the first of a list or an object follows a comma, and so do names:
     those outside texts are counted."""
-    if len(data) <= most or data.count(b",") <= most:
+    if len(data) <= _BYTES_UNCOUNTED * most or data.count(b",") <= most:
         return
     unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     # A value has two quotes at most, and so has its name.

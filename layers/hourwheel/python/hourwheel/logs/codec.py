@@ -84,7 +84,7 @@ def _compressor(level: int) -> zstd.ZstdCompressor:
 def encode(messages: Sequence[NewMessage], level: int = _FAST) -> Block:
     """The messages as a block, compressed at that level of zstd. Raises ``ValueError`` over ``MAX_RAW_BYTES``."""
     raw = _encoder.encode(messages)
-    answer = batch_size(messages, len(raw))
+    answer = batch_size(messages, raw)
     return pack(raw, len(messages), _SCHEMA, level if len(raw) <= _WORTHWHILE else _FAST, answer)
 
 
