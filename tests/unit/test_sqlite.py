@@ -1,6 +1,8 @@
 """What is SQLite's own: groups that share a commit, slices, callers that do not wait."""
 
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,3 +155,12 @@ def test_the_store_goes_on_when_those_who_were_to_lead_are_gone(store: SqliteSto
     store.uninvite()
     assert store.transact(lambda tx: put("d", tx)) == "d"
     assert silent.outcome() == "c"
+
+
+@pytest.mark.parametrize(("synchronous", "answer"), [("FULL", "Broken"), ("NORMAL", "stored")])
+def test_a_message_is_answered_only_after_a_sync_unless_the_server_was_told_otherwise(
+    tmp_path: Path, synchronous: str, answer: str
+) -> None:
+    """In a process in which the kernel refuses each sync nothing can be stored, but with NORMAL."""
+    asked = [sys.executable, "-m", "tests.unit.syncless", str(tmp_path / "data"), synchronous]
+    assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split() == [answer]

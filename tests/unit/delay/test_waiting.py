@@ -1,12 +1,15 @@
 """Delayed messages from sending to delivery, on one cell with a clock that only moves when told to."""
 
+import random
+
 import msgspec
 import pytest
 
+from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
 from hourwheel.delay.wheel import Ended
-from hourwheel.errors import Rejected, TooLarge
-from hourwheel.model import Message, NewMessage
+from hourwheel.errors import NotFound, Rejected, TooLarge
+from hourwheel.model import Message, NewMessage, RetryLater, RetryPolicy
 from hourwheel.queueing.produce import IdempotencyKey
 from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, Bench
@@ -127,6 +130,48 @@ def test_a_retry_waits_as_the_policy_says() -> None:
     assert received(bench) == []
     bench.turn(2)
     assert [message.attempt for message in received(bench)] == [3]
+
+
+@pytest.mark.parametrize(("ours", "servers"), [(60, 1), (1, 60)])
+def test_a_group_with_a_policy_of_its_own_waits_as_that_says(ours: float, servers: float) -> None:
+    bench = Bench(settings=Settings(retry=RetryPolicy(first_seconds=servers)))
+    bench.cell.put_group("orders", "billing", retry=RetryPolicy(first_seconds=ours))
+    bench.send("a")
+    (pull,) = bench.pull()
+    bench.settle(pull, retry=[0])
+    bench.turn(ours * 0.9)
+    assert received(bench) == []
+    bench.turn(ours * 0.1 + 1.2)
+    assert [message.attempt for message in received(bench)] == [2]
+
+
+class Fading(MemoryBlobs):
+    """Segments that can be read so many times, then are gone."""
+
+    reads = 1 << 60
+
+    def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        self.reads -= 1
+        if self.reads < 0:
+            raise NotFound("blob-not-found", f"there is no object {key}")
+        return super().get(key, offset=offset, length=length)
+
+
+def test_of_retries_with_delays_of_their_own_the_rest_keeps_its_times_when_one_cannot_be_read_any_more() -> None:
+    blobs = Fading()
+    bench = Bench(blobs=blobs, settings=Settings(inline_bytes=1_024))
+    bench.send("x" * 10 + random.Random(1).randbytes(4_000).hex())
+    bench.send("rest", "of it")
+    (pull,) = bench.pull()
+    blobs.reads = 1  # once when the retries are decided on, not when they are carried out
+    delays = [RetryLater(index=0, delay="10s"), RetryLater(index=1, delay="40s"), RetryLater(index=2, delay="20s")]
+    bench.settle(pull, retry=delays)
+    assert blobs.reads < 0
+    came = []
+    for _ in range(5):
+        bench.turn(10)
+        came.append([message.body for message in received(bench)])
+    assert came == [[], [], ["of it"], [], ["rest"]]
 
 
 def test_too_far_ahead_is_refused_unless_the_subject_clamps(bench: Bench) -> None:

@@ -1,5 +1,6 @@
 """A message is never forgotten: wheels that rest, timers that cannot be ordered, writers that never come back."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -8,8 +9,9 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Context, Settings
 from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.dispatch import Dispatcher
+from hourwheel.delay.fate import Fates
 from hourwheel.delay.wheel import Ended, Wheel
-from hourwheel.errors import Broken, Throttled, Unavailable
+from hourwheel.errors import Broken, Corrupt, Throttled, Unavailable
 from hourwheel.logs.handover import Transfer
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
@@ -232,3 +234,49 @@ def test_a_wheel_that_finds_a_row_after_it_has_left_is_missed_though_no_timer_ca
     assert stored
     timers.error = None
     assert delivered_after(bench, "behind", minutes=10) <= 300
+
+
+class LateTimers(HandTimers):
+    """Each timer fires as late as timers may."""
+
+    def at(self, when_ms: int, bucket: str) -> None:
+        super().at(when_ms + 60_000, bucket)
+
+
+def test_what_is_due_when_its_bucket_begins_comes_in_time_though_the_timer_is_a_minute_late() -> None:
+    bench = Bench(timers=LateTimers())
+    bench.clock.ms = NOON_MS
+    bench.send_later("a", delay=2 * 3_600)
+    assert Bucket.at(NOON_MS + 7_200_000, 60).start_ms == NOON_MS + 7_200_000
+    bench.turn(7_201)
+    assert bodies(bench) == ["a"]
+
+
+def test_a_bucket_is_kept_as_long_as_a_move_out_of_it_cannot_be_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cut in range(1, 60):
+        store = Failing()
+        bench = Bench(store)
+        (one,) = later(bench, "a", delay="20m")
+        at = rfc3339(bench.clock.ms + 86_400_000 * 4)
+        moved = False
+        store.count, store.fails_at = 0, cut
+        with suppress(Unavailable):
+            moved = bench.cell.reschedule(one, deliver_at=at).state == "moved"
+        store.fails_at = 1 << 60
+        if moved:
+            return
+        with monkeypatch.context() as patch:
+            # What the move needs is out of order, day after day.
+            patch.setattr(Fates, "_finish", out_of_order)
+            bench.turn(7_200)
+            came = bodies(bench)
+            bench.clock.pass_time(86_400)
+            bench.cell.sweep()
+        bench.cell.sweep()
+        bench.turn(4 * 86_400)
+        assert came + bodies(bench) == ["a"], cut
+    raise AssertionError("it never finished")
+
+
+def out_of_order(*of: object) -> None:
+    raise Corrupt("out of order")

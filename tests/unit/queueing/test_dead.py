@@ -54,6 +54,15 @@ def test_redriven_messages_come_to_their_group_as_new_and_leave_the_list(graves:
     assert graves.cell.redrive("orders", "billing", everything) == 0
 
 
+def test_redriven_messages_are_kept_for_as_long_as_new_ones(graves: Bench) -> None:
+    """Not only for what was left of the time of the dead letter."""
+    graves.clock.pass_time(DEAD_RETENTION_MS / 1_000 - 180)
+    assert graves.cell.redrive("orders", "billing", everything) == 5
+    graves.clock.pass_time(3_600)
+    graves.cell.sweep()
+    assert [one.body for one in graves.take()] == [*"abcde"]
+
+
 def test_some_are_redriven_and_some_dropped(graves: Bench) -> None:
     ids = {one.body: one.dead_id for one in listed(graves)}
     assert graves.cell.redrive("orders", "billing", lambda dead_id, _: str(dead_id) == ids["d"]) == 1

@@ -14,7 +14,7 @@ from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
 from hourwheel.model import NewMessage, PullRequest, SettleRequest
 from hourwheel.ports import Counter, Record, Table
-from hourwheel.queueing.pulllog import EMPTY_ROWS
+from hourwheel.queueing.pulllog import EMPTY_ROWS, pull_logs
 from hourwheel.queueing.records import SETTLED_KEPT_MS
 from tests.support import AT_ONCE, Bench, CallByCall, NoArrivals
 
@@ -154,3 +154,16 @@ def test_a_process_that_was_away_saves_the_place_behind_rows_that_are_gone() -> 
     away.sweep()
     checkpoint = away.leases._watches["billing~1@orders~1/0"].open[3].start
     assert (checkpoint.row, checkpoint.position.row, held.messages[0].body) == (3, 3, "d")
+
+
+def test_a_claim_that_ends_within_a_batch_says_at_which_offset_the_next_one_begins(bench: Bench) -> None:
+    bench.send(*"abc")
+    bench.send(*"defgh")
+    offsets = []
+    for limit in (1, 1, 3, 2, 1):
+        log = pull_logs(bench.cell.context, bench.cell.subject("orders"), bench.cell.put_group("orders", "billing"))[1]
+        following = log.tail().number
+        messages = bench.take(limit)
+        assert messages[0].offset == following
+        offsets += [message.offset for message in messages]
+    assert offsets == [*range(8)]

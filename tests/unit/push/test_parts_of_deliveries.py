@@ -1,0 +1,62 @@
+"""A pull that is delivered in parts, or taken in part: each message is settled by what became of itself."""
+
+from collections import Counter
+
+import pytest
+
+from hourwheel.push.pusher import Ended
+from hourwheel.push.targets import DONE, Delivery, Outcome
+from tests.support import Bench
+from tests.unit.push.test_pusher import bench_with, lag, push
+
+
+def names(delivery: Delivery) -> str:
+    return "".join(message.body or "" for message in delivery.messages)
+
+
+def dead(bench: Bench) -> list[str | None]:
+    return [message.body for message in bench.cell.dead("orders", "billing", after=None, limit=9).messages]
+
+
+@pytest.mark.parametrize("part", ["abcd", "efgh"])
+def test_what_fails_in_a_part_of_a_batch_that_was_split_is_that_message_and_no_other(part: str) -> None:
+    """Of the part, the second message fails once, the third can never be taken, the fourth was not sent."""
+    bench = bench_with()
+    bench.send(*"abcdefgh")
+    taken: Counter[str] = Counter()
+    attempts: dict[str, int] = {}
+
+    def answer(delivery: Delivery) -> Outcome:
+        if len(delivery.messages) > 4:
+            return Outcome(too_large=True, error="too large")
+        attempts.update({message.body or "": message.attempt for message in delivery.messages})
+        if names(delivery) == part:
+            taken[part[0]] += 1
+            return Outcome(failed=frozenset({1}), dead=frozenset({2}), untouched=frozenset({3}), error="busy")
+        taken.update(names(delivery))
+        return DONE
+
+    bench.targets.answer = answer
+    assert push(bench) is Ended.IDLE
+    assert taken == Counter("abcdefgh".replace(part[2], ""))
+    assert dead(bench) == [part[2]]
+    assert {name: attempt for name, attempt in attempts.items() if attempt > 1} == {part[1]: 2}
+    assert (lag(bench).waiting, lag(bench).in_flight, lag(bench).retrying) == (0, 0, 0)
+
+
+def test_messages_that_a_target_leaves_untouched_come_again_in_order_at_the_cost_of_no_attempt() -> None:
+    bench = bench_with()
+    bench.send(*"abcd")
+
+    def answer(delivery: Delivery) -> Outcome:
+        if names(delivery) == "abcd":
+            return Outcome(failed=frozenset({1}), untouched=frozenset({2, 3}), error="busy")
+        return DONE
+
+    bench.targets.answer = answer
+    assert push(bench) is Ended.IDLE
+    first, *rest = bench.targets.deliveries
+    assert names(first) == "abcd"
+    came = {message.body: message.attempt for delivery in rest for message in delivery.messages}
+    assert came == {"b": 2, "c": 1, "d": 1}
+    assert "".join(map(names, rest)).replace("b", "") == "cd"
