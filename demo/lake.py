@@ -78,6 +78,6 @@ def _pipeline(*words: str) -> str:
     """What it says."""
     command = [sys.executable, "-m", "hourwheel", "pipeline", *words, "--json"]
     ended = subprocess.run(command, capture_output=True, text=True)
-    if ended.returncode:
+    if ended.returncode not in (0, 3):  # 3: it has findings, which the demo tells of itself
         raise SystemExit(f"pipeline {words[0]} failed:\n{ended.stdout}{ended.stderr}")
     return ended.stdout

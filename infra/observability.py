@@ -104,6 +104,7 @@ class Observability(Construct):
             alarm("ArchiveDamaged", own("ArchiveDamaged"), 0),
             alarm("ArchiveGone", own("ArchiveGone"), 0),
             alarm("SetAsideSegments", own("SetAsideSegments", "Maximum"), 0),
+            alarm("ArchiveLacksObjects", own("ArchiveLacksObjects", "Maximum"), 0),
             alarm("ReconcileFindings", own("ReconcileFindings", "Maximum"), 0),
             self._stopped("PipelineStopped", own("ReconcileFindings", "SampleCount", _DAY), periods=2),
         ]
@@ -209,7 +210,10 @@ class Observability(Construct):
         return [
             _graph("Archived", [own("ArchivedMessages")], right=[own("ArchiveBehindSeconds", "Maximum")]),
             _graph("Damaged or gone before they were archived", [own("ArchiveDamaged"), own("ArchiveGone")]),
-            _graph("Segments set aside", [own("SetAsideSegments", "Maximum")]),
+            _graph(
+                "Segments set aside, and objects that the archive lacks",
+                [own("SetAsideSegments", "Maximum"), own("ArchiveLacksObjects", "Maximum")],
+            ),
             _graph("Findings", [own("ReconcileFindings", "Maximum")]),
         ]
 

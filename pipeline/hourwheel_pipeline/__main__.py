@@ -1,18 +1,23 @@
 """``python -m hourwheel_pipeline JOB --archive … --lake …``: runs a job of the pipeline, or all that are done daily.
 
-Each job's report is a line of JSON. The exit code is not 0 where a job failed; findings are no failure.
+Each job's report is a line of JSON, what is damaged and why a job failed a line each on stderr. The exit status is that
+of ``exits.py``.
 """
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
+from functools import cache, partial
 
 import msgspec
 
 from hourwheel.adapters.system import SystemClock
 from hourwheel.errors import HourwheelError
+from hourwheel_pipeline.exits import of_error
 from hourwheel_pipeline.figures import figures_of, publish, without_failing
 from hourwheel_pipeline.jobs import DAILY, JOBS, jobs_of, options_of, read_options
+from hourwheel_pipeline.outcomes import damage_in, of_reports
 from hourwheel_pipeline.session import session
 
 
@@ -33,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
             required = mine is not None and mine.required
             command.add_argument(flag, dest=f"option {option.name}", required=required, metavar="…", help=text)
         command.add_argument("--cell", help="write metrics of this cell to CloudWatch Logs", metavar="NAME")
+        command.add_argument("--traceback", action="store_true", help="show where in the code a job failed")
         command.add_argument("--master", help="Spark's, such as local[2]; not where it is submitted", metavar="URL")
     return found
 
@@ -44,20 +50,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = {name: text for name, text in options.items() if text is not None}
     try:
         every = read_options(jobs, given, now_ms)
-        spark = session(asked["job"], master=asked["master"])
+        start = cache(partial(session, asked["job"], master=asked["master"]))
+        if asked["master"] is None:
+            start()  # the cluster that it was submitted to takes a program without a session for a failed one
         for job, wish in zip(jobs, every, strict=True):
-            reports.append(job.run(spark, wish, now_ms))
+            reports.append(job.run(start, wish, now_ms))
             sys.stdout.write(msgspec.json.encode({"job": job.name, "report": reports[-1]}).decode() + "\n")
             sys.stdout.flush()
+            for sentence in damage_in(reports[-1]):
+                sys.stderr.write(f"damaged: {sentence}\n")
     except HourwheelError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+        sys.stderr.write(traceback.format_exc() if asked["traceback"] else f"{error}\n")
+        return of_error(error)
     finally:
         # Also where a later job failed: what the earlier ones found is true.
         if asked["cell"] is not None:
             where = {name: given.get(name) for name in ("region", "endpoint_url")}
             without_failing(lambda: publish(figures_of(reports), asked["cell"], now_ms, **where))
-    return 0
+    return of_reports(reports)
 
 
 if __name__ == "__main__":

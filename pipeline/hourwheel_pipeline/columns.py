@@ -52,6 +52,11 @@ def timestamps(ms: Ints, mask: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     return pa.array(_checked(ms) * 1_000, mask=mask).view(TIMESTAMP)
 
 
+def milliseconds_of(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Unix milliseconds of times with a zone."""
+    return pc.divide(times.cast(TIMESTAMP).cast(pa.int64()), 1_000)
+
+
 def days(ms: Ints) -> pa.Array:
     return pa.array((_checked(ms) // _DAY_MS).astype(np.int32)).view(pa.date32())
 

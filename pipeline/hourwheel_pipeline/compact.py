@@ -8,6 +8,7 @@ leaves files that nobody names; whoever is overtaken by another job drops its ow
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -16,9 +17,10 @@ from pyspark.sql import SparkSession
 
 from hourwheel.adapters.system import SystemIds
 from hourwheel.archive.manifests import Manifest, manifest_key, read
-from hourwheel.errors import Broken, Corrupt
+from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
 from hourwheel_pipeline.holding import Holding, SetAside
+from hourwheel_pipeline.integrity import LISTED, gaps, manifest_numbers
 from hourwheel_pipeline.lake import NAMESPACE, Lake, Overtaken, layout_of
 from hourwheel_pipeline.places import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from
@@ -30,7 +32,7 @@ _GROWTH = 1.0
 """Bytes of Parquet for each byte of a segment."""
 
 
-class Damaged(Broken):
+class Damaged(Corrupt):
     """Segments cannot be read, and the job was told to stop then, or they are too many."""
 
 
@@ -68,10 +70,12 @@ class TableReport(msgspec.Struct, kw_only=True):
 
 
 class CompactReport(msgspec.Struct, frozen=True, kw_only=True):
-    """``lost_races``: how often somebody else was faster."""
+    """``lost_races``: how often somebody else was faster. ``damage``: manifests that the lake holds and the archive
+    no longer has, each in a sentence."""
 
     tables: list[TableReport]
     lost_races: int
+    damage: list[str] = []
 
 
 class Step(NamedTuple):
@@ -98,11 +102,29 @@ def run(spark: SparkSession, options: CompactOptions) -> CompactReport:
         return Compaction(spark, options, archive, lake).run()
 
 
+def idle(options: CompactOptions) -> CompactReport | None:
+    """The report where no segment is to be read: only that needs Spark."""
+    archive = blobs_at(options.archive, options.region, options.endpoint_url)
+    found = Lake.find(
+        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
+    )
+    if found is None:
+        return None
+    with closing(found) as lake:
+        holdings = [lake.holding(table) for table in SCHEMAS]
+        start = min(holding.through for holding in holdings) + 1
+        aside = options.again and any(holding.aside for holding in holdings)
+        manifests = () if aside else manifests_from(archive, start)
+        if aside or any(segment.kind in SCHEMAS for one in manifests for segment in one.segments):
+            return None
+        return Compaction(None, options, archive, lake).run()
+
+
 @dataclass
 class Compaction:
-    """One run of the job."""
+    """One run of the job. Without Spark no segment is read."""
 
-    spark: SparkSession
+    spark: SparkSession | None
     options: CompactOptions
     archive: Blobs
     lake: Lake
@@ -123,7 +145,12 @@ class Compaction:
         for table, report in self._tables.items():
             holding = self.lake.holding(table)
             report.through, report.set_aside = holding.through, holding.aside
-        return CompactReport(tables=list(self._tables.values()), lost_races=self._lost_races)
+        return CompactReport(tables=list(self._tables.values()), lost_races=self._lost_races, damage=self._damage())
+
+    def _damage(self) -> list[str]:
+        """A listing shows what reading on does not: the manifests below are not read again."""
+        through = max(report.through for report in self._tables.values())
+        return [gap.says for gap in islice(gaps(manifest_numbers(self.archive), through), LISTED)]
 
     def _steps(self, manifests: Iterator[Manifest]) -> Iterator[Step]:
         """Where a manifest cannot be read, those before it are a step, and the error comes after it."""
@@ -186,6 +213,10 @@ class Compaction:
 
     def _write(self, table: str, works: Sequence[Work]) -> _Written:
         """The rows of the segments as files, without any of those that cannot be read."""
+        if self.spark is None:
+            if works:
+                raise Overtaken("segments have come since it was seen that there are none")
+            return _Written("", [], 0, [])
         place = ArchivePlace(self.options.archive, self.options.region, self.options.endpoint_url)
         folder = self.lake.folder(table, SystemIds().token().hex())
         layout = layout_of(self.lake.table(table))

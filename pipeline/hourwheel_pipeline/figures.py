@@ -2,6 +2,7 @@
 
     ReconcileFindings    errors that a reconciliation found and none before it; warnings are none
     SetAsideSegments     segments of the archive that the lake lacks because they cannot be read
+    ArchiveLacksObjects  manifests and segments that the archive should have and lacks, or that have another size
 
 They are written to a log group as a line in the embedded metric format, which CloudWatch turns into metrics: without a
 VPC a job on EMR Serverless reaches CloudWatch Logs, and not the endpoint that takes metrics.
@@ -36,6 +37,7 @@ def figures_of(reports: Iterable[Any]) -> dict[str, int]:
             found["SetAsideSegments"] = sum(len(table.set_aside) for table in report.tables)
         elif isinstance(report, Reconciled):
             found["ReconcileFindings"] = report.new_errors
+            found["ArchiveLacksObjects"] = 0 if report.archive is None else report.archive.count
     return found
 
 

@@ -5,6 +5,7 @@ message is that it is about, or should be; ``at`` is when it went wrong. The tab
 run: those of one run have the same ``found_at``. ``first_seen`` is the ``found_at`` of the first run that found it.
 """
 
+from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -45,6 +46,12 @@ KINDS: Final = {
     "late": Kind("warning", "A delayed message was handed over late."),
     "stuck_pull": Kind("warning", "A pull was closed long after its lease had ended."),
 }
+
+
+def errors_in(counts: Mapping[str, int]) -> int:
+    """The findings that are no warnings, of counts by kind."""
+    return sum(count for kind, count in counts.items() if KINDS[kind].severity == "error")
+
 
 _TYPES: Final = {
     "kind": "string",

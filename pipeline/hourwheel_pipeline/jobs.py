@@ -1,10 +1,11 @@
 """The jobs by name, and their options from text.
 
 A job is a module of this package with ``run(spark, options)``; what ``options`` may be, its type says. Options of one
-name mean the same in each job.
+name mean the same in each job. Where it has ``idle(options)``, that is the report where nothing is to be done that
+needs Spark, else None.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
@@ -15,11 +16,13 @@ from pydantic import BaseModel, ValidationError
 from pyspark.sql import SparkSession
 
 from hourwheel.errors import Rejected
+from hourwheel_pipeline.exits import OPTION_WRONG
+from hourwheel_pipeline.failures import in_one_sentence
 
 DAILY = ("compact", "reconcile", "metrics", "report", "maintain")
 """What is done each day, in this order: what looks after files comes last, so that it holds nothing up."""
 
-JOBS = (*DAILY, "replay")
+JOBS = (*DAILY, "repair", "replay")
 
 _NOW = "now_ms"
 
@@ -65,14 +68,26 @@ class Job:
         except msgspec.ValidationError as error:
             raise _wrong(self.name, str(error)) from error
 
-    def run(self, spark: SparkSession, options: Any, now_ms: int) -> Any:
-        """Its report."""
-        run = import_module(f"{__package__}.{self.name}").run
-        return run(spark, options, now_ms) if _NOW in signature(run).parameters else run(spark, options)
+    def run(self, spark: Callable[[], SparkSession], options: Any, now_ms: int) -> Any:
+        """Its report. Asks for ``spark`` only where it has something to do that needs it: a session takes seconds to
+        start. Raises a ``HourwheelError``, also for what fails in a library."""
+        module = import_module(f"{__package__}.{self.name}")
+        with in_one_sentence():
+            if (idle := getattr(module, "idle", None)) is not None:
+                report = _call(idle, options=options, now_ms=now_ms)
+                if report is not None:
+                    return report
+            needed = {"spark": spark()} if "spark" in signature(module.run).parameters else {}
+            return _call(module.run, options=options, now_ms=now_ms, **needed)
 
     @property
     def _kind(self) -> Any:
         return get_type_hints(import_module(f"{__package__}.{self.name}").run)["options"]
+
+
+def _call(job: Callable[..., Any], **given: Any) -> Any:
+    """Calls it with what it takes of the given."""
+    return job(**{name: value for name, value in given.items() if name in signature(job).parameters})
 
 
 def jobs_of(name: str) -> list[Job]:
@@ -101,4 +116,4 @@ def read_options(jobs: Sequence[Job], given: Mapping[str, str], now_ms: int) -> 
 
 
 def _wrong(job: str, text: str) -> Rejected:
-    return Rejected("option-wrong", f"options of {job}: {text}")
+    return Rejected(OPTION_WRONG, f"options of {job}: {text}")

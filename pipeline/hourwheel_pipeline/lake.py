@@ -154,6 +154,13 @@ class Lake:
         scan = table.scan(row_filter=" and ".join(bounds)) if bounds else table.scan()
         return frame_of(spark, table, [file.file_path for file in files_of(scan)])
 
+    def rows(self, name: str, where: str) -> pa.Table:
+        """The rows for which the condition holds, without Spark: for tables that fit into memory."""
+        table = self.table(name)
+        scan = table.scan(row_filter=where)
+        files_of(scan)
+        return scan.to_arrow()
+
     def append(self, name: str, rows: DataFrame, *, size: int = 0, notes: Mapping[str, str] | None = None) -> None:
         """Writes the rows, about ``size`` bytes of files, and commits them."""
         table = self.table(name)
@@ -173,11 +180,12 @@ class Lake:
         removed: Sequence[DataFile] = (),
         notes: Mapping[str, str] | None = None,
         on: Mapping[str, str] | None = None,
+        same_rows: bool = True,
     ) -> None:
         """Adds these Parquet files, each with one value in each column of the partition, and takes those out, in one
         step; notes that are not given stay. Where ``on`` is given, the table must have these notes. Raises
         ``Overtaken`` when it does not, or no longer has what is to be removed, and ``Broken`` when the rows that come
-        are not as many as those that go: then nothing was changed."""
+        are not as many as those that go, unless ``same_rows`` is false: then nothing was changed."""
         table = self.table(name)
         try:
             described = _described(table, added)
@@ -185,7 +193,7 @@ class Lake:
             raise Broken(
                 f"a file of table {name} was removed before its commit, or was never there: {error}"
             ) from error
-        if removed:
+        if removed and same_rows:
             _check_rows(name, described, removed)
         for _ in range(_TRIES):
             held = _notes_of(table)

@@ -67,27 +67,40 @@ def run(spark: SparkSession, options: MaintainOptions, now_ms: int) -> MaintainR
         return MaintainReport(tables=[Upkeep(spark, options, lake, name).run(now_ms) for name in lake.tables()])
 
 
+def idle(options: MaintainOptions, now_ms: int) -> MaintainReport | None:
+    """The report where no files are to be merged: only that needs Spark."""
+    opened = Lake.open(
+        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
+    )
+    with closing(opened) as lake:
+        names = lake.tables()
+        if any(files for name in names for files in _crowds(lake.table(name), options)):
+            return None
+        return MaintainReport(tables=[Upkeep(None, options, lake, name).run(now_ms) for name in names])
+
+
 @dataclass(frozen=True)
 class Upkeep:
-    """Of one table."""
+    """Of one table. Without Spark no files are merged."""
 
-    spark: SparkSession
+    spark: SparkSession | None
     options: MaintainOptions
     lake: Lake
     name: str
 
     def run(self, now_ms: int) -> TableUpkeep:
         report = TableUpkeep(table=self.name)
-        for files in _steps(_crowds(self.lake.table(self.name), self.options)):
-            self._merge(files, report)
+        if self.spark is not None:
+            for files in _steps(_crowds(self.lake.table(self.name), self.options)):
+                self._merge(self.spark, files, report)
         self._expire(now_ms - self.options.keep_seconds * 1_000, report)
         self._remove_unnamed(now_ms - self.options.grace_seconds * 1_000, report)
         return report
 
-    def _merge(self, files: Sequence[DataFile], report: TableUpkeep) -> None:
+    def _merge(self, spark: SparkSession, files: Sequence[DataFile], report: TableUpkeep) -> None:
         table = self.lake.table(self.name)
         folder = self.lake.folder(self.name, SystemIds().token().hex())
-        rows = frame_of(self.spark, table, [file.file_path for file in files])
+        rows = frame_of(spark, table, [file.file_path for file in files])
         size = sum(file.file_size_in_bytes for file in files)
         write(rows, folder, layout_of(table), task_bytes=self.options.file_bytes, size=size)
         written = [file.path for file in self.lake.written(folder)]

@@ -27,6 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from hourwheel.archive.segments import HOUR_MS
+from hourwheel.errors import NotFound
+from hourwheel_pipeline.basis import digest_of, quiet_horizon
 from hourwheel_pipeline.checks.claims import Archive, claims, groups
 from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
 from hourwheel_pipeline.checks.known import archive_times, groups_of, moment
@@ -35,7 +37,9 @@ from hourwheel_pipeline.lake import NAMESPACE, Lake
 from hourwheel_pipeline.measures import groups as by_group
 from hourwheel_pipeline.measures import subjects as by_subject
 from hourwheel_pipeline.measures.hours import PERCENTILES
-from hourwheel_pipeline.schemas import SCHEMAS, TIMESTAMP
+from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.reporting.steps import step_for
+from hourwheel_pipeline.schemas import QUEUE, SCHEMAS, TIMESTAMP
 
 TABLE: Final = "metrics"
 NOTE: Final = "hourwheel.measured"
@@ -60,13 +64,15 @@ SCHEMA: Final = pa.schema(
     [
         pa.field("day", pa.date32(), nullable=False),
         pa.field("hour", TIMESTAMP, nullable=False),
+        pa.field("step_seconds", pa.int32(), nullable=False),
         pa.field("computed_at", TIMESTAMP, nullable=False),
         pa.field("subject", pa.string(), nullable=False),
         pa.field("group", pa.string()),
         *(pa.field(name, kind) for name, kind in VALUES.items()),
     ]
 )
-"""``day`` is that of ``hour``."""
+"""``day`` is that of ``hour``. ``step_seconds``: 3,600. Where all that was stored spans a few hours, the newest run
+tells it in finer steps as well: ``hour`` is where a step begins then."""
 
 
 class MetricsOptions(Days):
@@ -83,11 +89,13 @@ class MetricsOptions(Days):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """``rows`` were added, about what was stored before ``horizon_ms``."""
+    """``rows`` were added, about what was stored before ``horizon_ms``. ``basis``: of what they were computed."""
 
     computed_ms: int
     horizon_ms: int
     rows: int
+    basis: str = ""
+    through: int = -1
 
 
 def run(spark: SparkSession, options: MetricsOptions, now_ms: int) -> Measured:
@@ -99,17 +107,46 @@ def run(spark: SparkSession, options: MetricsOptions, now_ms: int) -> Measured:
         through = {name: lake.through(name) for name in SCHEMAS}
         archive = Archive(options.archive, max(through.values()), options.region, options.endpoint_url)
         _, horizon_ms = archive_times(claims(spark, archive), min(through.values()))
+        basis = _basis(lake, options)
         evidence = evidence_of(spark, lake, through)
-        rows = evidence.keep(_table(measured(evidence, groups(spark, archive), horizon_ms, options.hot_keys), now_ms))
-        rows = rows.where(fn.col("hour") >= moment(first_ms(options, _last(lake), now_ms)))
-        found = Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count())
+        rows = _rows(evidence, groups(spark, archive), horizon_ms, options, now_ms)
+        rows = evidence.keep(rows.where(fn.col("hour") >= moment(first_ms(options, _last(lake), now_ms))))
+        found = Measured(
+            computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count(), basis=basis, through=min(through.values())
+        )
         lake.append(TABLE, rows, notes={NOTE: msgspec.json.encode(found).decode()})
         evidence.forget()
         return found
 
 
+def idle(options: MetricsOptions, now_ms: int) -> Measured | None:
+    """The report where every hour was told, and none has begun since; nothing is written."""
+    found = Lake.find(
+        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
+    )
+    if found is None or options.since is not None:
+        return None
+    with closing(found) as lake:
+        last = _last(lake)
+        if last is None or last.basis != _basis(lake, options):
+            return None
+        archive = blobs_at(options.archive, options.region, options.endpoint_url)
+        through = max(lake.through(name) for name in SCHEMAS)
+        horizon_ms = quiet_horizon(archive, last.through + 1, through, last.horizon_ms)
+        if horizon_ms is None or horizon_ms // HOUR_MS != last.horizon_ms // HOUR_MS:
+            return None
+        return Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=0, basis=last.basis, through=through)
+
+
+def _basis(lake: Lake, options: MetricsOptions) -> str:
+    return digest_of(lake, options.hot_keys, options.days)
+
+
 def _last(lake: Lake) -> Measured | None:
-    note = lake.notes(TABLE).get(NOTE)
+    try:
+        note = lake.notes(TABLE).get(NOTE)
+    except NotFound:
+        return None
     return None if note is None else msgspec.json.decode(note, type=Measured)
 
 
@@ -122,25 +159,45 @@ def first_ms(options: MetricsOptions, last: Measured | None, now_ms: int) -> int
     return max(asked_ms, last.horizon_ms // HOUR_MS * HOUR_MS - _SETTLED_MS)
 
 
-def measured(evidence: Evidence, catalogs: DataFrame, horizon_ms: int, hot_keys: int) -> DataFrame:
-    """Hour, subject, group, and the values: null where there is nothing to tell."""
+def _rows(evidence: Evidence, catalogs: DataFrame, horizon_ms: int, options: MetricsOptions, now_ms: int) -> DataFrame:
+    hours = _table(measured(evidence, catalogs, horizon_ms, options.hot_keys), HOUR_MS, now_ms)
+    step_ms = step_for(_span_ms(evidence, horizon_ms))
+    if step_ms >= HOUR_MS:
+        return hours
+    fine = measured(evidence, catalogs, horizon_ms, 0, step_ms)
+    return hours.unionByName(_table(fine, step_ms, now_ms), allowMissingColumns=True)
+
+
+def _span_ms(evidence: Evidence, horizon_ms: int) -> int:
+    """From the first message that came into a queue to the horizon."""
+    first = evidence.messages.where(fn.col("kind") == QUEUE).agg(fn.min(fn.unix_millis("accepted_at"))).first()
+    return 0 if first is None or first[0] is None else max(0, horizon_ms - first[0])
+
+
+def measured(
+    evidence: Evidence, catalogs: DataFrame, horizon_ms: int, hot_keys: int, step_ms: int = HOUR_MS
+) -> DataFrame:
+    """Hour, or a step of that length; subject, group, and the values: null where there is nothing to tell. What comes
+    later is told by the hour alone, and so are keys."""
     horizon = moment(horizon_ms)
     handed = evidence.keep(by_group.deliveries(evidence))
+    by_hour = [by_subject.hot_keys(evidence.raw_messages, hot_keys), by_subject.due(evidence, horizon)]
     frames = [
-        by_subject.accepted(evidence.raw_messages),
-        by_subject.hot_keys(evidence.raw_messages, hot_keys),
-        by_subject.scheduled(evidence),
-        by_subject.dispatched(evidence),
-        by_subject.due(evidence, horizon),
-        by_group.delivered(handed),
-        by_group.settled(handed),
-        by_group.moved(evidence),
-        by_group.lag(evidence, groups_of(catalogs), horizon),
+        *(by_hour if step_ms == HOUR_MS else ()),
+        by_subject.accepted(evidence.raw_messages, step_ms),
+        by_subject.scheduled(evidence, step_ms),
+        by_subject.dispatched(evidence, step_ms),
+        by_group.delivered(handed, step_ms),
+        by_group.settled(handed, step_ms),
+        by_group.moved(evidence, step_ms),
+        by_group.lag(evidence, groups_of(catalogs), horizon, step_ms),
     ]
-    every = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-    return every.groupBy("hour", "subject", "group").agg(*(fn.max(name).alias(name) for name in VALUES))
+    every: DataFrame = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    values = [fn.max(name).alias(name) for name in VALUES if name in every.columns]
+    return every.groupBy("hour", "subject", "group").agg(*values)
 
 
-def _table(rows: DataFrame, now_ms: int) -> DataFrame:
-    first = (fn.to_date("hour").alias("day"), "hour", moment(now_ms).alias("computed_at"), "subject", "group")
-    return rows.select(*first, *VALUES)
+def _table(rows: DataFrame, step_ms: int, now_ms: int) -> DataFrame:
+    step, told = fn.lit(step_ms // 1_000).alias("step_seconds"), moment(now_ms).alias("computed_at")
+    first = (fn.to_date("hour").alias("day"), "hour", step, told, "subject", "group")
+    return rows.select(*first, *(name for name in VALUES if name in rows.columns))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem, S3FileSystem
 
-from hourwheel.adapters.files import FileBlobs
+from hourwheel.adapters.files import FileBlobs, key_of_file
 from hourwheel.ports import Blobs
 
 _THREADS = 16
@@ -37,6 +37,15 @@ def blobs_at(location: str, region: str | None = None, endpoint_url: str | None 
     prefix = parts.path.strip("/")
     opened = partial(client, region=region, endpoint_url=endpoint_url)
     return S3Blobs(opened, parts.netloc, f"{prefix}/" if prefix else "")
+
+
+def object_sizes(folder: str, region: str | None = None, endpoint_url: str | None = None) -> dict[str, int]:
+    """The bytes of each object below that folder of an archive, by its key within the folder, from one listing."""
+    found = Files(region, endpoint_url).below(folder)
+    start = len(folder if on_s3(folder) else str(folder_of(folder))) + 1
+    if on_s3(folder):
+        return {file.path[start:]: file.bytes for file in found}
+    return {key: file.bytes for file in found if (key := key_of_file(file.path[start:])) is not None}
 
 
 class FoundFile(NamedTuple):
@@ -69,6 +78,25 @@ class Files:
         system, inner = self._opened(path)
         with system.open_input_file(inner) as file:
             return pq.ParquetFile(file).read()
+
+    def parquet_fault(self, path: str, size: int, rows: int, *, deep: bool) -> str | None:
+        """What is wrong with a Parquet file that should have this size and as many rows; None where nothing is.
+        ``deep``: all of it is read, else its end alone."""
+        system, inner = self._opened(path)
+        try:
+            with system.open_input_file(inner) as file:
+                if file.size() != size:
+                    return f"it has {file.size()} bytes and should have {size}"
+                found = pq.ParquetFile(file)
+                if found.metadata.num_rows != rows:
+                    return f"it has {found.metadata.num_rows} rows and should have {rows}"
+                for _ in found.iter_batches() if deep else ():
+                    pass
+        except FileNotFoundError:
+            return "it is missing"
+        except (pa.ArrowException, OSError) as error:
+            return f"it cannot be read: {str(error).splitlines()[0]}"
+        return None
 
     def write(self, path: str, data: bytes) -> None:
         """Writes a file, in place of what was there."""

@@ -30,7 +30,8 @@ class Work(NamedTuple):
 
 def manifests_from(archive: Blobs, start: int) -> Iterator[Manifest]:
     """The manifests from that number on, in order, up to the last one; where there are many, many are read at once.
-    Raises ``Corrupt`` where one cannot be read, or is missing though a later one is there."""
+    Raises ``Corrupt`` where one cannot be read, or is missing though one of the next is there. More than that only a
+    listing shows: see ``integrity.py``."""
     width = 1  # who looks for what is new finds little, and the first call alone opens the client
     with ThreadPoolExecutor(_THREADS) as pool:
         while True:
@@ -39,7 +40,9 @@ def manifests_from(archive: Blobs, start: int) -> Iterator[Manifest]:
             for at, number in enumerate(numbers):
                 manifest = found[at].result()
                 if manifest is None:
-                    if all(later.result() is None for later in found[at + 1 :]):
+                    # The one behind is looked for as well: where only one is read at a time, a gap would be an end.
+                    later = [*(one.result() for one in found[at + 1 :]), read(archive, numbers.stop)]
+                    if not any(later):
                         return
                     manifest = _read_again(archive, number)
                 yield manifest

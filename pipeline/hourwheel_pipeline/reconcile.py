@@ -9,31 +9,43 @@ Findings go to the table ``findings``, all those of a run with one ``found_at``.
 in the notes of the table.
 """
 
+from collections.abc import Mapping
 from contextlib import closing
+from datetime import UTC, datetime
 from functools import reduce
 from itertools import chain
 
 import msgspec
+import pyarrow as pa
 from pydantic import NonNegativeFloat, PositiveInt
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
+from hourwheel.errors import NotFound
+from hourwheel_pipeline.basis import digest_of, quiet_horizon
 from hourwheel_pipeline.checks.chains import chain_findings, expired_unseen
 from hourwheel_pipeline.checks.claims import Archive, claims, groups
 from hourwheel_pipeline.checks.delays import delay_findings
 from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
 from hourwheel_pipeline.checks.handovers import handover_findings
-from hourwheel_pipeline.checks.known import Known, known_of, moment
+from hourwheel_pipeline.checks.known import MARGIN_MS, Known, known_of, moment
 from hourwheel_pipeline.checks.rows import row_findings
+from hourwheel_pipeline.columns import milliseconds_of
 from hourwheel_pipeline.days import Days
 from hourwheel_pipeline.findings import DDL, SCHEMA, TABLE, dated
 from hourwheel_pipeline.holding import SetAside
+from hourwheel_pipeline.integrity import Wholeness, inspect
 from hourwheel_pipeline.lake import NAMESPACE, Lake
+from hourwheel_pipeline.places import blobs_at
 from hourwheel_pipeline.schemas import DISPATCHES, PULLS, SCHEMAS
+from hourwheel_pipeline.segmentrows import ArchivePlace
 
 NOTE = "hourwheel.reconciled"
 """The note of the table with what the last run knew, a ``Reconciled``."""
+
+_VERSION = 1
+"""Of the checks: raised where they judge the same rows differently."""
 
 _LISTED = 100
 _STORAGE = StorageLevel.MEMORY_AND_DISK
@@ -43,7 +55,8 @@ class ReconcileOptions(Days):
     """``skew_seconds``: clocks of writers may differ by so much. A delayed message is late ``late_seconds`` after it
     was due, and stuck after ``stuck_seconds``; a pull that is open ``lease_seconds`` after its lease is stuck: the
     sweeper may rest for half an hour. ``since``, ``days``: the day from which on to read. ``listed``: so many findings
-    of a kind are in the answer; all are in the table."""
+    of a kind are in the answer; all are in the table. ``deep``: also read all segments of the
+    archive, and compare their checksums."""
 
     archive: str
     lake: str
@@ -55,6 +68,7 @@ class ReconcileOptions(Days):
     stuck_seconds: NonNegativeFloat = 300.0
     lease_seconds: NonNegativeFloat = 2_400.0
     listed: PositiveInt = _LISTED
+    deep: bool = False
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,8 +110,13 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True):
 
 class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     """``began_ms``: what was stored since is judged, if it was stored before ``horizon_ms``. ``counts``: findings by
-    kind. ``new_errors``: findings that are no warnings and that no run had before. ``expired``: messages that expired
-    before their group came to them, by subject and group."""
+    kind. ``totals``: of messages that were accepted, delivered (acknowledged, once for each group) and given up.
+    ``new_errors``: findings that are no warnings and that no run had before. ``expired``: messages that expired
+    before their group came to them, by subject and group. ``archive``: whether it is whole.
+
+    ``listed_ms``: the ``found_at`` of its rows in the table, 0 where that is ``found_ms``: a run that has nothing new
+    to judge writes none. ``basis``: what was judged, and how. ``open_until_ms``: a horizon beyond that time changes
+    nothing while the basis is the same."""
 
     found_ms: int
     began_ms: int
@@ -105,9 +124,14 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     through: dict[str, int]
     rows: dict[str, int]
     counts: dict[str, int]
+    totals: dict[str, int] = {}
     new_errors: int = 0
     expired: dict[str, int]
     unknown: Unknown
+    archive: Wholeness | None = None
+    listed_ms: int = 0
+    basis: str = ""
+    open_until_ms: int = 0
     findings: list[Finding] = []
 
 
@@ -121,11 +145,91 @@ def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconcil
         return _run(spark, lake, options, now_ms)
 
 
+def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
+    """The last answer again where there is nothing new to judge; it is noted that it still holds."""
+    found = Lake.find(
+        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
+    )
+    if found is None:
+        return None
+    with closing(found) as lake:
+        last = last_of(lake)
+        if last is None or last.basis != _basis(lake, options, now_ms):
+            return None
+        through = {name: lake.through(name) for name in SCHEMAS}
+        archive = blobs_at(options.archive, options.region, options.endpoint_url)
+        horizon_ms = quiet_horizon(archive, min(last.through.values()) + 1, max(through.values()), last.horizon_ms)
+        if horizon_ms is None or last.horizon_ms < min(horizon_ms, last.open_until_ms):
+            return None
+        told = msgspec.structs.replace(
+            last,
+            found_ms=now_ms,
+            listed_ms=last.listed_ms or last.found_ms,
+            horizon_ms=horizon_ms,
+            through=through,
+            new_errors=0,
+            archive=_inspected(options, through),
+        )
+        lake.commit(TABLE, added=[], notes={NOTE: msgspec.json.encode(told).decode()})
+        return with_findings(lake, told, options.listed)
+
+
+def last_of(lake: Lake) -> Reconciled | None:
+    """What the last run knew, without its findings; None before the first one."""
+    try:
+        note = lake.notes(TABLE).get(NOTE)
+    except NotFound:
+        return None
+    return None if note is None else msgspec.json.decode(note, type=Reconciled)
+
+
+def with_findings(lake: Lake, last: Reconciled, listed: int) -> Reconciled:
+    """With the first findings of each kind, from the table."""
+    if not last.counts:
+        return last
+    rows = lake.rows(TABLE, _found_at(last.listed_ms or last.found_ms))
+    return msgspec.structs.replace(last, findings=_first_of_each_kind(rows, listed))
+
+
+def _found_at(at_ms: int) -> str:
+    """The condition of the rows of a run."""
+    return f"found_at = '{datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec='milliseconds')}'"
+
+
+def _first_of_each_kind(rows: pa.Table, listed: int) -> list[Finding]:
+    """The first findings of each kind, at most this many."""
+    ordered = rows.sort_by([(name, "ascending") for name in ("kind", "at", "log", "row", "index")])
+    for name in ("at", "first_seen"):
+        ordered = ordered.append_column(f"{name}_ms", milliseconds_of(ordered[name]))
+    found: dict[str, list[Finding]] = {}
+    for row in ordered.select(list(Finding.__struct_fields__)).to_pylist():
+        of_kind = found.setdefault(row["kind"], [])
+        if len(of_kind) < listed:
+            of_kind.append(Finding(**row))
+    return [finding for of_kind in found.values() for finding in of_kind]
+
+
+def _basis(lake: Lake, options: ReconcileOptions, now_ms: int) -> str:
+    limits = (options.skew_seconds, options.late_seconds, options.stuck_seconds, options.lease_seconds)
+    return digest_of(lake, _VERSION, options.first_day(now_ms), options.deep, *limits)
+
+
+def _inspected(options: ReconcileOptions, through: Mapping[str, int]) -> Wholeness:
+    return inspect(
+        options.archive,
+        through=max(through.values()),
+        deep=options.deep,
+        region=options.region,
+        endpoint_url=options.endpoint_url,
+    )
+
+
 def _run(spark: SparkSession, lake: Lake, options: ReconcileOptions, now_ms: int) -> Reconciled:
     since = options.first_day(now_ms)
     holdings = {name: lake.holding(name) for name in SCHEMAS}
     through = {name: holding.through for name, holding in holdings.items()}
     aside = [one for holding in holdings.values() for one in holding.aside]
+    basis = _basis(lake, options, now_ms)
     evidence = evidence_of(spark, lake, through, since)
     archive = Archive(options.archive, max(through.values()), options.region, options.endpoint_url)
     named, listed = claims(spark, archive).persist(_STORAGE), groups(spark, archive).persist(_STORAGE)
@@ -134,16 +238,21 @@ def _run(spark: SparkSession, lake: Lake, options: ReconcileOptions, now_ms: int
     now = moment(now_ms)
     found = dated(judged(evidence, known, options), lake.read(spark, TABLE), now).persist(_STORAGE)
     unreadable = [row["detail"] for row in listed.where(fn.col("detail").isNotNull()).limit(options.listed).collect()]
+    rows = _sizes(evidence)
     told = Reconciled(
         found_ms=now_ms,
         began_ms=known.began_ms,
         horizon_ms=known.horizon_ms,
         through=through,
-        rows=_sizes(evidence),
+        rows=rows,
+        totals=_totals(evidence, rows),
         counts={row["kind"]: row["count"] for row in found.groupBy("kind").count().orderBy("kind").collect()},
         new_errors=found.where((fn.col("first_seen") == fn.col("found_at")) & (fn.col("severity") == "error")).count(),
         expired=_expired(evidence, known, options),
         unknown=_unknown(known, aside, unreadable, options.listed),
+        archive=_inspected(options, through),
+        basis=basis,
+        open_until_ms=_open_until_ms(evidence, options),
         findings=listed_of(found, options.listed),
     )
     note = msgspec.json.encode(msgspec.structs.replace(told, findings=[])).decode()
@@ -161,7 +270,7 @@ def judged(evidence: Evidence, known: Known, options: ReconcileOptions) -> DataF
         for seconds in (options.skew_seconds, options.late_seconds, options.stuck_seconds, options.lease_seconds)
     )
     every = chain(
-        row_findings(evidence, known),
+        row_findings(evidence, known, ArchivePlace(options.archive, options.region, options.endpoint_url)),
         chain_findings(evidence, known, skew_ms=skew_ms, lease_ms=lease_ms),
         handover_findings(evidence, known, skew_ms=skew_ms),
         delay_findings(evidence, known, skew_ms=skew_ms, late_ms=late_ms, stuck_ms=stuck_ms),
@@ -173,6 +282,27 @@ def judged(evidence: Evidence, known: Known, options: ReconcileOptions) -> DataF
     if known.whole:
         return together
     return together.where(fn.col("at").isNull() | (fn.col("at") >= moment(known.began_ms)))
+
+
+def _totals(evidence: Evidence, rows: Mapping[str, int]) -> dict[str, int]:
+    handed = evidence.pulls.agg(fn.sum("messages")).first()
+    assert handed is not None
+    delivered = (handed[0] or 0) - evidence.moves.count()
+    return {
+        "accepted": rows.get("messages queue", 0),
+        "delivered": delivered,
+        "dead": rows.get("messages dead", 0),
+    }
+
+
+def _open_until_ms(evidence: Evidence, options: ReconcileOptions) -> int:
+    """From that time on nothing is left that a later horizon alone would have judged."""
+    last = evidence.messages.agg(fn.max(fn.unix_millis("accepted_at")), fn.max(fn.unix_millis("due_at"))).first()
+    handed = evidence.dispatches.agg(fn.max(fn.unix_millis("at"))).first()
+    assert last is not None
+    assert handed is not None
+    times = [at for at in (*last, *handed) if at is not None]
+    return max(times, default=0) + MARGIN_MS + round(1_000 * max(options.stuck_seconds, options.skew_seconds))
 
 
 def _sizes(evidence: Evidence) -> dict[str, int]:

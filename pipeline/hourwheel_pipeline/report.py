@@ -4,22 +4,23 @@
 {output}/report.json       see ``reporting/contents.py``
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, PositiveInt
-from pyspark.sql import DataFrame, Row, SparkSession, Window
-from pyspark.sql import functions as fn
 
 from hourwheel.archive.segments import HOUR_MS
 from hourwheel.errors import NotFound
-from hourwheel_pipeline import findings, metrics, reconcile
-from hourwheel_pipeline.checks.known import moment
+from hourwheel_pipeline import metrics
+from hourwheel_pipeline.columns import milliseconds_of
 from hourwheel_pipeline.lake import NAMESPACE, Lake
 from hourwheel_pipeline.places import Files
-from hourwheel_pipeline.reconcile import Reconciled
+from hourwheel_pipeline.reconcile import last_of, with_findings
 from hourwheel_pipeline.reporting.contents import Contents, GroupHours, HotKey, Hour, SubjectHours
 from hourwheel_pipeline.reporting.page import page
 
@@ -51,12 +52,13 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     subjects: int
 
 
-def run(spark: SparkSession, options: ReportOptions, now_ms: int) -> Reported:
+def run(options: ReportOptions, now_ms: int) -> Reported:
+    """Reads the tables of findings and metrics, which are small, without Spark."""
     opened = Lake.open(
         options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
     )
     with closing(opened) as lake:
-        contents = contents_of(spark, lake, options, now_ms)
+        contents = contents_of(lake, options, now_ms)
     folder, files = options.output.rstrip("/"), Files(options.region, options.endpoint_url)
     files.write(f"{folder}/{_PAGE}", page(contents).encode())
     files.write(f"{folder}/{_JSON}", msgspec.json.encode(contents))
@@ -69,71 +71,93 @@ def run(spark: SparkSession, options: ReportOptions, now_ms: int) -> Reported:
     )
 
 
-def contents_of(spark: SparkSession, lake: Lake, options: ReportOptions, now_ms: int) -> Contents:
+def contents_of(lake: Lake, options: ReportOptions, now_ms: int) -> Contents:
     since_ms = now_ms // HOUR_MS * HOUR_MS - options.hours * HOUR_MS
     until_ms = now_ms + options.hours * HOUR_MS
-    subjects, total = _subjects(spark, lake, options, since_ms, until_ms)
+    subjects, total, step_ms = _subjects(lake, options, since_ms, until_ms)
+    last = last_of(lake)
     return Contents(
         made_ms=now_ms,
         since_ms=since_ms,
-        reconciled=_reconciled(spark, lake, options.listed),
+        reconciled=None if last is None else with_findings(lake, last, options.listed),
+        step_ms=step_ms,
         subjects_total=total,
         subjects=subjects,
     )
 
 
-def _reconciled(spark: SparkSession, lake: Lake, listed: int) -> Reconciled | None:
+def _subjects(lake: Lake, options: ReportOptions, since_ms: int, until_ms: int) -> tuple[list[SubjectHours], int, int]:
+    """The subjects with the most messages, how many there are, and the length of the finer steps, 0 without any."""
     try:
-        note = lake.notes(findings.TABLE).get(reconcile.NOTE)
+        rows = lake.rows(metrics.TABLE, f"day >= '{_iso(since_ms)[:10]}' and day <= '{_iso(until_ms)[:10]}'")
     except NotFound:
-        return None
-    if note is None:
-        return None
-    last = msgspec.json.decode(note, type=Reconciled)
-    of_run = lake.read(spark, findings.TABLE).where(fn.col("found_at") == moment(last.found_ms))
-    return msgspec.structs.replace(last, findings=reconcile.listed_of(of_run, listed))
+        return [], 0, 0
+    told = _of_the_last_steps(newest(rows)).sort_by(
+        [("subject", "ascending"), ("group", "ascending"), ("hour", "ascending")]
+    )
+    told = told.append_column("hour_ms", milliseconds_of(told["hour"])).drop_columns(["day", "hour", "computed_at"])
+    within = pc.and_(pc.greater_equal(told["hour_ms"], since_ms), pc.less_equal(told["hour_ms"], until_ms))
+    by_subject: dict[str, list[dict[str, Any]]] = {}
+    for row in told.filter(within).to_pylist():
+        by_subject.setdefault(row["subject"], []).append(row)
+    sizes = {name: sum(map(_size, of)) for name, of in by_subject.items()}
+    steps = {row["step_seconds"] * 1_000 for of in by_subject.values() for row in of} - {HOUR_MS}
+    most = sorted(by_subject, key=lambda name: (-sizes[name], name))[: options.subjects]
+    return [_subject(name, by_subject[name]) for name in most], len(by_subject), max(steps, default=0)
 
 
-def _subjects(
-    spark: SparkSession, lake: Lake, options: ReportOptions, since_ms: int, until_ms: int
-) -> tuple[list[SubjectHours], int]:
-    """The subjects with the most messages, and how many there are."""
-    try:
-        table = lake.read(spark, metrics.TABLE)
-    except NotFound:
-        return [], 0
-    told = newest(table).where(fn.col("hour").between(moment(since_ms), moment(until_ms)))
-    size = fn.sum(fn.coalesce("accepted", fn.lit(0)) + fn.coalesce("due", fn.lit(0)))
-    sizes = told.groupBy("subject").agg(size.alias("size"))
-    most = sizes.orderBy(fn.desc("size"), "subject").limit(options.subjects)
-    names = [row["subject"] for row in most.collect()]
-    rows = told.where(fn.col("subject").isin(names)).withColumn("hour_ms", fn.unix_millis("hour"))
-    hours = rows.drop("day", "hour", "computed_at").orderBy("subject", "group", "hour_ms").collect() if names else []
-    return [_subject(name, [row for row in hours if row["subject"] == name]) for name in names], sizes.count()
+def _size(row: Mapping[str, Any]) -> int:
+    """The messages of an hour."""
+    return (row["accepted"] or 0) + (row["due"] or 0) if _by_hour(row) else 0
 
 
-def newest(table: DataFrame) -> DataFrame:
+def _by_hour(row: Mapping[str, Any]) -> bool:
+    return bool(row["step_seconds"] * 1_000 == HOUR_MS)
+
+
+def _of_the_last_steps(table: pa.Table) -> pa.Table:
+    """Without finer steps that the last run did not tell: by then the span was longer, or had other steps."""
+    last = pc.equal(table["computed_at"], pc.max(table["computed_at"]))
+    return table.filter(pc.or_(last, pc.equal(table["step_seconds"], HOUR_MS // 1_000)))
+
+
+def newest(table: pa.Table) -> pa.Table:
     """Of each hour what was computed last. What is due later is what the last run says: another that said more may
     have seen messages that were cancelled since."""
-    by_age = Window.partitionBy("hour", "subject", "group").orderBy(fn.desc("computed_at"))
-    last = table.agg(fn.max("computed_at").alias("last"))
-    marked = table.withColumn("age", fn.row_number().over(by_age)).where("age = 1").crossJoin(last)
-    due = fn.when(fn.col("computed_at") == fn.col("last"), fn.col("due"))
-    return marked.withColumn("due", due).drop("age", "last")
+    ordered = table.sort_by([("computed_at", "descending")])
+    numbered = ordered.append_column("place", pa.array(range(len(ordered)), pa.int64()))
+    first = numbered.group_by(["step_seconds", "hour", "subject", "group"]).aggregate([("place", "min")])
+    found = ordered.take(first["place_min"])
+    last = pc.equal(found["computed_at"], pc.max(table["computed_at"]))
+    due = pc.if_else(last, found["due"], pa.scalar(None, found.schema.field("due").type))
+    return found.set_column(found.schema.get_field_index("due"), "due", due)
 
 
-def _subject(name: str, rows: Sequence[Row]) -> SubjectHours:
-    groups: dict[str, list[Hour]] = {}
+def _iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+
+
+def _subject(name: str, rows: Sequence[Mapping[str, Any]]) -> SubjectHours:
+    groups: dict[str | None, list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row["group"] is not None:
-            groups.setdefault(row["group"], []).append(_hour(row))
-    own = [_hour(row) for row in rows if row["group"] is None]
-    listed = [GroupHours(group=group, hours=hours) for group, hours in groups.items()]
-    return SubjectHours(subject=name, hours=own, groups=listed)
+        groups.setdefault(row["group"], []).append(row)
+    hours, steps = _hours(groups.pop(None, []))
+    listed = [
+        GroupHours(group=group, hours=of_hours, steps=of_steps)
+        for group, of in groups.items()
+        if group is not None
+        for of_hours, of_steps in (_hours(of),)
+    ]
+    return SubjectHours(subject=name, hours=hours, steps=steps, groups=listed)
 
 
-def _hour(row: Row) -> Hour:
+def _hours(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Hour], list[Hour]]:
+    """By the hour, and by finer steps."""
+    return [_hour(row) for row in rows if _by_hour(row)], [_hour(row) for row in rows if not _by_hour(row)]
+
+
+def _hour(row: Mapping[str, Any]) -> Hour:
     values: dict[str, Any] = {name: row[name] for name in metrics.VALUES}
     keys = values.pop("hot_keys")
-    hot = None if keys is None else [HotKey(key["key"], key["messages"]) for key in keys]
+    hot = None if not keys else [HotKey(key["key"], key["messages"]) for key in keys]
     return Hour(hour_ms=row["hour_ms"], hot_keys=hot, **values)

@@ -23,6 +23,14 @@ _ONE_MACHINE = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+_LOG = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
 # Within one process Spark draws the secret itself. Any user of the machine may connect to its loopback ports.
 _LOCAL = {
     "spark.authenticate": "true",
@@ -37,9 +45,11 @@ def session(
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
     scratch: Path | None = None,
+    log_level: str = "WARN",
 ) -> SparkSession:
     """``master``: such as ``local[2]``, for one machine; without it, where the program was submitted to. ``scratch``:
-    the folder below which one machine spills (default: that of the system for such files)."""
+    the folder below which one machine spills (default: that of the system for such files). ``log_level``: of what Spark
+    itself writes to stderr."""
     builder = SparkSession.builder.appName(f"hourwheel {name}")
     if master is not None:
         builder = builder.master(master)
@@ -49,16 +59,21 @@ def session(
     for key, value in every.items():
         builder = builder.config(key, value)
     found = builder.getOrCreate()
-    found.sparkContext.setLogLevel("WARN")
+    found.sparkContext.setLogLevel(log_level)
     return found
 
 
 def _one_machine(master: str, parent: Path | None) -> dict[str, str]:
     folder = make_scratch(parent)
+    # Else Spark says on stderr that it has to guess an address, and which settings of its log it takes.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    (folder / "log4j2.properties").write_text(_LOG)
     return {
         **_ONE_MACHINE,
         **(_LOCAL if master.startswith("local") else {}),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         # Where spark.local.dir is not set either, what is spilled lies there as well, without a warning.
-        "spark.driver.extraJavaOptions": f'-Djava.io.tmpdir="{folder}"',
+        "spark.driver.extraJavaOptions": (
+            f'-Djava.io.tmpdir="{folder}" -Dlog4j2.configurationFile={(folder / "log4j2.properties").as_uri()}'
+        ),
     }

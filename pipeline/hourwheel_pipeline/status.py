@@ -1,23 +1,24 @@
 """How far archive and lake are, and what was found last. Without Spark."""
 
 from contextlib import closing
+from functools import partial
 
 import msgspec
 
-from hourwheel.archive.manifests import PREFIX, Manifest, read
-from hourwheel.errors import NotFound
+from hourwheel.archive.manifests import Manifest, read
+from hourwheel.errors import Corrupt, NotFound
 from hourwheel.ports import Blobs
 from hourwheel.times import rfc3339
-from hourwheel_pipeline.findings import TABLE
+from hourwheel_pipeline.integrity import Wholeness, inspect, manifest_numbers
 from hourwheel_pipeline.lake import NAMESPACE, Lake
 from hourwheel_pipeline.places import blobs_at
-from hourwheel_pipeline.reconcile import NOTE, Reconciled
+from hourwheel_pipeline.reconcile import last_of
 from hourwheel_pipeline.schemas import SCHEMAS
 
 
 class ArchiveStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """``complete_until``: all that was stored before is archived; None where that was never so. ``last``: end of the
-    last commit."""
+    """``complete_until``: all that was stored before is archived; None where that was never so, or no manifest that can
+    be read says so. ``last``: end of the last commit."""
 
     manifests: int
     complete_until: str | None
@@ -34,9 +35,10 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """``findings`` of the last reconciliation, by kind; None before the first."""
+    """``findings`` of the last reconciliation, by kind; None before the first. ``whole``: what the archive lacks."""
 
     archive: ArchiveStatus
+    whole: Wholeness
     tables: list[TableStatus]
     found_at: str | None
     findings: dict[str, int] | None
@@ -49,18 +51,21 @@ def status_of(
     namespace: str = NAMESPACE,
     region: str | None = None,
     endpoint_url: str | None = None,
+    deep: bool = False,
 ) -> Status:
-    """Makes nothing, also where there is no lake yet."""
+    """Makes nothing, also where there is no lake yet. ``deep``: also reads all segments of the archive."""
     blobs = blobs_at(archive, region, endpoint_url)
-    manifests = len(blobs.list(PREFIX))
+    manifests = max(manifest_numbers(blobs), default=-1) + 1
+    look = partial(inspect, archive, deep=deep, region=region, endpoint_url=endpoint_url)
     found = Lake.find(lake, namespace=namespace, region=region, endpoint_url=endpoint_url)
     if found is None:
         tables = [TableStatus(table=name, behind=manifests, set_aside=0, rows=0) for name in SCHEMAS]
-        return Status(archive=_archive(blobs, manifests), tables=tables, found_at=None, findings=None)
+        return Status(archive=_archive(blobs, manifests), whole=look(), tables=tables, found_at=None, findings=None)
     with closing(found) as opened:
-        reconciled = _reconciled(opened)
+        reconciled = last_of(opened)
         return Status(
             archive=_archive(blobs, manifests),
+            whole=look(through=max(opened.through(name) for name in SCHEMAS)),
             tables=[_table(opened, name, manifests) for name in SCHEMAS],
             found_at=None if reconciled is None else rfc3339(reconciled.found_ms),
             findings=None if reconciled is None else reconciled.counts,
@@ -68,15 +73,22 @@ def status_of(
 
 
 def _archive(blobs: Blobs, manifests: int) -> ArchiveStatus:
-    last = read(blobs, manifests - 1) if manifests else None
-    complete: Manifest | None = last
-    while complete is not None and not complete.complete_ms:
-        complete = read(blobs, complete.number - 1) if complete.number else None
+    last = _manifest(blobs, manifests - 1)
+    found = (_manifest(blobs, number) for number in range(manifests - 1, -1, -1))
+    complete = next((one for one in found if one is not None and one.complete_ms), None)
     return ArchiveStatus(
         manifests=manifests,
         complete_until=None if complete is None else rfc3339(complete.complete_ms),
         last=None if last is None else rfc3339(last.ended_ms),
     )
+
+
+def _manifest(blobs: Blobs, number: int) -> Manifest | None:
+    """None where there is none, or it cannot be read: what is wrong with it stands among the problems."""
+    try:
+        return read(blobs, number) if number >= 0 else None
+    except Corrupt:
+        return None
 
 
 def _table(lake: Lake, name: str, manifests: int) -> TableStatus:
@@ -96,11 +108,3 @@ def _rows(lake: Lake, name: str) -> int:
         return 0
     summary = None if snapshot is None else snapshot.summary
     return 0 if summary is None else int(summary.additional_properties.get("total-records", "0"))
-
-
-def _reconciled(lake: Lake) -> Reconciled | None:
-    try:
-        note = lake.notes(TABLE).get(NOTE)
-    except NotFound:
-        return None
-    return None if note is None else msgspec.json.decode(note, type=Reconciled)

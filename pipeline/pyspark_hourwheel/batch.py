@@ -7,7 +7,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_hourwheel.columns import Window
 from pyspark_hourwheel.options import BatchOptions, Bound, Moment, Number
-from pyspark_hourwheel.pieces import newest
 from pyspark_hourwheel.scanning import Slice, scan, slices_of
 from pyspark_hourwheel.trail import Trail
 
@@ -27,7 +26,7 @@ class BatchReader(DataSourceReader):
         trail = Trail(options)
         trail.read_on()
         trail.check()
-        generation = options.generation or newest(trail.pieces)
+        generation = trail.generation()
         wanted = [piece for one in trail.pieces if (piece := one.of(generation)).within(window)]
         return slices_of(wanted, window) or [Slice((), window)]
 

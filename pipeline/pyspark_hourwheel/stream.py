@@ -84,7 +84,7 @@ class StreamReader(DataSourceStreamReader):
             self._initial = Position(
                 manifest=trail.known if start == "latest" else 0,
                 place=0,
-                generation=options.generation or newest(trail.pieces),
+                generation=trail.generation(),
                 since_ms=start.ms if isinstance(start, Moment) else 0,
             )
         return self._initial

@@ -8,7 +8,7 @@ from hourwheel.archive.segments import blocks_of
 from hourwheel_pipeline.places import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from, read_segment
 from pyspark_hourwheel.options import ArchiveOptions
-from pyspark_hourwheel.pieces import Piece, pieces_of
+from pyspark_hourwheel.pieces import Piece, newest, pieces_of
 from pyspark_hourwheel.positions import Position
 
 
@@ -46,6 +46,21 @@ class Trail:
             raise ValueError(
                 f"format hourwheel: the archive at {self._options.archive} knows no subject {self._options.subject!r}"
             )
+
+    def generation(self) -> int:
+        """The one that the options name, else the newest of which there is a message. Raises ``ValueError`` where the
+        named one has none: for who has read the trail from its beginning."""
+        wanted = self._options.generation
+        if wanted is None:
+            return newest(self.pieces)
+        known = sorted({stretch.generation for piece in self.pieces for stretch in piece.stretches})
+        if wanted not in known:
+            there = f"those that have, are {', '.join(map(str, known))}" if known else "none has"
+            raise ValueError(
+                f"format hourwheel: generation {wanted} of subject {self._options.subject!r} has no messages in the"
+                f" archive: {there}"
+            )
+        return wanted
 
     def begin_at(self, position: Position) -> None:
         """Forgets what is before, or reads it again when it was forgotten."""

@@ -30,6 +30,7 @@ OF_PIPELINE = {
     "ArchiveDamaged",
     "ArchiveGone",
     "SetAsideSegments",
+    "ArchiveLacksObjects",
     "ReconcileFindings",
     "PipelineStopped",
 }
@@ -149,7 +150,7 @@ def test_the_dashboard_shows_each_figure_that_is_recorded_and_the_docs_name(ever
         name for path in LIBRARY.rglob("*.py") for name in re.findall(r"\brecord\(\s*\"([A-Z]\w+)\"", path.read_text())
     }
     of_jobs = set(re.findall(r"\bfound\[\"([A-Z]\w+)\"\]", FIGURES.read_text()))
-    assert {"ReconcileFindings", "SetAsideSegments"} == of_jobs
+    assert {"ReconcileFindings", "SetAsideSegments", "ArchiveLacksObjects"} == of_jobs
     recorded |= of_jobs
     told = set(re.findall(r"^\| ([A-Z]\w+) \|", (ROOT / "docs/operating.md").read_text(), re.MULTILINE))
     assert {"Faults", "DispatchLateness"} <= recorded <= told

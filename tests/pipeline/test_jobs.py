@@ -91,7 +91,7 @@ def test_an_alarm_is_of_errors_that_are_new() -> None:
         expired={},
         unknown=nothing,
     )
-    assert figures.figures_of([found]) == {"ReconcileFindings": 1}
+    assert figures.figures_of([found]) == {"ReconcileFindings": 1, "ArchiveLacksObjects": 0}
 
 
 def test_the_same_arguments_start_any_job() -> None:
@@ -186,7 +186,7 @@ def test_all_that_is_done_daily_is_reported_and_told(
     assert main(["daily", *arguments(world)]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["job"] for line in lines] == list(DAILY)
-    assert cloudwatch.figures == {"ReconcileFindings": 0, "SetAsideSegments": 0}
+    assert cloudwatch.figures == {"ReconcileFindings": 0, "SetAsideSegments": 0, "ArchiveLacksObjects": 0}
     assert list((world.root / "report").iterdir())
 
 
@@ -194,7 +194,7 @@ def test_on_the_first_day_there_is_nothing_and_nothing_is_wrong(
     spark: SparkSession, tmp_path: Path, cloudwatch: CloudWatch
 ) -> None:
     assert main(["daily", *arguments(World(tmp_path))]) == 0
-    assert cloudwatch.figures == {"ReconcileFindings": 0, "SetAsideSegments": 0}
+    assert cloudwatch.figures == {"ReconcileFindings": 0, "SetAsideSegments": 0, "ArchiveLacksObjects": 0}
 
 
 def test_what_is_damaged_is_told_and_a_job_that_is_told_to_stop_fails(
@@ -203,10 +203,10 @@ def test_what_is_damaged_is_told_and_a_job_that_is_told_to_stop_fails(
     segments = sorted((world.root / "archive/segments/messages").rglob("*"))
     damaged = next(path for path in segments if path.is_file())
     damaged.write_bytes(damaged.read_bytes()[:-1])
-    assert main(["compact", *arguments(world), "--on-damage=stop"]) == 1
+    assert main(["compact", *arguments(world), "--on-damage=stop"]) == 4
     assert "cannot be read" in capsys.readouterr().err
     assert cloudwatch.figures == {}
-    assert main(["compact", *arguments(world)]) == 0
+    assert main(["compact", *arguments(world)]) == 4
     assert cloudwatch.figures == {"SetAsideSegments": 1}
 
 

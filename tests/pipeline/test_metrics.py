@@ -6,6 +6,7 @@ from datetime import date
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
@@ -63,7 +64,7 @@ def _named() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def told(spark: SparkSession, world: World) -> Contents:
     with closing(Lake.open(world.lake)) as lake:
-        return contents_of(spark, lake, ReportOptions(lake=world.lake, output="unused"), world.now_ms)
+        return contents_of(lake, ReportOptions(lake=world.lake, output="unused"), world.now_ms)
 
 
 def hours(contents: Contents, group: str | None = None) -> dict[int, dict[str, Any]]:
@@ -107,14 +108,14 @@ def test_lag_is_told_until_it_is_none(told: Contents) -> None:
     assert {at: hour["lag"] for at, hour in idle.items()} == {0: 9, 1: 9, 2: 9}
 
 
-def test_the_newest_rows_of_an_hour_hold_and_what_is_no_longer_due_is_gone(spark: SparkSession) -> None:
+def test_the_newest_rows_of_an_hour_hold_and_what_is_no_longer_due_is_gone() -> None:
     first = [("2025-11-20 12:00", "a", None, 1, 5, None), ("2025-11-20 20:00", "a", None, 1, None, 3)]
     second = [("2025-11-20 12:00", "a", None, 2, 6, None)]
-    table = spark.createDataFrame(
-        first + second, "hour string, subject string, `group` string, computed_at int, accepted int, due int"
-    )
-    rows = {(row["hour"], row["accepted"], row["due"]) for row in newest(table).collect()}
-    assert rows == {("2025-11-20 12:00", 6, None), ("2025-11-20 20:00", None, None)}
+    names = ("hour", "subject", "group", "computed_at", "accepted", "due")
+    rows = [dict(zip(names, row, strict=True)) | {"step_seconds": HOUR} for row in first + second]
+    table = pa.Table.from_pylist(rows)
+    found = {(row["hour"], row["accepted"], row["due"]) for row in newest(table).to_pylist()}
+    assert found == {("2025-11-20 12:00", 6, None), ("2025-11-20 20:00", None, None)}
 
 
 def test_percentiles_weigh_times_by_their_messages(spark: SparkSession) -> None:
@@ -151,7 +152,7 @@ def test_what_was_told_long_ago_is_not_told_again(spark: SparkSession, world: Wo
 
 def test_the_report_is_written_as_a_page_and_as_json(spark: SparkSession, world: World, told: Contents) -> None:
     folder = world.root / "out"
-    found = report.run(spark, ReportOptions(lake=world.lake, output=str(folder)), world.now_ms)
+    found = report.run(ReportOptions(lake=world.lake, output=str(folder)), world.now_ms)
     assert (found.findings, found.subjects) == (None, 1)
     assert msgspec.json.decode((folder / "report.json").read_bytes(), type=Contents) == told
     page = (folder / "report.html").read_text()

@@ -13,6 +13,7 @@ from pyspark.sql import functions as fn
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive import manifests
+from hourwheel_pipeline import exits, outcomes
 from hourwheel_pipeline.findings import COLUMNS, DDL, KINDS, dated
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.reconcile import Finding, Reconciled
@@ -87,6 +88,12 @@ def test_findings_say_where_to_look(broken: Faulty) -> None:
     assert one.first_seen_ms == broken.found.found_ms
 
 
+def test_rows_that_the_lake_lacks_are_named_by_subject_and_row_with_what_brings_them_back(broken: Faulty) -> None:
+    (one,) = [one for one in broken.found.findings if one.kind == "missing_rows"]
+    assert (one.subject, one.log, one.row) == ("missing", "missing~1/0", 0)
+    assert "the lake 0; absent: 2 in rows 0 to 0; hourwheel pipeline run repair takes them again" in one.detail
+
+
 def test_findings_stand_in_their_table(spark: SparkSession, broken: Faulty) -> None:
     with closing(Lake.open(broken.world.lake)) as lake:
         kinds = lake.read(spark, "findings").groupBy("kind").count().collect()
@@ -120,6 +127,27 @@ def test_what_was_set_aside_is_told_and_leads_to_no_findings(spark: SparkSession
     assert found.unknown.segments == 3
     assert {one.why for one in found.unknown.rows} == {"set aside"}
     assert all("bytes" in one.reason for one in found.unknown.set_aside)
+
+
+def test_without_a_manifest_and_a_segment_the_rest_is_judged_and_the_damage_is_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = World(tmp_path)
+    for _ in range(3):
+        world.bench.send("a", "b")
+        world.acknowledge("orders", "billing")
+        world.archived()
+    world.rest()
+    world.compacted(spark)
+    archive = FileBlobs(world.archive)
+    gone = next(segment.key for segment in manifests.read(archive, 1).segments)  # type: ignore[union-attr]  # there
+    for key in (manifests.manifest_key(0), gone):
+        archive.delete(key)
+    found = world.reconciled(spark)
+    assert found.findings == []
+    assert found.archive is not None
+    assert [problem.key for problem in found.archive.problems] == [manifests.manifest_key(0), gone]
+    assert outcomes.of_reports([found]) == exits.DAMAGE
 
 
 def _truncate(world: World) -> None:

@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from hourwheel_pipeline.holding import SetAside
+from hourwheel_pipeline.integrity import Problem, Wholeness
 from hourwheel_pipeline.reconcile import Finding, Reconciled, Unknown
 from hourwheel_pipeline.reporting.charts import Series, chart, count, duration
 from hourwheel_pipeline.reporting.contents import FORMAT, Contents, GroupHours, HotKey, Hour, SubjectHours
 from hourwheel_pipeline.reporting.markup import tag
 from hourwheel_pipeline.reporting.page import page
+from hourwheel_pipeline.reporting.steps import MINUTE_MS, name_of, step_for
 from tests.support import NOON_MS
 
 HOUR_MS = 3_600_000
@@ -105,7 +107,7 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
 
 def test_a_page_without_findings_says_so() -> None:
     text = page(contents(found()))
-    assert "No findings" in text
+    assert "No findings: every message was delivered or accounted for." in text
     assert "Nothing before that is missing" in text
 
 
@@ -142,10 +144,67 @@ def test_a_chart_is_drawn_within_its_frame_and_told_as_a_table() -> None:
     assert drawing.get("aria-label")
 
 
-def test_an_hour_of_which_nothing_is_known_breaks_the_line() -> None:
-    series = Series("billing", [(NOON_MS + at * HOUR_MS, 1) for at in (0, 1, 3, 4, 6)])
-    figure = ET.fromstring(chart("Lag", [series]))
-    assert (len(list(figure.iter("polyline"))), len(list(figure.iter("circle")))) == (2, 1)
+@pytest.mark.parametrize(
+    ("span_ms", "step"),
+    [
+        (2 * MINUTE_MS, "second"),
+        (20 * MINUTE_MS, "5 seconds"),
+        (2 * HOUR_MS, "minute"),
+        (7 * 24 * HOUR_MS, "hour"),
+        (60 * 24 * HOUR_MS, "day"),
+    ],
+)
+def test_the_step_of_a_chart_follows_from_its_span(span_ms: int, step: str) -> None:
+    assert name_of(step_for(span_ms)) == step
+    assert span_ms / step_for(span_ms) <= 240
+
+
+def lines(text: str, title: str) -> list[int]:
+    """How many points each line of the chart with that title has."""
+    figure = text.partition(f"<figcaption>{title}</figcaption>")[2].partition("</figure>")[0]
+    assert "<circle" not in figure
+    return [len(points.split()) for points in re.findall(r'<polyline points="([^"]*)"', figure)]
+
+
+def test_two_minutes_are_drawn_by_the_second_and_never_as_a_dot() -> None:
+    early, late = (Hour(hour_ms=NOON_MS + at, accepted=9) for at in (0, 119_000))
+    handed = [Hour(hour_ms=NOON_MS + 60_000, delivered=4, lag=3, total_p50_ms=5, total_p99_ms=7), late]
+    group = GroupHours(group="billing", hours=[], steps=handed)
+    drawn = SubjectHours(
+        subject="orders", hours=[Hour(hour_ms=NOON_MS, accepted=18)], steps=[early, late], groups=[group]
+    )
+    text = page(msgspec.structs.replace(contents(found(), drawn), step_ms=1_000))
+    assert lines(text, "Messages per second") == [120, 120]
+    assert lines(text, "Messages that wait, at the end of the second") == [120]
+    assert "2025-11-20 12:00:00" in text
+
+
+def test_months_are_drawn_by_the_day() -> None:
+    hours = [Hour(hour_ms=NOON_MS + at * HOUR_MS, accepted=2, late_p50_ms=at) for at in range(60 * 24)]
+    text = page(contents(found(), SubjectHours(subject="orders", hours=hours, groups=[])))
+    assert lines(text, "Messages per day") == [61]
+    assert lines(text, "Delayed messages: how late they came") == [61]
+
+
+def test_the_page_begins_with_totals() -> None:
+    reconciled = msgspec.structs.replace(found(lost=2), totals={"accepted": 1_234, "delivered": 1_200, "dead": 3})
+    text = page(contents(reconciled, subject()))
+    totals = text.partition("<dl")[2].partition("</dl>")[0]
+    assert re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", totals) == [
+        ("accepted", "1\u202f234"),
+        ("delivered", "1\u202f200"),
+        ("dead", "3"),
+        ("findings", "2"),
+    ]
+    assert text.index("<dl") < text.index("<section")
+
+
+def test_an_archive_that_is_not_whole_is_told() -> None:
+    problem = Problem(kind="missing_segment", key="segments/x", says="segments/x is missing: put it back")
+    whole = Wholeness(manifests=1, segments=1, bytes=1, deep=False, count=1, problems=[problem])
+    text = page(contents(msgspec.structs.replace(found(), archive=whole)))
+    assert "The archive is not whole: 1 problems." in text
+    assert "segments/x is missing: put it back" in text
 
 
 def test_bars_stand_on_the_axis() -> None:
@@ -177,10 +236,10 @@ def test_attributes_are_escaped() -> None:
 def test_the_json_keeps_its_fields() -> None:
     data = msgspec.json.decode(msgspec.json.encode(contents(found(lost=1), subject())))
     assert data["format"] == FORMAT == 1
-    assert set(data) == {"format", "made_ms", "since_ms", "reconciled", "subjects_total", "subjects"}
+    assert set(data) == {"format", "made_ms", "since_ms", "reconciled", "step_ms", "subjects_total", "subjects"}
     assert set(data["reconciled"]) == {
         *("found_ms", "began_ms", "horizon_ms", "through", "rows", "counts", "new_errors", "expired"),
-        *("unknown", "findings"),
+        *("unknown", "findings", "totals", "archive", "listed_ms", "basis", "open_until_ms"),
     }
     assert data["subjects"][0]["groups"][0]["hours"][0] == {
         "hour_ms": NOON_MS,

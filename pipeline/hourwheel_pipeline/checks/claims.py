@@ -89,10 +89,7 @@ def _each(spark: SparkSession, archive: Archive, schema: pa.Schema, rows_of: Rea
         rows: list[dict[str, Any]] = []
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                manifest = manifests.read(blobs, number)
-                if manifest is None:
-                    raise Corrupt(f"{manifests.manifest_key(number)} is not in the archive")
-                rows += rows_of(blobs, manifest)
+                rows += _rows_of(blobs, number, rows_of)
                 if len(rows) >= _BATCH:
                     yield pa.RecordBatch.from_pylist(rows, schema=schema)
                     rows = []
@@ -101,6 +98,15 @@ def _each(spark: SparkSession, archive: Archive, schema: pa.Schema, rows_of: Rea
     count = archive.through + 1
     tasks = max(1, min(count, _TASKS * spark.sparkContext.defaultParallelism))
     return spark.range(0, count, 1, tasks).mapInArrow(read, spark_ddl(schema))
+
+
+def _rows_of(blobs: Blobs, number: int, rows_of: Reader) -> list[dict[str, Any]]:
+    """None where there is no such manifest, or it cannot be read: the inspection of the archive reports it."""
+    try:
+        manifest = manifests.read(blobs, number)
+    except Corrupt:
+        return []
+    return [] if manifest is None else list(rows_of(blobs, manifest))
 
 
 def _claims_of(_: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:

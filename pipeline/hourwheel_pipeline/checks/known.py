@@ -13,6 +13,7 @@ archive says (that is one finding, and not one for each of them).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
@@ -85,7 +86,7 @@ def known_of(
     """``through``: the number of the last manifest in each table. ``set_aside``: the keys of segments that could not be
     read. ``since_ms``: the evidence has rows from then on; what ``MARGIN_MS`` later was stored is known."""
     claims = claims.where(fn.col("manifest") <= _last_manifest(through))
-    missing = evidence.keep(_missing(claims, evidence, set_aside, since_ms))
+    missing = evidence.keep(missing_of(claims, _stored(evidence), set_aside, since_ms))
     groups = evidence.keep(groups_of(catalogs))
     doubtful = evidence.keep(_doubtful(claims, set_aside, missing))
     began_ms, horizon_ms = archive_times(claims, min(through.values()))
@@ -152,8 +153,24 @@ def _heads(claims: DataFrame, since_ms: int | None) -> DataFrame:
     return scheduled.unionByName(others)
 
 
-def _missing(claims: DataFrame, evidence: Evidence, set_aside: Sequence[str], since_ms: int | None) -> DataFrame:
-    """Where the lake holds fewer rows of a log than a manifest names."""
+def stored_of(table: str, rows: DataFrame) -> DataFrame:
+    """The rows of a table by ``table``, ``log`` and ``manifest``: those that manifests count."""
+    if table == MESSAGES:
+        rows = rows.where(fn.col("kind") != STRIKE)
+    log = "bucket" if table == DISPATCHES else "log"
+    return rows.select(fn.lit(table).alias("table"), fn.col(log).alias("log"), "manifest")
+
+
+def _stored(evidence: Evidence) -> DataFrame:
+    frames = {MESSAGES: evidence.messages, PULLS: evidence.pulls, DISPATCHES: evidence.dispatches}
+    return reduce(DataFrame.unionByName, (stored_of(table, frame) for table, frame in frames.items()))
+
+
+def missing_of(
+    claims: DataFrame, stored: DataFrame, set_aside: Sequence[str], since_ms: int | None = None
+) -> DataFrame:
+    """The logs and manifests of which fewer rows are ``stored`` than the manifest names: with how many were
+    ``expected`` and ``found``."""
     parts = claims.where(fn.col("claim") == "part").groupBy("table", "log", "manifest")
     whole = parts.agg(
         fn.sum("messages").alias("messages"),
@@ -167,12 +184,6 @@ def _missing(claims: DataFrame, evidence: Evidence, set_aside: Sequence[str], si
         "table", "log", "manifest", fn.col("messages").alias("expected")
     )
     expected = expected.unionByName(pulled.select("table", "log", "manifest", "expected"))
-    stored = evidence.messages.where(fn.col("kind") != STRIKE).select(
-        fn.lit(MESSAGES).alias("table"), "log", "manifest"
-    )
-    stored = stored.unionByName(evidence.pulls.select(fn.lit(PULLS).alias("table"), "log", "manifest"))
-    handed = evidence.dispatches.select(fn.lit(DISPATCHES).alias("table"), fn.col("bucket").alias("log"), "manifest")
-    stored = stored.unionByName(handed)
     found = stored.groupBy("table", "log", "manifest").agg(fn.count("*").alias("found"))
     compared = expected.join(found, ["table", "log", "manifest"], "left").fillna(0, ["found"])
     return compared.where(fn.col("found") < fn.col("expected"))

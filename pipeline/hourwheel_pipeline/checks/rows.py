@@ -8,13 +8,20 @@ from pyspark.sql import functions as fn
 from hourwheel_pipeline.checks.evidence import Evidence
 from hourwheel_pipeline.checks.known import Known
 from hourwheel_pipeline.findings import findings
+from hourwheel_pipeline.lacking import Fewer, lacking_ranges
+from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
+from hourwheel_pipeline.segmentrows import ArchivePlace
+
+_NARROWED = 1_000
+"""Of at most this many logs and manifests the segments are read again."""
 
 
-def row_findings(evidence: Evidence, known: Known) -> Iterator[DataFrame]:
+def row_findings(evidence: Evidence, known: Known, place: ArchivePlace) -> Iterator[DataFrame]:
+    """``place``: the archive from which rows are read that the lake lacks."""
     yield _doubled_messages(evidence)
     yield _doubled_pulls(evidence)
     yield _doubled_dispatches(evidence)
-    yield _missing(known)
+    yield _missing(evidence, known, place)
 
 
 def _doubled_messages(evidence: Evidence) -> DataFrame:
@@ -33,11 +40,27 @@ def _doubled_dispatches(evidence: Evidence) -> DataFrame:
     return findings(doubled, "doubled_rows", detail=_times("dispatches"), **place)
 
 
-def _missing(known: Known) -> DataFrame:
-    detail = fn.format_string(
-        "%s: manifest %d names %d rows of the log, the lake has %d", "table", "manifest", "expected", "found"
+def _missing(evidence: Evidence, known: Known, place: ArchivePlace) -> DataFrame:
+    """One finding for each log, subject and manifest, with the rows that it is about: as a rule there is none, and no
+    segment is read."""
+    fewer = [Fewer(*row) for row in known.missing.select(*Fewer._fields).limit(_NARROWED).collect()]
+    if not fewer:
+        return findings(known.missing, "missing_rows", detail=fn.lit(""))
+    spark = known.missing.sparkSession
+    present = {MESSAGES: evidence.messages, PULLS: evidence.pulls, DISPATCHES: evidence.dispatches}
+    ranges = lacking_ranges(spark, place, fewer, present)
+    assert ranges is not None
+    told = known.missing.join(ranges, ["table", "log", "manifest"], "left")
+    which = fn.format_string("%d in rows %d to %d", "absent", "first_row", "last_row")
+    detail = fn.concat(
+        fn.format_string("%s: manifest %d has %d of the log, the lake %d; ", "table", "manifest", "expected", "found"),
+        fn.coalesce(
+            fn.when(fn.col("absent").isNotNull(), fn.concat(fn.lit("absent: "), which)),
+            fn.lit("which are absent is not known: their segment cannot be read, or too many logs are concerned"),
+        ),
+        fn.lit("; hourwheel pipeline run repair takes them again from the archive"),
     )
-    return findings(known.missing, "missing_rows", detail=detail)
+    return findings(told, "missing_rows", row="first_row", detail=detail)
 
 
 def _times(table: str) -> Column:

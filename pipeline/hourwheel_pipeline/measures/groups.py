@@ -3,6 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
+from hourwheel.archive.segments import HOUR_MS
 from hourwheel_pipeline.checks.evidence import Evidence, holds
 from hourwheel_pipeline.measures.hours import hour, milliseconds, percentiles
 from hourwheel_pipeline.schemas import QUEUE
@@ -18,9 +19,9 @@ def deliveries(evidence: Evidence) -> DataFrame:
     return _from_queues(evidence).select(*columns).unionByName(_from_retries(evidence).select(*columns))
 
 
-def delivered(deliveries: DataFrame) -> DataFrame:
+def delivered(deliveries: DataFrame, step_ms: int = HOUR_MS) -> DataFrame:
     total = fn.sum("messages")
-    return deliveries.groupBy(hour("claimed_at"), *_GROUP).agg(
+    return deliveries.groupBy(hour("claimed_at", step_ms), *_GROUP).agg(
         total.alias("delivered"),
         (fn.sum(fn.col("attempt") * fn.col("messages")) / total).alias("attempts_mean"),
         fn.max("attempt").alias("attempts_max"),
@@ -28,39 +29,38 @@ def delivered(deliveries: DataFrame) -> DataFrame:
     )
 
 
-def settled(deliveries: DataFrame) -> DataFrame:
+def settled(deliveries: DataFrame, step_ms: int = HOUR_MS) -> DataFrame:
     acked = fn.col("acked")
-    return deliveries.groupBy(hour("closed_at"), *_GROUP).agg(
+    return deliveries.groupBy(hour("closed_at", step_ms), *_GROUP).agg(
         fn.sum(acked).alias("settled"),
         *percentiles("settle", milliseconds("claimed_at", "closed_at"), acked),
         *percentiles("total", milliseconds("born", "closed_at"), acked),
     )
 
 
-def moved(evidence: Evidence) -> DataFrame:
+def moved(evidence: Evidence, step_ms: int = HOUR_MS) -> DataFrame:
     def those(*kinds: str) -> Column:
         return fn.count_if(fn.col("kind").isin(*kinds))
 
-    return evidence.moves.groupBy(hour("at"), *_GROUP).agg(
+    return evidence.moves.groupBy(hour("at", step_ms), *_GROUP).agg(
         those("retry").alias("retried"), those("released").alias("released"), those(*_DEAD).alias("dead")
     )
 
 
-def lag(evidence: Evidence, groups: DataFrame, horizon: Column) -> DataFrame:
+def lag(evidence: Evidence, groups: DataFrame, horizon: Column, step_ms: int = HOUR_MS) -> DataFrame:
     """How many messages lie before a group at the end of each hour. ``groups``: as the catalogs have them; those that
     are alive count from the hour in which they were made, up to the hour of the horizon. Of hours in which nothing lay
     before a group, the first one alone is told."""
     stored = evidence.messages.where(fn.col("kind") == QUEUE).groupBy(
-        fn.col("log").alias("source"), hour("accepted_at")
+        fn.col("log").alias("source"), hour("accepted_at", step_ms)
     )
     ends = stored.agg((fn.max("sequence") + 1).alias("end"))
-    pulled = evidence.pulls.where("queue is not null").groupBy("log", hour("claimed_at"))
+    pulled = evidence.pulls.where("queue is not null").groupBy("log", hour("claimed_at", step_ms))
     reached = pulled.agg(fn.max_by("end_number", "pull_row").alias("reached"))
     first = ends.groupBy("source").agg(fn.min("hour").alias("first_hour"))
-    begun = _begun(evidence, groups).join(first, "source")
-    hours = fn.sequence(
-        "first_hour", fn.greatest("first_hour", fn.date_trunc("hour", horizon)), fn.expr("interval 1 hour")
-    )
+    begun = _begun(evidence, groups, step_ms).join(first, "source")
+    length = fn.make_dt_interval(secs=fn.lit(step_ms / 1_000))
+    hours = fn.sequence("first_hour", fn.greatest("first_hour", hour(horizon, step_ms)), length)
     grid = begun.withColumn("hour", fn.explode(hours))
     grid = grid.join(ends, ["source", "hour"], "left").join(reached, ["log", "hour"], "left")
     so_far = Window.partitionBy("log").orderBy("hour")
@@ -71,11 +71,11 @@ def lag(evidence: Evidence, groups: DataFrame, horizon: Column) -> DataFrame:
     return total.withColumn("before", before).where("lag > 0 or before > 0 or before is null").drop("before")
 
 
-def _begun(evidence: Evidence, groups: DataFrame) -> DataFrame:
+def _begun(evidence: Evidence, groups: DataFrame, step_ms: int = HOUR_MS) -> DataFrame:
     """The pull logs of groups on queues: ``origin`` is the sequence at which they begin."""
     queues = groups.where("alive").select(
         *_GROUP,
-        hour("created_at").alias("made"),
+        hour("created_at", step_ms).alias("made"),
         fn.concat_ws("~", "subject", "generation").alias("owner"),
         fn.concat_ws("~", "group", "group_generation").alias("member"),
         fn.posexplode("origins").alias("queue", "origin_row"),

@@ -3,13 +3,17 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
+from hourwheel.archive.segments import HOUR_MS
+
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 _DIGITS = 3
 
 
-def hour(at: Column | str) -> Column:
-    return fn.date_trunc("hour", at).alias("hour")
+def hour(at: Column | str, step_ms: int = HOUR_MS) -> Column:
+    """The hour of a time, or the step of that length."""
+    floor = fn.floor(fn.unix_millis(at) / step_ms) * step_ms
+    return fn.timestamp_millis(floor.cast("bigint")).alias("hour")
 
 
 def milliseconds(since: Column | str, until: Column | str) -> Column:

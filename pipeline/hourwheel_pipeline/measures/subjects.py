@@ -3,14 +3,15 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
+from hourwheel.archive.segments import HOUR_MS
 from hourwheel_pipeline.checks.evidence import MESSAGE_KEY, Evidence
 from hourwheel_pipeline.measures.hours import hour, milliseconds, percentiles
 from hourwheel_pipeline.schemas import QUEUE
 
 
-def accepted(messages: DataFrame) -> DataFrame:
+def accepted(messages: DataFrame, step_ms: int = HOUR_MS) -> DataFrame:
     """Messages that came into the queues. ``messages``: the lake's."""
-    counted = messages.where(fn.col("kind") == QUEUE).groupBy(hour("accepted_at"), "subject")
+    counted = messages.where(fn.col("kind") == QUEUE).groupBy(hour("accepted_at", step_ms), "subject")
     return counted.agg(fn.count("*").alias("accepted"), fn.sum("size").alias("accepted_bytes"))
 
 
@@ -25,18 +26,18 @@ def hot_keys(messages: DataFrame, most: int) -> DataFrame:
     return first.groupBy("hour", "subject").agg(keys.alias("hot_keys"))
 
 
-def scheduled(evidence: Evidence) -> DataFrame:
+def scheduled(evidence: Evidence, step_ms: int = HOUR_MS) -> DataFrame:
     """Messages that were sent to be delivered later; one that is moved counts once."""
     first = evidence.planned.where(fn.col("group").isNull() & fn.col("produced_at").isNull())
-    return first.groupBy(hour("accepted_at"), "subject").agg(fn.count("*").alias("scheduled"))
+    return first.groupBy(hour("accepted_at", step_ms), "subject").agg(fn.count("*").alias("scheduled"))
 
 
-def dispatched(evidence: Evidence) -> DataFrame:
+def dispatched(evidence: Evidence, step_ms: int = HOUR_MS) -> DataFrame:
     """Delayed messages that came, and how late. A message that came too late for its time is due at once."""
     handed = _placed(evidence.dispatches.where("kind = 'due'")).groupBy(*MESSAGE_KEY).agg(fn.max("at").alias("at"))
     late = handed.join(evidence.planned, list(MESSAGE_KEY))
     lateness = milliseconds(fn.greatest("due_at", "accepted_at"), "at")
-    return late.groupBy(hour("at"), "subject").agg(
+    return late.groupBy(hour("at", step_ms), "subject").agg(
         fn.count("*").alias("dispatched"), *percentiles("late", lateness, fn.lit(1))
     )
 

@@ -1,12 +1,12 @@
-"""Charts of what happened hour by hour, as SVG: lines, or bars where hours stand for themselves."""
+"""Charts of what happened step by step, as SVG: lines, or bars where steps stand for themselves."""
 
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from hourwheel.archive.segments import HOUR_MS
 from hourwheel_pipeline.reporting.markup import Content, Markup, table, tag
+from hourwheel_pipeline.reporting.steps import HOUR_MS, MINUTE_MS, name_of
 
 _WIDTH, _HEIGHT = 720, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 8, 24
@@ -33,17 +33,26 @@ def duration(ms: float) -> str:
     return f"{ms:.3g} ms"
 
 
-def moment(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms // 1_000, UTC):%Y-%m-%d %H:%M}"
+def moment(ms: int, step_ms: int = MINUTE_MS) -> str:
+    """With seconds where steps are shorter than a minute."""
+    form = "%Y-%m-%d %H:%M" if step_ms >= MINUTE_MS else "%Y-%m-%d %H:%M:%S"
+    return datetime.fromtimestamp(ms // 1_000, UTC).strftime(form)
 
 
-def chart(title: str, series: Sequence[Series], *, form: Callable[[float], str] = count, bars: bool = False) -> Markup:
-    """A figure with a legend, and its figures as a table; nothing where there are none."""
+def chart(
+    title: str,
+    series: Sequence[Series],
+    *,
+    step_ms: int = HOUR_MS,
+    form: Callable[[float], str] = count,
+    bars: bool = False,
+) -> Markup:
+    """A figure with a legend, and its numbers as a table; nothing where there are none."""
     drawn = [one for one in series if one.points]
     if not drawn:
         return Markup()
     times = [at for one in drawn for at, _ in one.points]
-    scale = _Scale(min(times), max(times) + HOUR_MS, _ceiling(max(value for one in drawn for _, value in one.points)))
+    scale = _Scale(min(times), max(times), step_ms, _ceiling(max(value for one in drawn for _, value in one.points)))
     marks = (_bars(one, scale, at) if bars else _line(one, scale, at) for at, one in enumerate(drawn))
     picture = tag(
         "svg",
@@ -51,19 +60,30 @@ def chart(title: str, series: Sequence[Series], *, form: Callable[[float], str] 
         *marks,
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         role="img",
-        aria_label=f"{title}: {', '.join(one.name for one in drawn)}. The figures follow as a table.",
+        aria_label=f"{title}: {', '.join(one.name for one in drawn)}. The numbers follow as a table.",
     )
     legend = tag("ul", *(_key(one.name, at) for at, one in enumerate(drawn)), class_="legend")
-    return tag("figure", tag("figcaption", title), picture, legend, _figures(title, drawn, form))
+    return tag("figure", tag("figcaption", title), picture, legend, _numbers(title, drawn, form, step_ms))
 
 
 class _Scale(NamedTuple):
+    """``last_ms``: where the last step begins."""
+
     start_ms: int
-    end_ms: int
+    last_ms: int
+    step_ms: int
     top: float
+
+    @property
+    def end_ms(self) -> int:
+        return self.last_ms + self.step_ms
 
     def x(self, at_ms: int) -> float:
         return round(_LEFT + (_WIDTH - _LEFT - _RIGHT) * (at_ms - self.start_ms) / (self.end_ms - self.start_ms), 1)
+
+    def middle(self, at_ms: int) -> float:
+        """Of the step that begins then."""
+        return self.x(at_ms + self.step_ms // 2)
 
     def y(self, value: float) -> float:
         return round(_HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * value / self.top, 1)
@@ -85,21 +105,18 @@ def _axes(scale: _Scale, form: Callable[[float], str]) -> list[Markup]:
         found.append(tag("line", x1=_LEFT, x2=right, y1=y, y2=y, class_="grid"))
         found.append(tag("text", form(value), x=_LEFT - 6, y=y + 4, text_anchor="end"))
     ends = ((scale.start_ms, _LEFT, "start"), (scale.end_ms, _WIDTH - _RIGHT, "end"))
-    return found + [tag("text", moment(at), x=x, y=_HEIGHT - 6, text_anchor=anchor) for at, x, anchor in ends]
+    times = [(moment(at, scale.step_ms), x, anchor) for at, x, anchor in ends]
+    return found + [tag("text", text, x=x, y=_HEIGHT - 6, text_anchor=anchor) for text, x, anchor in times]
 
 
 def _line(series: Series, scale: _Scale, at: int) -> Markup:
-    """Broken where hours are missing; an hour that stands alone is a dot."""
-    runs: list[list[str]] = []
-    last_ms = None
-    for time_ms, value in series.points:
-        if last_ms is None or time_ms - last_ms > HOUR_MS:
-            runs.append([])
-        runs[-1].append(f"{scale.x(time_ms)},{scale.y(value)}")
-        last_ms = time_ms
-    lines = (tag("polyline", points=" ".join(run)) for run in runs if len(run) > 1)
-    dots = (tag("circle", cx=x, cy=y, r=2) for run in runs if len(run) == 1 for x, y in (run[0].split(","),))
-    return tag("g", *lines, *dots, class_=f"series s{at % _COLOURS}")
+    """Through all points; a dot where there is only one."""
+    places = [(scale.middle(time_ms), scale.y(value)) for time_ms, value in series.points]
+    if len(places) == 1:
+        mark = tag("circle", cx=places[0][0], cy=places[0][1], r=2)
+    else:
+        mark = tag("polyline", points=" ".join(f"{x},{y}" for x, y in places))
+    return tag("g", mark, class_=f"series s{at % _COLOURS}")
 
 
 def _bars(series: Series, scale: _Scale, at: int) -> Markup:
@@ -107,7 +124,7 @@ def _bars(series: Series, scale: _Scale, at: int) -> Markup:
     bars = []
     for time_ms, value in series.points:
         left, top = scale.x(time_ms), scale.y(value)
-        width = max(1.0, round(scale.x(time_ms + HOUR_MS) - left - 0.5, 1))
+        width = max(1.0, round(scale.x(time_ms + scale.step_ms) - left - 0.5, 1))
         bars.append(tag("rect", x=left, y=top, width=width, height=round(base - top, 1)))
     return tag("g", *bars, class_=f"bars s{at % _COLOURS}")
 
@@ -116,7 +133,7 @@ def _key(name: str, at: int) -> Markup:
     return tag("li", tag("span", class_=f"key s{at % _COLOURS}", aria_hidden="true"), name)
 
 
-def _figures(title: str, series: Sequence[Series], form: Callable[[float], str]) -> Markup:
+def _numbers(title: str, series: Sequence[Series], form: Callable[[float], str], step_ms: int) -> Markup:
     by_time: dict[int, dict[str, float]] = {}
     for one in series:
         for at, value in one.points:
@@ -124,6 +141,7 @@ def _figures(title: str, series: Sequence[Series], form: Callable[[float], str])
     latest = sorted(by_time, reverse=True)[:_ROWS]
     names = [one.name for one in series]
     rows: list[list[Content]] = [
-        [moment(at), *(form(by_time[at][name]) if name in by_time[at] else "" for name in names)] for at in latest
+        [moment(at, step_ms), *(form(by_time[at][name]) if name in by_time[at] else "" for name in names)]
+        for at in latest
     ]
-    return tag("details", tag("summary", "Figures"), table(title, ["hour (UTC)", *names], rows))
+    return tag("details", tag("summary", "Numbers"), table(title, [f"{name_of(step_ms)} (UTC)", *names], rows))

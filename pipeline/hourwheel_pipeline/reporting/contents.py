@@ -54,21 +54,25 @@ class Hour(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class GroupHours(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     hours: list[Hour]
+    steps: list[Hour] = []
 
 
 class SubjectHours(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     hours: list[Hour]
+    steps: list[Hour] = []
     groups: list[GroupHours]
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
     """``reconciled``: the last reconciliation, with its findings; None where there was none. ``subjects``: those with
-    the most messages, of ``subjects_total``; their hours from ``since_ms`` on."""
+    the most messages, of ``subjects_total``; their hours from ``since_ms`` on. ``step_ms``: where all of the lake spans
+    a few hours, subjects and groups have ``steps`` of that length beside their hours; else 0."""
 
     format: int = FORMAT
     made_ms: int
     since_ms: int
     reconciled: Reconciled | None
+    step_ms: int = 0
     subjects_total: int
     subjects: list[SubjectHours]

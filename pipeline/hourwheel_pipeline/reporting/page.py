@@ -1,12 +1,15 @@
 """The report as a page: one file, no scripts, nothing from elsewhere."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from hourwheel_pipeline.findings import KINDS
 from hourwheel_pipeline.reconcile import Finding, Reconciled
 from hourwheel_pipeline.reporting.charts import Series, chart, count, duration, moment
 from hourwheel_pipeline.reporting.contents import Contents, Hour, SubjectHours
 from hourwheel_pipeline.reporting.markup import Content, Markup, join, table, tag
+from hourwheel_pipeline.reporting.steps import HOUR_MS, Points, gathered, name_of, spread, step_for
 
 _GROUPS = 6
 _KEYS = 10
@@ -23,6 +26,8 @@ body { background: var(--back); color: var(--text); font: 16px/1.5 system-ui, sa
 h1, h2, h3 { line-height: 1.25 }
 section { border-top: 1px solid var(--faint); margin-top: 2rem }
 .soft { color: var(--soft) } .good { color: var(--good) } .error { color: var(--bad) } .warning { color: var(--warn) }
+.totals { display: flex; flex-wrap: wrap; gap: 1rem 3rem } .totals dt { color: var(--soft) }
+.totals dd { font-size: 1.75rem; margin: 0 }
 .wide { overflow-x: auto }
 table { border-collapse: collapse; font-size: .875rem; margin: .5rem 0 }
 caption { font-weight: 600; text-align: left }
@@ -39,6 +44,9 @@ svg { height: auto; width: 100% } svg text { fill: var(--soft); font-size: 11px 
 .s4 { color: var(--s4) } .s5 { color: var(--s5) }
 """)
 
+_COUNTED = ("accepted", "delivered", "settled", "retried", "dead", "dispatched")
+_CHARTED = (*_COUNTED, "lag")
+
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -52,8 +60,26 @@ def page(contents: Contents) -> str:
         tag("style", _STYLE),
     )
     made = tag("p", f"Made at {moment(contents.made_ms)} UTC.", class_="soft")
-    body = tag("main", tag("h1", "Hourwheel: report"), made, *_reconciled(contents.reconciled), *_subjects(contents))
+    title = tag("h1", "Hourwheel: report")
+    body = tag(
+        "main", title, made, *_totals(contents.reconciled), *_reconciled(contents.reconciled), *_subjects(contents)
+    )
     return f"<!doctype html>\n{tag('html', head, tag('body', body), lang='en')}\n"
+
+
+def _totals(found: Reconciled | None) -> Iterator[Markup]:
+    """What a reader wants to know first."""
+    if found is None:
+        return
+    numbers = {**found.totals, "findings": sum(found.counts.values())}
+    cells = (tag("div", tag("dt", name), tag("dd", count(number))) for name, number in numbers.items())
+    yield tag("dl", *cells, class_="totals")
+    yield tag(
+        "p",
+        "Accepted: messages in queues. Delivered: acknowledged, once for each group. Dead: given up by a group. A"
+        " message that is neither was accounted for: it waits, was cancelled, expired or skipped by a seek.",
+        class_="soft",
+    )
 
 
 def _reconciled(found: Reconciled | None) -> Iterator[Markup]:
@@ -68,7 +94,7 @@ def _findings(found: Reconciled) -> Iterator[Markup]:
     span = f"from {moment(found.began_ms)} to {moment(found.horizon_ms)} UTC"
     yield tag("p", f"Judged: what was stored {span}. Compared at {moment(found.found_ms)}.", class_="soft")
     if not found.counts:
-        yield tag("p", "No findings: every message was delivered as it should be.", class_="good")
+        yield tag("p", "No findings: every message was delivered or accounted for.", class_="good")
     else:
         yield table("Findings by kind", ["kind", "severity", "number", "what it means"], [*_kinds(found)])
     for kind in found.counts:
@@ -115,6 +141,10 @@ def _unknown(found: Reconciled) -> Iterator[Markup]:
     unknown = found.unknown
     through = ", ".join(f"{name} up to manifest {number}" for name, number in found.through.items())
     yield tag("p", f"The lake holds {through}. What came later, and pulls that were open then, are not judged.")
+    if found.archive is not None and found.archive.count:
+        problems: list[list[Content]] = [[one.kind, one.says] for one in found.archive.problems]
+        yield tag("p", f"The archive is not whole: {count(found.archive.count)} problems.", class_="error")
+        yield table("Problems of the archive", ["kind", "what to do"], problems)
     if not (unknown.segments or unknown.ranges or unknown.catalogs):
         yield tag("p", "Nothing before that is missing.", class_="good")
     if unknown.segments:
@@ -135,31 +165,65 @@ def _subjects(contents: Contents) -> Iterator[Markup]:
     if shown < total:
         yield tag("p", f"{shown} of {count(total)} subjects follow: those with the most messages.", class_="soft")
     for subject in contents.subjects:
-        yield tag("section", tag("h2", subject.subject), *_charts(subject), _keys(subject))
+        yield tag("section", tag("h2", subject.subject), *_charts(subject, contents.step_ms), _keys(subject))
 
 
-def _charts(subject: SubjectHours) -> Iterator[Markup]:
-    own, groups = subject.hours, subject.groups[:_GROUPS]
+def _charts(subject: SubjectHours, fine_ms: int) -> Iterator[Markup]:
+    groups = subject.groups[:_GROUPS]
+    own = subject.steps if fine_ms else subject.hours
+    of_groups = {one.group: one.steps if fine_ms else one.hours for one in groups}
+    drawn = _Drawn.of([own, *of_groups.values()], fine_ms or HOUR_MS)
+    unit = name_of(drawn.step_ms)
 
     def each(value: str, suffix: str = "") -> list[Series]:
-        return [Series(f"{one.group}{suffix}", _points(one.hours, value)) for one in groups]
+        return [Series(f"{group}{suffix}", drawn.points(steps, value)) for group, steps in of_groups.items()]
 
-    accepted = Series("accepted", _points(own, "accepted"))
-    yield chart("Messages per hour", [accepted, *each("delivered", " delivered")])
-    yield chart("Messages that wait, at the end of the hour", each("lag"))
-    yield chart("From accepted to first handed out, 99 %", each("pull_p99_ms"), form=duration)
+    draw = partial(chart, step_ms=drawn.step_ms)
+    accepted = Series("accepted", drawn.points(own, "accepted"))
+    yield draw(f"Messages per {unit}", [accepted, *each("delivered", " delivered")])
+    yield draw(f"Messages that wait, at the end of the {unit}", each("lag"))
+    yield draw("From accepted to first handed out, 99 %", each("pull_p99_ms"), form=duration)
     totals = [series for share in ("p50", "p99") for series in each(f"total_{share}_ms", f" {share}")]
-    yield chart("From accepted to settled", totals, form=duration)
+    yield draw("From accepted to settled", totals, form=duration)
     failed = [*each("retried", " retried"), *each("dead", " given up")]
-    yield chart("Tried again, given up, per hour", failed)
-    late = [Series(share, _points(own, f"late_{share}_ms")) for share in ("p50", "p99", "max")]
-    yield chart("Delayed messages: how late they came", late, form=duration)
-    yield chart("Delayed messages: due in hours to come", [Series("due", _points(own, "due"))], bars=True)
+    yield draw(f"Tried again, given up, per {unit}", failed)
+    late = [Series(share, drawn.points(own, f"late_{share}_ms")) for share in ("p50", "p99", "max")]
+    yield draw("Delayed messages: how late they came", late, form=duration)
+    due = [(hour.hour_ms, float(hour.due)) for hour in subject.hours if hour.due is not None]
+    yield chart("Delayed messages: due in hours to come", [Series("due", due)], bars=True)
 
 
-def _points(hours: Sequence[Hour], value: str) -> list[tuple[int, float]]:
-    found = ((hour.hour_ms, getattr(hour, value)) for hour in hours)
-    return [(at, known) for at, known in found if known is not None]
+@dataclass(frozen=True)
+class _Drawn:
+    """What the charts of a subject share: their span and their step, which may be coarser than that of the numbers."""
+
+    start_ms: int
+    end_ms: int
+    step_ms: int
+
+    @classmethod
+    def of(cls, every: Sequence[Sequence[Hour]], known_ms: int) -> "_Drawn":
+        """``known_ms``: the step of the numbers."""
+        times = [hour.hour_ms for hours in every for hour in hours if any(_value(hour, name) for name in _CHARTED)]
+        start_ms, end_ms = min(times, default=0), max(times, default=0)
+        step_ms = max(known_ms, step_for(end_ms - start_ms))
+        return cls(start_ms // step_ms * step_ms, end_ms // step_ms * step_ms, step_ms)
+
+    def points(self, hours: Sequence[Hour], value: str) -> Points:
+        """A count of which nothing is told is none; of a time nothing is known."""
+        known = [(hour.hour_ms, number) for hour in hours if (number := _value(hour, value)) is not None]
+        within = [(at, number) for at, number in known if self.start_ms <= at < self.end_ms + self.step_ms]
+        if value in _COUNTED:
+            return spread(gathered(within, self.step_ms, sum), self.start_ms, self.end_ms, self.step_ms, "nothing")
+        if value == "lag":
+            last = gathered(within, self.step_ms, lambda values: [*values][-1])
+            return spread(last, self.start_ms, self.end_ms, self.step_ms, "the last")
+        return gathered(within, self.step_ms, max)
+
+
+def _value(hour: Hour, name: str) -> float | None:
+    found: float | None = getattr(hour, name)
+    return found
 
 
 def _keys(subject: SubjectHours) -> Markup:

@@ -7,6 +7,7 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.archive.archiver import Archiver, Limits
+from hourwheel.archive.rebuild import GAP as REBUILD_GAP
 from hourwheel.archive.rebuild import Rebuilt, rebuild
 from hourwheel.context import Settings
 from hourwheel.delay.buckets import LEAD_MS, Bucket
@@ -81,6 +82,25 @@ def test_offsets_go_on_beyond_all_that_were_given_out(bench: Bench, archive: Mem
     assert placed.offset > lost[0].offset
     assert report.gap == GAP
     assert anew.bodies() == ["a", "b", "anew"]
+
+
+def test_lag_does_not_count_the_sequences_that_were_skipped(bench: Bench, archive: MemoryBlobs) -> None:
+    bench.cell.put_group("orders", "billing")
+    bench.send("a", "b")
+    (pull,) = bench.pull(1, subject="orders", group="billing")
+    bench.settle(pull, subject="orders", group="billing")
+    archived(bench, archive)
+    anew = empty(bench)
+    rebuild(anew.cell.context, archive)
+    (queue,) = anew.cell.lag("orders", "billing").queues
+    assert (queue.waiting, queue.offset, queue.end) == (1, 1, 2 + REBUILD_GAP)
+    anew.send("c", "d")
+    assert anew.cell.lag("orders", "billing").waiting == 3
+    while pulls := anew.pull(subject="orders", group="billing"):
+        for pull in pulls:
+            anew.settle(pull, subject="orders", group="billing")
+    anew.send("e")
+    assert anew.cell.lag("orders", "billing").waiting == 1
 
 
 def test_a_group_goes_on_where_its_archived_progress_ends(bench: Bench, archive: MemoryBlobs) -> None:

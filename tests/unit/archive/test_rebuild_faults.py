@@ -39,6 +39,9 @@ def test_who_uses_the_store_meanwhile_is_found_out(bench: Bench, archive: Memory
                 anew.send("too early")
             return archive.get(key, **part)
 
+        def list(self, prefix: str) -> list[str]:
+            return archive.list(prefix)
+
     with pytest.raises(Conflict, match="meanwhile"):
         rebuild(anew.cell.context, Watched())
 
@@ -56,6 +59,19 @@ def test_asked_again_it_says_what_was_done(bench: Bench, archive: MemoryBlobs) -
     anew.send("b")
     assert rebuild(anew.cell.context, archive, gap=GAP) == report
     assert anew.bodies() == ["a", "b"]
+
+
+def test_an_archive_with_a_manifest_missing_is_refused_or_taken_up_to_it(bench: Bench, archive: MemoryBlobs) -> None:
+    for body in "abc":
+        bench.send(body)
+        archived(bench, archive)
+    missing = manifests.manifest_key(len(archive.list(manifests.PREFIX)) - 2)
+    archive.delete(missing)
+    anew = empty(bench)
+    with pytest.raises(Corrupt, match=f"{missing} is missing, and later ones are there"):
+        rebuild(anew.cell.context, archive)
+    rebuild(anew.cell.context, archive, skip_damaged=True)
+    assert anew.bodies() == ["a"]
 
 
 def cut(archive: MemoryBlobs, kind: str) -> str:
@@ -154,6 +170,9 @@ def test_two_at_once_are_found_out(bench: Bench, archive: MemoryBlobs) -> None:
                 self.done = True
                 rebuild(anew.another_process().context, archive, gap=GAP)
             return archive.get(key, **part)
+
+        def list(self, prefix: str) -> list[str]:
+            return archive.list(prefix)
 
     with pytest.raises(Conflict, match="as well"):
         rebuild(anew.cell.context, Overtaken(), gap=GAP)

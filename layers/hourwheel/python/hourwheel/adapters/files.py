@@ -98,6 +98,11 @@ class FileBlobs:
         self._durable_folders.add(folder)
 
 
+def key_of_file(path: str) -> str | None:
+    """The key of the object in a file with that path below the root; None where the file is no object."""
+    return path.removesuffix(_OBJECT) if path.endswith(_OBJECT) else None
+
+
 def _write_once(path: Path, data: bytes) -> None:
     """The whole file under its name at once; whoever comes second changes nothing."""
     descriptor, unfinished = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)

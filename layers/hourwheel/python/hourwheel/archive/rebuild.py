@@ -21,12 +21,13 @@ Whoever is killed is called again: what is there is recognised by its token, and
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import TypeVar
 
 import msgspec
 
 from hourwheel.archive.kinds import PULLS
-from hourwheel.archive.manifests import Manifest, Span, manifests
+from hourwheel.archive.manifests import PREFIX, Manifest, Span, manifest_key
 from hourwheel.archive.marks import Head, advance, head_slot
 from hourwheel.archive.rearriving import Rearrivals, occupied, queue_of, token_of
 from hourwheel.archive.restoring import Restorer
@@ -34,7 +35,7 @@ from hourwheel.archive.survey import Survey, some_manifests, survey
 from hourwheel.context import Context
 from hourwheel.delay.buckets import Bucket, register
 from hourwheel.delay.orphans import enlist
-from hourwheel.errors import Conflict, NotFound
+from hourwheel.errors import Conflict, Corrupt, NotFound
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.log import FILLER_MS, Reservation
 from hourwheel.logs.rows import SCHEDULES, Row
@@ -43,6 +44,7 @@ from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs, Key, Table
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import Checkpoint
+from hourwheel.queueing.skipped import skip
 
 GAP = 1_000_000_000
 """More than one queue takes in a day at 10,000 messages a second."""
@@ -85,13 +87,13 @@ def rebuild(
     context: Context, archive: Blobs, *, gap: int = GAP, skip_damaged: bool = False, workers: int = 1
 ) -> Rebuilt:
     """Rebuilds the store, or goes on where it was left; once it is done the answer is the same again. ``skip_damaged``:
-    goes on without segments that cannot be read, instead of raising ``Corrupt``. ``workers``: so many rows are put at a
-    time, where the store has no transactions.
+    goes on without segments that cannot be read, and rebuilds what was archived before a manifest that is missing,
+    instead of raising ``Corrupt``. ``workers``: so many rows are put at a time, where the store has no transactions.
 
     Raises ``Conflict`` when the store has something else in it, ``NotFound`` when the archive is empty.
     """
     slot = _slot(context)
-    held = slot.load() or _begun(context, archive, slot)
+    held = slot.load() or _begun(context, archive, slot, skip_damaged)
     done = held.value.rebuilt
     if done is not None and done.finished_ms:
         return done
@@ -109,13 +111,19 @@ def _slot(context: Context) -> Slot[Rebuilding]:
     return Slot(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
 
 
-def _begun(context: Context, archive: Blobs, slot: Slot[Rebuilding]) -> Held[Rebuilding]:
+def _begun(context: Context, archive: Blobs, slot: Slot[Rebuilding], skip_damaged: bool) -> Held[Rebuilding]:
     for partition in _USED:
         if context.store.scan(Table.META, partition, limit=1):
             raise Conflict("store-not-empty", f"the store is in use, it has {partition}: rebuild into an empty one")
-    through = sum(1 for _ in manifests(archive))
-    if not through:
+    there = set(archive.list(PREFIX))
+    if not there:
         raise NotFound("archive-empty", "the archive has no manifest: is this where it is?")
+    through = next(number for number in count() if manifest_key(number) not in there)
+    if through < len(there) and not skip_damaged:
+        raise Corrupt(
+            f"{manifest_key(through)} is missing, and later ones are there: put it back from a copy, or rebuild what"
+            " was archived before it with skip_damaged"
+        )
     held = slot.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=through)).held
     assert held is not None
     return held
@@ -201,6 +209,8 @@ class _Rebuild:
             end, store = self.known.end(log), self.context.store
             numbers = end.numbers + (self.gap if log in self.queues else 0)
             now = store.counter(log)
+            if log in self.queues:
+                skip(self.context, log, end.numbers, max(now.numbers, numbers))
             if now.rows < end.rows or now.numbers < numbers:
                 store.add(log, rows=max(0, end.rows - now.rows), numbers=max(0, numbers - now.numbers))
 

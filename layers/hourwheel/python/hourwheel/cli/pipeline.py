@@ -1,7 +1,10 @@
 """``hourwheel pipeline``: archive, lake, reconciliation, replay, rebuild; on this machine or on AWS."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
+from traceback import format_exception
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -16,7 +19,9 @@ from hourwheel.errors import HourwheelError
 if TYPE_CHECKING:
     from hourwheel_pipeline.status import Status
 
-app = typer.Typer(no_args_is_help=True, help="Archive what is in the logs, and work with it in Spark.")
+_EXITS = "Exit status: 0 all is well; 1 a job failed; 2 wrong usage; 3 findings; 4 the archive or the lake is damaged."
+
+app = typer.Typer(no_args_is_help=True, help="Archive what is in the logs, and work with it in Spark.", epilog=_EXITS)
 
 DAILY = "daily"
 _ARCHIVE_SECONDS = 3_600
@@ -28,6 +33,7 @@ LakeOption = Annotated[str | None, typer.Option(help="The lake, if elsewhere: a 
 StackOption = Annotated[
     str | None, typer.Option(help="Of a cell on AWS, instead: the name of its CloudFormation stack.")
 ]
+TracebackOption = Annotated[bool, typer.Option("--traceback", help="Show where in the code a command failed.")]
 
 
 class Missing(HourwheelError):
@@ -50,14 +56,14 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.lake.rstrip('/')}/report"
 
 
-@app.command(context_settings=_FREE)
+@app.command(context_settings=_FREE, epilog=_EXITS)
 def run(
     ctx: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[JOB] [--NAME VALUE]...",
-            help="archive, compact, reconcile, metrics, report, maintain; daily: all of these; replay; rebuild.",
+            help="archive, compact, reconcile, metrics, report, maintain; daily: all of these; repair, replay, rebuild",
         ),
     ] = None,
     data: DataOption = None,
@@ -65,6 +71,7 @@ def run(
     lake: LakeOption = None,
     stack: StackOption = None,
     master: Annotated[str, typer.Option(help="Spark's, on this machine.")] = "local[*]",
+    traceback: TracebackOption = False,
 ) -> None:
     """Run a job, or all that are done daily. Its own options follow as --name value: see docs/pipeline.md.
 
@@ -82,24 +89,36 @@ def run(
         raise typer.BadParameter(f"the logs of {data} are archived in it: --archive is for jobs that read")
     if job == "archive" and place.data is None:
         raise typer.BadParameter("name the --data directory whose logs are to be archived")
+    with _in_one_sentence(traceback):
+        _run(ctx, job, place, given, "WARN" if traceback else "OFF", master)
+
+
+def _run(ctx: typer.Context, job: str, place: Place, given: Mapping[str, str], log_level: str, master: str) -> None:
     if job in ("archive", DAILY) and place.data is not None:
         _tell(ctx, "archive", _archive(place.data, Path(place.archive)))
     if job == "rebuild":
-        _tell(ctx, job, _rebuild(place, given))
+        rebuilt = _rebuild(place, given)
+        _tell(ctx, job, rebuilt)
+        _end(list(rebuilt.damaged), 4 if rebuilt.damaged else 0)
     elif job != "archive":
-        for name, report in _spark(job, place, given, master):
+        reports = []
+        for name, report in _spark(job, place, given, master, log_level):
             _tell(ctx, name, report)
+            reports.append(report)
+        _end_with(reports)
 
 
-@app.command()
+@app.command(epilog=_EXITS)
 def status(
     ctx: typer.Context,
     data: DataOption = None,
     archive: ArchiveOption = None,
     lake: LakeOption = None,
     stack: StackOption = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Also read the whole archive, and compare checksums.")] = False,
+    traceback: TracebackOption = False,
 ) -> None:
-    """Show how far the archive and the lake are, and what was found last."""
+    """Show how far the archive and the lake are, whether the archive is whole, and what was found last."""
     if stack is not None:
         deployed = Deployed.of(stack, settings_of(ctx).region)
         runs = deployed.runs()
@@ -110,11 +129,19 @@ def status(
             write_table(["run", "job", "state", "since", "detail"], [tuple(run.values()) for run in runs])
         return
     place = _place(data, archive, lake)
-    found = _status(place)
+    with _in_one_sentence(traceback):
+        found = _status(place, deep)
+        _show(ctx, found)
+        _end_with([found])
+
+
+def _show(ctx: typer.Context, found: "Status") -> None:
     if settings_of(ctx).json:
         write_json(found)
         return
     write_fields(found.archive)
+    whole, how = found.whole, "read" if found.whole.deep else "listed"
+    write_line(f"{whole.segments} segments, {whole.bytes} bytes, {how}: {whole.count or 'no'} problems")
     write_table(
         ["table", "manifests behind", "set aside", "rows"],
         [(one.table, one.behind, one.set_aside, one.rows) for one in found.tables],
@@ -144,6 +171,45 @@ def report(
     counts = (msgspec.json.decode(told)["reconciled"] or {}).get("counts")
     write_line("never reconciled" if counts is None else _found(counts))
     write_line(str(folder / "report.html"))
+
+
+@contextmanager
+def _in_one_sentence(traceback: bool) -> Iterator[None]:
+    """Ends the command with a sentence and the status that belongs to it; with its frames where they are wanted."""
+    from hourwheel_pipeline.exits import of_error
+
+    try:
+        yield
+    except (typer.BadParameter, typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        if traceback:
+            typer.echo("".join(format_exception(error)), err=True)
+        else:
+            typer.echo(f"hourwheel: {_sentence(error)}", err=True)
+        raise typer.Exit(of_error(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, HourwheelError):
+        return str(error)
+    first = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {first} (--traceback shows where)"
+
+
+def _end_with(reports: Sequence[Any]) -> None:
+    """Ends the command with the status that these reports mean."""
+    from hourwheel_pipeline.outcomes import damage_in, of_reports
+
+    damage = dict.fromkeys(sentence for report in reports for sentence in damage_in(report))
+    _end(list(damage), of_reports(reports))
+
+
+def _end(damage: Sequence[str], status: int) -> None:
+    for sentence in damage:
+        typer.echo(f"hourwheel: damaged: {sentence}", err=True)
+    if status:
+        raise typer.Exit(status)
 
 
 def _found(counts: Mapping[str, int]) -> str:
@@ -228,7 +294,7 @@ class _RebuildOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     skip_damaged: bool = False
 
 
-def _spark(job: str, place: Place, given: Mapping[str, str], master: str) -> Iterator[tuple[str, Any]]:
+def _spark(job: str, place: Place, given: Mapping[str, str], master: str, log_level: str) -> Iterator[tuple[str, Any]]:
     """The reports of a job, or of all that are done daily, each with its name as soon as it is there."""
     try:
         from hourwheel_pipeline.jobs import jobs_of, options_of, read_options
@@ -242,20 +308,24 @@ def _spark(job: str, place: Place, given: Mapping[str, str], master: str) -> Ite
     names = {option.name for option in options_of(jobs)}
     places = {name: text for name, text in place.options.items() if name in names}
     options = read_options(jobs, {**places, **given}, now_ms)
-    spark = session(job, master=master, scratch=None if place.data is None else place.data / "scratch")
+    scratch = None if place.data is None else place.data / "scratch"
+    start = cache(partial(session, job, master=master, scratch=scratch, log_level=log_level))
     try:
         for one, wish in zip(jobs, options, strict=True):
-            yield one.name, one.run(spark, wish, now_ms)
+            yield one.name, one.run(start, wish, now_ms)
     finally:
-        spark.stop()
+        if start.cache_info().currsize:
+            start().stop()
 
 
-def _status(place: Place) -> "Status":
+def _status(place: Place, deep: bool) -> "Status":
     try:
+        from hourwheel_pipeline.failures import in_one_sentence
         from hourwheel_pipeline.status import status_of
     except ModuleNotFoundError as error:
         raise _lacking(error) from error
-    return status_of(place.archive, place.lake)
+    with in_one_sentence():
+        return status_of(place.archive, place.lake, deep=deep)
 
 
 def _lacking(error: ModuleNotFoundError) -> Missing:

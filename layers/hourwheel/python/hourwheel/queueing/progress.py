@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from hourwheel.errors import Rejected
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.model import Lag, QueueLag
+from hourwheel.model import BATCH_MESSAGES, Lag, QueueLag
 from hourwheel.ports import Counter
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import Position, Tail
+from hourwheel.queueing.skipped import messages_between
 from hourwheel.times import rfc3339
 
 
@@ -55,13 +56,21 @@ def standing_of(log: PullLog, tail: Tail, totals: Counter) -> Standing:
         skip = tail.position.index if number == tail.position.row else 0
         if not row.filler and row.expires_ms > now_ms:
             offset = row.number + skip
-            return Standing(max(0, end - offset), row.at_ms, offset, max(end, offset))
+            return Standing(_waiting(log, totals, number, offset), row.at_ms, offset, max(end, offset))
         following = number + 1
         offset = offset if row.filler else row.number + row.count
     if following >= totals.rows:
         return Standing(0, None, end, end)
     # A row is on its way or its writer dead: nobody knows yet what waits there and behind it.
-    return Standing(max(0, end - offset), None, offset, end)
+    return Standing(_waiting(log, totals, following, offset), None, offset, end)
+
+
+def _waiting(log: PullLog, totals: Counter, row: int, offset: int) -> int:
+    """The messages from the offset on, which is in that row: never too few."""
+    waiting, most = max(0, totals.numbers - offset), (totals.rows - row) * BATCH_MESSAGES
+    if waiting <= most:
+        return waiting
+    return min(most, messages_between(log.context, log.source.name, offset, totals.numbers))
 
 
 def seek_start(log: PullLog) -> int:

@@ -1,0 +1,31 @@
+"""The exit status of the commands, so that cron and CI can act on it: see ``docs/pipeline.md``.
+
+0    all went well, and nothing was found
+1    a job failed
+2    the command or one of its options is wrong
+3    a reconciliation has findings that are errors, not only warnings
+4    the archive or the lake is damaged; also where there are findings as well
+"""
+
+from typing import Final
+
+from hourwheel.errors import Corrupt, Rejected
+
+FINE: Final = 0
+FAULT: Final = 1
+USAGE: Final = 2
+FINDINGS: Final = 3
+DAMAGE: Final = 4
+
+OPTION_WRONG: Final = "option-wrong"
+
+
+class DamagedLake(Corrupt):
+    """A file of the lake is missing, or is not what was written: ``repair`` takes its rows again from the archive."""
+
+
+def of_error(error: BaseException) -> int:
+    """The exit status of a command that failed so."""
+    if isinstance(error, Rejected) and error.slug == OPTION_WRONG:
+        return USAGE
+    return DAMAGE if isinstance(error, Corrupt) else FAULT

@@ -1,0 +1,79 @@
+"""Errors of Spark, Arrow, Iceberg and the catalog in one sentence, without their frames."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from pyiceberg.exceptions import NoSuchTableError, RESTError
+from pyspark.errors import PySparkException
+from sqlalchemy.exc import SQLAlchemyError
+
+from hourwheel.errors import Broken, Corrupt, HourwheelError
+from hourwheel_pipeline.exits import DamagedLake
+
+_DATA_FILE = re.compile(r"(?:(?:file|s3a?)://?/?)?/?[^\s'\"(),\[\]]+\.parquet\b")
+_METADATA_FILE = re.compile(r"[^\s'\"(),\[\]]+\.(?:avro|metadata\.json)\b")
+_RAISED = re.compile(r"^(?:[a-z_]\w*\.)+(?P<name>[A-Z]\w*): (?P<text>.+)$", re.MULTILINE)
+_UNREADABLE = ("FAILED_READ_FILE", "CANNOT_READ_FILE", "is not a Parquet file", "ParquetDecodingException")
+_REPAIR = "hourwheel pipeline run repair takes its rows again from the archive"
+_LENGTH = 400
+
+
+class Failed(Broken):
+    """A job failed in a library below it; the message is the sentence of that library."""
+
+
+@contextmanager
+def in_one_sentence() -> Iterator[None]:
+    """Raises a ``HourwheelError`` in place of what libraries raise."""
+    try:
+        yield
+    except HourwheelError:
+        raise
+    except (PySparkException, Py4JError, pa.ArrowException, SQLAlchemyError, OSError, NoSuchTableError, RESTError) as e:
+        raise translated(e) from e
+
+
+def translated(error: BaseException) -> HourwheelError:
+    """The error of a library as one of ours."""
+    text = _text(error)
+    file = _DATA_FILE.search(text)
+    if file is not None and (_damages(error) or any(sign in text for sign in _UNREADABLE)):
+        return DamagedLake(f"{_plain(file[0])} of the lake is missing or damaged: {_REPAIR}")
+    metadata = _METADATA_FILE.search(text)
+    if metadata is not None and isinstance(error, OSError):
+        return DamagedLake(
+            f"{_plain(metadata[0])}, which describes a table of the lake, is missing or damaged: put it back from a"
+            " copy, or compact the archive into another lake"
+        )
+    if isinstance(error, SQLAlchemyError):
+        return Failed(f"the catalog of the lake cannot be used: {_first(str(getattr(error, 'orig', None) or error))}")
+    raised = list(_RAISED.finditer(text))
+    if raised:
+        kind = Corrupt if raised[-1]["name"] in ("Corrupt", "Damaged") else Failed
+        return kind(raised[-1]["text"])
+    return Failed(_first(text) or type(error).__name__)
+
+
+def _text(error: BaseException) -> str:
+    """What a library says, of Java the cause as well."""
+    if isinstance(error, Py4JError):
+        return str(getattr(error, "java_exception", None) or error)
+    return str(error)
+
+
+def _damages(error: BaseException) -> bool:
+    return isinstance(error, OSError | pa.ArrowException)
+
+
+def _plain(path: str) -> str:
+    return re.sub(r"^file:/+", "/", path)
+
+
+def _first(text: str) -> str:
+    """The first sentence, without the names of classes before it and the frames behind it."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    line = re.sub(r"^(?:[a-z_]\w*\.)+[A-Z]\w*: ", "", line)
+    return re.sub(r"\s*SQLSTATE: \w+$", "", line)[:_LENGTH]

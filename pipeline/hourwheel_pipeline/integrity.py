@@ -1,0 +1,118 @@
+"""Whether an archive is whole: its manifests are numbered without a gap, and each segment that they name is there, with
+the size that they say. A rebuild and the connector need all of it, also what the lake holds already.
+
+Nothing of an archive is ever removed by design, so whatever is missing is damage. A listing shows what is there and how
+large it is; only ``deep`` reads the segments, and compares their checksums.
+"""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import msgspec
+
+from hourwheel.archive.manifests import PREFIX, Manifest, manifest_key, read
+from hourwheel.errors import Corrupt
+from hourwheel.ports import Blobs
+from hourwheel_pipeline.places import blobs_at, object_sizes
+from hourwheel_pipeline.reading import Work, read_segment
+
+LISTED = 100
+"""At most this many problems are named: all of them are counted."""
+
+_SEGMENTS = "segments"
+_THREADS = 16
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """An object of the archive that is missing or is not what was written. ``says``: the sentence for people."""
+
+    kind: str
+    key: str
+    says: str
+
+
+class Wholeness(msgspec.Struct, frozen=True, kw_only=True):
+    """What was looked at, and what is wrong: ``count`` problems, of which ``problems`` are the first."""
+
+    manifests: int
+    segments: int
+    bytes: int
+    deep: bool
+    count: int
+    problems: list[Problem]
+
+
+def inspect(
+    location: str, *, through: int = -1, deep: bool = False, region: str | None = None, endpoint_url: str | None = None
+) -> Wholeness:
+    """Looks at the whole archive. ``through``: the last manifest that a lake holds, which must be there as well."""
+    archive = blobs_at(location, region, endpoint_url)
+    numbers = manifest_numbers(archive)
+    problems = list(gaps(numbers, through))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        found = list(pool.map(partial(_read, archive), numbers))
+        manifests = [one for one in found if isinstance(one, Manifest)]
+        problems += [one for one in found if isinstance(one, Problem)]
+        # Listed after the manifests were read: a segment is written before the manifest that names it.
+        sizes = object_sizes(f"{location.rstrip('/')}/{_SEGMENTS}", region, endpoint_url)
+        works = [Work.of(manifest.number, segment) for manifest in manifests for segment in manifest.segments]
+        compare = partial(_deep_problem, archive) if deep else partial(_problem, sizes)
+        problems += [problem for problem in pool.map(compare, works) if problem is not None]
+    return Wholeness(
+        manifests=len(numbers),
+        segments=len(works),
+        bytes=sum(work.bytes for work in works),
+        deep=deep,
+        count=len(problems),
+        problems=problems[:LISTED],
+    )
+
+
+def manifest_numbers(archive: Blobs) -> list[int]:
+    """The numbers of the manifests that are there, in order, from one listing."""
+    names = (key.removeprefix(PREFIX) for key in archive.list(PREFIX))
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def gaps(numbers: list[int], through: int = -1) -> Iterator[Problem]:
+    """The manifests that are missing: below the last one that is there, and up to ``through``, which a lake holds."""
+    last = numbers[-1] if numbers else -1
+    for number in sorted(set(range(max(last, through) + 1)).difference(numbers)):
+        key = manifest_key(number)
+        why = "later ones are there" if number < last else f"the lake holds the archive up to manifest {through}"
+        yield Problem(kind="missing_manifest", key=key, says=f"{key} is missing, though {why}: put it back from a copy")
+
+
+def _read(archive: Blobs, number: int) -> Manifest | Problem:
+    key = manifest_key(number)
+    try:
+        found = read(archive, number)
+    except Corrupt as error:
+        return Problem(kind="unreadable_manifest", key=key, says=f"{error}: put it back from a copy")
+    if found is None:
+        return Problem(kind="missing_manifest", key=key, says=f"{key} was removed while the archive was looked at")
+    return found
+
+
+def _problem(sizes: Mapping[str, int], work: Work) -> Problem | None:
+    size = sizes.get(work.key.removeprefix(f"{_SEGMENTS}/"))
+    if size is None:
+        return _of(work, "missing_segment", "is missing")
+    if size != work.bytes:
+        return _of(work, "wrong_size", f"has {size} bytes, its manifest says {work.bytes}")
+    return None
+
+
+def _deep_problem(archive: Blobs, work: Work) -> Problem | None:
+    try:
+        read_segment(archive, work)
+    except Corrupt as error:
+        reason = str(error).removeprefix("segment ")
+        return _of(work, "missing_segment" if reason == "is missing" else "wrong_content", reason)
+    return None
+
+
+def _of(work: Work, kind: str, reason: str) -> Problem:
+    says = f"{work.key}, of manifest {work.manifest}, {reason}: put it back from a copy"
+    return Problem(kind=kind, key=work.key, says=says)

@@ -1,0 +1,60 @@
+"""What reports mean for the exit status: damage, and findings."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from hourwheel_pipeline.compact import CompactReport
+from hourwheel_pipeline.exits import DAMAGE, FINDINGS, FINE
+from hourwheel_pipeline.findings import errors_in
+from hourwheel_pipeline.holding import SetAside
+from hourwheel_pipeline.integrity import Wholeness
+from hourwheel_pipeline.reconcile import Reconciled
+from hourwheel_pipeline.repair import RepairReport
+from hourwheel_pipeline.status import Status
+
+
+def of_reports(reports: Iterable[Any]) -> int:
+    """The exit status of a command with these reports."""
+    every = list(reports)
+    if any(damage_in(report) for report in every):
+        return DAMAGE
+    return FINDINGS if any(_findings_in(report) for report in every) else FINE
+
+
+def failed(status: int) -> int:
+    """The exit status where only failure and success are told apart: 0 for a job that did its work."""
+    return FINE if status in (FINDINGS, DAMAGE) else status
+
+
+def damage_in(report: Any) -> list[str]:
+    """What is damaged and was not repaired, each in a sentence."""
+    if isinstance(report, CompactReport):
+        return [*_aside(one for table in report.tables for one in table.set_aside), *report.damage]
+    if isinstance(report, Reconciled):
+        return [*_aside(report.unknown.set_aside), *report.unknown.catalogs, *_problems(report.archive)]
+    if isinstance(report, RepairReport):
+        return [reason for table in report.tables for reason in table.lost]
+    if isinstance(report, Status):
+        counts = [f"{one.set_aside} segments of {one.table} are set aside" for one in report.tables if one.set_aside]
+        return [*counts, *_problems(report.whole)]
+    return []
+
+
+def _findings_in(report: Any) -> int:
+    if isinstance(report, Reconciled):
+        return errors_in(report.counts)
+    return errors_in(report.findings or {}) if isinstance(report, Status) else 0
+
+
+def _aside(found: Iterable[SetAside]) -> list[str]:
+    return [
+        f"{one.key} is set aside ({one.reason}): put it back from a copy, then run compact with --again"
+        for one in found
+    ]
+
+
+def _problems(whole: Wholeness | None) -> list[str]:
+    if whole is None:
+        return []
+    more = whole.count - len(whole.problems)
+    return [*(one.says for one in whole.problems), *([f"and {more} more problems of the archive"] if more else [])]

@@ -1,0 +1,165 @@
+"""Repair: takes rows that the lake lacks again from the archive, and data files out that are missing or damaged.
+
+It looks at each data file of each table: whether it is there, has its size, and begins and ends as Parquet does; with
+``deep`` it reads all of them. It compares what the sound files have with what the manifests name, and reads the
+segments of which rows are missing. What it takes out and what it brings back is one commit for each table, so that
+nobody sees the table without these rows. Findings and metrics are copies of nothing: the rows of their damaged files
+are given up, and the next reconciliation and ``metrics --since`` make new ones.
+"""
+
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+import msgspec
+from pydantic import BaseModel, ConfigDict
+from pyiceberg.manifest import DataFile
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from hourwheel.adapters.system import SystemIds
+from hourwheel_pipeline.checks.claims import Archive, claims
+from hourwheel_pipeline.checks.known import missing_of, stored_of
+from hourwheel_pipeline.exits import DamagedLake
+from hourwheel_pipeline.failures import in_one_sentence
+from hourwheel_pipeline.holding import Holding
+from hourwheel_pipeline.lacking import IDENTITY, Fewer, lacking
+from hourwheel_pipeline.lake import NAMESPACE, Lake, Overtaken, files_of, frame_of, layout_of
+from hourwheel_pipeline.schemas import SCHEMAS
+from hourwheel_pipeline.segmentrows import ASIDE, ArchivePlace, unread_of
+from hourwheel_pipeline.writing import FILE_BYTES, write
+
+NOTE = "hourwheel.repaired"
+"""The note of a table with the name of its last repair: two repairs at a time would bring rows twice."""
+
+
+class RepairOptions(BaseModel):
+    """``deep``: also read all data files, and not only their sizes and ends."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    archive: str
+    lake: str
+    namespace: str = NAMESPACE
+    region: str | None = None
+    endpoint_url: str | None = None
+    deep: bool = False
+
+
+class TableRepair(msgspec.Struct, kw_only=True):
+    """``removed``: data files that were taken out, and why. ``rows``: that were taken again from the archive.
+    ``lost``: what the archive cannot give back, each in a sentence."""
+
+    table: str
+    removed: list[str] = []
+    rows: int = 0
+    lost: list[str] = []
+
+
+class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The tables in which something was wrong."""
+
+    tables: list[TableRepair]
+
+
+def run(spark: SparkSession, options: RepairOptions) -> RepairReport:
+    """Repairs all tables of the lake. Where only reading shows that a file is damaged, all files are read."""
+    try:
+        with in_one_sentence():
+            return _run(spark, options)
+    except DamagedLake:
+        if options.deep:
+            raise
+        with in_one_sentence():
+            return _run(spark, options.model_copy(update={"deep": True}))
+
+
+def _run(spark: SparkSession, options: RepairOptions) -> RepairReport:
+    opened = Lake.open(
+        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
+    )
+    with closing(opened) as lake:
+        reports = [_Repair(spark, options, lake, name).run() for name in lake.tables()]
+    return RepairReport(tables=[report for report in reports if report.removed or report.rows or report.lost])
+
+
+@dataclass(frozen=True)
+class _Repair:
+    """Of one table."""
+
+    spark: SparkSession
+    options: RepairOptions
+    lake: Lake
+    name: str
+
+    def run(self) -> TableRepair:
+        while True:
+            report = TableRepair(table=self.name)
+            try:
+                self._repair(report)
+                return report
+            except Overtaken:
+                continue
+
+    def _repair(self, report: TableRepair) -> None:
+        notes = self.lake.notes(self.name)
+        files = files_of(self.lake.table(self.name).scan())
+        faults = {file.file_path: fault for file in files if (fault := self._fault(file)) is not None}
+        report.removed = [f"{path}: {fault}" for path, fault in faults.items()]
+        folder = self.lake.folder(self.name, SystemIds().token().hex())
+        added: list[str] = []
+        removed = [file for file in files if file.file_path in faults]
+        if self.name in SCHEMAS:
+            sound = [file.file_path for file in files if file.file_path not in faults]
+            frame = frame_of(self.spark, self.lake.table(self.name), sound)
+            fewer = self._fewer(frame, Holding.of(notes), {_day(file) for file in removed})
+            added = self._write(frame, fewer, folder, report) if fewer else []
+        if not added and not removed:
+            return
+        try:
+            mark = {NOTE: SystemIds().token().hex()}
+            self.lake.commit(self.name, added=added, removed=removed, notes=mark, on=notes, same_rows=False)
+        except Overtaken:
+            self.lake.files.delete_folder(folder)
+            raise
+
+    def _fault(self, file: DataFile) -> str | None:
+        return self.lake.files.parquet_fault(
+            file.file_path, file.file_size_in_bytes, file.record_count, deep=self.options.deep
+        )
+
+    def _write(self, sound: DataFrame, fewer: Sequence[Fewer], folder: str, report: TableRepair) -> list[str]:
+        """Writes the rows that the sound files lack; the paths of the new files."""
+        place = ArchivePlace(self.options.archive, self.options.region, self.options.endpoint_url)
+        rows = lacking(self.spark, place, self.name, fewer, sound).cache()
+        report.rows = rows.where(~fn.col("subject").eqNullSafe(ASIDE)).count()
+        write(rows, folder, layout_of(self.lake.table(self.name)), task_bytes=FILE_BYTES, size=0)
+        rows.unpersist()
+        paths = [file.path for file in self.lake.written(folder)]
+        reports = [path for path in paths if f"/_subject={ASIDE}/" in path]
+        report.lost = [
+            f"{one.key}: {one.reason}; put it back from a copy, then repair again"
+            for path in reports
+            for one in unread_of(self.name, self.lake.files.rows(path))
+        ]
+        return [path for path in paths if path not in reports]
+
+    def _fewer(self, sound: DataFrame, holding: Holding, days: Collection[date]) -> Sequence[Fewer]:
+        """The logs and manifests of which the sound files have fewer rows than the archive, and all those with rows of
+        the ``days``, of which files were removed: no manifest counts the rows that cancel a message."""
+        archive = Archive(self.options.archive, holding.through, self.options.region, self.options.endpoint_url)
+        brought = claims(self.spark, archive)
+        aside = [one.key for one in holding.aside]
+        once = stored_of(self.name, sound.dropDuplicates(list(IDENTITY[self.name])))
+        missing = missing_of(brought, once, aside).where(fn.col("table") == self.name)
+        parts = brought.where((fn.col("claim") == "part") & (fn.col("table") == self.name) & ~fn.col("key").isin(aside))
+        removed = parts.where(fn.to_date("at").isin(list(days))) if days else parts.limit(0)
+        every = missing.select(*Fewer._fields).unionByName(removed.select(*Fewer._fields)).distinct()
+        return [Fewer(*row) for row in every.collect()]
+
+
+def _day(file: DataFile) -> date:
+    """The day of the rows of a file, by which all tables are partitioned first."""
+    day = file.partition[0]
+    return day if isinstance(day, date) else date(1970, 1, 1) + timedelta(days=day)

@@ -1,0 +1,55 @@
+"""Steps of time: a chart has one point for each, and as many as can be read."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Literal, TypeAlias
+
+SECOND_MS: Final = 1_000
+MINUTE_MS: Final = 60 * SECOND_MS
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+
+STEPS_MS: Final = (
+    *(count * SECOND_MS for count in (1, 2, 5, 15)),
+    *(count * MINUTE_MS for count in (1, 2, 5, 15)),
+    HOUR_MS,
+    DAY_MS,
+)
+
+MOST_POINTS: Final = 240
+"""More lie closer together than the width of a line."""
+
+Points: TypeAlias = Sequence[tuple[int, float]]
+Between: TypeAlias = Literal["nothing", "the last", "unknown"]
+"""What a step without a point means: that nothing happened, that it is as before, or nothing at all."""
+
+
+def step_for(span_ms: int) -> int:
+    """The finest step that divides the span into no more points than can be read."""
+    return next((step for step in STEPS_MS if span_ms <= step * MOST_POINTS), DAY_MS)
+
+
+def name_of(step_ms: int) -> str:
+    """As in "messages per …"."""
+    for unit, size in (("day", DAY_MS), ("hour", HOUR_MS), ("minute", MINUTE_MS)):
+        if step_ms >= size:
+            return unit if step_ms == size else f"{step_ms // size} {unit}s"
+    return "second" if step_ms == SECOND_MS else f"{step_ms // SECOND_MS} seconds"
+
+
+def spread(points: Points, start_ms: int, end_ms: int, step_ms: int, between: Between) -> Points:
+    """The points of all steps from the first one to the last."""
+    if not points or between == "unknown":
+        return points
+    known, last, found = dict(points), 0.0, []
+    for at in range(start_ms, end_ms + 1, step_ms):
+        last = known.get(at, 0.0 if between == "nothing" else last)
+        found.append((at, last))
+    return found
+
+
+def gathered(points: Points, step_ms: int, join: Callable[[Iterable[float]], float]) -> Points:
+    """The points of a coarser step: each is what the points within it join to, in their order."""
+    within: dict[int, list[float]] = {}
+    for at, value in points:
+        within.setdefault(at // step_ms * step_ms, []).append(value)
+    return [(at, join(values)) for at, values in sorted(within.items())]

@@ -1,0 +1,90 @@
+"""Where nothing is new, no job asks for Spark, and each says what it said before."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from hourwheel.adapters.files import FileBlobs
+from hourwheel_pipeline import exits, outcomes
+from hourwheel_pipeline.jobs import DAILY, jobs_of, read_options
+from hourwheel_pipeline.writing import configured
+from tests.pipeline.worlds import DAY, FEW_ROWS, HOUR, World
+
+
+class SparkNeeded(Exception):
+    """A job has asked for Spark."""
+
+
+def none() -> SparkSession:
+    raise SparkNeeded
+
+
+@pytest.fixture(autouse=True)
+def few_rows(spark: SparkSession) -> Iterator[None]:
+    with configured(spark, FEW_ROWS):
+        yield
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path) -> World:
+    found = World(tmp_path)
+    found.bench.send("a", "b")
+    found.acknowledge("orders", "billing")
+    found.archived()
+    assert run(found, lambda: spark)
+    return found
+
+
+def run(world: World, spark: Any, *names: str) -> dict[str, Any]:
+    """The reports of these jobs, or of all that are done daily."""
+    found = {}
+    for name in names or DAILY:
+        (job,) = jobs_of(name)
+        given = {"archive": world.archive, "lake": world.lake, "output": str(world.root / "report")}
+        own = {option.name: given[option.name] for option in job.options if option.name in given}
+        found[name] = job.run(spark, *read_options([job], own, world.now_ms), world.now_ms)
+    return found
+
+
+def test_a_run_with_nothing_new_needs_no_spark_and_says_that_all_still_holds(world: World) -> None:
+    world.bench.clock.pass_time(60)
+    reports = run(world, none)
+    assert reports["reconcile"].rows["messages queue"] == 2
+    assert (reports["reconcile"].found_ms, reports["reconcile"].counts) == (world.now_ms, {})
+    assert (reports["metrics"].rows, reports["report"].subjects) == (0, 1)
+    assert outcomes.of_reports(reports.values()) == exits.FINE
+
+
+def test_a_segment_that_was_deleted_since_is_told_without_spark(world: World) -> None:
+    archive = FileBlobs(world.archive)
+    (key, *_) = archive.list("segments/messages/")
+    archive.delete(key)
+    report = run(world, none, "reconcile")["reconcile"]
+    assert [problem.key for problem in report.archive.problems] == [key]
+    assert outcomes.of_reports([report]) == exits.DAMAGE
+
+
+def test_what_is_new_is_judged_and_so_is_what_a_later_horizon_decides(spark: SparkSession, world: World) -> None:
+    world.bench.clock.pass_time(2 * HOUR)
+    world.archived()
+    run(world, none, "compact")  # of a manifest without rows only its number is noted
+    with pytest.raises(SparkNeeded):
+        run(world, none, "reconcile")
+    world.bench.clock.pass_time(DAY + HOUR)
+    world.archived()
+    run(world, lambda: spark, "compact", "reconcile")
+    world.bench.clock.pass_time(2 * HOUR)
+    world.archived()
+    reports = run(world, none, "compact", "reconcile")
+    assert reports["reconcile"].horizon_ms == world.now_ms
+    world.bench.send("c")
+    world.archived()
+    with pytest.raises(SparkNeeded):
+        run(world, none, "compact")
+    run(world, lambda: spark, "compact")
+    for name in ("reconcile", "metrics"):
+        with pytest.raises(SparkNeeded):
+            run(world, none, name)

@@ -1,0 +1,87 @@
+"""What the lake lacks is brought back from the archive: rows, and the rows of files that are damaged."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from hourwheel.errors import Corrupt
+from hourwheel_pipeline import exits, outcomes, repair
+from hourwheel_pipeline.failures import in_one_sentence
+from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.repair import RepairOptions, RepairReport
+from hourwheel_pipeline.schemas import MESSAGES, PULLS
+from hourwheel_pipeline.writing import configured
+from tests.pipeline.lakes import HOUR_MS, NOON_MS, Compacted
+from tests.pipeline.worlds import FEW_ROWS
+
+
+@pytest.fixture(autouse=True)
+def few_rows(spark: SparkSession) -> Iterator[None]:
+    with configured(spark, FEW_ROWS):
+        yield
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Compacted:
+    found = Compacted(tmp_path, spark)
+    for hour in range(2):
+        found.add(NOON_MS + hour * HOUR_MS)
+    found.compact()
+    return found
+
+
+def repaired(lake: Compacted) -> RepairReport:
+    options = RepairOptions(archive=str(lake.root / "archive"), lake=lake.lake)
+    return repair.run(lake.spark, options)
+
+
+def files(lake: Compacted, table: str) -> list[Path]:
+    with closing(Lake.open(lake.lake)) as opened:
+        return [Path(task.file.file_path) for task in opened.table(table).scan().plan_files()]
+
+
+def test_rows_that_were_deleted_and_files_that_are_gone_come_back(lake: Compacted) -> None:
+    with closing(Lake.open(lake.lake)) as opened:
+        opened.table(MESSAGES).delete("subject == 'bills'")
+    cut_off, other = files(lake, MESSAGES)
+    gone, *_ = files(lake, PULLS)
+    cut_off.write_bytes(cut_off.read_bytes()[:-1])
+    for file in (other, gone):
+        file.unlink()
+    messages, pulls = sorted(repaired(lake).tables, key=lambda one: one.table)
+    assert messages.rows == 18  # of two subjects, and two that cancel a message, which no manifest counts
+    removed = {path.split(": ")[0] for path in (*messages.removed, *pulls.removed)}
+    assert removed == {str(cut_off), str(other), str(gone)}
+    assert messages.lost == pulls.lost == []
+    assert lake.places() == lake.archived()
+    assert repaired(lake).tables == []
+
+
+def test_a_file_that_is_damaged_within_is_named_and_read_to_be_found(lake: Compacted) -> None:
+    damaged = max(files(lake, MESSAGES), key=lambda path: path.stat().st_size)
+    data = damaged.read_bytes()
+    damaged.write_bytes(data[:4] + bytes(byte ^ 0x5A for byte in data[4:400]) + data[400:])
+    with pytest.raises(Corrupt) as told, in_one_sentence():
+        lake.rows()
+    assert str(told.value) == (
+        f"{damaged} of the lake is missing or damaged: "
+        "hourwheel pipeline run repair takes its rows again from the archive"
+    )
+    (table,) = repaired(lake).tables
+    assert [path.split(": ")[0] for path in table.removed] == [str(damaged)]
+    assert lake.places() == lake.archived()
+
+
+def test_what_the_archive_lacks_as_well_is_named_and_is_damage(lake: Compacted) -> None:
+    for key in lake.builder.archive.list("segments/messages/"):
+        lake.builder.archive.delete(key)
+    with closing(Lake.open(lake.lake)) as opened:
+        opened.table(MESSAGES).delete("subject == 'bills'")
+    report = repaired(lake)
+    (table,) = report.tables
+    assert (table.rows, len(table.lost)) == (0, 2)
+    assert all("segment is missing; put it back from a copy" in sentence for sentence in table.lost)
+    assert outcomes.of_reports([report]) == exits.DAMAGE
