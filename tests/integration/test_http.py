@@ -1,6 +1,9 @@
 """The whole API over HTTP."""
 
+import gzip
+import json
 import socket
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -27,6 +30,24 @@ def test_a_message_is_produced_pulled_and_settled_over_one_connection(server: Se
         assert connection.ok("POST", f"{GROUP}/ack", settle) == {"results": [{"status": "settled"}]}
         assert pull(connection) == []
         assert connection.ok("GET", f"{GROUP}/lag")["waiting"] == 0
+
+
+def test_a_packed_batch_is_stored_and_a_bomb_is_refused(server: Server) -> None:
+    def post(data: bytes) -> tuple[int, str]:
+        http = HTTPConnection("127.0.0.1", server.port, timeout=10)
+        try:
+            http.request("POST", "/v1/subjects/orders/messages", data, {"content-encoding": "gzip"})
+            response = http.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            http.close()
+
+    status, _ = post(gzip.compress(json.dumps({"messages": [{"body": "é" * 1_000}]}).encode()))
+    assert status == 200
+    status, told = post(gzip.compress(b" " * 20_000_000))
+    assert (status, json.loads(told)["type"]) == (413, "urn:hourwheel:request-too-large")
+    with server.connect() as connection:
+        assert bodies(pull(connection)) == ["é" * 1_000]
 
 
 def test_a_message_is_retried_buried_and_redriven(server: Server) -> None:

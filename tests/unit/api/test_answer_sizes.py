@@ -9,9 +9,10 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.logs.rows import from_record, row_key
-from hourwheel.model import NewMessage
+from hourwheel.model import NewMessage, PullRequest
 from hourwheel.ports import Record
-from tests.lambdajson import MOST_ANSWER_BYTES, as_lambda_encodes
+from hourwheel.push.targets import Delivery
+from tests.lambdajson import MOST_ANSWER_BYTES, MOST_EVENT_BYTES, as_lambda_encodes
 from tests.unit.api.conftest import GROUP, Api
 
 MIB = 1 << 20
@@ -156,3 +157,44 @@ def test_what_an_answer_cannot_hold_is_given_back_without_an_attempt_more(api: A
     found = list(pulled(api))
     assert {message["attempt"] for message in found} == {1}
     assert sorted(message["offset"] for message in found) == list(range(100))
+
+
+def test_a_pull_of_several_queues_and_the_retries_fits(api: Api) -> None:
+    api.bench.cell.put_subject("orders", queues=4)
+    for number in range(60):
+        text = str(number) + '"' * 100_000
+        api.bench.cell.produce("orders", [NewMessage(body=text, key=str(number)) for _ in range(2)])
+    first = fitting(api.respond("POST", f"{GROUP}/pull", {"consumer": "c1", "max_messages": 1_000}))["pulls"]
+    retried = [{"receipt": pull["receipt"], "retry": list(range(0, len(pull["messages"]), 2))} for pull in first]
+    assert api.settle(*retried).status == 200
+    rest = list(pulled(api))
+    again = [message for message in rest if message["attempt"] == 2]
+    assert len(again) == sum(len(entry["retry"]) for entry in retried)
+    assert len(rest) - len(again) + sum(len(pull["messages"]) for pull in first) == 120
+
+
+def test_messages_that_outlived_their_subject_are_listed_page_by_page(api: Api) -> None:
+    api.bench.cell.produce("orders", [NewMessage(body=str(number) + '"' * 300_000, delay="2h") for number in range(10)])
+    api.bench.cell.delete_subject("orders")
+    api.bench.turn(3 * 3_600)
+    listed: list[Any] = []
+    after = ""
+    while True:
+        page = fitting(api.respond("GET", f"/v1/subjects/orders/dead?limit=100{after}"))
+        listed += page["messages"]
+        if page["next"] is None:
+            break
+        after = f"&after={page['next']}"
+    assert sorted(int(message["body"].rstrip('"')) for message in listed) == list(range(10))
+
+
+def test_a_delivery_to_a_function_is_never_larger_than_it_takes(api: Api, bodies: list[str | bytes]) -> None:
+    store(api, bodies, at_once=1_000)
+    api.bench.cell.put_group("orders", "billing")
+    request = PullRequest(consumer="pusher", max_messages=1_000, lease_seconds=60)
+    found = 0
+    while pulls := api.bench.cell.pull("orders", "billing", request, pushing=True).pulls:
+        for pull in pulls:
+            assert len(Delivery("orders", "billing", pull.queue, pull.messages).encoded()) <= MOST_EVENT_BYTES
+            found += len(pull.messages)
+    assert found == len(bodies)

@@ -74,7 +74,8 @@ class Kept(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def body(self) -> str | bytes:
-        """As it was sent: text or bytes."""
+        """As it was sent: text or bytes. A text of nearly nothing but control characters, too large for an answer as
+        text, comes as its bytes."""
         return self.text if self.text is not None else self.data or b""
 
 
