@@ -5,7 +5,7 @@ cell with its caches does not.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar, TypeVar
 
@@ -28,13 +28,13 @@ T = TypeVar("T")
 class Watches(dict[str, Any]):
     """What ``Leases`` knows of the pull logs, behind locks that leave the turn to others."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, world: World) -> None:
         super().__init__()
-        self._process = process
+        self._world = world
 
     def setdefault(self, partition: str, watch: Any = None) -> Any:
         if partition not in self:
-            watch.lock = Turns(self._process)
+            watch.lock = Turns(self._world)
         return super().setdefault(partition, watch)
 
 
@@ -51,6 +51,8 @@ class Machine:
     dates: Dates | None
     couriers: Couriers
     archive: MemoryBlobs = field(default_factory=MemoryBlobs)
+    shared: Cell | None = None
+    """A cell of the process of which all actors are requests, if they are."""
 
 
 def open_cell(machine: Machine, process: Process) -> Cell:
@@ -74,9 +76,17 @@ def open_cell(machine: Machine, process: Process) -> Cell:
             pushes=SimulatedPushes(process, machine.couriers),
             settings=machine.settings,
         ),
-        SimulatedTargets(machine.world, machine.history),
-        Leases(_watches=Watches(process)),
+        SimulatedTargets(process, machine.history),
+        Leases(_watches=Watches(machine.world)),
     )
+
+
+def share(mine: Cell, theirs: Cell) -> None:
+    """Makes two cells those of two requests of one process, over the same caches."""
+    mine.context = replace(mine.context, buckets=theirs.context.buckets)
+    mine.leases, mine.ends, mine.forecast = theirs.leases, theirs.ends, theirs.forecast
+    mine.directory = replace(theirs.directory, context=mine.context)
+    mine.sweeper = replace(theirs.sweeper, context=mine.context, directory=mine.directory)
 
 
 @dataclass
@@ -90,7 +100,17 @@ class Actor:
     """Whether it takes its time where a plan is about delayed messages, and it is not."""
 
     def __post_init__(self) -> None:
+        self.open()
+
+    def open(self) -> None:
+        """Begins with empty caches, or with those of the process that it shares."""
         self.cell = open_cell(self.machine, self.process)
+        if not self.world.plan.together:
+            return
+        if self.machine.shared is None:
+            self.machine.shared = self.cell
+        else:
+            share(self.cell, self.machine.shared)
 
     @property
     def world(self) -> World:
@@ -115,9 +135,17 @@ class Actor:
                 self.work()
             except Crashed:
                 self.process.atomic = False
-                self.cell = open_cell(self.machine, self.process)
+                self._crashed()
                 if not self.world.over:
                     self.nap(1_500)
+
+    def _crashed(self) -> None:
+        shared = self.machine.shared
+        if shared is not None and self.cell.leases is shared.leases:
+            # The first to crash takes the others along.
+            self.machine.shared = None
+            self.world.crash_others(self.process)
+        self.open()
 
     def work(self) -> None:
         raise NotImplementedError

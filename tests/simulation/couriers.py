@@ -1,7 +1,9 @@
 """Pushing: what is stored wakes on a late stream; who is started may never come; targets fail as they may."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from typing import TypeVar
 
 from hourwheel.model import PushTarget
@@ -83,30 +85,55 @@ class SimulatedPushes(Connection):
 
 @dataclass
 class SimulatedTargets:
-    """A target that takes messages, refuses some or all of them, is not there, or takes them and does not say so."""
+    """A target that takes messages, refuses some or all of them, is not there, or takes them and does not say so. What
+    it has taken is noted with the verb of whoever pushes."""
 
-    world: World
+    process: Process
     history: History
 
     def check(self, target: PushTarget) -> None:
         pass
 
     def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
-        rng, faults = self.world.rng, self.world.lively
-        roll = rng.random() if faults else 1.0
+        world = self.process.world
+        outcome = self._outcome(delivery, world.rng) if world.lively else DONE
+        if outcome is None:
+            self._take(delivery, range(len(delivery.messages)))
+            raise Crashed
+        left = outcome.failed | outcome.dead | outcome.untouched
+        if not outcome.unreached and not outcome.too_large:
+            self._take(delivery, [index for index in range(len(delivery.messages)) if index not in left])
+        return outcome
+
+    def _outcome(self, delivery: Delivery, rng: Random) -> Outcome | None:
+        """None: the target takes all of it, and whoever pushes does not live to hear of it."""
+        roll, indexes = rng.random(), range(len(delivery.messages))
+        some = frozenset(index for index in indexes if rng.random() < 0.5)
         if roll < 0.1:
             return unreached("it is not there")
         if roll < 0.2:
             return failure(delivery, "it fails before it looks")
-        bodies = [message.body or "" for message in delivery.messages]
-        self.history.delivered.setdefault((delivery.subject, delivery.group), set()).update(bodies)
-        for body in bodies:
-            self.history.in_time(body)
         if roll < 0.3:
-            raise Crashed
-        if roll < 0.45:
-            return Outcome(failed=frozenset(index for index in range(len(bodies)) if rng.random() < 0.5), error="some")
+            return None
+        if roll < 0.42:
+            return Outcome(failed=some, error="some")
+        if roll < 0.54:
+            return Outcome(too_large=True)
+        if roll < 0.64:
+            first = min(some, default=len(indexes))
+            return Outcome(failed=some & {first}, untouched=frozenset(indexes[first + 1 :]), error="in order")
+        if roll < 0.68:
+            return Outcome(dead=some, error="never")
+        if roll < 0.72:
+            return Outcome(unreached=True, answered=True, retry_after_seconds=2.0)
         return DONE
+
+    def _take(self, delivery: Delivery, indexes: Iterable[int]) -> None:
+        for index in indexes:
+            body = delivery.messages[index].body or ""
+            self.history.delivered.setdefault((delivery.subject, delivery.group), set()).add(body)
+            self.history.in_time(body)
+            self.process.verb.taken.add(body)
 
     def announce(self, target: PushTarget, subject: str, group: str) -> Outcome:
         raise NotImplementedError

@@ -1,12 +1,14 @@
 """Those who sweep, and those who operate the queue."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from hourwheel.archive.marks import archived_ms
 from hourwheel.logs.segments import drop_expired_segments
 from hourwheel.model import PullRequest
 from tests.simulation.actors import Actor
+from tests.simulation.world import Violation
 
 
 @dataclass
@@ -101,6 +103,15 @@ class Operator(Actor):
 
     def pending(self, subject: str) -> None:
         self.ask("pending", lambda: self.cell.pending(subject, hours=48))
+
+    def _letters(self, subject: str, group: str) -> None:
+        """Reads the dead letters of the first page one by one."""
+        _, page = self.ask("dead", lambda: self.cell.dead(subject, group, after=None, limit=3))
+        for message in page.messages if page else ():
+            read = partial(self.cell.dead_letter, subject, group, message.dead_id or "")
+            _, found = self.ask("letter", read, dead_id=message.dead_id)
+            if found is not None and found.body != message.body:
+                raise Violation("1", f"dead letter {message.dead_id} is {found.body}, it was {message.body}")
 
     def _delete_group(self, subject: str, group: str) -> None:
         self.delete_group(subject, group)

@@ -27,6 +27,12 @@ class Faults:
     stale: float = 0.0
     forget: float = 0.0
     """Timers that never fire."""
+    rerun: float = 0.0
+    """Transactions whose work runs twice."""
+    torn: float = 0.0
+    """Scans that are answered in two parts, between which others write."""
+    clock: float = 0.0
+    """Clocks that are set, forwards or back."""
 
 
 NONE = Faults()
@@ -102,6 +108,10 @@ class Plan:
     couriers: int = 0
     """So many push for the first group, if any do."""
     archivists: int = 0
+    together: bool = False
+    """All actors are requests of one process: they share its caches, and crash together."""
+    misuse: bool = False
+    """Producers use a key again for something else."""
 
 
 _FAULTS = {"crash": 0.02, "throttle": 0.08, "lose": 0.10, "late": 0.04, "pause": 0.04, "stale": 0.6}
@@ -113,12 +123,36 @@ _PUSHED = 0.15
 _ARCHIVED = 0.15
 """Of the plans so many have an archive."""
 _MOVES = ("redrive", "drop", "seek", "retention", "attempts", "lag", "latest", "queues")
+_MORE_MOVES = ("pending", "letters")
 _DELETIONS = ("delete-group", "delete-subject")
 
 
 def draw(seed: int) -> Plan:
     plan, rng = unarchived(seed), Random(seed ^ 0xA2C417)
-    return archived(plan, rng) if rng.random() < _ARCHIVED and (plan.delays is None or not plan.delays.prompt) else plan
+    prompt = plan.delays is not None and plan.delays.prompt
+    plan = archived(plan, rng) if rng.random() < _ARCHIVED and not prompt else plan
+    return plan if prompt else harder(plan, Random(seed ^ 0x4A4D))
+
+
+def harder(plan: Plan, rng: Random) -> Plan:
+    """The plan with more that may go wrong, or be done wrong."""
+    faults = replace(
+        plan.faults,
+        rerun=0.3 if plan.transactional and rng.random() < 0.7 else 0.0,
+        torn=0.3 if not plan.transactional and rng.random() < 0.4 else 0.0,
+        clock=0.02 if plan.skew_ms and rng.random() < 0.4 else 0.0,
+    )
+    moves = plan.moves + tuple(move for move in _MORE_MOVES if rng.random() < 0.2)
+    policies = (AT_ONCE, RetryPolicy(first_seconds=1), RetryPolicy(first_seconds=20))
+    return replace(
+        plan,
+        faults=faults,
+        together=rng.random() < 0.2,
+        misuse=plan.keyed > 0 and rng.random() < 0.3,
+        moves=moves,
+        operators=max(plan.operators, 1 if moves else 0),
+        own_retry=rng.choice(policies) if plan.delays is not None and rng.random() < 0.4 else None,
+    )
 
 
 def unarchived(seed: int) -> Plan:

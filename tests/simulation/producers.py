@@ -37,14 +37,20 @@ class Producer(Actor):
             return
         if self.send(batch):
             self.outbox = None
+            if self.world.plan.misuse and batch.key is not None and self.rng.random() < 0.3:
+                self._misuse(batch, batch.key, batch.sent_ms or self.world.now_ms)
         self.nap(400)
+
+    def _misuse(self, batch: Batch, key: str, sent_ms: int) -> None:
+        """Sends something else under the key of a batch that was accepted: it is refused."""
+        self.send(Batch([f"{body}.else" for body in batch.bodies], batch.targets, key, batch.waits, sent_ms))
 
     def send(self, batch: Batch) -> bool:
         """Sends the batch, for the first time or again; whether that is the end of it: it was accepted, or refused for
         good."""
         self.history.sending(batch.bodies, again=batch.key is None)
         batch.sent_ms = batch.sent_ms or self.world.now_ms
-        idempotency = None if batch.key is None else IdempotencyKey(batch.key, batch.key.encode())
+        idempotency = None if batch.key is None else IdempotencyKey(batch.key, " ".join(batch.bodies).encode())
         before = {name: subject.generation for name, subject in self.history.ledger.subjects.items()}
         began_ms = self.process.now_ms()
         self.history.waits(batch.bodies, batch.waits, began_ms)

@@ -194,6 +194,19 @@ class PullHistory:
                     raise Violation("1", f"{where}: message {place} was dropped when the lease ended")
         elif fresh:
             verb.settled.append((self.partition, row))
+            self._check_taken(verb, where, picked, indexes)
+
+    def _check_taken(
+        self, verb: Verb, where: str, picked: dict[tuple[int, int], str], indexes: dict[tuple[int, int], int]
+    ) -> None:
+        """Whoever pushes acknowledges what the target has taken, and nothing else."""
+        if verb.name != "push":
+            return
+        for place in indexes:
+            message, fact = self.ledger.picked(self.source, place)
+            taken = message.body in verb.taken
+            if taken != (place not in picked) and not self.ledger.expired(fact):
+                raise Violation("5", f"{where}: {message.body} was taken: {taken}, settled: {picked.get(place, 'ack')}")
 
     def _check_waits(self, verb: Verb, row: int, known: PullFact, before: PullRow) -> None:
         """What is tried again waits as long as the policy says, or as its consumer does."""

@@ -4,7 +4,7 @@ An action is one request, or the work of one process that is told what to do: no
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ from greenlet import getcurrent, greenlet
 
 from hourwheel.archive.archiver import Limits
 from hourwheel.model import PullRequest, RetryLater, Settlement
-from tests.simulation.actors import Actor, Machine
+from tests.simulation.actors import Actor, Machine, share
 from tests.simulation.archivists import archive
 from tests.simulation.cancellers import Canceller
 from tests.simulation.consumers import Consumer
@@ -96,11 +96,9 @@ class Side:
 
     def share(self, other: "Side") -> None:
         """Makes both sides requests of one process: each has a cell of its own over the same caches."""
-        mine, theirs = self.actor.cell, other.actor.cell
-        mine.context = replace(mine.context, buckets=theirs.context.buckets)
-        mine.leases, mine.forecast = theirs.leases, theirs.forecast
-        mine.directory = replace(theirs.directory, context=mine.context)
-        mine.sweeper = replace(theirs.sweeper, context=mine.context, directory=mine.directory)
+        share(self.actor.cell, other.actor.cell)
+        for actor in (self.producer, self.consumer, self.canceller, self.operator, self.sweeper):
+            actor.cell = self.actor.cell
 
     def send(self, *waits: Wait | None, key: str | None = None) -> None:
         self.sent += 1

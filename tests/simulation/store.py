@@ -265,8 +265,9 @@ class SimulatedStore(Connection):
         self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
     ) -> dict[str, Record]:
         def read() -> dict[str, Record]:
-            items = self._seen(table, partition, consistent).items
-            return {sort: items[sort] for sort in sorts if sort in items}
+            # Each by itself: some may be out of date, others not.
+            found = {sort: self._seen(table, partition, consistent).items.get(sort) for sort in sorts}
+            return {sort: record for sort, record in found.items() if record is not None}
 
         return self.call("get many", (partition, *sorts), read)
 
@@ -289,11 +290,21 @@ class SimulatedStore(Connection):
         reverse: bool = False,
         consistent: bool = True,
     ) -> list[tuple[str, Record]]:
-        found = self.call(
-            "scan",
-            (table, partition, start),
-            lambda: self._seen(table, partition, consistent).scan(start, limit, reverse),
-        )
+        def scan(start: str, limit: int) -> list[tuple[str, Record]]:
+            return self.call(
+                "scan",
+                (table, partition, start),
+                lambda: self._seen(table, partition, consistent).scan(start, limit, reverse),
+            )
+
+        torn = limit > 1 and not reverse and not self.process.atomic
+        if torn and self.world.faults.torn and self.world.rng.random() < self.world.faults.torn:
+            first = self.world.rng.randint(1, min(limit - 1, 4))
+            found = scan(start, first)
+            if len(found) == first:
+                found += scan(found[-1][0] + "\x00", limit - first)
+        else:
+            found = scan(start, limit)
         if table is Table.SCHEDULE:
             self._show(partition, [sort for sort, _ in found])
         return found
@@ -336,6 +347,11 @@ class TransactionalStore(SimulatedStore):
             self.process.atomic = True
             self.state.begin()
             try:
+                if self.world.faults.rerun and self.world.rng.random() < self.world.faults.rerun:
+                    # What the first run did counts for nothing.
+                    work(_Inside(self.process, self.state))
+                    self.state.rollback()
+                    self.state.begin()
                 result = work(_Inside(self.process, self.state))
             except BaseException:
                 self.state.rollback()

@@ -42,6 +42,8 @@ class Verb:
     error: Exception | None = None
     claims: list[tuple[str, int]] = field(default_factory=list)
     settled: list[tuple[str, int]] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+    """What the target has taken of whoever pushes."""
     seen: dict[str, set[int]] = field(default_factory=dict)
     """The rows of schedule logs that it was shown, or has settled itself."""
 
@@ -83,6 +85,9 @@ class World:
         self.events = 0
         self.staged = False
         """Whether actors are at work though none of them runs by itself."""
+        self.doomed: list[Process] = []
+        """Those whose process has crashed, and who do not know it yet."""
+        self.current: Process | None = None
         self.trace: list[tuple[Any, ...]] = []
         self._hub: greenlet | None = None
         self._processes: list[Process] = []
@@ -96,7 +101,7 @@ class World:
         return Process(self, name, offset, Verb("start", name, 0))
 
     def another_machine(self, process: Process) -> None:
-        """The process begins anew where the clock shows something else."""
+        """The process goes on where the clock shows something else, later or earlier."""
         skew = self.plan.skew_ms
         process.offset_ms = self.rng.randint(-skew, skew)
         self._offsets[process.name] = max(self._offsets[process.name], process.offset_ms)
@@ -124,6 +129,7 @@ class World:
                 continue
             process = ready[int(self.rng.random() * len(ready))] if len(ready) > 1 else ready[0]
             assert process.thread is not None
+            self.current = process
             process.thread.switch()
             if process.thread.dead:
                 self._processes.remove(process)
@@ -148,8 +154,13 @@ class World:
         self.calls += 1
         if process.atomic:
             return
+        if process in self.doomed:
+            self.doomed.remove(process)
+            raise Crashed
         if process.gate is not None:
             process.gate()
+        if self.faults.clock and self.rng.random() < self.faults.clock:
+            self.another_machine(process)
         self.now_ms += 1 + int(self.rng.random() * self.plan.latency_ms)
         self._apply_due()
         if self._hub is None:
@@ -160,6 +171,9 @@ class World:
             self._yield()
         if self.over:
             raise Crashed
+
+    def crash_others(self, process: Process) -> None:
+        self.doomed = [other for other in self._processes if other is not process]
 
     def sleep(self, process: Process, ms: int) -> None:
         if self._hub is None:
@@ -243,17 +257,18 @@ class Turns:
     """A lock of a process whose requests run in turns. Where nothing else can run meanwhile whoever waits for it gives
     up, as a request does whose caller has gone."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    def __init__(self, world: World) -> None:
+        self._world = world
         self._taken = False
 
     def acquire(self, blocking: bool = True) -> bool:
         while self._taken:
             if not blocking:
                 return False
-            if self._process.world.alone:
+            if self._world.alone:
                 raise Crashed
-            self._process.sleep(0.005)
+            assert self._world.current is not None
+            self._world.current.sleep(0.005)
         self._taken = True
         return True
 
