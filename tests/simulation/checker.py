@@ -7,6 +7,7 @@ from hourwheel.model import Group, PullRequest, Settlement
 from tests.simulation.actors import Actor
 from tests.simulation.buckets import BucketHistory
 from tests.simulation.facts import NEVER, LogName
+from tests.simulation.lags import check_lag
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import DAY_MS
 from tests.simulation.pushers import push
@@ -142,7 +143,12 @@ def check(actor: Actor) -> None:
     for token in ledger.promises:
         _check_landed(ledger, token)
     for group in living_groups(ledger):
-        _check_dead(actor, group)
+        dead = _check_dead(actor, group)
+        lag = check_lag(actor, group)
+        # Rows that were given out and never came count as waiting until another one follows.
+        landed = all(ledger.totals(log).rows == len(ledger.rows(log)) for log in logs_of(ledger, group))
+        if (lag.in_flight, lag.dead) != (0, dead) or (landed and (lag.waiting or lag.retrying)):
+            raise Violation("1", f"group {group.name} is at rest with {dead} dead letters, its lag is {lag}")
     _check_delivered(actor)
     _check_answers(actor)
 
@@ -167,7 +173,8 @@ def _check_landed(ledger: Ledger, token: bytes) -> None:
         raise Violation("9", f"a hand-over to {promise.transfer.log} row {promise.transfer.row} never landed")
 
 
-def _check_dead(actor: Actor, group: Group) -> None:
+def _check_dead(actor: Actor, group: Group) -> int:
+    """The number of dead letters, which are those that are listed."""
     ledger = actor.history.ledger
     expected = [
         message.body
@@ -180,6 +187,7 @@ def _check_dead(actor: Actor, group: Group) -> None:
     found = [message.body for message in page.messages] if page else []
     if found != expected:
         raise Violation("1", f"group {group.name} lists the dead letters {found}, it has {expected}")
+    return len(expected)
 
 
 def _check_delivered(actor: Actor) -> None:

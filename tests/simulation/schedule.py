@@ -19,11 +19,12 @@ from hourwheel.queueing import pulllog
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
 from tests.simulation.cancellers import Canceller
-from tests.simulation.checker import check, drain, drain_others
+from tests.simulation.checker import check, drain, drain_others, living_groups
 from tests.simulation.consumers import Consumer
 from tests.simulation.couriers import Couriers, Stream, target_of
 from tests.simulation.dates import Dates
 from tests.simulation.history import Held, History
+from tests.simulation.lags import check_lag
 from tests.simulation.ledger import Ledger
 from tests.simulation.operators import Operator, SweepingActor
 from tests.simulation.plan import DAY_MS, Plan, draw
@@ -144,6 +145,8 @@ def judge(keeper: Actor) -> None:
     world, plan = keeper.world, keeper.world.plan
     world.calm()
     world.limit = world.calls + _LAST_CALLS
+    for group in living_groups(keeper.history.ledger):
+        check_lag(keeper, group)
     drain(keeper, plan.lease_seconds)
     check(keeper)
     if plan.archivists:

@@ -135,6 +135,17 @@ def test_messages_past_their_retention_are_not_delivered_and_then_removed(bench:
     assert bench.bodies(group="another") == ["new"]
 
 
+def test_nothing_waits_where_all_that_waited_has_expired_and_is_removed(bench: Bench) -> None:
+    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.send("old", "old, too")
+    (pull,) = bench.pull(1)
+    bench.settle(pull)
+    bench.clock.sleep(61)
+    bench.cell.sweep()
+    lag = bench.cell.lag("orders", "billing")
+    assert (lag.waiting, lag.queues[0].offset, lag.queues[0].end) == (0, 2, 2)
+
+
 def test_a_shorter_retention_removes_nothing_that_was_promised_longer(bench: Bench) -> None:
     bench.send("long")
     bench.cell.put_subject("orders", retention_seconds=60)

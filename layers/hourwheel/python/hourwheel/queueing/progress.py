@@ -59,7 +59,8 @@ def standing_of(log: PullLog, tail: Tail, totals: Counter) -> Standing:
             return Standing(_waiting(log, totals, number, offset), row.at_ms, offset, max(end, offset))
         following = number + 1
         offset = offset if row.filler else row.number + row.count
-    if following >= totals.rows:
+    # Below the trim mark all that waited has expired.
+    if max(following, log.source.trimmed()) >= totals.rows:
         return Standing(0, None, end, end)
     # A row is on its way or its writer dead: nobody knows yet what waits there and behind it.
     return Standing(_waiting(log, totals, following, offset), None, offset, end)

@@ -1,0 +1,59 @@
+"""What a group's lag says, judged by what stands in its logs: at a moment at which nobody else works."""
+
+from hourwheel.model import Group, Lag, QueueLag
+from hourwheel.queueing.records import OPEN
+from tests.simulation.actors import Actor
+from tests.simulation.facts import RowFact
+from tests.simulation.ledger import Ledger
+from tests.simulation.pulls import PullHistory
+from tests.simulation.world import Violation
+
+
+def check_lag(actor: Actor, group: Group) -> Lag:
+    """Asks for the lag of the group, and compares."""
+    _, lag = actor.ask("lag", lambda: actor.cell.lag(group.subject, group.name), group=group.name)
+    if lag is None:
+        raise Violation("errors", f"without faults, the lag of group {group.name} cannot be told")
+    ledger = actor.history.ledger
+    head = f"{group.subject}~{group.subject_generation}"
+    flights = 0
+    for queue in lag.queues:
+        history = ledger.pull_history(f"{group.member}@{head}/{queue.queue}")
+        _check_waiting(ledger, history, queue)
+        flights += _check_flight(history, queue.in_flight)
+    retries = ledger.pull_history(f"{group.member}@{group.retry_log}")
+    _check_flight(retries, lag.in_flight - flights)
+    return lag
+
+
+def _check_waiting(ledger: Ledger, history: PullHistory, told: QueueLag) -> None:
+    waiting = _waiting(ledger, history)
+    count = sum(fact.row.count - skip for fact, skip in waiting if not fact.row.filler and not ledger.expired(fact))
+    if told.waiting < count:
+        raise Violation("1", f"{history.partition}: {count} messages wait, the lag says {told.waiting}")
+    totals = ledger.totals(history.source)
+    whole = all(not fact.row.filler and not ledger.expired(fact) for fact, _ in waiting)
+    if waiting and whole and totals.numbers - _offset(waiting[0]) == count and told.waiting != count:
+        raise Violation("1", f"{history.partition}: {count} messages wait, the lag says {told.waiting}")
+
+
+def _waiting(ledger: Ledger, history: PullHistory) -> list[tuple[RowFact, int]]:
+    """The rows that are not claimed, each with how many of its messages are."""
+    rows = sorted(ledger.rows(history.source).items())
+    end = history.end
+    return [(fact, end.index if row == end.row else 0) for row, fact in rows if row >= end.row]
+
+
+def _offset(first: tuple[RowFact, int]) -> int:
+    fact, skip = first
+    return fact.row.number + skip
+
+
+def _check_flight(history: PullHistory, told: int) -> int:
+    """Messages of a pull whose transfers are not carried out may be counted, or not; what was told."""
+    pulls = [history.pulls[row].value for row in sorted(history.open)]
+    leased = sum(pull.size - len(pull.settled) for pull in pulls if pull.state == OPEN)
+    closing = sum(pull.size for pull in pulls if pull.state != OPEN)
+    if not leased <= told <= leased + closing:
+        raise Violation("4", f"{history.partition}: {leased} messages are leased, the lag says {told}")
+    return told
