@@ -147,7 +147,7 @@ def test_what_fell_due_while_no_server_ran_comes_at_its_start(tmp_path: Path) ->
 
 def test_a_server_that_stops_gives_its_buckets_back(tmp_path: Path) -> None:
     first = Server(tmp_path)
-    first.ok("POST", "/v1/subjects/orders/messages", {"messages": [{"body": "a", "delay": "2s"}]})
+    first.ok("POST", "/v1/subjects/orders/messages", {"messages": [{"body": "a", "delay": "6s"}]})
     second = Server(tmp_path)  # not alone: it must not take over what the first one holds
     assert first.stop() == (0, "")
     second.ok("POST", "/v1/subjects/orders/messages", {"messages": [{"body": "b", "delay": "100ms"}]})

@@ -129,6 +129,7 @@ def test_what_could_not_be_rolled_back_is_not_answered_as_stored(store: SqliteSt
         def __init__(self, real: sqlite3.Connection) -> None:
             self._real = real
             self.in_transaction = True
+            self.total_changes = real.total_changes
 
         def execute(self, statement: str, *values: object) -> object:
             if statement in {"COMMIT", "ROLLBACK"}:

@@ -11,6 +11,7 @@ HourwheelError
 │   └── OutcomeUnknown  the answer was lost: it may have had its effect
 ├── Broken              only a person can mend it: stop                       500
 │   ├── Corrupt         stored bytes are not what was written
+│   ├── Lost            the store has fewer transactions than it had
 │   ├── StorageFull     no room is left on the volume                         507
 │   └── DataVersion     the data was written by a newer version
 ├── Sealed              the log takes no more rows (protocol)
@@ -76,6 +77,10 @@ class Broken(HourwheelError):
 
 
 class Corrupt(Broken):
+    pass
+
+
+class Lost(Broken):
     pass
 
 

@@ -2,6 +2,7 @@
 
     counters                     (name, rows, numbers, sealed)
     meta, consume, pull, keys    (partition, sort, value, token, expires_ms), keyed by partition and sort
+    commits                      (number, at_ms) of the last transaction that changed anything
 
 Callers queue up; who finds nobody writing leads: it runs all that is queued in one transaction and
 syncs once for all. Other processes may use the same file at the same time.
@@ -15,10 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from hourwheel.adapters.limits import check_value
 from hourwheel.adapters.sqlite_session import SqliteSession, collect_slice, trim_slice
+from hourwheel.adapters.syncedmark import Synced, SyncedMark
 from hourwheel.errors import Broken, Corrupt, DataVersion, StorageFull, Throttled
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
 
@@ -32,7 +34,14 @@ _BUSY_SECONDS = 10.0
 _ASK_SECONDS = 0.001
 _READERS = 8
 
+_COUNT = (
+    "UPDATE commits SET number = number + 1, at_ms = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+    " RETURNING number, at_ms"
+)
+
 _SCHEMA = [
+    "CREATE TABLE commits (number INTEGER NOT NULL, at_ms INTEGER NOT NULL)",
+    "INSERT INTO commits VALUES (0, 0)",
     "CREATE TABLE counters (name TEXT PRIMARY KEY, rows INTEGER NOT NULL, numbers INTEGER NOT NULL,"
     " sealed INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID",
     *(
@@ -84,11 +93,17 @@ class Ticket:
 
 class SqliteStore:
     """Thread-safe, and safe to use from several processes. ``synchronous="NORMAL"`` syncs at checkpoints only:
-    a crash of the process loses nothing, a loss of power may lose the last writes."""
+    a crash of the process loses nothing, a loss of power may lose the last writes. ``mark`` is told of each transaction
+    once it is committed."""
 
-    def __init__(self, path: Path, *, synchronous: Literal["FULL", "NORMAL"] = "FULL") -> None:
+    def __init__(
+        self, path: Path, *, synchronous: Literal["FULL", "NORMAL"] = "FULL", mark: SyncedMark | None = None
+    ) -> None:
         self._path = path
         self._synchronous = synchronous
+        self._mark = mark
+        self._counted = 0
+        self._blocked_since: float | None = None
         self._mutex = threading.Lock()
         self._waiting: list[Ticket] = []
         self._leading = False
@@ -116,6 +131,17 @@ class SqliteStore:
         for connection in opened[1:]:
             self._readers.put(connection)
         self._session = SqliteSession(self._writer)
+        self._counted = self._writer.total_changes
+
+    @property
+    def blocked_seconds(self) -> float:
+        """For how long another process has kept this one from writing; 0 if it does not."""
+        since = self._blocked_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def probe(self) -> None:
+        """Writes, syncs, and changes nothing but the number of the last transaction. Raises as any write does."""
+        self.transact(lambda store: cast("SqliteSession", store).touch())
 
     def close(self) -> None:
         """Closes the file; nobody may be using the store."""
@@ -353,7 +379,7 @@ class SqliteStore:
             if not ready:
                 for ticket in group:
                     ticket.result = ticket.work(self._session)
-            self._writer.execute("COMMIT")
+            self._commit_counted()
         except BaseException as error:
             self._roll_back()
             _fail(group, error)
@@ -365,6 +391,17 @@ class SqliteStore:
             for ticket in group:
                 ticket.error = None
 
+    def _commit_counted(self) -> None:
+        """Commits, and numbers the transaction if it changes anything."""
+        if self._writer.total_changes == self._counted:
+            self._writer.execute("COMMIT")
+            return
+        number, at_ms = self._writer.execute(_COUNT).fetchone()
+        self._writer.execute("COMMIT")
+        self._counted = self._writer.total_changes
+        if self._mark is not None:
+            self._mark.raise_to(Synced(number, at_ms))
+
     def _roll_back(self) -> None:
         try:
             if self._writer.in_transaction:
@@ -375,6 +412,7 @@ class SqliteStore:
             self._writer = self._connect()
             self._make_writer(self._writer)
             self._session = SqliteSession(self._writer)
+            self._counted = self._writer.total_changes
 
     def _begin(self) -> None:
         """Takes the write lock. SQLite's own waiting backs off, and starves beside a busy process: ask often."""
@@ -382,8 +420,10 @@ class SqliteStore:
         while True:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
+                self._blocked_since = None
                 return
             except sqlite3.OperationalError as error:
+                self._blocked_since = self._blocked_since or time.monotonic()
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise
             self._pause.wait(_ASK_SECONDS)

@@ -30,6 +30,10 @@ class SqliteSession:
             raise Sealed(counter)
         return Counter(row[0], row[1])
 
+    def touch(self) -> None:
+        """Changes a row to what it is: a write that has to be committed."""
+        self.connection.execute("UPDATE commits SET number = number")
+
     def seal(self, counter: str) -> Counter:
         row = self.connection.execute(
             "INSERT INTO counters (name, rows, numbers, sealed) VALUES (?, 0, 0, 1)"

@@ -45,6 +45,7 @@ TITLES = {
     "server-busy": "The server has as many connections as it may",
     "unavailable": "The storage did not answer in time",
     "storage-full": "No room is left",
+    "not-ready": "Nothing can be stored now",
 }
 
 _encoder = msgspec.json.Encoder()

@@ -282,7 +282,7 @@ def _rebuild(place: Place, given: Mapping[str, str]) -> Any:
         raise typer.BadParameter(str(error)) from error
     if place.data is None:
         raise typer.BadParameter("name the --data directory that is to be made anew")
-    with opened(place.data) as context:
+    with opened(place.data, accept_loss=True) as context:
         archive = FileBlobs(place.archive)
         return rebuild(
             context, archive, gap=GAP if options.gap is None else options.gap, skip_damaged=options.skip_damaged

@@ -71,6 +71,13 @@ def serve(
     push_loopback: Annotated[
         bool, typer.Option("--push-loopback", help="Groups may push to this machine, also over plain HTTP.")
     ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Go on where transactions are missing from the database: its log was damaged, or it is an older copy.",
+        ),
+    ] = False,
 ) -> None:
     """Run the server on this machine. With --token or --token-file it serves only those who have one."""
     targets = _targets(target or [])
@@ -100,6 +107,7 @@ def serve(
         metrics_groups=metrics_groups,
         targets=targets,
         push_loopback=push_loopback,
+        accept_loss=accept_loss,
     )
     raise typer.Exit(run_server(options))
 

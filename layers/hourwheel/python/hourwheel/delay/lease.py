@@ -8,6 +8,8 @@
 The lease only keeps wheels out of each other's way: see ``ownership.py`` for what fences them.
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from hourwheel.context import Context
@@ -99,10 +101,11 @@ def wanted(context: Context, bucket: Bucket) -> bool:
     return owner.wakes_ms <= now_ms - _RECENT_MS if owner.left else not owner.alive(now_ms)
 
 
-def evict(context: Context) -> None:
-    """Ends all leases. Safe at any time, as owners are fenced otherwise; sensible only where their owners are gone."""
+def evict(context: Context, living: Collection[str] = ()) -> None:
+    """Ends the leases of all owners but those that live. Safe at any time, as owners are fenced otherwise; sensible
+    only where the others are gone."""
     for name, record in items_of(context.store, Table.META, "wheels"):
         bucket = Bucket.parse(name)
         held = owner_slot(context, bucket).opened(record)
-        if held is not None and not held.value.left:
+        if held is not None and not held.value.left and held.value.owner not in living:
             owner_slot(context, bucket).swap(held.token, msgspec.structs.replace(held.value, until_ms=1))

@@ -15,7 +15,7 @@ from hourwheel.api.routes import Route
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
-_OPEN = frozenset({"/v1/health"})
+_OPEN = frozenset({"/v1/health", "/v1/ready"})
 """Probes have no token, and learn nothing."""
 
 _SECRET = frozenset({"GET /v1/subjects/{subject}/groups/{group}/push"})

@@ -28,6 +28,8 @@ from hourwheel.model import REQUEST_BYTES
 
 _FUNCTIONS: dict[str, Function] = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
 
+_OWN_ROUTES = (Route("GET", "/metrics", "metrics"), Route("GET", "/v1/ready", "ready"))
+
 
 class Application:
     """Producing, pulling and settling run in fibres, the rest, which may take long, in threads."""
@@ -40,7 +42,7 @@ class Application:
         self._access = Access(options.tokens, options.read_only_tokens)
         self._pulls = Rate(options.group_rate, runtime.cell.context.clock)
         self._exporter = Exporter(runtime, groups=options.metrics_groups)
-        self._router = Router((*ROUTES, Route("GET", "/metrics", "metrics")))
+        self._router = Router((*ROUTES, *_OWN_ROUTES))
 
     async def respond(self, request: Request) -> Answer:
         """Raises ``Disconnected`` when the client left before its request was complete, and nothing else."""
@@ -73,6 +75,8 @@ class Application:
         body = await request.body()
         if len(body) > REQUEST_BYTES:
             return problem_of(too_large_request(), request_id)
+        if match.route.function == "ready":
+            return await self._runtime.readiness.answer(request_id)
         if match.route.function == "metrics":
             return await asyncio.get_running_loop().run_in_executor(self._runtime.threads, self._exporter.answer)
         event = make_event(

@@ -5,6 +5,8 @@ hourwheel.db      the store, and beside it SQLite's own -wal and -shm
 segments/         batches too large for a row
 archive/          what was archived
 scratch/          what Spark spills while a job of the pipeline runs
+live/             a file for each server that has the directory open
+synced            the number of the last transaction of hourwheel.db
 servers           locked by each process that has the directory open
 """
 
@@ -48,6 +50,10 @@ def database(data: Path) -> Path:
     return data / "hourwheel.db"
 
 
+def synced(data: Path) -> Path:
+    return data / "synced"
+
+
 def archive_of(data: Path) -> Path:
     return data / "archive"
 
@@ -77,8 +83,7 @@ class Neighbours:
         fcntl.lockf(self._file, fcntl.LOCK_SH)
         location = database(data).absolute().as_uri()
         self._connection = sqlite3.connect(f"{location}?mode=ro", uri=True, check_same_thread=False)
-        self.alone = self._was_alone = self._alone()
-        """Whether nobody else had the directory open at the start."""
+        self._was_alone = self._alone()
         self._seen = self._version()
 
     def wrote(self) -> bool:

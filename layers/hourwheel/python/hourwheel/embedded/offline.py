@@ -1,16 +1,18 @@
 """A data directory, opened by a command and not by the server; the server may have it open as well."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.metrics import CountingMeter
 from hourwheel.adapters.polling import PollingArrivals
 from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.syncedmark import SyncedMark
 from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.context import Context, Settings
-from hourwheel.embedded.directory import INLINE_BYTES, database, prepare
+from hourwheel.embedded.directory import INLINE_BYTES, database, prepare, synced
+from hourwheel.embedded.loss import check_whole
 
 
 class ServerTimers:
@@ -21,11 +23,13 @@ class ServerTimers:
 
 
 @contextmanager
-def opened(data: Path) -> Iterator[Context]:
-    """Raises the store's errors and ``OSError``."""
+def opened(data: Path, *, accept_loss: bool = False) -> Iterator[Context]:
+    """Raises the store's errors and ``OSError``; ``Lost``, unless the loss is accepted."""
     prepare(data)
     clock = SystemClock()
-    with closing(SqliteStore(database(data))) as store:
+    with closing(SyncedMark(synced(data))) as mark, ExitStack() as opening:
+        check_whole(database(data), mark, accept_loss=accept_loss)
+        store = opening.enter_context(closing(SqliteStore(database(data), mark=mark)))
         yield Context(
             store=store,
             blobs=FileBlobs(data),

@@ -56,6 +56,9 @@ class ServeOptions(BaseModel):
     metrics_groups: int = Field(default=1_000, ge=0)
     """Groups with series of their own in ``/metrics``, those with most messages."""
 
+    accept_loss: bool = False
+    """Whether to go on where transactions are missing from the database: see ``loss.py``."""
+
     threads: int = Field(default=32, ge=1, le=256)
     """Threads for the control plane, and for the files of large batches."""
 

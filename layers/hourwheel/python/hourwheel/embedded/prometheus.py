@@ -46,6 +46,8 @@ _COUNTERS = (
     ("ArchiveGone", "archive_gone", "Rows that were removed before they were archived."),
 )
 
+_BLOCKED = "For how long another process has kept this one from writing."
+
 _GROUP_GAUGES = (
     ("waiting", "Messages that wait in the queues."),
     ("in_flight", "Messages that are leased."),
@@ -86,6 +88,7 @@ class Exporter:
         assert isinstance(wheels, Wheels)
         gauges: list[tuple[str, str, dict[str, str], float]] = [
             ("hourwheel_waiting_pulls", "Pulls that wait.", {}, self._runtime.arrivals.waiting),
+            ("hourwheel_writes_blocked_seconds", _BLOCKED, {}, self._runtime.blocked_seconds),
             ("hourwheel_wheels_turning", "Wheels of delayed messages that turn.", {}, wheels.turning),
             ("hourwheel_build_info", "Always 1.", {"version": __version__}, 1),
             ("process_start_time_seconds", "Unix time at which the process began.", {}, self._started_seconds),

@@ -77,6 +77,11 @@ class EmbeddedPushes:
         if groups:
             start_overdue(self._cell.context, self._cell.directory)
 
+    def look_anew(self) -> None:
+        """Has the next ``look`` start all groups: another server may have stopped pushing for them."""
+        with self._lock:
+            self._looked_at = set()
+
     def stop(self) -> None:
         """Lets deliveries that are under way finish, those that do within ten seconds."""
         with self._lock:

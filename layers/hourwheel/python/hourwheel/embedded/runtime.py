@@ -12,6 +12,7 @@ from aws_lambda_powertools import Logger
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.metrics import CountingMeter
 from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.syncedmark import SyncedMark
 from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.api.boundary import Boundary, log_line
@@ -24,11 +25,14 @@ from hourwheel.delay import lease
 from hourwheel.delay.buckets import LEAD_MS, buckets
 from hourwheel.delay.upkeep import soon, start_wheels
 from hourwheel.embedded.arrivals import EmbeddedArrivals
-from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, prepare
+from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, prepare, synced
 from hourwheel.embedded.fibres import FibreBlobs, Fibres, FibreStore
 from hourwheel.embedded.housekeeping import Repeating
+from hourwheel.embedded.loss import check_whole
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.pushes import EmbeddedPushes
+from hourwheel.embedded.readiness import Readiness, WriteWatch
+from hourwheel.embedded.roster import Roster
 from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.errors import Broken
@@ -37,6 +41,8 @@ from hourwheel.model import RetryPolicy
 from hourwheel.push import state
 
 _LOOK_SECONDS = 0.25
+_OTHERS_SECONDS = 1.0
+_MARK_SECONDS = 1.0
 _LEASES_SECONDS = 1.0
 _PUSHES_SECONDS = 1.0
 _CHANGES_SECONDS = 1.0
@@ -60,18 +66,29 @@ class Runtime:
         handlers = {name: load_handler(place) for name, place in options.targets.items()}
         prepare(options.data)
         with ExitStack() as opened:
-            store = SqliteStore(database(options.data), synchronous=options.synchronous)
+            self._mark = SyncedMark(synced(options.data))
+            opened.callback(self._mark.close)
+            # Without a sync at each commit a loss of power may take the last ones: that was accepted before.
+            lossy = options.accept_loss or options.synchronous != "FULL"
+            check_whole(database(options.data), self._mark, accept_loss=lossy)
+            store = SqliteStore(database(options.data), synchronous=options.synchronous, mark=self._mark)
             opened.callback(store.close)
             self._store = store
+            ids, clock = SystemIds(), SystemClock()
+            self._name = ids.unique(clock.now_ms())
+            self._roster = Roster(options.data, self._name)
+            self._living = self._roster.living()
+            opened.callback(self._roster.close)
             self._neighbours = Neighbours(options.data)
             opened.callback(self._neighbours.close)
             self._closing = opened.pop_all()
+        self.readiness = Readiness(store.probe)
+        self._closing.callback(self.readiness.close)
         self.meter = CountingMeter()
         self.fibres = Fibres()
         self.threads = ThreadPoolExecutor(options.threads, "request")
         self._closing.callback(self.threads.shutdown)
         self.arrivals = EmbeddedArrivals(max_waiting=options.max_waiting, fibres=self.fibres)
-        clock = SystemClock()
         self._wheels = Wheels(clock, at_once=_WHEELS)
         self._pushes = EmbeddedPushes()
         self.arrivals.listen(self._pushes.heard)
@@ -79,7 +96,7 @@ class Runtime:
             store=FibreStore(store, self.fibres),
             blobs=FibreBlobs(FileBlobs(options.data), self.fibres, self.threads),
             clock=clock,
-            ids=SystemIds(),
+            ids=ids,
             arrivals=self.arrivals,
             meter=self.meter,
             timers=self._wheels,
@@ -109,26 +126,30 @@ class Runtime:
     def start(self) -> None:
         """Begins to turn wheels, to end leases, to sweep, and to look out for messages that other processes store."""
         context = self.cell.context
-        if self._neighbours.alone:
-            # Whoever had wheels is gone: nobody needs to wait for their leases to run out.
-            lease.evict(context)
-            state.evict(context)
+        self._take_over()
         for bucket, record in buckets(context):
             if not record.closed_ms:
                 context.timers.at(bucket.start_ms - LEAD_MS, bucket.name)
-        start_wheels(context, soon(context))
-        self._wheels.start(self.cell, context.ids.unique(context.clock.now_ms()), self.boundary)
+        self._wheels.start(self.cell, self._name, self.boundary)
         self._closing.callback(self._wheels.stop)
-        self._pushes.begin(self.cell, context.ids.unique(context.clock.now_ms()), self.boundary)
+        self._pushes.begin(self.cell, self._name, self.boundary)
         self._closing.callback(self._pushes.stop)
         sweeper = self.cell.sweeper
         self._repeat("pushing", self._pushes.look, _PUSHES_SECONDS)
+        self._repeat("looking after other servers", self._look_after_others, _OTHERS_SECONDS)
+        self._repeat("watching writes", WriteWatch(self._store, self._roster).look, _OTHERS_SECONDS)
+        self._repeat("keeping the mark", self._mark.flush, _MARK_SECONDS)
         self._repeat("waking", self._wake, _LOOK_SECONDS)
         self._repeat("finishing changes", partial(sweeper.finish_changes, _CUT_OFF_MS), _CHANGES_SECONDS)
         self._repeat("ending leases", sweeper.end_busy_leases, _LEASES_SECONDS)
         self._repeat("sweeping", self._sweep, _SWEEP_SECONDS)
         if self._options.archive_seconds:
             self._repeat("archiving", self._archive, self._options.archive_seconds)
+
+    @property
+    def blocked_seconds(self) -> float:
+        """For how long another process has kept this one from writing; 0 if it does not."""
+        return self._store.blocked_seconds
 
     def close(self) -> None:
         """Stops all of it, then closes the files. No call may be under way."""
@@ -139,6 +160,21 @@ class Runtime:
 
     def _repeat(self, name: str, work: Callable[[], object], seconds: float) -> None:
         self._closing.callback(Repeating(name, work, seconds=seconds, boundary=self.boundary).stop)
+
+    def _look_after_others(self) -> None:
+        before, self._living = self._living, self._roster.living()
+        if before - self._living:
+            self._take_over()
+            self._pushes.look_anew()
+
+    def _take_over(self) -> None:
+        """Ends the leases of servers that are gone, and has wheels turn in their place: nobody needs to wait for the
+        leases to run out."""
+        context = self.cell.context
+        self._living = self._roster.living()
+        lease.evict(context, self._living)
+        state.evict(context, self._living)
+        start_wheels(context, soon(context))
 
     def _wake(self) -> None:
         if self._neighbours.wrote():

@@ -9,7 +9,7 @@ Each group with a target has one. Who stores a message for it looks at its recor
 is to be done, because they look once more after they have left (see ``pusher.py``).
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -113,10 +113,10 @@ def retarget(context: Context, group: Group, *, changed: bool) -> None:
             return
 
 
-def evict(context: Context) -> None:
-    """Ends all leases, where those who held them are gone: pushing begins anew at once."""
+def evict(context: Context, living: Collection[str] = ()) -> None:
+    """Ends the leases of all owners but those that live, where the others are gone: pushing begins anew at once."""
     for pushed in pushed_groups(context):
-        if pushed.held.value.until_ms:
+        if pushed.held.value.until_ms and pushed.held.value.owner not in living:
             Slot(context.store, context.ids, pushed.key, PushState).swap(pushed.held.token, pushed.held.value.lapsed())
 
 

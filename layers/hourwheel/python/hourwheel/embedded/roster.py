@@ -1,0 +1,85 @@
+"""Which servers have a data directory open.
+
+live/{name}       locked by the server of that name for as long as its process lives; holds its process id
+
+The kernel gives the lock back when the process ends, however it ends: no time has to run out. A process that is merely
+stopped keeps it.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class Roster:
+    """Enters this server as ``name``, a file name that no other server has. Thread-safe."""
+
+    def __init__(self, data: Path, name: str) -> None:
+        self._folder = data / "live"
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._name = name
+        self._file = self._enter()
+
+    def living(self) -> frozenset[str]:
+        """The names of the servers that live, this one included. Strikes the others off."""
+        return frozenset(name for name in self._names() if name == self._name or self._lives(name))
+
+    def processes(self) -> list[int]:
+        """The process ids of the other servers that live."""
+        found = []
+        for name in sorted(self.living() - {self._name}):
+            with _opened(self._folder / name) as file:
+                text = b"" if file is None else os.read(file, 20)
+            if text.isdigit():
+                found.append(int(text))
+        return found
+
+    def close(self) -> None:
+        """Takes this server off the list."""
+        self._path(self._name).unlink(missing_ok=True)
+        os.close(self._file)
+
+    def _enter(self) -> int:
+        path = self._path(self._name)
+        while True:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Another server may have found it before it was locked, and struck it off.
+            if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
+                os.ftruncate(file, 0)
+                os.write(file, b"%d" % os.getpid())
+                return file
+            os.close(file)
+
+    def _lives(self, name: str) -> bool:
+        with _opened(self._path(name)) as file:
+            if file is None:
+                return False
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            self._path(name).unlink(missing_ok=True)
+            return False
+
+    def _names(self) -> list[str]:
+        return os.listdir(self._folder)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / name
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int | None]:
+    """The file; None if it is gone."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield file
+    finally:
+        os.close(file)
