@@ -110,6 +110,11 @@ def transactional_store(request: pytest.FixtureRequest) -> Iterator[Transactiona
     yield from _opened(request, "store", TRANSACTIONAL_STORES)
 
 
+@pytest.fixture(params=[name for name in TRANSACTIONAL_STORES if name in STORES_FOR_THREADS])
+def shared_transactional_store(request: pytest.FixtureRequest) -> Iterator[Transactional]:
+    yield from _opened(request, "store", TRANSACTIONAL_STORES)
+
+
 @pytest.fixture(params=BLOBS)
 def blobs(request: pytest.FixtureRequest) -> Iterator[Blobs]:
     yield from _opened(request, "blobs", BLOBS)

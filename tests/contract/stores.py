@@ -1,7 +1,9 @@
 """Opens each adapter for the tests."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count, cycle
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,11 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.adapters.s3 import S3Blobs
 from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.ports import Blobs, Store
+from hourwheel.ports import Blobs, Key, Record, Store
+from tests.simulation.plan import Faults
+from tests.simulation.scenes import PLAN
+from tests.simulation.store import SimulatedStore, State, TransactionalStore
+from tests.simulation.world import Process, Verb, World
 
 from . import wire
 from .services import SqliteProcess
@@ -106,8 +112,38 @@ def s3_blobs(request: pytest.FixtureRequest) -> Iterator[Blobs]:
     yield S3Blobs(lambda: request.getfixturevalue("s3_client"), BUCKET, prefix=f"run-{next(_names)}/")
 
 
+@contextmanager
+def simulated_store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """The simulation's own, whose scans are torn where nobody writes between the parts."""
+    yield SimulatedStore(_process(Faults(torn=0.5)), State(Nobody(), trims=True))
+
+
+@contextmanager
+def simulated_store_with_transactions(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """The simulation's own, whose transactions now and then run their work twice."""
+    yield TransactionalStore(_process(Faults(rerun=0.5)), State(Nobody(), trims=True))
+
+
+def _process(faults: Faults) -> Process:
+    world = World(replace(PLAN, faults=faults))
+    world.limit = sys.maxsize
+    return world.process("contract")
+
+
+class Nobody:
+    """A watcher that does not look."""
+
+    def stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
+        pass
+
+    def removed(self, key: Key, record: Record) -> None:
+        pass
+
+
 STORES = {
     "memory": memory_store,
+    "simulated": simulated_store,
+    "simulated with transactions": simulated_store_with_transactions,
     "sqlite": sqlite_store,
     "sqlite in two processes": sqlite_store_in_two_processes,
     "dynamodb on ministack": dynamodb_on_ministack,
@@ -115,8 +151,10 @@ STORES = {
     "dynamodb asked again": dynamodb_asked_again,
 }
 # moto loses adds under threads: it serves calls one at a time only.
-STORES_FOR_THREADS = {name: opened for name, opened in STORES.items() if name != "dynamodb on moto"}
-TRANSACTIONAL_STORES = {name: STORES[name] for name in ("memory", "sqlite")}
+# The simulation knows no threads: its actors take turns.
+_ONE_AT_A_TIME = {"dynamodb on moto", "simulated", "simulated with transactions"}
+STORES_FOR_THREADS = {name: opened for name, opened in STORES.items() if name not in _ONE_AT_A_TIME}
+TRANSACTIONAL_STORES = {name: STORES[name] for name in ("memory", "sqlite", "simulated with transactions")}
 BLOBS = {"memory": memory_blobs, "files": file_blobs, "s3 on ministack": s3_blobs}
 
 

@@ -134,15 +134,17 @@ def test_no_other_writer_runs_meanwhile(transactional_store: Store, partition: s
         assert atomically(transactional_store, work).result() == Refused(mine)
 
 
-def test_transactions_of_many_threads_are_one_after_the_other(transactional_store: Store, partition: str) -> None:
+def test_transactions_of_many_threads_are_one_after_the_other(
+    shared_transactional_store: Store, partition: str
+) -> None:
     def append(store: Store) -> Record | None:
         row = store.counter(partition).rows  # read, then add: right only if nobody comes between
         stored(store, Key(Table.CONSUME, partition, f"{row:04d}"))
         store.add(partition, rows=1, numbers=1)
         return None
 
-    at_once(lambda _: [atomically(transactional_store, append) for _ in range(6)])
-    found = transactional_store.scan(Table.CONSUME, partition, limit=100)
+    at_once(lambda _: [atomically(shared_transactional_store, append) for _ in range(6)])
+    found = shared_transactional_store.scan(Table.CONSUME, partition, limit=100)
     assert [sort for sort, _ in found] == [f"{row:04d}" for row in range(6 * THREADS)]
 
 
