@@ -4,6 +4,8 @@ VENV := .venv
 NEWEST := .venv-newest
 RUN := $(VENV)/bin/python
 SEEDS ?= 0:20000
+N ?= 100000
+SEED ?= 0
 SOURCES := layers functions infra pipeline app.py tests bench demo
 CLOUD := deployed infra cost layers
 # Not empty where Spark 4.0 can start: on Java 17 to 22.
@@ -11,7 +13,7 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-pipeline test-cloud check bench cost serve simulate layers pipeline-package synth deploy format lock clean
+.PHONY: demo test test-queue test-pipeline test-cloud check bench cost serve simulate fuzz layers pipeline-package synth deploy format lock clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -54,6 +56,10 @@ serve: $(VENV)/ready
 # Any number of schedules of the protocol: make simulate SEEDS=0:1000000
 simulate: $(VENV)/ready
 	$(RUN) -m tests.simulation.run --seeds $(SEEDS)
+
+# Any number of requests by the grammar of docs/api.md, to a server of its own: make fuzz N=100000 SEED=7
+fuzz: $(VENV)/ready
+	@$(RUN) -m tests.fuzz.run --requests $(N) --seed $(SEED)
 
 # The layers of the functions, in build/layers. Takes half a minute at first, then a second as long as their lock stays.
 layers: $(VENV)/ready

@@ -44,6 +44,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, registry: Registry, respond: Respond) -> None:
         self._registry = registry
         self._bounds = registry.bounds
+        self._head_seconds = min(self._bounds.head_seconds, self._bounds.request_seconds)
         self._respond = respond
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -76,7 +77,7 @@ class Connection(asyncio.Protocol):
             return
         peer: Any = transport.get_extra_info("peername")
         self._client = peer[0] if isinstance(peer, tuple) else ""
-        self._deadline = self._begun + self._bounds.head_seconds
+        self._deadline = self._begun + self._head_seconds
         registry.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -121,7 +122,7 @@ class Connection(asyncio.Protocol):
         if self._state is State.IDLE:
             self.close()
         elif self._state is State.HEAD:
-            seconds = self._bounds.head_seconds
+            seconds = self._head_seconds
             self._refuse(408, "request-timeout", f"the headers did not arrive within {seconds:g} s: send it again")
         elif self._state is State.BODY:
             seconds = self._bounds.request_seconds
@@ -168,7 +169,7 @@ class Connection(asyncio.Protocol):
         if self._state is State.IDLE:
             self._state = State.HEAD
             self._begun = min(self._begun, self._loop.time())
-            self._deadline = self._begun + self._bounds.head_seconds
+            self._deadline = self._begun + self._head_seconds
             self._scanned = 0
         end = self._data.find(_END, self._scanned)
         if (len(self._data) if end < 0 else end) > self._bounds.head_bytes:
