@@ -16,10 +16,21 @@ def ask(connection: Connection, group: str, *, subject: str = "orders", seconds:
 
 def until_groups(server: Server, count: int, subject: str = "orders") -> None:
     with server.connect() as connection:
-        while True:
-            found = connection.call("GET", f"/v1/subjects/{subject}/groups")
-            if found.status == 200 and len(found.json["groups"]) == count:
-                return
+        while groups_of(connection, subject) != count:
+            pass
+
+
+def groups_of(connection: Connection, subject: str) -> int:
+    """How many groups there are, page by page."""
+    count, after = 0, ""
+    while True:
+        found = connection.call("GET", f"/v1/subjects/{subject}/groups{after}")
+        if found.status != 200:
+            return 0
+        count += len(found.json["groups"])
+        if found.json["next"] is None:
+            return count
+        after = f"?after={found.json['next']}"
 
 
 def test_a_waiting_pull_is_woken_at_once(server: Server) -> None:
