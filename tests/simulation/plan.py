@@ -216,7 +216,7 @@ def delayed(plan: Plan, rng: Random) -> Plan:
             step_picks=rng.choice((1, 2, 5_000)),
         ),
     )
-    return prompt(plan, rng) if rng.random() < 0.1 else plan
+    return prompt(plan, rng) if rng.random() < 0.2 else plan
 
 
 def prompt(plan: Plan, rng: Random) -> Plan:
