@@ -97,6 +97,8 @@ class SimulatedTargets:
     def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
         world = self.process.world
         outcome = self._outcome(delivery, world.rng) if world.lively else DONE
+        # It may have come before, and its lease have ended then.
+        self.process.verb.taken -= {message.body or "" for message in delivery.messages}
         if outcome is None:
             self._take(delivery, range(len(delivery.messages)))
             raise Crashed

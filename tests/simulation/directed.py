@@ -57,8 +57,10 @@ class Case:
     @property
     def plan(self) -> Plan:
         moves = tuple(action.ends for action in (self.first, self.second) if action.ends)
-        skew_ms = (0, 0, 900)[crc32(self.label.encode()) % 3]
-        return replace(self.scene.plan, moves=moves, transactional=self.transactional, skew_ms=skew_ms)
+        # What is drawn all the same: tokens, and what a target answers.
+        seed = crc32(self.label.encode())
+        skew_ms = (0, 0, 900)[seed % 3]
+        return replace(self.scene.plan, seed=seed, moves=moves, transactional=self.transactional, skew_ms=skew_ms)
 
 
 def cases(share: int = 1, scenes: Sequence[Scene] = SCENES) -> Iterator[Case]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from hourwheel.model import RetryPolicy
 from tests.simulation.dates import Wait
 from tests.simulation.plan import AT_ONCE, Delays, Faults, Plan
 from tests.simulation.sides import (
@@ -204,6 +205,13 @@ _LATER = [*PULLING[1:2], *SETTLING[:5], *SWEEPING, *READING, *DELETING]
 
 SCENES = [
     Scene("a queue", _a_queue, QUEUE, QUEUE),
+    Scene(
+        "a policy of its own",
+        _a_queue,
+        [*SETTLING[:5], *SWEEPING],
+        [*PULLING[:2], *SWEEPING, *SETTLING[:4]],
+        plan=replace(PLAN, own_retry=RetryPolicy(first_seconds=1)),
+    ),
     Scene("a key", _a_key, [*PRODUCING, *DELETING], [*PRODUCING, *PULLING[:2], *DELETING, *SWEEPING]),
     Scene(
         "a short retention",

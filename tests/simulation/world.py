@@ -43,7 +43,7 @@ class Verb:
     claims: list[tuple[str, int]] = field(default_factory=list)
     settled: list[tuple[str, int]] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
-    """What the target has taken of whoever pushes."""
+    """What the target has taken of whoever pushes, of each message when it was delivered last."""
     seen: dict[str, set[int]] = field(default_factory=dict)
     """The rows of schedule logs that it was shown, or has settled itself."""
 
