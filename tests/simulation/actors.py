@@ -158,6 +158,16 @@ class Actor:
             pace = 1 if delays is None or not self.paced else delays.pace
             self.process.sleep(self.rng.random() * longest_ms * pace / 1_000)
 
+    def earliest_ms(self) -> int:
+        """The earliest time that its clock may show from now on."""
+        world = self.world
+        return world.now_ms - world.plan.skew_ms if world.plan.faults.clock else self.process.now_ms()
+
+    def latest_ms(self) -> int:
+        """The latest time that its clock may have shown until now."""
+        world = self.world
+        return world.now_ms + world.plan.skew_ms if world.plan.faults.clock else self.process.now_ms()
+
     def wait(self, seconds: float) -> bool:
         """``Pause`` of a wheel that nobody disturbs: ticks that are far apart."""
         self.process.sleep(max(seconds, 20 + 20 * self.rng.random()))

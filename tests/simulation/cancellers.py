@@ -39,18 +39,18 @@ class Canceller(Actor):
 
     def reschedule(self, ticket: Ticket, wish: Wait | None = None) -> bool:
         """Moves the message to another time, which is drawn if it is not given."""
-        began_ms = self.process.now_ms()
+        began_ms = self.earliest_ms()
         wish = wish or self.dates.draw(began_ms)
         self.history.waits([ticket.body], [wish], began_ms)
         return self._asked("reschedule", ticket, lambda: self.cell.reschedule(ticket.handle, **wish.fields), wish=wish)
 
     def _asked(self, name: str, ticket: Ticket, call: Callable[[], ScheduledMessage], wish: Wait | None = None) -> bool:
-        known, began_ms = self.history.known(ticket), self.process.now_ms()
+        known, began_ms = self.history.known(ticket), self.earliest_ms()
         verb, answer = self.ask(name, call, handle=ticket.handle, wish=wish.text if wish else "")
         if answer is None:
             self.history.refused(verb, ticket)
             return isinstance(verb.error, Rejected)
         self.history.answered(verb, ticket, known, answer)
         if wish is not None and answer.state == "moved":
-            self.history.moved(ticket, wish, answer, (began_ms, self.process.now_ms()))
+            self.history.moved(ticket, wish, answer, (began_ms, self.latest_ms()))
         return True

@@ -52,7 +52,7 @@ class Producer(Actor):
         batch.sent_ms = batch.sent_ms or self.world.now_ms
         idempotency = None if batch.key is None else IdempotencyKey(batch.key, " ".join(batch.bodies).encode())
         before = {name: subject.generation for name, subject in self.history.ledger.subjects.items()}
-        began_ms = self.process.now_ms()
+        began_ms = self.earliest_ms()
         self.history.waits(batch.bodies, batch.waits, began_ms)
         waits = [wait.text for wait in batch.waits if wait is not None]
         verb, places = self.ask(
@@ -60,7 +60,7 @@ class Producer(Actor):
         )
         if places is None:
             return isinstance(verb.error, Rejected)
-        window = (began_ms, self.process.now_ms())
+        window = (began_ms, self.latest_ms())
         self.history.produced(self.process.name, batch.targets, batch.bodies, batch.waits, places, before, window)
         return True
 
