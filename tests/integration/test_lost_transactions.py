@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hourwheel.adapters.files import FileBlobs
+from hourwheel.archive.archiver import Archiver
+from hourwheel.embedded.offline import opened
+from hourwheel.meta.directory import Directory
 from tests.integration.conftest import Start
 from tests.integration.process import Server, bodies, pull, send
 
@@ -107,6 +111,26 @@ def test_a_copy_of_the_whole_directory_is_served(tmp_path: Path, start: Start) -
     killed(data, "b")
     server = start(copy)
     assert bodies(pull(server)) == ["a"]
+    assert server.stop() == (0, "")
+
+
+def test_a_copy_that_is_older_than_the_archive_is_refused(tmp_path: Path, start: Start) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    killed(data, "a")
+    shutil.copytree(data, copy)
+    killed(data, "b", "c")
+    with opened(data) as context:
+        Archiver(context, Directory(context), FileBlobs(data / "archive")).run(1 << 60)
+    shutil.copytree(data / "archive", copy / "archive")
+    errors = refused(start(copy))
+    assert "the archive has 2 rows of 1 logs that the database does not have, 2 of them of orders~1/0" in errors
+    server = start(copy, accept_loss=True)
+    assert bodies(pull(server)) == ["a"]
+    status, errors = server.stop()
+    assert status == 0
+    assert "accepted" in errors
+    server = start(data)
+    assert bodies(pull(server)) == ["a", "b", "c"]
     assert server.stop() == (0, "")
 
 

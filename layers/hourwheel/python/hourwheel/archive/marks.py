@@ -12,7 +12,7 @@ years after it: by then it has long been removed.
 import msgspec
 
 from hourwheel.archive.kinds import DISPATCHES, MESSAGES
-from hourwheel.archive.manifests import Manifest, Span, read
+from hourwheel.archive.manifests import Manifest, Span, manifests, read
 from hourwheel.context import Context
 from hourwheel.delay.buckets import Bucket
 from hourwheel.errors import UNDECODABLE, Conflict, Corrupt
@@ -129,6 +129,19 @@ def _check(context: Context, span: Span) -> None:
     """What is archived was given out: else the store was lost, or is an older one, since then."""
     if span.kind == MESSAGES and context.store.counter(span.log).rows < span.end:
         raise older(span.log)
+
+
+def rows_beyond(context: Context, archive: Blobs) -> dict[str, int]:
+    """The logs of which the archive has rows that the store never gave out, and how many: the store has lost them. One
+    read where the marks say what the manifests do. Raises ``Corrupt`` for a manifest that cannot be read."""
+    held = head_slot(context).load()
+    missing: dict[str, int] = {}
+    for manifest in manifests(archive, 0 if held is None else held.value.number):
+        for span in manifest.spans:
+            beyond = span.end - context.store.counter(span.log).rows if span.kind == MESSAGES else 0
+            if beyond > missing.get(span.log, 0):
+                missing[span.log] = beyond
+    return missing
 
 
 def older(log: str) -> Conflict:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 from hourwheel.adapters.sqlite import translated
 from hourwheel.adapters.syncedmark import NOTHING, Synced, SyncedMark, last_transaction
-from hourwheel.errors import Lost
+from hourwheel.archive.marks import rows_beyond
+from hourwheel.context import Context
+from hourwheel.errors import Corrupt, Lost
+from hourwheel.ports import Blobs
 from hourwheel.times import rfc3339
 
 _logger = logging.getLogger("hourwheel")
@@ -33,6 +36,29 @@ def check_whole(database: Path, mark: SyncedMark, *, accept_loss: bool) -> None:
             )
         _logger.warning("%s: accepted", told)
         mark.reset(found)
+
+
+def check_archived(context: Context, archive: Blobs, *, accept_loss: bool) -> None:
+    """Compares the logs with what the archive has of them. Raises ``Lost``; with ``accept_loss`` it logs what is
+    missing instead."""
+    try:
+        missing = rows_beyond(context, archive)
+    except Corrupt as error:
+        _logger.warning("whether the archive has more than the database is not known: %s", error)
+        return
+    if not missing:
+        return
+    log, rows = max(missing.items(), key=lambda one: one[1])
+    told = (
+        f"the archive has {sum(missing.values())} rows of {len(missing)} logs that the database does not have, {rows}"
+        f" of them of {log}: it has lost them, or an older copy is in its place"
+    )
+    if not accept_loss:
+        raise Lost(
+            f"{told}. Rebuild it from the archive, or start with --accept-loss to go on without them; nothing more is"
+            " archived then"
+        )
+    _logger.warning("%s: accepted", told)
 
 
 def _told(database: Path, expected: Synced, found: Synced) -> str:

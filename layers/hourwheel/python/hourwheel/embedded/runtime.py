@@ -28,7 +28,7 @@ from hourwheel.embedded.arrivals import EmbeddedArrivals
 from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, prepare, synced
 from hourwheel.embedded.fibres import FibreBlobs, Fibres, FibreStore
 from hourwheel.embedded.housekeeping import Repeating
-from hourwheel.embedded.loss import check_whole
+from hourwheel.embedded.loss import check_archived, check_whole
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.pushes import EmbeddedPushes
 from hourwheel.embedded.readiness import Readiness, WriteWatch
@@ -115,8 +115,13 @@ class Runtime:
         if unfinished(context):
             self._closing.close()
             raise Broken(f"{options.data} is half rebuilt: run hourwheel pipeline run rebuild --data {options.data}")
-        self.cell = Cell(context, EmbeddedTargets(Webhooks(clock, loopback=options.push_loopback), handlers))
         archive = FileBlobs(archive_of(options.data))
+        try:
+            check_archived(context, archive, accept_loss=options.accept_loss)
+        except Exception:
+            self._closing.close()
+            raise
+        self.cell = Cell(context, EmbeddedTargets(Webhooks(clock, loopback=options.push_loopback), handlers))
         self._archiver = Archiver(context, self.cell.directory, archive, Limits(commit_ms=_ARCHIVE_MS))
         self._stopping = threading.Event()
         self.cell.prepare()
