@@ -9,7 +9,7 @@ What a table remembers of its own, its *notes*, stands in the summary of the cur
 Each commit repeats the notes, and succeeds only on the snapshot that it was made from.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
@@ -153,6 +153,18 @@ class Lake:
         bounds = [f"day >= '{since}'"] * (since is not None) + [f"day < '{until}'"] * (until is not None)
         scan = table.scan(row_filter=" and ".join(bounds)) if bounds else table.scan()
         return frame_of(spark, table, [file.file_path for file in files_of(scan)])
+
+    def size(self, names: Iterable[str]) -> int:
+        """How many rows these tables have together, as their snapshots count them."""
+        return sum(self._size(name) for name in names)
+
+    def _size(self, name: str) -> int:
+        try:
+            snapshot = self.table(name).current_snapshot()
+        except NotFound:
+            return 0
+        summary = None if snapshot is None else snapshot.summary
+        return 0 if summary is None else int(summary.additional_properties.get("total-records", "0"))
 
     def rows(self, name: str, where: str) -> pa.Table:
         """The rows for which the condition holds, without Spark: for tables that fit into memory."""

@@ -40,6 +40,7 @@ from hourwheel_pipeline.measures.hours import PERCENTILES
 from hourwheel_pipeline.places import blobs_at
 from hourwheel_pipeline.reporting.steps import step_for
 from hourwheel_pipeline.schemas import QUEUE, SCHEMAS, TIMESTAMP
+from hourwheel_pipeline.writing import sized
 
 TABLE: Final = "metrics"
 NOTE: Final = "hourwheel.measured"
@@ -104,19 +105,24 @@ def run(spark: SparkSession, options: MetricsOptions, now_ms: int) -> Measured:
     )
     with closing(opened) as lake:
         lake.ensure(TABLE, SCHEMA, partition=("day",), sorted_by=("subject", "group", "hour"))
-        through = {name: lake.through(name) for name in SCHEMAS}
-        archive = Archive(options.archive, max(through.values()), options.region, options.endpoint_url)
-        _, horizon_ms = archive_times(claims(spark, archive), min(through.values()))
-        basis = _basis(lake, options)
-        evidence = evidence_of(spark, lake, through)
-        rows = _rows(evidence, groups(spark, archive), horizon_ms, options, now_ms)
-        rows = evidence.keep(rows.where(fn.col("hour") >= moment(first_ms(options, _last(lake), now_ms))))
-        found = Measured(
-            computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count(), basis=basis, through=min(through.values())
-        )
-        lake.append(TABLE, rows, notes={NOTE: msgspec.json.encode(found).decode()})
-        evidence.forget()
-        return found
+        with sized(spark, lake.size(SCHEMAS)):
+            return _run(spark, lake, options, now_ms)
+
+
+def _run(spark: SparkSession, lake: Lake, options: MetricsOptions, now_ms: int) -> Measured:
+    through = {name: lake.through(name) for name in SCHEMAS}
+    archive = Archive(options.archive, max(through.values()), options.region, options.endpoint_url)
+    _, horizon_ms = archive_times(claims(spark, archive), min(through.values()))
+    basis = _basis(lake, options)
+    evidence = evidence_of(spark, lake, through)
+    rows = _rows(evidence, groups(spark, archive), horizon_ms, options, now_ms)
+    rows = evidence.keep(rows.where(fn.col("hour") >= moment(first_ms(options, _last(lake), now_ms))))
+    found = Measured(
+        computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count(), basis=basis, through=min(through.values())
+    )
+    lake.append(TABLE, rows, notes={NOTE: msgspec.json.encode(found).decode()})
+    evidence.forget()
+    return found
 
 
 def idle(options: MetricsOptions, now_ms: int) -> Measured | None:

@@ -40,6 +40,7 @@ from hourwheel_pipeline.lake import NAMESPACE, Lake
 from hourwheel_pipeline.places import blobs_at
 from hourwheel_pipeline.schemas import DISPATCHES, PULLS, SCHEMAS
 from hourwheel_pipeline.segmentrows import ArchivePlace
+from hourwheel_pipeline.writing import sized
 
 NOTE = "hourwheel.reconciled"
 """The note of the table with what the last run knew, a ``Reconciled``."""
@@ -142,7 +143,8 @@ def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconcil
     )
     with closing(opened) as lake:
         lake.ensure(TABLE, SCHEMA, partition=("day",), sorted_by=("kind", "log", "row", "index"))
-        return _run(spark, lake, options, now_ms)
+        with sized(spark, lake.size(SCHEMAS)):
+            return _run(spark, lake, options, now_ms)
 
 
 def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:

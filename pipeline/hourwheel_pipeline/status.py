@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from hourwheel.archive.manifests import Manifest, read
-from hourwheel.errors import Corrupt, NotFound
+from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
 from hourwheel.times import rfc3339
 from hourwheel_pipeline.integrity import Wholeness, inspect, manifest_numbers
@@ -97,14 +97,5 @@ def _table(lake: Lake, name: str, manifests: int) -> TableStatus:
         table=name,
         behind=max(0, manifests - 1 - holding.through),
         set_aside=len(holding.aside),
-        rows=_rows(lake, name),
+        rows=lake.size([name]),
     )
-
-
-def _rows(lake: Lake, name: str) -> int:
-    try:
-        snapshot = lake.table(name).current_snapshot()
-    except NotFound:
-        return 0
-    summary = None if snapshot is None else snapshot.summary
-    return 0 if summary is None else int(summary.additional_properties.get("total-records", "0"))

@@ -24,6 +24,10 @@ _HEAPS = 4
 it, and an empty one costs 5 ms."""
 
 
+_FEW_ROWS = 200_000
+_FEW = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
+
+
 class Layout(NamedTuple):
     """A file has one value of each column of the ``partition``, and its rows in the order of ``sorted_by``."""
 
@@ -65,6 +69,14 @@ def _copy(field: StructField) -> Column:
     that might be null is sorted once more."""
     text = isinstance(field.dataType, StringType)
     return coalesce(col(field.name), lit("")) if text else col(field.name)
+
+
+@contextmanager
+def sized(spark: SparkSession, rows: int) -> Iterator[None]:
+    """With the settings of the session that suit so many rows: of few of them, what takes the time is to plan and to
+    begin tasks, not to work on rows."""
+    with configured(spark, _FEW if rows <= _FEW_ROWS else {}):
+        yield
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Where nothing is new, no job asks for Spark, and each says what it said before."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,15 +21,15 @@ def none() -> SparkSession:
     raise SparkNeeded
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def few_rows(spark: SparkSession) -> Iterator[None]:
     with configured(spark, FEW_ROWS):
         yield
 
 
-@pytest.fixture
-def world(spark: SparkSession, tmp_path: Path) -> World:
-    found = World(tmp_path)
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    found = World(tmp_path_factory.mktemp("idle"))
     found.bench.send("a", "b")
     found.acknowledge("orders", "billing")
     found.archived()
@@ -61,8 +60,10 @@ def test_a_run_with_nothing_new_needs_no_spark_and_says_that_all_still_holds(wor
 def test_a_segment_that_was_deleted_since_is_told_without_spark(world: World) -> None:
     archive = FileBlobs(world.archive)
     (key, *_) = archive.list("segments/messages/")
+    data = archive.get(key)
     archive.delete(key)
     report = run(world, none, "reconcile")["reconcile"]
+    archive.put(key, data)
     assert [problem.key for problem in report.archive.problems] == [key]
     assert outcomes.of_reports([report]) == exits.DAMAGE
 
