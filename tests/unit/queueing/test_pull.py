@@ -12,6 +12,7 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.answersize import PULL_BYTES
 from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
+from hourwheel.logs.rows import Row, row_key, to_record
 from hourwheel.model import NewMessage, PullRequest, SettleRequest
 from hourwheel.ports import Counter, Record, Table
 from hourwheel.queueing.pulllog import EMPTY_ROWS, pull_logs
@@ -167,3 +168,17 @@ def test_a_claim_that_ends_within_a_batch_says_at_which_offset_the_next_one_begi
         assert messages[0].offset == following
         offsets += [message.offset for message in messages]
     assert offsets == [*range(8)]
+
+
+def test_a_claim_goes_on_behind_a_row_that_was_removed_while_half_of_it_was_handed_out(bench: Bench) -> None:
+    bench.send("a", "b", "c")
+    assert bench.bodies(2) == ["a", "b"]
+    key = row_key("orders~1/0", 0)
+    record = bench.store.get(key)
+    assert record is not None
+    filler = Row(number=-1, count=0, at_ms=bench.clock.now_ms(), expires_ms=bench.clock.now_ms() + 10**9)
+    bench.store.put(key, to_record(filler, b"f" * 16, 0), expect=record.token)
+    bench.send("d")
+    bench.send("e")
+    assert bench.bodies() == ["d", "e"]
+    assert bench.bodies() == []

@@ -41,8 +41,8 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
         return self.count == 0
 
     def together(self, index: int) -> int:
-        """How many messages from this index on fit into one answer."""
-        return next((cut - index for cut in self.cuts if cut > index), self.count - index)
+        """How many messages from this index on fit into one answer; none behind the last."""
+        return next((cut - index for cut in self.cuts if cut > index), max(0, self.count - index))
 
     def live(self, now_ms: int) -> bool:
         return self.expires_ms == 0 or self.expires_ms > now_ms
