@@ -3,7 +3,9 @@
 from functools import partial
 
 from hourwheel.logs.log import GRACE_MS
+from hourwheel.logs.rows import sort_of
 from hourwheel.model import Group, PullRequest, Settlement
+from hourwheel.ports import Table
 from tests.simulation.actors import Actor
 from tests.simulation.buckets import BucketHistory
 from tests.simulation.facts import NEVER, LogName
@@ -147,7 +149,7 @@ def check(actor: Actor) -> None:
         lag = check_lag(actor, group)
         # Rows that were given out and never came count as waiting until another one follows, and so do those that
         # have expired by one clock and not by another.
-        landed = all(ledger.totals(log).rows == len(ledger.rows(log)) for log in logs_of(ledger, group))
+        landed = all(_landed(actor, group, log) for log in logs_of(ledger, group))
         landed = landed and not (_expires(actor) and actor.world.plan.skew_ms)
         if (lag.in_flight, lag.dead) != (0, dead) or (landed and (lag.waiting or lag.retrying)):
             raise Violation("1", f"group {group.name} is at rest with {dead} dead letters, its lag is {lag}")
@@ -173,6 +175,14 @@ def _check_landed(ledger: Ledger, token: bytes) -> None:
     excused = promise.source_expires_ms <= ledger.soon or nowhere or ledger.lost(promise.transfer.log)
     if promise.landed is None and not excused:
         raise Violation("9", f"a hand-over to {promise.transfer.log} row {promise.transfer.row} never landed")
+
+
+def _landed(actor: Actor, group: Group, log: str) -> bool:
+    """Whether all rows of the log that the group has not claimed are there, or below the trim mark."""
+    ledger = actor.history.ledger
+    rows, mark = actor.machine.state.partition(Table.CONSUME, log).items, ledger.marks.get(log, 0)
+    first = ledger.pull_history(f"{group.member}@{log}").end.row
+    return all(sort_of(row) in rows for row in range(max(first, mark), ledger.totals(log).rows))
 
 
 def _expires(actor: Actor) -> bool:
