@@ -64,11 +64,12 @@ class Connection:
 class Server:
     """Started when it is made; ``stop`` it."""
 
-    def __init__(self, data: Path, *, pages: int | None = None, **options: Any) -> None:
+    def __init__(self, data: Path, *, pages: int | None = None, descriptors: int | None = None, **options: Any) -> None:
         settings = ServeOptions(data=data, **{"port": 0, "retry_seconds": 0, **options})
         limit = [] if pages is None else [str(pages)]
+        few = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"]
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", str(LAUNCH), settings.model_dump_json(), *limit],
+            [*few, sys.executable, "-W", "error", str(LAUNCH), settings.model_dump_json(), *limit],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

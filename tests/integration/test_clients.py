@@ -2,7 +2,10 @@
 
 import json
 import os
+import select
+import socket
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -108,6 +111,32 @@ def test_connections_beyond_the_cap_are_told_to_come_back_and_the_others_served(
     for connection in served:
         connection.ok("GET", "/v1/health")
         connection.close()
+
+
+def test_more_connections_than_descriptors_are_told_so_too(start: Start) -> None:
+    """None of them finds the server without a descriptor for its work."""
+    server = start(descriptors=300)
+    with ExitStack() as opened:
+        connections = [opened.enter_context(server.raw()) for _ in range(400)]
+        ended: list[socket.socket] = []
+        while len(ended) < 400 - 75:
+            ended, _, _ = select.select(connections, [], [], SECONDS)
+        told = [text for text in map(said, ended) if text]
+        assert len(told) >= 50
+        assert all(text.startswith("HTTP/1.1 503 ") for text in told)
+        (served, *_) = [connection for connection in connections if connection not in ended]
+        head = f"POST /v1/subjects/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(batch('x'))}\r\n"
+        served.sendall(f"{head}Connection: close\r\n\r\n{batch('x')}".encode())
+        assert answer_of(served).startswith("HTTP/1.1 200 ")
+    assert server.stop() == (0, "")
+
+
+def said(raw: socket.socket) -> str:
+    """What the server said; nothing where it ended the connection without a word."""
+    try:
+        return raw.recv(10_000).decode()
+    except ConnectionError:
+        return ""
 
 
 def answer_of_health(server: Server) -> str:

@@ -90,6 +90,17 @@ def test_clients_at_work_have_no_request_cut(start: Start) -> None:
     assert stored.issuperset(accepted)
 
 
+def test_a_server_that_is_told_twice_does_not_wait(start: Start) -> None:
+    server = start(stop_seconds=1_000, body_seconds=1_000)
+    with server.raw() as raw:
+        raw.sendall(b"POST /v1/subjects/orders/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\n{")
+        server.ok("GET", "/v1/health")
+        server.signal(signal.SIGTERM)
+        until_refused(server)
+        server.signal(signal.SIGTERM)
+        assert server.end() == (0, "")
+
+
 def until_refused(server: Server) -> None:
     """Until the server takes no more connections."""
     while True:
