@@ -79,7 +79,8 @@ class Conversation:
             self._ledger.answers[f"{answer.status} {answer.slug}".rstrip()] += 1
             self._account(call, part, answer.status)
             self._grammar.learn(answer.document)
-            if answer.last:
+            if answer.last or not part.whole:
+                # What is no request may be answered before it is seen to be none: then the connection ends there.
                 return False
         return True
 

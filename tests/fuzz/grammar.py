@@ -8,6 +8,8 @@ from urllib.parse import quote
 from hourwheel.api.routes import ROUTES, Route
 from tests.fuzz.values import RAW, TEXTS, document, twisted
 
+ALL_ROUTES = (*ROUTES, Route("GET", "/metrics", "metrics"), Route("GET", "/v1/ready", "ready"))
+
 KEPT = ("kept-a", "kept-b")
 """Subjects that nothing but valid messages is sent to: all of them must be there at the end."""
 
@@ -53,7 +55,7 @@ class Grammar:
         rng = self._rng
         if rng.random() < 0.2:
             return self._kept()
-        route = rng.choice(ROUTES)
+        route = rng.choice(ALL_ROUTES)
         method = (
             route.method if rng.random() < 0.97 else rng.choice(("HEAD", "OPTIONS", "TRACE", "QUERY", "PUT", "get"))
         )

@@ -55,7 +55,8 @@ async def read_answer(reader: asyncio.StreamReader, method: str) -> Answer | Non
     status = int(found[1])
     size = 0 if method == "HEAD" or status == 204 else int(headers["content-length"])
     body = await reader.readexactly(size)
-    return judge(Answer(status, headers, json.loads(body) if body else None), method)
+    is_json = "json" in headers.get("content-type", "")
+    return judge(Answer(status, headers, json.loads(body) if body and is_json else None), method)
 
 
 def judge(answer: Answer, method: str) -> Answer:

@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import time
 
 import pytest
 
@@ -111,6 +112,15 @@ def test_so_has_a_body_whose_request_was_answered_early(name: str, expects: bool
         return await client.send_until_closed(more)
 
     assert statuses(said(talk, bounds=quick(request_seconds=SOON), respond=refuse)) == [401]
+
+
+def test_clients_do_not_pay_for_a_server_that_was_held_up() -> None:
+    async def talk(client: Client) -> bytes:
+        client.writer.write(get("/", LAST))
+        time.sleep(5 * SOON)  # the server runs on this loop
+        return await client.reader.read()
+
+    assert statuses(said(talk, bounds=quick(head_seconds=SOON))) == [200]
 
 
 def test_a_later_request_has_the_same_time() -> None:
