@@ -29,7 +29,7 @@ TABLE_ACTIONS: Verbs = {
     "pull": {
         # As produce: a pull makes subject and group as well.
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
-        "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
+        "counters": ("BatchGetItem", "UpdateItem"),
         # GetItem: a message that is retried is read by itself. PutItem: retries, dead letters, fillers of holes.
         "consume": ("GetItem", "PutItem", "Query"),
         "pull": ("GetItem", "PutItem", "Query"),
@@ -74,7 +74,7 @@ TABLE_ACTIONS: Verbs = {
     # that have no target any more.
     "push": {
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
-        "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
+        "counters": ("BatchGetItem", "UpdateItem"),
         "consume": ("GetItem", "PutItem", "Query"),
         "pull": ("GetItem", "PutItem", "Query"),
         "schedule": ("PutItem",),

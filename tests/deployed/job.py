@@ -204,9 +204,9 @@ def delay(system: System) -> dict[str, Any]:
     assert system.ok("GET", f"{path('boarding')}/scheduled?hours=3")["messages"] == 6
     assert system.ok("GET", f"/v1/scheduled/{ids['cancelled']}")["state"] == "waiting"
     assert system.ok("DELETE", f"/v1/scheduled/{ids['cancelled']}")["state"] == "cancelled"
-    assert system.ok("PATCH", f"/v1/scheduled/{ids['moved here']}", {"delay": "1s"})["state"] == "waiting"
+    assert system.ok("PATCH", f"/v1/scheduled/{ids['moved here']}", {"delay": "1s"})["state"] == "moved"
     moved = {"deliver_at": at[7]}
-    assert system.ok("PATCH", f"/v1/scheduled/{ids[large('moved there')]}", moved)["state"] == "waiting"
+    assert system.ok("PATCH", f"/v1/scheduled/{ids[large('moved there')]}", moved)["state"] == "moved"
     early = received(system, "boarding", "gate", 2)
     waking = _schedules(system)
 
