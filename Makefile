@@ -13,7 +13,7 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-pipeline test-cloud check bench cost serve simulate fuzz layers pipeline-package synth deploy format lock clean
+.PHONY: demo test test-queue test-pipeline test-cloud check bench cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -88,6 +88,14 @@ lock:
 	$(LOCK) pyproject.toml --group newest --constraint requirements/dev.lock --output-file requirements/spark-newest.lock
 	$(LOCK) requirements/layer.in --constraint requirements/dev.lock --output-file requirements/layer.lock
 	$(subst --universal,--python-platform aarch64-manylinux_2_28 --only-binary :all:,$(LOCK)) requirements/emr.in --constraint requirements/pipeline.lock --constraint requirements/dev.lock --output-file requirements/emr.lock
+
+# A bill of materials for each lock, in build/sbom.
+sbom: $(VENV)/ready
+	@$(RUN) -m infra.supply.sbom
+
+# Asks OSV for advisories for what the locks pin. Exit status 3 where OSV is out of reach: then nothing is known.
+audit: $(VENV)/ready
+	@$(RUN) -m infra.supply.audit
 
 clean:
 	rm -rf $(VENV) $(NEWEST) build dist cdk.out node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -115,5 +115,8 @@ def lists(folders: Mapping[str, tuple[str, ...]]) -> bool:
 CALLS_PUSH = frozenset({"push", "sweep"})
 """Functions that start the function push."""
 
+TOGGLES_STREAM = ("meta", "sweep")
+"""Functions that have the stream of the table read, or no longer."""
+
 ORDERS_WHEELS = TABLE_ACTIONS.keys() - {"archive"}
 """Functions that start the wheel, or have Scheduler start it."""

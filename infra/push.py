@@ -1,11 +1,13 @@
 """Push: what is stored wakes the function push, which calls the targets."""
 
+from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from infra.acknowledging import allow_below
 from infra.functions import Functions
+from infra.permissions import TOGGLES_STREAM
 from infra.settings import Settings
 from infra.tables import Tables
 
@@ -44,17 +46,36 @@ class Push(Construct):
             "Stored",
             function_name=function.function_name,
             event_source_arn=table.table_stream_arn,
+            # The functions enable it with the first target of a group and disable it with the last: an invocation for
+            # each row that nobody wants to hear of would cost as much as the rest of sending it.
+            enabled=False,
             starting_position="LATEST",
             batch_size=1_000,  # keys only, and many rows of one subject are one thing to do
             # A row is written once; that it expires is no news.
             filter_criteria=lambda_.CfnEventSourceMapping.FilterCriteriaProperty(
                 filters=[lambda_.CfnEventSourceMapping.FilterProperty(pattern='{"eventName":["INSERT"]}')]
             ),
-            # The sweeper finds what waits all the same: old news must not hold up what follows.
+            # The sweeper finds what waits all the same: old news must not hold up what follows. When the mapping is
+            # enabled again Lambda goes on where it stopped, skips what is older, and that is no failure to tell of.
             maximum_retry_attempts=-1,
             maximum_record_age_in_seconds=300,
-            destination_config=lambda_.CfnEventSourceMapping.DestinationConfigProperty(
-                on_failure=lambda_.CfnEventSourceMapping.OnFailureProperty(destination=functions.failures.queue_arn)
-            ),
+            bisect_batch_on_function_error=True,
         )
         source.node.add_dependency(role)
+        self._toggled_by(source, functions)
+
+    def _toggled_by(self, source: lambda_.CfnEventSourceMapping, functions: Functions) -> None:
+        arn = Stack.of(self).format_arn(
+            service="lambda",
+            resource="event-source-mapping",
+            resource_name=source.ref,
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        for name in TOGGLES_STREAM:
+            function = functions.by_name[name]
+            function.add_environment("HOURWHEEL_PUSH_MAPPING", source.ref)
+            function.add_to_role_policy(
+                iam.PolicyStatement(
+                    actions=["lambda:GetEventSourceMapping", "lambda:UpdateEventSourceMapping"], resources=[arn]
+                )
+            )

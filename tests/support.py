@@ -11,6 +11,7 @@ from hourwheel.adapters.system import SystemIds
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay.wheel import Ended
+from hourwheel.errors import Unavailable
 from hourwheel.model import Delay, Message, NewMessage, Placed, Pulled, PullRequest, PushTarget, RetryPolicy, Settlement
 from hourwheel.ports import Blobs, Counter, Key, MeterUnit, Record, Refused, Store, Table
 from hourwheel.push.targets import DONE, Delivery, Outcome
@@ -163,6 +164,19 @@ class HandPushes:
 
 
 @dataclass
+class HandStream:
+    """Whether the stream of what is stored is read, or that nobody can be told."""
+
+    heard: list[bool] = field(default_factory=list)
+    away: bool = False
+
+    def listen(self, wanted: bool) -> None:
+        if self.away:
+            raise Unavailable("away")
+        self.heard.append(wanted)
+
+
+@dataclass
 class ListTargets:
     """One target that takes everything, unless ``answer`` says otherwise of a delivery."""
 
@@ -198,6 +212,7 @@ class Bench:
     settings: Settings = field(default_factory=lambda: Settings(retry=AT_ONCE))
     timers: HandTimers = field(default_factory=HandTimers)
     pushes: HandPushes = field(default_factory=HandPushes)
+    stream: HandStream = field(default_factory=HandStream)
     targets: ListTargets = field(default_factory=ListTargets)
 
     def __post_init__(self) -> None:
@@ -215,6 +230,7 @@ class Bench:
                 meter=self.meter,
                 timers=self.timers,
                 pushes=self.pushes,
+                stream=self.stream,
                 settings=self.settings,
             ),
             targets=self.targets,

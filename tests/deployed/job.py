@@ -242,8 +242,24 @@ def handler(event, context):
 """
 
 
+def hear(system: System) -> list[bool]:
+    """Whether the stream of the table is read: before any group has a target, with one, and after the sweep that
+    follows the last one."""
+    heard = [system.listens()]
+    system.ok("PUT", path("heard", "queue"), {"push": {"kind": "sqs", "arn": QUEUE.format("airline-nobody")}})
+    heard.append(system.listens())
+    system.swept()
+    heard.append(system.listens())
+    system.ok("PUT", path("heard", "queue"), {"push": None})
+    system.swept()
+    heard.append(system.listens())
+    system.ok("DELETE", path("heard"))
+    return heard
+
+
 def push(system: System) -> dict[str, Any]:
     """Five targets get all of it, by the stream of the table; one fails at first."""
+    system.once(hear)
     shipped = system.log.parent / "shipped.jsonl"
     shipped.touch()
     _targets(system, str(shipped))
@@ -256,10 +272,12 @@ def push(system: System) -> dict[str, Any]:
     }
     for group, target in targets.items():
         system.ok("PUT", path("departures", group), {"push": target, "retry": RETRY})
+    assert system.listens()
     system.clock.pass_time(3)
     sent = [{"body": row.body, "key": row.carrier} for row in flights()[:40]]
     sent += [{"body": "fragile"}, {"body": large("fragile")}]
     send(system, "departures", sent)
+    system.swept()  # which finds what was stored before the stream is read
     wanted = sorted(message["body"] for message in sent)
 
     got: dict[str, Delivered] = {name: [] for name in ("ship", "queue", "bus", "web", "notice")}

@@ -31,6 +31,7 @@ from .job import (
     bodies,
     delay,
     flights,
+    hear,
     large,
     path,
     pull,
@@ -118,6 +119,7 @@ def arrived(system: System, count: int) -> list[str]:
 
 def renew(system: System) -> None:
     """Subjects whose deletion was cut off are sent to and pulled from: what is new is not touched by what was left."""
+    system.once(hear)
     for way in ("sent", "pulled"):
         send(system, way, [{"body": "old"}])
         system.ok("PUT", path(way, "group"), {"push": {"kind": "sqs", "arn": QUEUE.format("airline-nobody")}})
@@ -442,6 +444,7 @@ def _stored(system: System, log: str, item: Any) -> dict[tuple[str, int, int], M
 
 
 STEPS = (
-    *(share, across, delay, carry, archive, lease, renew, orphan, push, glance, poison, fail),
+    hear,
+    *(hear, share, across, delay, carry, archive, lease, renew, orphan, push, glance, poison, fail),
     *(order, relay, mend, repeat, close, lose),
 )

@@ -58,7 +58,13 @@ def _of_schedule(entry: Mapping[str, Any], body: Mapping[str, Any]) -> Needs:
 
 
 def _of_function(entry: Mapping[str, Any], body: Mapping[str, Any]) -> Needs:
-    date, kind, function, verb = unquote(entry["path"]).removeprefix("/").split("/")
+    date, kind, *named = unquote(entry["path"]).removeprefix("/").split("/")
+    if kind == "event-source-mappings":
+        verb = {"GET": "Get", "PUT": "Update"}[entry["method"]]
+        arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:event-source-mapping:{named[0]}"
+        yield f"lambda:{verb}EventSourceMapping", arn
+        return
+    function, verb = named
     assert (entry["method"], date, kind, verb) == ("POST", "2015-03-31", "functions", "invocations"), entry
     yield "lambda:InvokeFunction", function
 

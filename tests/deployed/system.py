@@ -162,6 +162,11 @@ class System:
         """What the functions logged in invocations that have ended, and those of ministack's that have not."""
         return "\n".join(entry["log"] for entry in self.entries()[since:] if "log" in entry)
 
+    def listens(self) -> bool:
+        """Whether the stream of the table is read."""
+        (mapping,) = self.functions.list_event_source_mappings()["EventSourceMappings"]
+        return bool(mapping["State"] == "Enabled")
+
     @contextmanager
     def unswept(self) -> Iterator[None]:
         """Meanwhile the sweeper is not started."""
@@ -276,9 +281,19 @@ class _Deployment:
         }
         assert self._template.kinds() == kinds.keys() | _DOES_NOT_MATTER | {"IAM::Policy"}
         self._upload()
-        for kind, make in kinds.items():
-            for logical_id, properties in self._template.of_type(kind):
-                self._template.made[logical_id] = make(logical_id, properties)
+        waiting = [
+            (make, logical_id) for kind, make in kinds.items() for logical_id in self._template.logical_ids(kind)
+        ]
+        while waiting:
+            waiting, left = [], waiting
+            for make, logical_id in left:
+                try:
+                    properties = self._template.properties(logical_id)
+                except KeyError:  # refers to what is made after it
+                    waiting.append((make, logical_id))
+                else:
+                    self._template.made[logical_id] = make(logical_id, properties)
+            assert len(waiting) < len(left), f"they wait for each other: {waiting}"
         active = self._system.functions.get_waiter("function_active_v2")
         for function in self._system.functions.list_functions()["Functions"]:
             active.wait(FunctionName=function["FunctionName"], WaiterConfig={"Delay": 0.1, "MaxAttempts": 100})

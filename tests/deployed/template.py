@@ -34,6 +34,13 @@ class Template:
             if resource["Type"] == f"AWS::{kind}":
                 yield logical_id, self.resolved(resource.get("Properties", {}))
 
+    def properties(self, logical_id: str) -> dict[str, Any]:
+        """Those of one resource, resolved. Raises ``KeyError`` while something that they refer to is not made."""
+        return dict(self.resolved(self._resources[logical_id].get("Properties", {})))
+
+    def logical_ids(self, kind: str) -> list[str]:
+        return [key for key, resource in self._resources.items() if resource["Type"] == f"AWS::{kind}"]
+
     def kinds(self) -> set[str]:
         return {resource["Type"].removeprefix("AWS::") for resource in self._resources.values()}
 

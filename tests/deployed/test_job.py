@@ -77,6 +77,10 @@ def test_targets_get_every_message_once(system: System) -> None:
     assert {"subject": "departures", "group": "notice"} in done["notice"]
 
 
+def test_the_stream_is_read_while_some_group_has_a_target(system: System) -> None:
+    assert system.once(job.hear) == [False, True, True, False]
+
+
 def test_the_stream_is_not_held_up_by_what_is_strange(system: System) -> None:
     assert system.once(rare.poison) == ["before the target", "after the poison"]
 

@@ -34,6 +34,8 @@ def test_the_environment_is_that_of_the_contract(each: Synthesis) -> None:
             wanted.add("HOURWHEEL_PUSH_FUNCTION")
         if push and name in {"meta", "push"}:
             wanted.add("HOURWHEEL_PUSH_TARGETS")
+        if push and name in {"meta", "sweep"}:
+            wanted.add("HOURWHEEL_PUSH_MAPPING")
         if "archive" in each.functions():
             wanted.add("HOURWHEEL_ARCHIVE")
         if name == "archive":
@@ -174,7 +176,18 @@ def test_what_is_stored_wakes_push_until_it_is_old(defaults: Synthesis) -> None:
     assert "table/hourwheel-consume/stream/" in source["EventSourceArn"]
     assert (source["MaximumRetryAttempts"], source["MaximumRecordAgeInSeconds"]) == (-1, 300)
     assert source["FilterCriteria"]["Filters"] == [{"Pattern": '{"eventName":["INSERT"]}'}]
-    assert source["DestinationConfig"]["OnFailure"]["Destination"]
+    assert source["BisectBatchOnFunctionError"] is True
+    # Lambda skips old records when it is enabled again: that is no failure that somebody has to see to.
+    assert "DestinationConfig" not in source
+
+
+def test_nothing_reads_the_stream_until_a_group_has_a_target(defaults: Synthesis) -> None:
+    (source,) = defaults.properties("Lambda::EventSourceMapping")
+    assert source["Enabled"] is False
+    (mapping,) = defaults.resources("Lambda::EventSourceMapping")
+    for name in ("meta", "sweep"):
+        environment = Environment.read(defaults.functions()[name]["Environment"]["Variables"])
+        assert environment.push_mapping == mapping
 
 
 def test_without_push_there_is_nothing_of_it(not_much: Synthesis) -> None:

@@ -2,7 +2,15 @@ from fnmatch import fnmatchcase
 
 from hourwheel.api.services import ARCHIVE_PREFIX
 from infra.lake import ARCHIVE
-from infra.permissions import CALLS_PUSH, LAKE_ACTIONS, OBJECT_ACTIONS, ORDERS_WHEELS, TABLE_ACTIONS, lists
+from infra.permissions import (
+    CALLS_PUSH,
+    LAKE_ACTIONS,
+    OBJECT_ACTIONS,
+    ORDERS_WHEELS,
+    TABLE_ACTIONS,
+    TOGGLES_STREAM,
+    lists,
+)
 from infra.tables import NAMES
 from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, listed
 
@@ -54,6 +62,10 @@ def wanted(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
         found.add(("lambda:InvokeFunction", f"arn:aws:lambda:{aws}:function:{cell}-push"))
     if function in {"sweep", "wheel", "push", "archive"}:
         found.add(("sqs:SendMessage", f"arn:aws:sqs:{aws}:{queue}"))
+    if "push" in synthesis.functions() and function in TOGGLES_STREAM:
+        (mapping,) = synthesis.resources("Lambda::EventSourceMapping")
+        arn = f"arn:aws:lambda:{aws}:event-source-mapping:{mapping}"
+        found |= {(f"lambda:{verb}EventSourceMapping", arn) for verb in ("Get", "Update")}
     if function == "push":
         consume = f"arn:aws:dynamodb:{aws}:table/{cell}-consume/stream"
         found |= {

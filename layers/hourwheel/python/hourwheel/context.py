@@ -21,8 +21,10 @@ from hourwheel.ports import (
     Ids,
     Meter,
     NoPushes,
+    NoStream,
     Pushes,
     Store,
+    StoredStream,
     Timers,
     atomically,
     transactional,
@@ -75,6 +77,7 @@ class Context:
     meter: Meter
     timers: Timers
     pushes: Pushes = field(default_factory=NoPushes)
+    stream: StoredStream = field(default_factory=NoStream)
     settings: Settings = field(default_factory=Settings)
     buckets: set[str] = field(default_factory=set)
     """The buckets of delayed messages that this process has seen registered."""

@@ -282,6 +282,23 @@ class NoPushes:
         pass
 
 
+class StoredStream(Protocol):
+    """The stream of what is stored, which wakes those who push. Reading it costs an invocation for each batch of rows,
+    so it is read only while some group has a target."""
+
+    def listen(self, wanted: bool) -> None:
+        """Has the stream read within a minute or two, or no longer. Idempotent: a change that is under way, or was
+        asked for by somebody else, may win; whoever cares asks again. May raise ``Unavailable``."""
+        ...
+
+
+class NoStream:
+    """``StoredStream`` where there is none, or somebody else sees to it."""
+
+    def listen(self, wanted: bool) -> None:
+        pass
+
+
 MeterUnit = Literal["Count", "Milliseconds", "Seconds", "Bytes"]
 
 

@@ -5,9 +5,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.awserrors import translating
+from hourwheel.adapters.awserrors import error_code, translating
 
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
@@ -46,6 +47,37 @@ class AsyncFunction:
             answer = self.client.invoke(FunctionName=self.arn, InvocationType="Event", Payload=json.dumps(event))
             # Empty; until it is read its connection is not free for the next call.
             answer["Payload"].read()
+
+
+class MappedStream:
+    """``StoredStream`` by an event source mapping, which is enabled and disabled. Its client is made when it is asked
+    for first. Not for threads that ask for it at once for the first time."""
+
+    def __init__(self, mapping: str, *, region: str | None = None, endpoint_url: str | None = None) -> None:
+        self._mapping = mapping
+        self._region = region
+        self._endpoint_url = endpoint_url
+
+    @cached_property
+    def client(self) -> "LambdaClient":
+        # What is asked for twice is as good as asked for once.
+        client = make_client("lambda", patient_config(), region=self._region, endpoint_url=self._endpoint_url)
+        return cast("LambdaClient", client)
+
+    def listen(self, wanted: bool) -> None:
+        # A look costs nothing; an update takes the mapping out of service for seconds.
+        with translating():
+            state = self.client.get_event_source_mapping(UUID=self._mapping)["State"]
+            if state == ("Disabled" if wanted else "Enabled"):
+                self._update(wanted)
+
+    def _update(self, wanted: bool) -> None:
+        try:
+            self.client.update_event_source_mapping(UUID=self._mapping, Enabled=wanted)
+        except ClientError as error:
+            # Somebody else changes it at this moment: the next sweep looks at what became of that.
+            if error_code(error) not in ("ResourceInUseException", "ResourceConflictException"):
+                raise
 
 
 class LambdaPushes:

@@ -11,7 +11,7 @@ from aws_lambda_powertools.logging import Logger
 from msgspec import Meta
 
 from hourwheel.adapters import dynamodb, s3
-from hourwheel.adapters.functions import AsyncFunction, LambdaPushes
+from hourwheel.adapters.functions import AsyncFunction, LambdaPushes, MappedStream
 from hourwheel.adapters.metrics import EmfMeter
 from hourwheel.adapters.polling import PollingArrivals
 from hourwheel.adapters.retrying import RetryingStore
@@ -22,7 +22,7 @@ from hourwheel.api.compression import packed
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
-from hourwheel.ports import Blobs, NoPushes
+from hourwheel.ports import Blobs, NoPushes, NoStream
 from hourwheel.push.targets import NoTargets, Targets
 
 _PREFIX = "HOURWHEEL_"
@@ -60,7 +60,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The variables of a function, each named ``HOURWHEEL_`` and the field in capitals.
 
     ``cell`` names the cell in figures and logs. ``push_targets``: what groups may name as targets, ARNs with ``*``
-    for any text, with commas between them; without it the function neither sets targets nor pushes. ``archive``:
+    for any text, with commas between them; without it the function neither sets targets nor pushes. ``push_mapping``:
+    the event source mapping that reads the stream of the table while some group has a target. ``archive``:
     nothing is removed before it is archived; ``lake_bucket``, of the function that archives: where to.
     """
 
@@ -73,6 +74,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     timer_group: Annotated[str, Meta(min_length=1, max_length=64)]
     timer_role: Annotated[str, Meta(pattern=r"^arn:[^:]+:iam::[^:]*:role/.+$")]
     push_function: _FunctionArn | None = None
+    push_mapping: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}$")] | None = None
     push_targets: str | None = None
     inline_bytes: int = Settings().inline_bytes
     bucket_minutes: int = Settings().bucket_minutes
@@ -150,6 +152,7 @@ class Services:
             pushes=LambdaPushes(AsyncFunction(environment.push_function, **place))
             if environment.push_function
             else NoPushes(),
+            stream=MappedStream(environment.push_mapping, **place) if environment.push_mapping else NoStream(),
             settings=environment.settings,
         )
         # The service is its name, too, so that it takes the lines of the library.

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from hourwheel.context import Context
+from hourwheel.errors import Unavailable
 from hourwheel.logs.item import Held, Slot
 from hourwheel.model import Group
 from hourwheel.ports import Key, Table, items_of
@@ -92,12 +93,27 @@ def pushed_groups(context: Context, log: str = "") -> Iterator[Pushed]:
             yield Pushed(slot.key._replace(sort=name), held)
 
 
+def listen(context: Context, wanted: bool) -> None:
+    """Has the stream of what is stored read, or no longer. The next sweep asks again where that was not possible, and
+    finds what waits meanwhile."""
+    try:
+        context.stream.listen(wanted)
+    except Unavailable:
+        context.meter.record("WakesMissed", 1)
+
+
 def retarget(context: Context, group: Group, *, changed: bool) -> None:
     """Makes, renews or removes the record of a group whose target was set, to another one if ``changed``. What waits
-    for it is pushed once the sweeper has seen the record."""
+    for it is pushed once the sweeper has seen the record. Has the stream of what is stored read; that it is no longer
+    read after the last target is gone is left to the sweeper, which no new target can slip past."""
     if group.push is None:
         forget(context, group)
-        return
+    else:
+        _renew(context, group, changed=changed)
+        listen(context, True)
+
+
+def _renew(context: Context, group: Group, *, changed: bool) -> None:
     slot = state_slot(context, group)
     held = slot.load()
     while held is None or changed:

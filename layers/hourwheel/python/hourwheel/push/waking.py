@@ -6,7 +6,7 @@ from hourwheel.context import Context
 from hourwheel.errors import NotFound, Unavailable
 from hourwheel.meta.directory import Directory
 from hourwheel.model import Group
-from hourwheel.push.state import Pushed, pushed_groups, state_slot
+from hourwheel.push.state import Pushed, listen, pushed_groups, state_slot
 
 
 def wake(context: Context, logs: Iterable[str]) -> int:
@@ -33,10 +33,13 @@ def start_free(context: Context, group: Group) -> bool:
 
 
 def start_overdue(context: Context, directory: Directory) -> int:
-    """Starts pushing where a pause is over, or somebody who pushed went without a word; for how many groups."""
+    """Starts pushing where a pause is over, or somebody who pushed went without a word; for how many groups. Has the
+    stream of what is stored read while there are groups with a target, and only then."""
     now_ms = context.clock.now_ms()
-    overdue = [pushed for pushed in pushed_groups(context) if pushed.held.value.overdue(now_ms)]
-    return sum(_start(context, directory, pushed) for pushed in overdue)
+    groups = list(pushed_groups(context))
+    started = sum(_start(context, directory, pushed) for pushed in groups if pushed.held.value.overdue(now_ms))
+    listen(context, bool(groups))
+    return started
 
 
 def drop_leftover(context: Context, directory: Directory, subject: str, group: str) -> None:

@@ -1,0 +1,70 @@
+"""``make sbom``: a bill of materials for each lock, in build/sbom, as CycloneDX 1.6 in JSON.
+
+The same locks give the same bytes: there is no time and no serial number in them. A lock has hashes of all files that
+a package is offered as, of which one is installed: so no component has a hash here.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from hourwheel import __version__
+from infra.supply.locks import NODE_LOCK, PYTHON_LOCKS, ROOT, Package, packages
+
+OUTPUT = ROOT / "build/sbom"
+
+PURPOSES = {
+    "layer": "imported by the Lambda functions, beside the library",
+    "emr": "imported by the jobs on EMR Serverless, beside the library",
+    "pipeline": "installed with the extra 'pipeline', and for its tests",
+    "dev": "installed to develop and test, with the library's own dependencies among it",
+    "infra": "installed to deploy",
+    "spark-newest": "installed to test with the newest Spark",
+    "package-lock": "Node packages: installed to deploy and test",
+}
+
+
+def bill(lock: Path) -> dict[str, Any]:
+    name = lock.stem
+    component = {
+        "type": "application",
+        "name": "hourwheel",
+        "version": __version__,
+        "bom-ref": f"hourwheel/{name}",
+        "description": PURPOSES[name],
+    }
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": component},
+        "components": [_component(package) for package in packages(lock)],
+    }
+
+
+def _component(package: Package) -> dict[str, Any]:
+    marker = {"properties": [{"name": "hourwheel:marker", "value": package.marker}]} if package.marker else {}
+    return {
+        "type": "library",
+        "name": package.name,
+        "version": package.version,
+        "purl": package.url,
+        "bom-ref": f"{package.url}#{package.marker}" if package.marker else package.url,
+        **marker,
+    }
+
+
+def main() -> int:
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    for lock in (*PYTHON_LOCKS, NODE_LOCK):
+        made = bill(lock)
+        path = OUTPUT / f"{lock.stem}.cdx.json"
+        path.write_text(json.dumps(made, indent=2) + "\n")
+        sys.stdout.write(f"{len(made['components']):4} packages  {path.relative_to(ROOT)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
