@@ -22,6 +22,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from hourwheel.adapters.aws import make_client
+from infra.functions import layers_runtime
 from infra.names import function_name
 from infra.settings import PREFIX, Settings, Wrong
 
@@ -37,6 +38,8 @@ _SHARE = 2
 _FEWEST = 20
 """A smaller reservation serves less than it takes."""
 
+
+_OLDEST_RUNTIME = (3, 12)
 
 _RESERVING = ("pull", "sweep", "archive")
 """Functions that may have executions of their own."""
@@ -77,6 +80,17 @@ def refused(account: Account, settings: Settings) -> str | None:
     return (
         f"pull_concurrency and reserve_concurrency reserve {wanted:,} executions, and this account can reserve"
         f" {account.reservable:,} of its {account.limit:,}: Lambda keeps {UNRESERVED} free"
+    )
+
+
+def old_runtime(settings: Settings, runtime: str) -> str | None:
+    """Why the functions should not run on this Python: the one of whoever builds chooses it, unless there is 3.13."""
+    if settings.runtime is not None or tuple(map(int, runtime.split("."))) >= _OLDEST_RUNTIME:
+        return None
+    return (
+        f"the layers are for Python {runtime}, as it built them: Lambda supports it for a short time yet, and escapes"
+        " every character beyond ASCII in answers. Install Python 3.13 and run `make layers`, or say that it is meant:"
+        f" {PREFIX}runtime={runtime}"
     )
 
 
@@ -131,7 +145,7 @@ def options(client: Any, context: Mapping[str, object]) -> tuple[str, str]:
     """The options for the CDK, and what they are for. Raises ``Wrong``, and errors of botocore."""
     settings = Settings.read(context)
     account = look(client, settings.cell)
-    if reason := refused(account, settings):
+    if reason := refused(account, settings) or old_runtime(settings, layers_runtime()):
         raise Wrong(reason)
     more = {
         f"{PREFIX}{name}": value

@@ -11,6 +11,7 @@ from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
 from constructs import Construct
 
 from hourwheel.api.routes import ROUTES
+from infra.encryption import Encryption
 from infra.functions import Functions, keep_days
 from infra.settings import Settings
 
@@ -52,13 +53,17 @@ def _route_settings(settings: Settings) -> dict[str, dict[str, int]]:
 class Api(Construct):
     """``http``: the API. ``log_group``: its access log, a JSON line for each request."""
 
-    def __init__(self, scope: Construct, name: str, settings: Settings, *, functions: Functions) -> None:
+    def __init__(
+        self, scope: Construct, name: str, settings: Settings, *, functions: Functions, encryption: Encryption
+    ) -> None:
         super().__init__(scope, name)
         self.http = apigateway.HttpApi(
             self,
             "Http",
             api_name=settings.cell,
             create_default_stage=False,
+            # Who has a name of their own gave it a certificate and a place to watch: there is no second way in.
+            disable_execute_api_endpoint=settings.domain_name is not None,
             default_authorizer=HttpIamAuthorizer(),
         )
         # One for each function: a permission for each route would be no less than all of them together.
@@ -77,16 +82,20 @@ class Api(Construct):
                 integration=integrations[route.function],
             )
         ]
+        infrequent = settings.access_log_class == "infrequent"
         self.log_group = logs.LogGroup(
             self,
-            "AccessLog",
+            "AccessLogInfrequent" if infrequent else "AccessLog",
             # Below this prefix the log needs no line in the account's one policy of delivered logs, which is full soon.
-            log_group_name=f"/aws/vendedlogs/{settings.cell}/api",
+            # The class is for ever: another one is another log.
+            log_group_name=f"/aws/vendedlogs/{settings.cell}/api{'-infrequent' if infrequent else ''}",
+            log_group_class=logs.LogGroupClass.INFREQUENT_ACCESS if infrequent else None,
             removal_policy=RemovalPolicy.DESTROY,
+            encryption_key=encryption.key,
         )
         keep_days(self.log_group, settings.log_days)
         self._stage(settings)
-        self._outputs()
+        self._outputs(settings)
 
     def _stage(self, settings: Settings) -> None:
         stage = apigateway.HttpStage(
@@ -118,10 +127,14 @@ class Api(Construct):
         ).override_logical_id("DomainTarget")
         return apigateway.DomainMappingOptions(domain_name=domain)
 
-    def _outputs(self) -> None:
+    def _outputs(self, settings: Settings) -> None:
         arn = Stack.of(self).format_arn(service="execute-api", resource=self.http.api_id)
         for key, value, description in (
-            ("ApiUrl", self.http.api_endpoint, "hourwheel --url ... --sign aws"),
+            (
+                "ApiUrl",
+                f"https://{settings.domain_name}" if settings.domain_name else self.http.api_endpoint,
+                "hourwheel --url ... --sign aws",
+            ),
             ("ApiId", self.http.api_id, "Dimension ApiId of its metrics"),
             ("ApiArn", f"{arn}/$default", "hourwheel policy producer|consumer --api-arn ..."),
         ):

@@ -3,18 +3,28 @@
 from collections.abc import Sequence
 
 from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.acknowledging import acknowledge
 
 
-def private_bucket(scope: Construct, name: str, rules: Sequence[s3.LifecycleRule], *, retain: bool) -> s3.Bucket:
+def private_bucket(
+    scope: Construct,
+    name: str,
+    rules: Sequence[s3.LifecycleRule],
+    *,
+    removal_policy: RemovalPolicy,
+    key: kms.IKey | None,
+) -> s3.Bucket:
     """Encrypted, reached by TLS only and never from outside. Uploads that were left half done go after a day."""
     bucket = s3.Bucket(
         scope,
         name,
-        encryption=s3.BucketEncryption.S3_MANAGED,
+        encryption=s3.BucketEncryption.S3_MANAGED if key is None else s3.BucketEncryption.KMS,
+        encryption_key=key,
+        bucket_key_enabled=None if key is None else True,  # else each object is a request to KMS
         block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
         object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
         enforce_ssl=True,
@@ -23,7 +33,7 @@ def private_bucket(scope: Construct, name: str, rules: Sequence[s3.LifecycleRule
             s3.LifecycleRule(id="uploads-left-half-done", abort_incomplete_multipart_upload_after=Duration.days(1)),
             *rules,
         ],
-        removal_policy=RemovalPolicy.RETAIN if retain else RemovalPolicy.DESTROY,
+        removal_policy=removal_policy,
     )
     acknowledge(
         bucket,

@@ -39,7 +39,8 @@ class Delay(Construct):
         self._repeat("Archive", function, f"rate({minutes} minutes)")
 
     def _repeat(self, name: str, function: lambda_.IFunction, expression: str) -> None:
-        scheduler.CfnSchedule(
+        caller = self._caller(f"{name}Caller", function.function_arn)
+        schedule = scheduler.CfnSchedule(
             self,
             name,
             group_name=self.group_ref,
@@ -47,13 +48,14 @@ class Delay(Construct):
             flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
             target=scheduler.CfnSchedule.TargetProperty(
                 arn=function.function_arn,
-                role_arn=self._caller(f"{name}Caller", function.function_arn).role_arn,
+                role_arn=caller.role_arn,
                 # The next time brings the next one.
                 retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
                     maximum_event_age_in_seconds=60, maximum_retry_attempts=0
                 ),
             ),
         )
+        schedule.node.add_dependency(caller)  # with its policy: else the first calls are refused
 
     def _caller(self, name: str, function: str) -> iam.Role:
         """A role with which Scheduler starts one function."""

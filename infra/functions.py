@@ -18,6 +18,7 @@ from constructs import Construct
 from infra import permissions
 from infra.acknowledging import acknowledge, allow_below
 from infra.delay import Delay
+from infra.encryption import Encryption
 from infra.lake import Lake
 from infra.names import function_arn, function_name
 from infra.settings import Settings, Wrong
@@ -53,9 +54,10 @@ KINDS: Mapping[str, Kind] = {
     "meta": _HTTP,
     # One may take longer than a minute: those behind it wait.
     "sweep": Kind("memory_sweep", 300, Task(300)),
-    # The sweeper starts wheels and pushes that are wanted and not there.
-    "wheel": Kind("memory_wheel", 900, Task(60, loops=True)),
-    "push": Kind("memory_push", 900, Task(60, loops=True)),
+    # The sweeper starts wheels and pushes that are wanted and not there. Where executions are used up for some minutes,
+    # none of them fails.
+    "wheel": Kind("memory_wheel", 900, Task(300, loops=True)),
+    "push": Kind("memory_push", 900, Task(300, loops=True)),
     # The next one goes on where this one stopped.
     "archive": Kind("memory_archive", 900, Task(900)),
 }
@@ -81,13 +83,19 @@ class Functions(Construct):
         storage: Storage,
         lake: Lake,
         delay: Delay,
+        encryption: Encryption,
     ) -> None:
         super().__init__(scope, name)
         self._settings, self._tables, self._storage, self._lake, self._delay = settings, tables, storage, lake, delay
+        self._encryption = encryption
         self._wheel_arn, self._push_arn = (function_arn(self, settings.cell, called) for called in ("wheel", "push"))
         self.failures = self._failures()
         # The layers hold byte code: they say for which Python.
-        version = built(LAYERS / "runtime.txt").read_text().strip()
+        version = layers_runtime()
+        if settings.runtime not in (None, version):
+            raise Wrong(
+                f"the layers are for Python {version}, and hourwheel:runtime is {settings.runtime}: `make layers`"
+            )
         self._runtime = lambda_.Runtime(f"python{version}", lambda_.RuntimeFamily.PYTHON)
         self._layers = [self._layer("dependencies"), self._layer("hourwheel")]
         self.log_groups: dict[str, logs.LogGroup] = {}
@@ -100,7 +108,11 @@ class Functions(Construct):
         scope = Construct(self, name.capitalize())
         full_name = function_name(self._settings.cell, name)
         self.log_groups[name] = log_group = logs.LogGroup(
-            scope, "Log", log_group_name=f"/aws/lambda/{full_name}", removal_policy=RemovalPolicy.DESTROY
+            scope,
+            "Log",
+            log_group_name=f"/aws/lambda/{full_name}",
+            removal_policy=RemovalPolicy.DESTROY,
+            encryption_key=self._encryption.key,
         )
         keep_days(log_group, self._settings.log_days)
         reserved = 1 if name in _ALONE and self._settings.reserve_concurrency else None
@@ -165,6 +177,7 @@ class Functions(Construct):
             "SHARDS": str(settings.shards),
             "CELL": settings.cell,
             "RETENTION_SECONDS": str(settings.retention_seconds),
+            "INLINE_BYTES": str(settings.inline_bytes),
         }
         if settings.push and name in permissions.CALLS_PUSH:
             variables["PUSH_FUNCTION"] = self._push_arn
@@ -196,6 +209,7 @@ class Functions(Construct):
             _allow(role, ["lambda:InvokeFunction"], [self._push_arn])
         if kind.task:
             _allow(role, ["sqs:SendMessage"], [self.failures.queue_arn])
+        self._encryption.allow(role)
         return role
 
     def _allow_objects(self, role: iam.Role, name: str, actions: permissions.Verbs, bucket: s3.Bucket) -> None:
@@ -228,10 +242,12 @@ class Functions(Construct):
         )
 
     def _failures(self) -> sqs.Queue:
+        key = self._encryption.key
         queue = sqs.Queue(
             self,
             "Failures",
-            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            encryption=sqs.QueueEncryption.SQS_MANAGED if key is None else sqs.QueueEncryption.KMS,
+            encryption_master_key=key,
             enforce_ssl=True,
             retention_period=Duration.days(14),
         )
@@ -246,6 +262,11 @@ class Functions(Construct):
             compatible_architectures=[lambda_.Architecture.ARM_64],
             compatible_runtimes=[self._runtime],
         )
+
+
+def layers_runtime() -> str:
+    """The Python for which the layers are built, such as 3.13; raises ``Wrong`` where they are not."""
+    return built(LAYERS / "runtime.txt").read_text().strip()
 
 
 def keep_days(log_group: logs.LogGroup, days: int) -> None:

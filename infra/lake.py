@@ -5,6 +5,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.buckets import private_bucket
+from infra.encryption import Encryption, kept
 from infra.settings import Settings
 
 ARCHIVE, LAKE, REPORTS, LOGS = "archive/", "lake/", "reports/", "logs/"
@@ -14,7 +15,7 @@ ARCHIVE, LAKE, REPORTS, LOGS = "archive/", "lake/", "reports/", "logs/"
 class Lake(Construct):
     """``bucket``: it is there without the pipeline, too, so that switching that off and on keeps what it holds."""
 
-    def __init__(self, scope: Construct, name: str, settings: Settings) -> None:
+    def __init__(self, scope: Construct, name: str, settings: Settings, *, encryption: Encryption) -> None:
         super().__init__(scope, name)
         rules = [
             s3.LifecycleRule(
@@ -26,5 +27,5 @@ class Lake(Construct):
         ]
         if settings.pipeline:
             rules.append(s3.LifecycleRule(id="logs", prefix=LOGS, expiration=Duration.days(settings.log_days)))
-        self.bucket = private_bucket(self, "Lake", rules, retain=settings.retain)
+        self.bucket = private_bucket(self, "Lake", rules, removal_policy=kept(settings), key=encryption.key)
         CfnOutput(self, "LakeBucket", value=self.bucket.bucket_name).override_logical_id("LakeBucket")

@@ -1,7 +1,7 @@
 """What is seen of a cell: alarms, and one dashboard.
 
-There are 14 alarms, 13 without push, and 6 more with the pipeline. An alarm costs $0.10 a month for each metric that it
-looks at, and ten metrics are free in an account. The dashboard costs $3 a month, and three are free.
+There are 24 alarms: 10 of them for tables, 1 for push; with the pipeline 6 more. An alarm costs $0.10 a month for each
+metric that it looks at, and ten metrics are free in an account. The dashboard costs $3 a month, and three are free.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from constructs import Construct
 from infra.api import Api
 from infra.functions import Functions
 from infra.settings import Settings
-from infra.tables import NAMES
+from infra.tables import BUSY, NAMES
 
 _PERIOD = Duration.minutes(5)
 _DAY = Duration.days(1)
@@ -34,6 +34,11 @@ _CONCURRENCY = cloudwatch.Metric(
 """Of the whole account in this region: all its functions share one limit."""
 
 _MOST_CONCURRENCY = 0.8
+
+TABLE_UNITS = 40_000
+"""A second, of writes and of reads alike: what an account allows a table on demand, unless its quota was raised."""
+
+_MOST_OF_TABLE = 0.8
 
 _LAG = (
     'filter message = "lag"',
@@ -51,6 +56,8 @@ class Observability(Construct):
         self._tables = [f"{settings.cell}-{table}" for table in NAMES]
         self._names = {key: function.function_name for key, function in functions.by_name.items()}
         self._refusals: logs.MetricFilter | None = None
+        # CloudWatch makes no metrics of logs of the class Infrequent Access.
+        self._counts_refusals = settings.access_log_class == "standard"
         self._topic = self._alarm_topic(settings.alarm_email)
         self._alarms = self._make_alarms()
         if settings.dashboard:
@@ -86,15 +93,33 @@ class Observability(Construct):
             self._stopped("SweepStopped", self._of_function("sweep", "Invocations"), periods=3),
             alarm("FailedInvocations", failures(statistic="Maximum", period=_PERIOD), 0),
             alarm("ServerErrors", self._of_api("5xx"), 0, _SUSTAINED),
-            alarm("TooManyRequests", self._refused(), 0, _SUSTAINED),
             alarm("ProduceThrottled", self._of_function("produce", "Throttles"), 0),
             alarm("PullThrottled", self._of_function("pull", "Throttles"), 0, _SUSTAINED),
             alarm("ConcurrencyUsed", _CONCURRENCY, _MOST_CONCURRENCY * settings.lambda_concurrency, _SUSTAINED),
         ]
+        if self._counts_refusals:
+            alarms.append(alarm("TooManyRequests", self._refused(), 0, _SUSTAINED))
+        if settings.table_alarms:
+            alarms += self._table_alarms()
         if settings.push:
             behind = self._of_function("push", "IteratorAge", "Maximum")
             alarms.append(alarm("PushBehind", behind, 30_000, _SUSTAINED))
         return [*alarms, *self._pipeline_alarms()] if settings.pipeline else alarms
+
+    def _table_alarms(self) -> list[cloudwatch.Alarm]:
+        """Of the tables that each message goes through: what they refuse, and what they serve as a share of what the
+        account allows each of them."""
+        found = []
+        for table in BUSY:
+            # Counters are read by nobody who is in a hurry.
+            for kind in ("Write",) if table == "counters" else ("Write", "Read"):
+                full_name = f"{self._settings.cell}-{table}"
+                refused = _of_table(full_name, f"{kind}ThrottleEvents")
+                served = _of_table(full_name, f"Consumed{kind}CapacityUnits")
+                most = _MOST_OF_TABLE * TABLE_UNITS * _PERIOD.to_seconds()
+                found.append(self._alarm(f"{kind}sRefused-{table}", refused, 0, _SUSTAINED))
+                found.append(self._alarm(f"{kind}Units-{table}", served, most, _SUSTAINED))
+        return found
 
     def _pipeline_alarms(self) -> list[cloudwatch.Alarm]:
         alarm, own = self._alarm, self._own
@@ -116,7 +141,7 @@ class Observability(Construct):
             self,
             name,
             alarm_name=f"{self._settings.cell}-{name}",
-            alarm_description=f"See {name} in docs/operating.md",
+            alarm_description=f"See {name.partition('-')[0]} in docs/operating.md",
             metric=metric,
             threshold=above,
             comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
@@ -161,6 +186,7 @@ class Observability(Construct):
             "UnreadableMessages",
             "OrphanedMessages",
         )
+        refused = [self._refused()] if self._counts_refusals else []
         late = [own("DispatchLateness", statistic) for statistic in ("p50", "p99", "Maximum")]
         dashboard = cloudwatch.Dashboard(self, "Dashboard", dashboard_name=self._settings.cell)
         dashboard.add_widgets(
@@ -184,7 +210,7 @@ class Observability(Construct):
             _graph("Faults", [own("Faults")]),
         )
         dashboard.add_widgets(
-            _graph("Requests", [*(self._of_api(name) for name in ("Count", "4xx", "5xx")), self._refused()]),
+            _graph("Requests", [*(self._of_api(name) for name in ("Count", "4xx", "5xx")), *refused]),
             _graph("Time to answer", [self._of_api("Latency", statistic) for statistic in ("p50", "p99")]),
             _graph("Sweep", [own("SweepSeconds", "Maximum")]),
             *([_graph("Push", [own(name) for name in pushed[:1]], right=age)] if pushed else []),

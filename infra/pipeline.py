@@ -20,6 +20,7 @@ from constructs import Construct
 
 from infra.acknowledging import allow_below
 from infra.delay import Delay
+from infra.encryption import Encryption
 from infra.functions import ROOT, built, keep_days
 from infra.lake import ARCHIVE, LAKE, LOGS, REPORTS, Lake
 from infra.names import function_name
@@ -28,7 +29,6 @@ from infra.settings import WORKER_GB, WORKER_VCPUS, Settings
 PACKAGE = ROOT / "build" / "pipeline"
 ENTRY = ROOT / "pipeline" / "emr.py"
 
-RELEASE = "emr-spark-8.0.0"
 PYTHON = "python3.11"
 """That for which ``pipeline/build.py`` packs."""
 
@@ -51,10 +51,18 @@ _START_SECONDS = 3_600
 
 class Pipeline(Construct):
     def __init__(
-        self, scope: Construct, name: str, settings: Settings, *, lake: Lake, delay: Delay, failures: sqs.Queue
+        self,
+        scope: Construct,
+        name: str,
+        settings: Settings,
+        *,
+        lake: Lake,
+        delay: Delay,
+        failures: sqs.Queue,
+        encryption: Encryption,
     ) -> None:
         super().__init__(scope, name)
-        self._settings, self._bucket = settings, lake.bucket
+        self._settings, self._bucket, self._encryption = settings, lake.bucket, encryption
         self._database_name = settings.cell.replace("-", "_")
         self._application = self._make_application()
         self._entry, self._packages = self._package()
@@ -77,7 +85,7 @@ class Pipeline(Construct):
             self,
             "Application",
             name=self._settings.cell,
-            release_label=RELEASE,
+            release_label=self._settings.pipeline_release,
             type="SPARK",
             architecture="ARM64",
             auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
@@ -131,6 +139,11 @@ class Pipeline(Construct):
         )
         self._allow_catalog(role)
         self._allow_metrics(role)
+        self._encryption.allow(role)
+        if self._settings.bootstrap_key_arn is not None:
+            # The package lies in the bucket of the CDK's bootstrap, which may be encrypted with a key of its own.
+            resources = [self._settings.bootstrap_key_arn]
+            role.add_to_policy(iam.PolicyStatement(actions=["kms:Decrypt"], resources=resources))
         return role
 
     def _allow_catalog(self, role: iam.Role) -> None:
@@ -154,6 +167,7 @@ class Pipeline(Construct):
             "Metrics",
             log_group_name=f"/hourwheel/{self._settings.cell}/jobs",
             removal_policy=RemovalPolicy.DESTROY,
+            encryption_key=self._encryption.key,
         )
         keep_days(log_group, self._settings.log_days)
         actions = ["logs:CreateLogStream", "logs:PutLogEvents"]
@@ -182,7 +196,8 @@ class Pipeline(Construct):
             )
         )
         role.add_to_policy(iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[failures.queue_arn]))
-        return scheduler.CfnSchedule(
+        self._encryption.allow(role)
+        schedule = scheduler.CfnSchedule(
             self,
             "Daily",
             group_name=delay.group_ref,
@@ -198,6 +213,8 @@ class Pipeline(Construct):
                 dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(arn=failures.queue_arn),
             ),
         )
+        schedule.node.add_dependency(role)  # with its policy
+        return schedule
 
     def _job(self) -> dict[str, object]:
         """What ``StartJobRun`` takes, as Scheduler spells it. The token is the same when Scheduler asks again."""
@@ -243,6 +260,8 @@ class Pipeline(Construct):
             },
             # Else Spark would look up its own databases in Glue.
             "spark.sql.catalogImplementation": "in-memory",
+            # Each executor is billed for a minute at least, and EMR begins with three: most days need one.
+            "spark.dynamicAllocation.initialExecutors": "1",
             "spark.dynamicAllocation.maxExecutors": str(executors),
             # Spark joins small ones; 200 of its own accord are too many for a small lake, too few for a large one.
             "spark.sql.shuffle.partitions": str(_PARTITIONS_PER_VCPU * WORKER_VCPUS * executors),

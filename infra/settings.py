@@ -5,7 +5,7 @@ cdk deploy -c hourwheel:cell=orders -c hourwheel:alarm_email=ops@example.org
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, NoReturn, TypeAlias
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -62,6 +62,7 @@ def _setting(default: Any, allowed: str, **limits: Any) -> Any:
 _ALLOWED_DAYS = "one of the days that CloudWatch has: " + ", ".join(map(str, _LOG_DAYS))
 Memory: TypeAlias = Annotated[int, Field(ge=256, le=10_240)]
 _MEMORY = "a whole number of MB from 256 to 10240"
+_WARM = "a whole number of units a second from {} to 1000000"
 _PULL_RATE = "a whole number of {} from 1 to 100000"
 
 
@@ -77,7 +78,16 @@ class Settings(BaseModel):
     )
     retention_seconds: int = _setting(259_200, "a whole number of seconds from 60 to 2592000", ge=60, le=2_592_000)
     bucket_minutes: int = _setting(60, "a whole number of minutes from 5 to 60", ge=5, le=60)
+    inline_bytes: int = _setting(12_288, "a whole number of bytes from 1024 to 307200", ge=1_024, le=307_200)
     shards: int = _setting(1, "a whole number from 1 to 100", ge=1, le=100)
+    warm_write_units: int | None = _setting(None, _WARM.format(4_000), ge=4_000, le=1_000_000)
+    warm_read_units: int | None = _setting(None, _WARM.format(12_000), ge=12_000, le=1_000_000)
+    customer_key: bool = _setting(False, "true or false")
+    bootstrap_key_arn: str | None = _setting(
+        None,
+        "the ARN of a KMS key in the region of the deployment",
+        pattern=r"^arn:[a-z-]+:kms:[a-z0-9-]+:\d{12}:key/.+$",
+    )
     retain: bool = _setting(True, "true or false")
     push: bool = _setting(True, "true or false")
     push_targets: Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_targets)] = _setting(
@@ -87,6 +97,9 @@ class Settings(BaseModel):
         " 2000 characters in all",
     )
     pipeline: bool = _setting(False, "true or false")
+    pipeline_release: str = _setting(
+        "emr-spark-8.0.0", "a release of EMR such as emr-spark-8.1.0", pattern=r"^emr-spark-8\.\d+\.\d+$"
+    )
     archive_minutes: int = _setting(60, "a whole number of minutes from 5 to 240", ge=5, le=240)
     pipeline_hour: int = _setting(2, "an hour of the day from 0 to 23, in UTC", ge=0, le=23)
     pipeline_vcpus: int = _setting(16, "a whole number of vCPUs from 8 to 2000", ge=8, le=2_000)
@@ -117,8 +130,11 @@ class Settings(BaseModel):
     memory_push: Memory = _setting(512, _MEMORY)
     memory_archive: Memory = _setting(1_024, _MEMORY)
     reserve_concurrency: bool = _setting(False, "true or false")
+    access_log_class: Literal["standard", "infrequent"] = _setting("standard", "standard or infrequent")
+    runtime: Literal["3.11", "3.12", "3.13", "3.14"] | None = _setting(None, "3.11, 3.12, 3.13 or 3.14")
     log_days: Annotated[int, AfterValidator(_log_days)] = _setting(30, _ALLOWED_DAYS)
     dashboard: bool = _setting(True, "true or false")
+    table_alarms: bool = _setting(True, "true or false")
     alarm_email: str | None = _setting(
         None, "an e-mail address", pattern=r"^[^@\s,]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$", max_length=254
     )

@@ -5,6 +5,7 @@ from constructs import Construct
 
 from infra.api import Api
 from infra.delay import Delay
+from infra.encryption import Encryption
 from infra.functions import Functions
 from infra.lake import Lake
 from infra.observability import Observability
@@ -18,18 +19,37 @@ from infra.tables import Tables
 class HourwheelStack(Stack):
     def __init__(self, scope: Construct, settings: Settings) -> None:
         super().__init__(scope, settings.cell, description=f"Hourwheel, a message queue: cell {settings.cell}")
-        tables = Tables(self, "Tables", settings)
-        storage = Storage(self, "Storage", settings)
-        lake = Lake(self, "Pipeline", settings)  # of this name it was made first: another one is another bucket
+        encryption = Encryption(self, "Encryption", settings)
+        tables = Tables(self, "Tables", settings, encryption=encryption)
+        storage = Storage(self, "Storage", settings, encryption=encryption)
+        # Of this name it was made first: another one is another bucket.
+        lake = Lake(self, "Pipeline", settings, encryption=encryption)
         delay = Delay(self, "Delay", settings)
-        functions = Functions(self, "Functions", settings, tables=tables, storage=storage, lake=lake, delay=delay)
+        functions = Functions(
+            self,
+            "Functions",
+            settings,
+            tables=tables,
+            storage=storage,
+            lake=lake,
+            delay=delay,
+            encryption=encryption,
+        )
         delay.sweep_with(functions.by_name["sweep"])
         if settings.push:
             Push(self, "Push", settings, tables=tables, functions=functions)
-        api = Api(self, "Api", settings, functions=functions)
+        api = Api(self, "Api", settings, functions=functions, encryption=encryption)
         if settings.pipeline:
             delay.archive_with(functions.by_name["archive"], settings.archive_minutes)
-            Pipeline(self, "Jobs", settings, lake=lake, delay=delay, failures=functions.failures)
+            Pipeline(
+                self,
+                "Jobs",
+                settings,
+                lake=lake,
+                delay=delay,
+                failures=functions.failures,
+                encryption=encryption,
+            )
         Observability(self, "Observability", settings, functions=functions, api=api)
         Tags.of(self).add("hourwheel:cell", settings.cell)
         for key, value in (

@@ -5,6 +5,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.buckets import private_bucket
+from infra.encryption import Encryption, kept
 from infra.settings import Settings
 
 _LONGEST_DAYS = 30 + 1 + 1
@@ -16,9 +17,9 @@ names: a month in which somebody can see to it."""
 
 
 class Storage(Construct):
-    def __init__(self, scope: Construct, name: str, settings: Settings) -> None:
+    def __init__(self, scope: Construct, name: str, settings: Settings, *, encryption: Encryption) -> None:
         super().__init__(scope, name)
         # Nothing below scheduled/ goes by age, ever: it waits for up to two years and is deleted with its bucket.
         days = _LONGEST_DAYS + _ARCHIVE_DAYS * settings.pipeline
         expired = s3.LifecycleRule(id="segments", prefix="segments/", expiration=Duration.days(days))
-        self.bucket = private_bucket(self, "Segments", [expired], retain=settings.retain)
+        self.bucket = private_bucket(self, "Segments", [expired], removal_policy=kept(settings), key=encryption.key)

@@ -1,0 +1,70 @@
+"""A key of the customer's own, for all that is stored: tables, buckets, logs, queues."""
+
+from aws_cdk import Aws, CfnOutput, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from constructs import Construct
+
+from infra.settings import Settings
+
+KEY_ACTIONS = (
+    "kms:Decrypt",
+    "kms:DescribeKey",
+    "kms:Encrypt",
+    "kms:GenerateDataKey",
+    "kms:ReEncryptFrom",
+    "kms:ReEncryptTo",
+)
+"""What a role needs whose calls DynamoDB, S3 or SQS answer with the key."""
+
+
+class Encryption(Construct):
+    """``key``: None where AWS's own keys are used, which cost nothing."""
+
+    def __init__(self, scope: Construct, name: str, settings: Settings) -> None:
+        super().__init__(scope, name)
+        self.key: kms.Key | None = None
+        if not settings.customer_key:
+            return
+        self.key = kms.Key(
+            self,
+            "Key",
+            description=f"All that the Hourwheel cell {settings.cell} stores",
+            enable_key_rotation=True,
+            removal_policy=kept(settings),
+        )
+        self._for_logs(self.key)
+        self._for_events(self.key)
+        CfnOutput(self, "KeyArn", value=self.key.key_arn).override_logical_id("KeyArn")
+
+    def allow(self, role: iam.Role) -> None:
+        """Lets the role read and write what the key encrypts, as far as its other permissions go."""
+        if self.key is not None:
+            role.add_to_policy(iam.PolicyStatement(actions=list(KEY_ACTIONS), resources=[self.key.key_arn]))
+
+    def _for_logs(self, key: kms.Key) -> None:
+        arn = f"arn:{Aws.PARTITION}:logs:{Aws.REGION}:{Aws.ACCOUNT_ID}:log-group:*"
+        key.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal(f"logs.{Aws.REGION}.amazonaws.com")],
+                actions=[*KEY_ACTIONS],
+                resources=["*"],
+                conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": arn}},
+            )
+        )
+
+    def _for_events(self, key: kms.Key) -> None:
+        """EventBridge sends failed runs of the jobs to the queue of failures."""
+        key.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("events.amazonaws.com")],
+                actions=["kms:Decrypt", "kms:GenerateDataKey"],
+                resources=["*"],
+                conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+            )
+        )
+
+
+def kept(settings: Settings) -> RemovalPolicy:
+    """Of what outlives the stack, unless it was made by a deployment that failed: that leaves nothing behind."""
+    return RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if settings.retain else RemovalPolicy.DESTROY
