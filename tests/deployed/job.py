@@ -248,6 +248,7 @@ def hear(system: System) -> list[bool]:
     heard = [system.listens()]
     system.ok("PUT", path("heard", "queue"), {"push": {"kind": "sqs", "arn": QUEUE.format("airline-nobody")}})
     heard.append(system.listens())
+    system.until(lambda: _heard(system), "a row that the stream tells of")
     system.swept()
     heard.append(system.listens())
     system.ok("PUT", path("heard", "queue"), {"push": None})
@@ -255,6 +256,15 @@ def hear(system: System) -> list[bool]:
     heard.append(system.listens())
     system.ok("DELETE", path("heard"))
     return heard
+
+
+def _heard(system: System) -> bool:
+    """Stores a row of nobody's; whether the function push was told of one of these. Only rows that are stored after the
+    stream was first looked at are told of."""
+    key = {"pk": {"S": "unheard/0"}, "sk": {"S": str(len(system.entries()))}}
+    system.dynamodb.put_item(TableName=f"{CELL}-consume", Item=key)
+    system.dynamodb.delete_item(TableName=f"{CELL}-consume", Key=key)
+    return any("Records" in entry["event"] for entry in system.entries() if entry.get("started") == f"{CELL}-push")
 
 
 def push(system: System) -> dict[str, Any]:
@@ -277,7 +287,6 @@ def push(system: System) -> dict[str, Any]:
     sent = [{"body": row.body, "key": row.carrier} for row in flights()[:40]]
     sent += [{"body": "fragile"}, {"body": large("fragile")}]
     send(system, "departures", sent)
-    system.swept()  # which finds what was stored before the stream is read
     wanted = sorted(message["body"] for message in sent)
 
     got: dict[str, Delivered] = {name: [] for name in ("ship", "queue", "bus", "web", "notice")}

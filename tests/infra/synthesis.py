@@ -11,6 +11,7 @@ from typing import Any
 from aws_cdk import App
 
 from app import synthesise
+from infra.encryption import KEY_ACTIONS
 from infra.settings import PREFIX
 
 REGION, ACCOUNT = "eu-west-1", "111122223333"
@@ -23,6 +24,12 @@ EVERYTHING = {
     "retention_seconds": "600",
     "bucket_minutes": "5",
     "shards": "4",
+    "inline_bytes": "8192",
+    "warm_write_units": "10000",
+    "warm_read_units": "30000",
+    "customer_key": "true",
+    "bootstrap_key_arn": f"arn:aws:kms:{REGION}:{ACCOUNT}:key/of-the-bootstrap",
+    "pipeline_release": "emr-spark-8.1.0",
     "push_targets": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:ship, arn:aws:sqs:{REGION}:{ACCOUNT}:orders-*,"
     f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/shop",
     "throttle_rate": "50",
@@ -48,7 +55,16 @@ EVERYTHING = {
     "pipeline_hour": "4",
     "pipeline_vcpus": "35",
 }
-NOT_MUCH = {"push": "false", "retain": "false", "dashboard": "false", "log_days": "1"}
+NOT_MUCH = {
+    "push": "false",
+    "retain": "false",
+    "dashboard": "false",
+    "log_days": "1",
+    "table_alarms": "false",
+    "access_log_class": "infrequent",
+}
+FLAGS = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
+"""How the CDK is to behave, as its command line tells the app."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +101,20 @@ class Synthesis:
         """Properties of the functions, by name without the cell's."""
         found = self.properties("Lambda::Function")
         return {function["FunctionName"].removeprefix(f"{self.cell}-"): function for function in found}
+
+    @property
+    def access_log(self) -> str:
+        return f"/aws/vendedlogs/{self.cell}/api" + (
+            "-infrequent" if self.settings.get("access_log_class") == "infrequent" else ""
+        )
+
+    def key_uses(self) -> set[tuple[str, str]]:
+        """What a role may do with the key of the cell, if it has one."""
+        return {
+            (action, f"arn:aws:kms:{REGION}:{ACCOUNT}:key/{key}")
+            for key in self.resources("KMS::Key")
+            for action in KEY_ACTIONS
+        }
 
     def statements(self, role: str) -> list[dict[str, Any]]:
         """What a role, named by its ARN, is allowed: actions and resources as lists."""
@@ -125,6 +155,7 @@ class Synthesis:
         arns = {
             "iam": f"arn:aws:iam::{ACCOUNT}:role/{name}",
             "s3": f"arn:aws:s3:::{name}",
+            "kms": f"arn:aws:kms:{REGION}:{ACCOUNT}:key/{name}",
             "lambda": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}",
             "dynamodb": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{name}",
         }
@@ -138,6 +169,6 @@ def listed(value: Any) -> list[str]:
 
 
 def synthesised(settings: Mapping[str, str], folder: Path) -> Synthesis:
-    context = {f"{PREFIX}{name}": value for name, value in settings.items()}
+    context = {**FLAGS, **{f"{PREFIX}{name}": value for name, value in settings.items()}}
     synthesise(App(outdir=str(folder), context=context, analytics_reporting=False))
     return Synthesis(settings, folder)

@@ -12,6 +12,7 @@ from botocore.config import Config
 from botocore.stub import Stubber
 
 from hourwheel.adapters.aws import make_client
+from infra import account
 from infra.account import ANSWER_SECONDS, UNRESERVED, Account, chosen, given, options
 from infra.settings import Settings, Wrong
 
@@ -82,6 +83,13 @@ def test_what_lambda_would_refuse_ends_the_deployment_before_it_begins() -> None
     for context in ({"hourwheel:pull_concurrency": "5"}, {"hourwheel:reserve_concurrency": "true"}):
         with pytest.raises(Wrong, match=r"can reserve 0 of its 10: Lambda keeps 100 free"):
             options(lambda_with(10, 10), context)
+
+
+def test_functions_on_an_old_python_are_refused_unless_that_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "layers_runtime", lambda: "3.11")
+    with pytest.raises(Wrong, match=r"^the layers are for Python 3\.11, .* hourwheel:runtime=3\.11$"):
+        options(lambda_with(1_000, 1_000), {})
+    options(lambda_with(1_000, 1_000), {"hourwheel:runtime": "3.11"})
 
 
 def test_settings_come_from_the_file_and_the_command_line(tmp_path: Path) -> None:

@@ -68,4 +68,8 @@ def test_a_name_of_its_own_is_mapped_to_the_api(defaults: Synthesis, everything:
     (domain,) = everything.properties("ApiGatewayV2::DomainName")
     assert domain["DomainName"] == "queue.example.org"
     assert everything.properties("ApiGatewayV2::ApiMapping")
+    for synthesis, closed in ((defaults, False), (everything, True)):
+        (api,) = synthesis.properties("ApiGatewayV2::Api")
+        assert api["DisableExecuteApiEndpoint"] is closed, "there is no second way in"
+    assert everything.template["Outputs"]["ApiUrl"]["Value"] == "https://queue.example.org"
     assert "DomainTarget" in everything.template["Outputs"]

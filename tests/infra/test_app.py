@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra.settings import PREFIX, Settings, Wrong
-from tests.infra.synthesis import Synthesis
+from tests.infra.synthesis import FLAGS, REGION, Synthesis
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,8 +52,21 @@ def test_no_container_is_built(defaults: Synthesis) -> None:
     assert defaults.file("hourwheel.assets.json")["dockerImages"] == {}
 
 
+def test_cfn_lint_finds_nothing(each: Synthesis) -> None:
+    # The CDK writes dependencies down that a reference implies already: W3005.
+    command = [str(Path(sys.executable).with_name("cfn-lint")), "--regions", REGION, "--ignore-checks", "W3005", "--"]
+    ended = subprocess.run([*command, str(each.folder / f"{each.cell}.template.json")], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+
+
+def test_the_cdk_behaves_as_its_makers_recommend() -> None:
+    recommended = ROOT / "node_modules/aws-cdk/lib/init-templates/.recommended-feature-flags.json"
+    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    assert json.loads(recommended.read_text()).items() <= context.items()
+
+
 def test_the_app_writes_the_same_again(defaults: Synthesis, tmp_path: Path) -> None:
-    again = run_app({}, tmp_path)
+    again = run_app(FLAGS, tmp_path)
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "hourwheel.template.json").read_text() == defaults.text
 
@@ -99,6 +112,15 @@ ARN = "arn:aws:sqs:eu-west-1:111122223333:orders"
         ("shards", "0"),
         ("shards", "101"),
         ("shards", ""),
+        ("inline_bytes", "1023"),
+        ("warm_write_units", "3999"),
+        ("warm_read_units", "warm"),
+        ("customer_key", "mine"),
+        ("bootstrap_key_arn", "alias/bootstrap"),
+        ("pipeline_release", "emr-7.13.0"),
+        ("access_log_class", "cheap"),
+        ("runtime", "3.10"),
+        ("table_alarms", ""),
         ("retain", "maybe"),
         ("push", "2"),
         ("pipeline", "daily"),
@@ -160,7 +182,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(name: str, value: str) -> N
 def test_what_is_no_setting_is_refused() -> None:
     with pytest.raises(Wrong) as caught:
         Settings.read({"hourwheel:shard": "1"})
-    assert str(caught.value).startswith("hourwheel:shard is not a setting: there are alarm_dead_letters, ")
+    assert str(caught.value).startswith("hourwheel:shard is not a setting: there are access_log_class, ")
 
 
 def test_context_of_others_is_left_alone() -> None:

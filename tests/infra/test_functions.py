@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from hourwheel.api.services import Environment
-from tests.infra.synthesis import ACCOUNT, REGION, Synthesis
+from infra.settings import Wrong
+from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, synthesised
 
 ROOT = Path(__file__).parents[2]
 EVERY = {
@@ -16,6 +17,7 @@ EVERY = {
     "SHARDS",
     "CELL",
     "RETENTION_SECONDS",
+    "INLINE_BYTES",
 }
 
 
@@ -52,6 +54,7 @@ def test_the_functions_understand_their_environment(each: Synthesis) -> None:
         environment = Environment.read(function["Environment"]["Variables"])
         assert environment.cell == environment.table_prefix == each.cell, name
         assert environment.settings.shards == int(each.settings.get("shards", 1)), name
+        assert environment.settings.inline_bytes == int(each.settings.get("inline_bytes", 12_288)), name
         assert environment.settings.retention_seconds == int(each.settings.get("retention_seconds", 259_200)), name
         assert environment.settings.archive is ("archive" in each.functions()), name
         assert environment.wheel_function == f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{each.cell}-wheel"
@@ -138,8 +141,8 @@ def test_events_that_come_to_nothing_are_kept(everything: Synthesis) -> None:
     (queue,) = everything.resources("SQS::Queue")
     assert found == {
         "orders-eu-sweep": (300, 0, queue),
-        "orders-eu-wheel": (60, 0, queue),
-        "orders-eu-push": (60, 0, queue),
+        "orders-eu-wheel": (300, 0, queue),
+        "orders-eu-push": (300, 0, queue),
         "orders-eu-archive": (900, 0, queue),
     }
 
@@ -149,7 +152,7 @@ def test_each_has_a_log_that_ends(each: Synthesis) -> None:
     named = {function["LoggingConfig"]["LogGroup"] for function in each.functions().values()}
     assert named == {f"/aws/lambda/{each.cell}-{name}" for name in each.functions()}
     of_jobs = {f"/hourwheel/{each.cell}/jobs"} if "archive" in each.functions() else set()
-    assert groups.keys() == named | {f"/aws/vendedlogs/{each.cell}/api"} | of_jobs
+    assert groups.keys() == named | {each.access_log} | of_jobs
     assert set(groups.values()) == {int(each.settings.get("log_days", 30))}
 
 
@@ -168,6 +171,28 @@ def schedule_of(synthesis: Synthesis, function: str) -> str:
     assert found["FlexibleTimeWindow"] == {"Mode": "OFF"}
     assert found["Target"]["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0}
     return str(found["ScheduleExpression"])
+
+
+def test_a_schedule_is_made_after_the_policy_with_which_it_calls(each: Synthesis) -> None:
+    schedules = each.resources("Scheduler::Schedule")
+    assert schedules
+    for key, found in schedules.items():
+        role = found["Properties"]["Target"]["RoleArn"]["Fn::GetAtt"][0]
+        policies = [
+            name
+            for name, policy in each.resources("IAM::Policy").items()
+            if {"Ref": role} in policy["Properties"]["Roles"]
+        ]
+        assert policies
+        assert set(policies) <= set(found["DependsOn"]), key
+
+
+def test_layers_of_another_python_than_set_are_refused(tmp_path: Path) -> None:
+    other = "3.12" if (ROOT / "build/layers/runtime.txt").read_text().strip() != "3.12" else "3.13"
+    with pytest.raises(
+        Wrong, match=rf"^the layers are for Python .*, and hourwheel:runtime is {other}: `make layers`$"
+    ):
+        synthesised({"runtime": other}, tmp_path)
 
 
 def test_what_is_stored_wakes_push_until_it_is_old(defaults: Synthesis) -> None:

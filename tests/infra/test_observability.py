@@ -25,6 +25,8 @@ ALARMS = {
     "ConcurrencyUsed",
     "PushBehind",
 }
+OF_TABLES = {f"{kind}-{table}" for kind in ("WritesRefused", "WriteUnits") for table in ("counters", "consume", "pull")}
+OF_TABLES |= {f"{kind}-{table}" for kind in ("ReadsRefused", "ReadUnits") for table in ("consume", "pull")}
 OF_PIPELINE = {
     "ArchiveBehind",
     "ArchiveDamaged",
@@ -48,14 +50,25 @@ def looked_at(alarm: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_alarms(defaults: Synthesis, everything: Synthesis, not_much: Synthesis) -> None:
-    assert set(alarms(defaults)) == ALARMS
-    assert set(alarms(everything)) == ALARMS | OF_PIPELINE
-    assert set(alarms(not_much)) == ALARMS - {"PushBehind"}
+    assert set(alarms(defaults)) == ALARMS | OF_TABLES
+    assert set(alarms(everything)) == ALARMS | OF_TABLES | OF_PIPELINE
+    assert set(alarms(not_much)) == ALARMS - {"PushBehind", "TooManyRequests"}
+
+
+def test_tables_are_near_their_quota_at_80_percent_of_its_units(defaults: Synthesis) -> None:
+    found = alarms(defaults)
+    metric = looked_at(found["WriteUnits-consume"])
+    assert (metric["Namespace"], metric["MetricName"]) == ("AWS/DynamoDB", "ConsumedWriteCapacityUnits")
+    assert metric["Dimensions"] == [{"Name": "TableName", "Value": "hourwheel-consume"}]
+    assert found["WriteUnits-consume"]["Threshold"] == 0.8 * 40_000 * 300
+    assert looked_at(found["ReadsRefused-pull"])["MetricName"] == "ReadThrottleEvents"
 
 
 def test_the_runbook_has_each_alarm_and_no_other() -> None:
     text = (ROOT / "docs/operating.md").read_text()
-    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == ALARMS | OF_PIPELINE
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == ALARMS | OF_PIPELINE | {
+        name.partition("-")[0] for name in OF_TABLES
+    }
 
 
 def test_without_figures_there_is_no_alarm_but_where_what_runs_again_and_again_has_stopped(each: Synthesis) -> None:
@@ -97,13 +110,21 @@ def test_executions_are_told_before_they_are_used_up(defaults: Synthesis, everyt
             assert throttled["Dimensions"] == [{"Name": "FunctionName", "Value": f"{synthesis.cell}-{name.lower()}"}]
 
 
-def test_requests_that_a_throttle_refused_are_counted_from_the_access_log(each: Synthesis) -> None:
+def test_requests_that_a_throttle_refused_are_counted_from_the_access_log(defaults: Synthesis) -> None:
+    each = defaults
     (counted,) = each.properties("Logs::MetricFilter")
-    assert counted["LogGroupName"] == f"/aws/vendedlogs/{each.cell}/api"
+    assert counted["LogGroupName"] == each.access_log
     assert counted["FilterPattern"] == '{ $.status = "429" }'
     (told,) = counted["MetricTransformations"]
     found = looked_at(alarms(each)["TooManyRequests"])
     assert (told["MetricNamespace"], told["MetricName"]) == (found["Namespace"], found["MetricName"])
+
+
+def test_a_log_that_costs_half_makes_no_metrics(not_much: Synthesis) -> None:
+    groups = {group["LogGroupName"]: group for group in not_much.properties("Logs::LogGroup")}
+    assert groups.pop(not_much.access_log)["LogGroupClass"] == "INFREQUENT_ACCESS"
+    assert {group.get("LogGroupClass", "STANDARD") for group in groups.values()} == {"STANDARD"}, "they hold metrics"
+    assert not not_much.resources("Logs::MetricFilter")
 
 
 def test_alarms_are_mailed_if_there_is_an_address(defaults: Synthesis, everything: Synthesis) -> None:

@@ -1,5 +1,7 @@
 import json
 import re
+import runpy
+import sys
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from botocore.validate import ParamValidator
 from hourwheel_pipeline.figures import log_group
 from infra import pipeline
 from infra.settings import Wrong
+from pipeline import build
 from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, synthesised
 
 JOBS = Path(__file__).parents[2] / "pipeline/hourwheel_pipeline"
@@ -69,7 +72,7 @@ def test_the_bucket_stays_the_same_when_the_pipeline_is_switched(defaults: Synth
 
 def test_the_application_stops_by_itself_and_grows_no_further_than_set(jobs: Jobs) -> None:
     application = jobs.application
-    assert (application["ReleaseLabel"], application["Type"]) == ("emr-spark-8.0.0", "SPARK")
+    assert (application["ReleaseLabel"], application["Type"]) == ("emr-spark-8.1.0", "SPARK")
     assert application["Architecture"] == "ARM64"
     assert application["AutoStartConfiguration"] == {"Enabled": True}
     assert application["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 5}
@@ -142,6 +145,30 @@ def test_workers_fit_into_the_capacity(jobs: Jobs) -> None:
     assert spark["spark.sql.shuffle.partitions"] == "112"
 
 
+def test_a_job_begins_with_one_executor_and_not_with_three(jobs: Jobs) -> None:
+    assert jobs.spark["spark.dynamicAllocation.initialExecutors"] == "1"
+
+
+def test_another_interpreter_than_the_package_is_for_ends_the_job_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert f"python{build.PYTHON}" == pipeline.PYTHON
+    monkeypatch.setattr(sys, "version_info", (3, 9, 20))
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(pipeline.ENTRY), run_name="__main__")
+    assert str(ended.value).startswith(
+        f"the package of the jobs is for Python {build.PYTHON}, and this release runs 3.9: "
+    )
+
+
+def test_the_interpreter_of_the_package_runs_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (*map(int, build.PYTHON.split(".")), 9))
+    monkeypatch.setattr(sys, "argv", ["emr.py", "compact"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(pipeline.ENTRY), run_name="__main__")
+    assert ended.value.code == 2, "the job itself says which options it lacks"
+
+
 def test_the_job_may_do_what_it_does_and_nothing_else(jobs: Jobs) -> None:
     aws, bucket = f"{REGION}:{ACCOUNT}", f"arn:aws:s3:::{jobs.lake}"
     assets = f"arn:aws:s3:::cdk-hnb659fds-assets-{ACCOUNT}-{REGION}/"
@@ -171,6 +198,8 @@ def test_the_job_may_do_what_it_does_and_nothing_else(jobs: Jobs) -> None:
             (f"logs:{verb}", f"arn:aws:logs:{aws}:{log_group('orders-eu')}")
             for verb in ("CreateLogStream", "PutLogEvents")
         ),
+        *jobs.synthesis.key_uses(),
+        ("kms:Decrypt", jobs.synthesis.settings["bootstrap_key_arn"]),
     }
 
 
@@ -221,7 +250,7 @@ def test_runs_that_fail_end_in_the_queue_of_failures(jobs: Jobs) -> None:
     (policy,) = jobs.synthesis.properties("SQS::QueuePolicy")
     (allowed,) = (one for one in policy["PolicyDocument"]["Statement"] if one["Effect"] == "Allow")
     assert allowed["Principal"] == {"Service": "events.amazonaws.com"}
-    assert allowed["Condition"]["ArnEquals"]["aws:SourceArn"].startswith(f"arn:aws:events:{REGION}:{ACCOUNT}:")
+    assert allowed["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}}
 
 
 def test_the_command_line_is_told_where_to_find_it(jobs: Jobs) -> None:

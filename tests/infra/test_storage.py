@@ -2,9 +2,10 @@ from typing import Any
 
 import pytest
 
-from tests.infra.synthesis import Synthesis, listed
+from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, listed
 
-KEPT = {"S3::Bucket", "DynamoDB::Table"}
+KEPT = {"S3::Bucket": "RetainExceptOnCreate", "DynamoDB::Table": "Retain", "KMS::Key": "RetainExceptOnCreate"}
+"""A protected table cannot be deleted when a first deployment fails; its name is the same the next time."""
 
 
 def tables(synthesis: Synthesis) -> dict[str, dict[str, Any]]:
@@ -35,10 +36,12 @@ def test_only_what_push_reads_has_a_stream(defaults: Synthesis, not_much: Synthe
     assert not any("StreamSpecification" in table for table in tables(not_much).values())
 
 
-def test_data_outlives_the_stack(defaults: Synthesis) -> None:
-    for kind in KEPT:
-        for key, found in defaults.resources(kind).items():
-            assert found["DeletionPolicy"] == found["UpdateReplacePolicy"] == "Retain", key
+def test_data_outlives_the_stack_and_a_failed_first_deployment_leaves_no_buckets(
+    defaults: Synthesis, everything: Synthesis
+) -> None:
+    for kind, policy in KEPT.items():
+        for key, found in {**defaults.resources(kind), **everything.resources(kind)}.items():
+            assert (found["DeletionPolicy"], found["UpdateReplacePolicy"]) == (policy, "Retain"), key
     assert all(table["DeletionProtectionEnabled"] for table in tables(defaults).values())
 
 
@@ -53,9 +56,9 @@ def test_nothing_else_outlives_the_stack(each: Synthesis) -> None:
     left = {
         found["Type"].removeprefix("AWS::")
         for found in each.template["Resources"].values()
-        if found.get("DeletionPolicy") == "Retain"
+        if found.get("DeletionPolicy", "Delete") != "Delete"
     }
-    assert left <= KEPT
+    assert left <= KEPT.keys()
 
 
 @pytest.mark.parametrize("purpose", ["Segments", "Lake"])
@@ -63,9 +66,42 @@ def test_buckets_are_closed_and_encrypted(each: Synthesis, purpose: str) -> None
     (bucket,) = bucket_of(each, purpose).values()
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
     (encryption,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
-    assert encryption["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
+    own = bool(each.resources("KMS::Key"))
+    assert encryption["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == ("aws:kms" if own else "AES256")
+    assert encryption.get("BucketKeyEnabled", False) is own, "else each object is a request to KMS"
     assert bucket["OwnershipControls"]["Rules"] == [{"ObjectOwnership": "BucketOwnerEnforced"}]
     assert "VersioningConfiguration" not in bucket
+
+
+def test_a_key_of_the_customers_own_encrypts_all_that_is_stored(everything: Synthesis, defaults: Synthesis) -> None:
+    assert not defaults.resources("KMS::Key")
+    (name,) = everything.resources("KMS::Key")
+    (key,) = everything.properties("KMS::Key")
+    assert key["EnableKeyRotation"] is True
+    arn = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/{name}"
+    assert all(table["SSESpecification"]["KMSMasterKeyId"] == arn for table in everything.properties("DynamoDB::Table"))
+    assert all(group["KmsKeyId"] == arn for group in everything.properties("Logs::LogGroup"))
+    (queue,) = everything.properties("SQS::Queue")
+    assert queue["KmsMasterKeyId"] == arn
+    for bucket in everything.properties("S3::Bucket"):
+        (encryption,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+        assert encryption["ServerSideEncryptionByDefault"]["KMSMasterKeyID"] == arn
+    services = {
+        statement["Principal"]["Service"]: statement.get("Condition")
+        for statement in key["KeyPolicy"]["Statement"]
+        if "Service" in statement["Principal"]
+    }
+    assert services.keys() == {f"logs.{REGION}.amazonaws.com", "events.amazonaws.com"}
+    assert all(services.values()), "each only for this account"
+
+
+def test_busy_tables_are_warm_from_the_first_second(everything: Synthesis, defaults: Synthesis) -> None:
+    warm = {"ReadUnitsPerSecond": 30_000, "WriteUnitsPerSecond": 10_000}
+    found = {name: table.get("WarmThroughput") for name, table in tables(everything).items()}
+    assert {name: units for name, units in found.items() if units} == dict.fromkeys(
+        ("counters", "consume", "pull"), warm
+    )
+    assert not any("WarmThroughput" in table for table in tables(defaults).values())
 
 
 @pytest.mark.parametrize("purpose", ["Segments", "Lake"])

@@ -36,8 +36,18 @@ def test_both_layers_are_small() -> None:
 
 def test_the_library_comes_without_what_no_function_needs() -> None:
     packages = {path.name for path in (LIBRARY / "python/hourwheel").iterdir()} - {"__pycache__"}
-    assert packages == build.LIBRARY
+    assert packages == {path.name for path in build.SOURCE.iterdir()} - build.LEFT_OUT - {"__pycache__"}
     assert packages.isdisjoint({"embedded", "client", "cli", "__main__.py", "py.typed"})
+
+
+def test_no_module_imports_what_was_left_out() -> None:
+    for path in (LIBRARY / "python/hourwheel").rglob("*.py"):
+        named = re.findall(r"^\s*(?:from|import) hourwheel\.(\w+)", path.read_text(), re.MULTILINE)
+        left_out = {name for name in named if {name, f"{name}.py"} & build.LEFT_OUT}
+        assert not left_out, f"{path.name} imports {left_out}"
+
+
+def test_the_layer_has_nothing_but_the_library() -> None:
     assert [path.name for path in (LIBRARY / "python").iterdir()] == ["hourwheel"]
 
 
