@@ -51,6 +51,9 @@ def fuzz(requests: int, seed: int, only: int | None = None) -> Report:
             stored = audit(server, ledger)
             memory_mb = peak_mb(server.process.pid)
             status, errors = server.stop()
+        except Violation as violation:
+            _, errors = server.stop()
+            raise Violation(f"{violation}\n{errors[-4_000:]}") from None
         except BaseException:
             server.kill()
             raise

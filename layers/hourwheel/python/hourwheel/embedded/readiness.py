@@ -51,8 +51,9 @@ class Readiness:
         """Why nothing can be stored; empty if something can. One attempt serves all who ask while it is under way."""
         if self._attempt is None or self._attempt.done():
             self._attempt = loop.run_in_executor(self._thread, self._try)
-        done, _ = await asyncio.wait({self._attempt}, timeout=_PATIENCE_SECONDS)
-        return self._attempt.result() if done else f"nothing could be stored for {_PATIENCE_SECONDS:g} s: {_BLOCKED}"
+        attempt = self._attempt  # another request may begin the next one before this goes on
+        done, _ = await asyncio.wait({attempt}, timeout=_PATIENCE_SECONDS)
+        return attempt.result() if done else f"nothing could be stored for {_PATIENCE_SECONDS:g} s: {_BLOCKED}"
 
     def _try(self) -> str:
         try:
