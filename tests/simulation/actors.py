@@ -17,6 +17,7 @@ from hourwheel.errors import HourwheelError, Rejected, Unavailable
 from hourwheel.queueing.leases import Leases
 from tests.simulation.couriers import Couriers, SimulatedPushes, SimulatedTargets
 from tests.simulation.dates import Dates
+from tests.simulation.engines import Engine
 from tests.simulation.history import History
 from tests.simulation.store import SimulatedBlobs, SimulatedStore, State, TransactionalStore
 from tests.simulation.timers import Alarms, SimulatedTimers
@@ -51,6 +52,8 @@ class Machine:
     dates: Dates | None
     couriers: Couriers
     archive: MemoryBlobs = field(default_factory=MemoryBlobs)
+    engine: Engine | None = None
+    """The real store that runs beside the simulated one, if the plan names one."""
     shared: Cell | None = None
     """A cell of the process of which all actors are requests, if they are."""
 
@@ -58,10 +61,11 @@ class Machine:
 def open_cell(machine: Machine, process: Process) -> Cell:
     """A new process of the library: real code, empty caches."""
     plan, ids = machine.world.plan, SimulatedIds(machine.world.rng)
+    state = machine.state if machine.engine is None else machine.engine.connect(process.name, machine.state)
     if plan.transactional:
-        store: Any = TransactionalStore(process, machine.state)
+        store: Any = TransactionalStore(process, state)
     else:
-        direct = SimulatedStore(process, machine.state)
+        direct = SimulatedStore(process, state)
         store = RetryingStore(direct, process, ids, budget_seconds=plan.budget_seconds)
     silence = Silence(process)
     return Cell(

@@ -33,6 +33,8 @@ class Faults:
     """Scans that are answered in two parts, between which others write."""
     clock: float = 0.0
     """Clocks that are set, forwards or back."""
+    abort: float = 0.0
+    """Rate per call within a transaction at which the process ends there."""
 
 
 NONE = Faults()
@@ -108,6 +110,8 @@ class Plan:
     couriers: int = 0
     """So many push for the first group, if any do."""
     archivists: int = 0
+    engine: str = ""
+    """The real store that runs beside the simulated one: ``sqlite``, ``dynamodb``, or none."""
     together: bool = False
     """All actors are requests of one process: they share its caches, and crash together."""
     misuse: bool = False
@@ -132,6 +136,17 @@ def draw(seed: int) -> Plan:
     prompt = plan.delays is not None and plan.delays.prompt
     plan = archived(plan, rng) if rng.random() < _ARCHIVED and not prompt else plan
     return plan if prompt else harder(plan, Random(seed ^ 0x4A4D))
+
+
+def on_engine(plan: Plan, engine: str) -> Plan:
+    """The plan, as far as a real store can carry it out."""
+    if engine == "dynamodb":
+        faults = replace(plan.faults, rerun=0.0)
+        return replace(plan, engine=engine, transactional=False, trims=False, faults=faults)
+    rng = Random(plan.seed ^ 0x5C1)
+    # An engine in the same process has no calls that land later, no reads that are out of date and no TTL.
+    faults = replace(plan.faults, late=0.0, stale=0.0, torn=0.0, abort=rng.choice((0.0, 0.002, 0.02)))
+    return replace(plan, engine=engine, transactional=True, trims=True, quiet_days=False, faults=faults)
 
 
 def harder(plan: Plan, rng: Random) -> Plan:

@@ -1,11 +1,13 @@
 """Runs schedules: ``python -m tests.simulation.run --seeds 0:100000 [--trace] [--processes 2]``, or the directed ones,
-one of so many of them: ``--directed 10``, or one by its label: ``--case "a queue: …"``."""
+one of so many of them: ``--directed 10``, or one by its label: ``--case "a queue: …"``. ``--store sqlite`` and
+``--store dynamodb`` run that adapter beside the simulated store."""
 
 import argparse
 import logging
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from tests.simulation.directed import cases, run_case
 from tests.simulation.schedule import Outcome, simulate
@@ -18,8 +20,8 @@ def _range(text: str) -> range:
     return range(int(first), int(last) if last else int(first) + 1)
 
 
-def _failures(seeds: range) -> list[tuple[int, str]]:
-    outcomes = [simulate(seed) for seed in seeds]
+def _failures(store: str, seeds: range) -> list[tuple[int, str]]:
+    outcomes = [simulate(seed, store) for seed in seeds]
     return [(outcome.seed, repr(outcome.violation)) for outcome in outcomes if outcome.violation is not None]
 
 
@@ -29,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     what.add_argument("--seeds", type=_range, help="FIRST:LAST (LAST not included), or one seed")
     what.add_argument("--directed", type=int, metavar="N", help="every N-th directed schedule")
     what.add_argument("--case", metavar="LABEL", help="one directed schedule, with its trace")
+    parser.add_argument("--store", choices=("sqlite", "dynamodb"), default="", help="run on this adapter too (slower)")
     parser.add_argument("--trace", action="store_true", help="print every call of every run")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--failures", type=int, default=1, help="stop after so many")
@@ -39,9 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _run_directed(options.directed or 1, options.case, options.failures)
     if options.trace:
         for seed in options.seeds:
-            _print(simulate(seed))
+            _print(simulate(seed, options.store))
         return 0
-    return _run_many(options.seeds, options.processes, options.failures)
+    return _run_many(options.seeds, options.store, options.processes, options.failures)
 
 
 def _run_directed(share: int, label: str | None, most: int) -> int:
@@ -62,11 +65,13 @@ def _run_directed(share: int, label: str | None, most: int) -> int:
     return 1 if failed else 0
 
 
-def _run_many(seeds: range, processes: int, most: int) -> int:
+def _run_many(seeds: range, store: str, processes: int, most: int) -> int:
     began, done, failed = time.monotonic(), 0, 0
-    chunks = [seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK)]
+    length = 10 if store else _CHUNK
+    chunks = [seeds[at : at + length] for at in range(0, len(seeds), length)]
+    run = partial(_failures, store)
     with ProcessPoolExecutor(processes) as pool:
-        runs = pool.map(_failures, chunks) if processes > 1 else map(_failures, chunks)
+        runs = pool.map(run, chunks) if processes > 1 else map(run, chunks)
         for chunk, failures in zip(chunks, runs, strict=True):
             done += len(chunk)
             rate = done / (time.monotonic() - began)
@@ -74,7 +79,7 @@ def _run_many(seeds: range, processes: int, most: int) -> int:
             for seed, what in failures:
                 failed += 1
                 if most == 1:
-                    _print(simulate(seed))
+                    _print(simulate(seed, store))
                 else:
                     _say(f"seed {seed}: {what}")
                 if failed >= most:

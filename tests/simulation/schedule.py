@@ -23,11 +23,12 @@ from tests.simulation.checker import check, drain, drain_others, living_groups
 from tests.simulation.consumers import Consumer
 from tests.simulation.couriers import Couriers, Stream, target_of
 from tests.simulation.dates import Dates
+from tests.simulation.engines import Engine, opened_engine
 from tests.simulation.history import Held, History
 from tests.simulation.lags import check_lag
 from tests.simulation.ledger import Ledger
 from tests.simulation.operators import Operator, SweepingActor
-from tests.simulation.plan import DAY_MS, Plan, draw
+from tests.simulation.plan import DAY_MS, Plan, draw, on_engine
 from tests.simulation.producers import Producer
 from tests.simulation.pushers import Courier
 from tests.simulation.store import State
@@ -81,16 +82,17 @@ def _short(part: object) -> str:
     return type(part).__name__ if is_dataclass(part) else str(part)
 
 
-def simulate(seed: int) -> Outcome:
-    """One run, wholly determined by the seed."""
-    return run_plan(draw(seed))
+def simulate(seed: int, engine: str = "") -> Outcome:
+    """One run, wholly determined by the seed, with a real store beside the simulated one where one is named."""
+    plan = draw(seed)
+    return run_plan(on_engine(plan, engine) if engine else plan)
 
 
 def run_plan(plan: Plan) -> Outcome:
     world = World(plan)
     try:
-        with scaled(plan):
-            _run(world, plan)
+        with scaled(plan), opened_engine(plan.engine) as engine:
+            _run(world, plan, engine)
     except Violation as violation:
         return Outcome(plan.seed, world.calls, violation, world)
     except Exception as error:
@@ -110,7 +112,7 @@ def scaled(plan: Plan) -> Iterator[None]:
         yield
 
 
-def machine_of(world: World, plan: Plan) -> Machine:
+def machine_of(world: World, plan: Plan, engine: Engine | None = None) -> Machine:
     """An empty machine."""
     blobs = MemoryBlobs()
     ledger = Ledger(world, blobs)
@@ -118,11 +120,11 @@ def machine_of(world: World, plan: Plan) -> Machine:
     state = State(Stream(ledger, couriers) if plan.couriers else ledger, trims=plan.trims)
     ledger.totals = state.counter
     dates = Dates(world.rng, plan.delays, world.now_ms) if plan.delays else None
-    return Machine(world, state, blobs, History(ledger), _settings(plan), Alarms(world), dates, couriers)
+    return Machine(world, state, blobs, History(ledger), _settings(plan), Alarms(world), dates, couriers, engine=engine)
 
 
-def _run(world: World, plan: Plan) -> None:
-    machine = machine_of(world, plan)
+def _run(world: World, plan: Plan, engine: Engine | None) -> None:
+    machine = machine_of(world, plan, engine)
     faults, world.faults, world.limit = world.faults, type(world.faults)(), sys.maxsize
     keeper = Actor(machine, world.process("keeper"))
     prepare(keeper, plan)
@@ -138,6 +140,8 @@ def _run(world: World, plan: Plan) -> None:
             _quiet_days(keeper, plan)
             world.faults = faults
     judge(keeper)
+    if engine is not None:
+        engine.connect("judge", machine.state).compare()
 
 
 def judge(keeper: Actor) -> None:
@@ -207,13 +211,9 @@ def _quiet_days(keeper: Actor, plan: Plan) -> None:
             keeper.ask("extend", partial(keeper.cell.settle, pull.subject, pull.group, [wish]))
         keeper.ask("sweep", keeper.cell.sweep)
     world.now_ms += MAX_LEASE_SECONDS * 1_000
-    expired = state.expired(world.now_ms)
     share = world.rng.choice((0.3, 0.7, 1.0))
-    world.rng.shuffle(expired)
-    for key, record in expired:
-        if world.rng.random() < share:
-            state.remove(key, record)
-            world.note("ttl", key)
+    for key in state.expire(world.now_ms, share, world.rng):
+        world.note("ttl", key)
 
 
 def _hold_on(keeper: Actor, plan: Plan) -> list[Held]:

@@ -6,8 +6,11 @@ actor may crash or be paused before or after each of them.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hourwheel.adapters.limits import check_value
 from hourwheel.adapters.memory import MemoryBlobs
@@ -66,26 +69,42 @@ class Partition:
         return [(sort, self.items[sort]) for sort in wanted]
 
 
+class Wanted(NamedTuple):
+    """The part of a partition that a scan asks for."""
+
+    start: str
+    limit: int
+    reverse: bool
+    consistent: bool
+
+
 class State:
-    """Counters and partitions. Changes inside ``begin`` and ``commit`` are told at the commit."""
+    """Counters and partitions. Changes inside ``transact`` are told when it ends."""
 
     def __init__(self, watcher: Watcher, *, trims: bool) -> None:
         self._watcher = watcher
         self._trims = trims
+        self.on_expiry: Callable[[Key], None] | None = None
+        """Called with each item that TTL has removed."""
         self._counters: dict[str, list[Counter]] = {}
         self._partitions: dict[tuple[Table, str], Partition] = {}
         self._undo: list[Callable[[], None]] | None = None
         self._told: list[Callable[[], None]] = []
 
-    def begin(self) -> None:
+    def transact(self, work: Callable[["State"], T]) -> T:
+        """Applies all that the work changes, or nothing if it raises."""
         self._undo = []
-
-    def commit(self) -> None:
+        try:
+            result = work(self)
+        except BaseException:
+            self._roll_back()
+            raise
         told, self._told, self._undo = self._told, [], None
         for tell in told:
             tell()
+        return result
 
-    def rollback(self) -> None:
+    def _roll_back(self) -> None:
         for take_back in reversed(self._undo or ()):
             take_back()
         self._told, self._undo = [], None
@@ -102,6 +121,10 @@ class State:
     def counter(self, counter: str) -> Counter:
         return self.earlier(counter, 0)
 
+    def totals(self) -> dict[str, Counter]:
+        """All counters that were ever changed."""
+        return {counter: had[-1] for counter, had in self._counters.items() if had}
+
     def earlier(self, counter: str, changes: int) -> Counter:
         """The totals as they were that many changes ago."""
         had = self._counters.get(counter, ())
@@ -112,6 +135,29 @@ class State:
         if found is None:
             found = self._partitions[(table, name)] = Partition()
         return found
+
+    def counters(self, ago: Mapping[str, int]) -> dict[str, Counter]:
+        """The totals of each counter as they were the given number of changes ago."""
+        return {counter: self.earlier(counter, changes) for counter, changes in ago.items()}
+
+    def get(self, key: Key, changes: int, consistent: bool) -> Record | None:
+        return self._past(key.table, key.partition, changes).items.get(key.sort)
+
+    def get_many(self, table: Table, name: str, ago: Mapping[str, int], consistent: bool) -> dict[str, Record]:
+        """Reads each item as it was the given number of changes ago: some may be out of date, others not."""
+        found = {sort: self._past(table, name, changes).items.get(sort) for sort, changes in ago.items()}
+        return {sort: record for sort, record in found.items() if record is not None}
+
+    def scan(self, table: Table, name: str, wanted: Wanted, changes: int) -> list[tuple[str, Record]]:
+        return self._past(table, name, changes).scan(wanted.start, wanted.limit, wanted.reverse)
+
+    def _past(self, table: Table, name: str, changes: int) -> Partition:
+        partition = self.partition(table, name)
+        return partition.earlier(changes) if changes else partition
+
+    def partitions(self) -> list[tuple[tuple[Table, str], Partition]]:
+        """All partitions that were ever looked at."""
+        return list(self._partitions.items())
 
     def put(self, verb: Verb, key: Key, record: Record, expect: bytes | None) -> Refused | None:
         check_value(record)
@@ -143,6 +189,22 @@ class State:
             for sort in partition.order
             if (partition.items[sort].expires_ms or now_ms + 1) <= now_ms
         ]
+
+    def collect(self, table: Table, now_ms: int) -> None:
+        for key, record in self.expired(now_ms):
+            if key.table == table:
+                self.remove(key, record)
+
+    def expire(self, now_ms: int, share: float, rng: Random) -> list[Key]:
+        """Removes a random share of what the store may remove by now, in random order, as TTL does."""
+        expired = self.expired(now_ms)
+        rng.shuffle(expired)
+        removed = [(key, record) for key, record in expired if rng.random() < share]
+        for key, record in removed:
+            self.remove(key, record)
+            if self.on_expiry is not None:
+                self.on_expiry(key)
+        return [key for key, _ in removed]
 
     def remove(self, key: Key, record: Record) -> None:
         self.set(key, None)
@@ -254,20 +316,19 @@ class SimulatedStore(Connection):
 
     def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
         def read() -> dict[str, Counter]:
-            return {counter: self.state.earlier(counter, self._changes_ago()) for counter in counters}
+            return self.state.counters({counter: self._changes_ago() for counter in counters})
 
         return self.call("counters", tuple(counters), read)
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
-        return self.call("get", key, lambda: self._seen(key.table, key.partition, consistent).items.get(key.sort))
+        return self.call("get", key, lambda: self.state.get(key, self._changes(consistent), consistent))
 
     def get_many(
         self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
     ) -> dict[str, Record]:
         def read() -> dict[str, Record]:
-            # Each by itself: some may be out of date, others not.
-            found = {sort: self._seen(table, partition, consistent).items.get(sort) for sort in sorts}
-            return {sort: record for sort, record in found.items() if record is not None}
+            ago = {sort: self._changes(consistent) for sort in sorts}
+            return self.state.get_many(table, partition, ago, consistent)
 
         return self.call("get many", (partition, *sorts), read)
 
@@ -291,10 +352,11 @@ class SimulatedStore(Connection):
         consistent: bool = True,
     ) -> list[tuple[str, Record]]:
         def scan(start: str, limit: int) -> list[tuple[str, Record]]:
+            wanted = Wanted(start, limit, reverse, consistent)
             return self.call(
                 "scan",
                 (table, partition, start),
-                lambda: self._seen(table, partition, consistent).scan(start, limit, reverse),
+                lambda: self.state.scan(table, partition, wanted, self._changes(consistent)),
             )
 
         torn = limit > 1 and not reverse and not self.process.atomic
@@ -313,22 +375,15 @@ class SimulatedStore(Connection):
         self.call("trim", (table, partition, below), lambda: self.state.trim(table, partition, below))
 
     def collect(self, table: Table, now_ms: int) -> None:
-        def effect() -> None:
-            for key, record in self.state.expired(now_ms):
-                if key.table == table:
-                    self.state.remove(key, record)
-
-        self.call("collect", table, effect)
+        self.call("collect", table, lambda: self.state.collect(table, now_ms))
 
     def _show(self, partition: str, sorts: Iterable[str]) -> None:
         """Notes what the verb gets to know of a schedule log."""
         if partition.startswith(SCHEDULES):
             self.process.verb.seen.setdefault(partition, set()).update(map(int, sorts))
 
-    def _seen(self, table: Table, name: str, consistent: bool) -> Partition:
-        partition = self.state.partition(table, name)
-        changes = 0 if consistent else self._changes_ago()
-        return partition.earlier(changes) if changes else partition
+    def _changes(self, consistent: bool) -> int:
+        return 0 if consistent else self._changes_ago()
 
     def _changes_ago(self) -> int:
         """How many changes a read that may be out of date has not seen."""
@@ -345,21 +400,15 @@ class TransactionalStore(SimulatedStore):
 
         def effect() -> T:
             self.process.atomic = True
-            self.state.begin()
+            faults, rng = self.world.faults, self.world.rng
             try:
-                if self.world.faults.rerun and self.world.rng.random() < self.world.faults.rerun:
+                if faults.rerun and rng.random() < faults.rerun:
                     # What the first run did counts for nothing.
-                    work(_Inside(self.process, self.state))
-                    self.state.rollback()
-                    self.state.begin()
-                result = work(_Inside(self.process, self.state))
-            except BaseException:
-                self.state.rollback()
-                raise
+                    with suppress(_Undone):
+                        self.state.transact(partial(self._run_in_vain, work))
+                return self.state.transact(lambda state: work(_Inside(self.process, state)))
             finally:
                 self.process.atomic = False
-            self.state.commit()
-            return result
 
         return self.call("transact", "", effect)
 
@@ -368,9 +417,24 @@ class TransactionalStore(SimulatedStore):
             raise RuntimeError("inside transact, use the store that it hands over")
         return super().call(name, about, effect)
 
+    def _run_in_vain(self, work: Callable[[Store], T], state: State) -> None:
+        work(_Inside(self.process, state))
+        raise _Undone
+
+
+class _Undone(Exception):
+    """Rolls a transaction back whose work did not fail."""
+
 
 class _Inside(SimulatedStore):
-    """The store that a transaction hands over."""
+    """The store that a transaction hands over. Its process may end between its calls."""
+
+    def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
+        abort = self.world.faults.abort
+        if abort and self.world.rng.random() < abort:
+            self.world.note(self.process.name, name, about, "crash within the transaction")
+            raise Crashed
+        return super().call(name, about, effect)
 
 
 class SimulatedBlobs(Connection):

@@ -77,13 +77,13 @@ def _wanted(context: Context, directory: Directory, pushed: Pushed) -> bool:
     return False
 
 
-def _read_logs(logs: Iterable[str]) -> set[str]:
-    """One log for all queues of a subject; none for dead logs, which nobody reads."""
-    named = set()
+def _read_logs(logs: Iterable[str]) -> list[str]:
+    """Returns one log for all queues of a subject; none for dead logs, which nobody reads. Keeps the order."""
+    named = []
     for log in logs:
         subject, _, rest = log.partition("/")
         if rest.startswith("retry/"):
-            named.add(log)
+            named.append(log)
         elif not rest.startswith("dead/"):
-            named.add(f"{subject}/0")
-    return named
+            named.append(f"{subject}/0")
+    return list(dict.fromkeys(named))

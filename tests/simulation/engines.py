@@ -1,0 +1,214 @@
+"""Real adapters under the scheduler: each call goes to the simulated store and to the adapter, and both must agree.
+
+The simulated store remains what decides: it tells the ledger of changes, and answers reads that are out of date. The
+adapter does the same work for itself. Faults happen on the way to both, and within transactions.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+from moto import mock_aws
+
+from hourwheel.adapters.dynamodb import DynamoStore, client, create_tables
+from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.errors import Sealed
+from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
+from tests.simulation.store import Partition, State, Wanted
+from tests.simulation.world import Verb, Violation
+
+T = TypeVar("T")
+
+_PREFIX = "simulated"
+
+
+class Mirror(State):
+    """The simulated store and an adapter that holds the same."""
+
+    def __init__(self, state: State, adapter: Any, *, removes: bool) -> None:
+        self._state = state
+        self._adapter = adapter
+        self._removes = removes
+
+    def transact(self, work: Callable[[State], T]) -> T:
+        """Carries out one transaction in both; one that is rolled back is so in both."""
+
+        def in_both(state: State) -> T:
+            def run(session: Store) -> T:
+                return work(Mirror(state, session, removes=self._removes))
+
+            result: T = self._adapter.transact(run)
+            return result
+
+        return self._state.transact(in_both)
+
+    def add(self, counter: str, rows: int, numbers: int) -> Counter:
+        return self._both(
+            f"add to {counter}",
+            lambda: self._state.add(counter, rows, numbers),
+            lambda: self._adapter.add(counter, rows=rows, numbers=numbers),
+        )
+
+    def seal(self, counter: str) -> Counter:
+        return self._both(f"seal {counter}", lambda: self._state.seal(counter), lambda: self._adapter.seal(counter))
+
+    def counter(self, counter: str) -> Counter:
+        return self._both(
+            f"counter {counter}", lambda: self._state.counter(counter), lambda: self._adapter.counter(counter)
+        )
+
+    def counters(self, ago: Mapping[str, int]) -> dict[str, Counter]:
+        self._both(
+            f"counters {list(ago)}",
+            lambda: self._state.counters(dict.fromkeys(ago, 0)),
+            lambda: self._adapter.counters(list(ago)),
+        )
+        return self._state.counters(ago)
+
+    def partition(self, table: Table, name: str) -> Partition:
+        return self._state.partition(table, name)
+
+    def get(self, key: Key, changes: int, consistent: bool) -> Record | None:
+        self._both(
+            f"get {key}",
+            lambda: self._state.get(key, 0, consistent),
+            lambda: self._adapter.get(key, consistent=consistent),
+        )
+        return self._state.get(key, changes, consistent)
+
+    def get_many(self, table: Table, name: str, ago: Mapping[str, int], consistent: bool) -> dict[str, Record]:
+        self._both(
+            f"get {list(ago)} of {name}",
+            lambda: self._state.get_many(table, name, dict.fromkeys(ago, 0), consistent),
+            lambda: self._adapter.get_many(table, name, list(ago), consistent=consistent),
+        )
+        return self._state.get_many(table, name, ago, consistent)
+
+    def scan(self, table: Table, name: str, wanted: Wanted, changes: int) -> list[tuple[str, Record]]:
+        self._both(
+            f"scan {name} from {wanted.start}",
+            lambda: self._state.scan(table, name, wanted, 0),
+            lambda: self._adapter.scan(table, name, **wanted._asdict()),
+        )
+        return self._state.scan(table, name, wanted, changes)
+
+    def put(self, verb: Verb, key: Key, record: Record, expect: bytes | None) -> Refused | None:
+        return self._both(
+            f"put {key}",
+            lambda: self._state.put(verb, key, record, expect),
+            lambda: self._adapter.put(key, record, expect=expect),
+        )
+
+    def delete(self, key: Key, expect: bytes) -> Refused | None:
+        return self._both(
+            f"delete {key}",
+            lambda: self._state.delete(key, expect),
+            lambda: self._adapter.delete(key, expect=expect),
+        )
+
+    def trim(self, table: Table, name: str, below: str) -> None:
+        self._state.trim(table, name, below)
+        self._adapter.trim(table, name, below=below)
+
+    def collect(self, table: Table, now_ms: int) -> None:
+        if self._removes:
+            self._state.collect(table, now_ms)
+        self._adapter.collect(table, now_ms)
+
+    def compare(self) -> None:
+        """Raises a violation if the two do not hold the same."""
+        for (table, name), partition in self._state.partitions():
+            held = self._adapter.scan(table, name, limit=len(partition.order) + 1)
+            if held != partition.scan("", len(partition.order), False):
+                raise Violation("store", f"{table} {name}: the adapter holds {[sort for sort, _ in held]} at the end")
+        totals = self._state.totals()
+        if totals and (counted := {name: self._adapter.counter(name) for name in totals}) != totals:
+            raise Violation("store", f"the adapter has counted {counted} instead of {totals}")
+
+    def _both(self, what: str, simulated: Callable[[], T], real: Callable[[], T]) -> T:
+        # The adapter first: what the simulated store tells its watcher has happened in both.
+        answer, expected = _outcome(real), _outcome(simulated)
+        if isinstance(expected, Sealed) and isinstance(answer, Sealed):
+            raise expected
+        if isinstance(answer, Exception) or answer != expected:
+            raise Violation("store", f"{what}: the adapter answers {answer!r}, expected is {expected!r}")
+        return answer  # type: ignore[return-value]  # an exception is raised above
+
+
+def _outcome(ask: Callable[[], T]) -> T | Sealed:
+    try:
+        return ask()
+    except Sealed as error:
+        return error
+
+
+@dataclass
+class Engine(ABC):
+    """Opens the adapter for each process of one run."""
+
+    @abstractmethod
+    def connect(self, name: str, state: State) -> Mirror:
+        """Opens a store for the process of this name; one that it had before is closed."""
+
+
+@dataclass
+class SqliteEngine(Engine):
+    """One file, and a store on it for each process, as for several servers on one directory. No power fails in a run:
+    nothing is synced."""
+
+    path: Path
+    opened: dict[str, SqliteStore] = field(default_factory=dict)
+
+    def connect(self, name: str, state: State) -> Mirror:
+        if name in self.opened:
+            self.opened.pop(name).close()
+        self.opened[name] = store = SqliteStore(self.path, synchronous="NORMAL")
+        return Mirror(state, store, removes=True)
+
+    def close(self) -> None:
+        for store in self.opened.values():
+            store.close()
+
+
+@dataclass
+class DynamoEngine(Engine):
+    """Tables in this process. TTL removes what the simulated store has removed by it."""
+
+    client: Any
+
+    def connect(self, name: str, state: State) -> Mirror:
+        state.on_expiry = self._expire
+        return Mirror(state, DynamoStore(self.client, prefix=_PREFIX), removes=False)
+
+    def _expire(self, key: Key) -> None:
+        where = {"pk": {"S": key.partition}, "sk": {"S": key.sort}}
+        self.client.delete_item(TableName=f"{_PREFIX}-{key.table}", Key=where)
+
+
+@contextmanager
+def opened_engine(kind: str) -> Iterator[Engine | None]:
+    """Opens an empty engine of the kind that a plan names, if it names one."""
+    if kind == "sqlite":
+        with TemporaryDirectory(prefix="hourwheel-simulation-") as folder:
+            engine = SqliteEngine(Path(folder) / "store.db")
+            try:
+                yield engine
+            finally:
+                engine.close()
+    elif kind == "dynamodb":
+        with mock_aws():
+            opened = _client()
+            create_tables(opened, _PREFIX)
+            yield DynamoEngine(opened)
+    else:
+        yield None
+
+
+@cache
+def _client() -> Any:
+    return client(region="us-east-1")

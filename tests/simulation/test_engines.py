@@ -1,0 +1,83 @@
+"""Schedules of the real library on real adapters, whose every answer is compared with the simulated store's."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from hourwheel.adapters.dynamodb import DynamoStore
+from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite_session import SqliteSession
+from hourwheel.ports import Key, Record, Refused, Store
+from tests.simulation.plan import draw, on_engine
+from tests.simulation.schedule import run_plan, simulate
+from tests.simulation.world import Violation
+
+SEEDS = {"sqlite": (0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), "dynamodb": (2, 3, 4, 6)}
+"""A few, as a call takes milliseconds; others by ``python -m tests.simulation.run --store dynamodb --seeds 0:50``."""
+
+
+@pytest.mark.parametrize(("store", "seed"), [(store, seed) for store, seeds in SEEDS.items() for seed in seeds])
+def test_no_schedule_on_a_real_store_breaks_an_invariant(store: str, seed: int) -> None:
+    violation = simulate(seed, store).violation
+    assert violation is None, f"{violation}; python -m tests.simulation.run --store {store} --seeds {seed}"
+
+
+@pytest.mark.parametrize(("store", "seed"), [("sqlite", 3), ("dynamodb", 4)])
+def test_a_run_takes_the_same_course_with_a_real_store_beside_the_simulated_one(store: str, seed: int) -> None:
+    plan = on_engine(draw(seed), store)
+    assert run_plan(plan).digest() == run_plan(replace(plan, engine="")).digest()
+
+
+@contextmanager
+def what_a_transaction_did_stays_when_its_process_ends() -> Iterator[None]:
+    def roll_back(self: SqliteStore) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("COMMIT")
+
+    with patch.object(SqliteStore, "_roll_back", roll_back):
+        yield
+
+
+@contextmanager
+def the_calls_of_a_transaction_are_committed_one_by_one() -> Iterator[None]:
+    def transact(self: SqliteStore, work: Callable[[Store], Any]) -> Any:
+        return work(SqliteSession(self._writer))
+
+    with patch.object(SqliteStore, "transact", transact):
+        yield
+
+
+@contextmanager
+def an_item_is_replaced_whatever_its_token() -> Iterator[None]:
+    def put(self: DynamoStore, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+        if expect is not None:
+            held = self.get(key)
+            expect = held.token if held else None
+        return real(self, key, record, expect=expect)
+
+    real = DynamoStore.put
+    with patch.object(DynamoStore, "put", put):
+        yield
+
+
+BUGS: dict[Callable[[], AbstractContextManager[None]], str] = {
+    what_a_transaction_did_stays_when_its_process_ends: "sqlite",
+    the_calls_of_a_transaction_are_committed_one_by_one: "sqlite",
+    an_item_is_replaced_whatever_its_token: "dynamodb",
+}
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=[bug.__name__ for bug in BUGS])
+def test_a_bug_of_an_adapter_is_found_when(bug: Callable[[], AbstractContextManager[None]]) -> None:
+    with bug():
+        for seed in range(2, 30):
+            violation = simulate(seed, BUGS[bug]).violation
+            if isinstance(violation, Violation):
+                return
+            if violation is not None:
+                raise violation
+    pytest.fail("not found")
