@@ -25,6 +25,9 @@ FILLER_MS = 20 * 60_000
 """Fillers stay for this long at least, whatever the rows around them: longer than an idempotency key is remembered.
 So a row that a key names and that is gone from below the trim mark held the key's batch."""
 
+_FILLED_AT_ONCE = 100
+"""Where all rows of a log are gone before its trim mark has moved, many are missing: no sweep is held up by them."""
+
 _FIRST_PAGE = 16
 _LARGEST_PAGE = 1_000
 _PAGE_BYTES = 2 << 20
@@ -90,13 +93,21 @@ class Log:
     def fill(self, start: int, end: int) -> None:
         """Settles the rows of a schedule log from ``start`` up to ``end``, all of which were given out a grace ago or
         longer: what has not landed is filled, also where no row follows."""
-        present = {number for number, _ in self._scan(start, end - start, consistent=True)}
-        now_ms = self.clock.now_ms()
-        holes = [row for row in range(start, end) if row not in present]
-        for hole in holes:
-            self._fill(hole, Row(number=-1, count=0, at_ms=now_ms, expires_ms=0))
-        if holes:
-            self.meter.record("HolesFilled", len(holes))
+        self._fill_missing(start, end, expires_ms=0)
+
+    def fill_end(self, end: int, expires_ms: int) -> bool:
+        """Fills what is missing between the last row and ``end``, up to which rows were given out a minute ago or
+        longer; at most 100 rows. Whether nothing is missing any more. One read where nothing was."""
+        last = self._last(consistent=False)
+        if last is not None and last[0] + 1 >= end:
+            return True
+        last = self._last(consistent=True)
+        start = self.trimmed()
+        if last is not None:
+            # Behind rows that live longer a filler that is gone would be a hole again.
+            start, expires_ms = max(start, last[0] + 1), max(expires_ms, last[1].expires_ms)
+        self._fill_missing(start, min(end, start + _FILLED_AT_ONCE), expires_ms=expires_ms)
+        return end <= start + _FILLED_AT_ONCE
 
     def read(self, start: int, limit: int, *, consistent: bool = False) -> list[tuple[int, Row]]:
         """Up to ``limit`` rows from ``start`` on, fillers included, in order and without a gap; fewer when there are
@@ -190,6 +201,21 @@ class Log:
     @property
     def _trim_key(self) -> Key:
         return Key(Table.META, "trim", self.name)
+
+    def _last(self, *, consistent: bool) -> tuple[int, Row] | None:
+        found = self.store.scan(table_of(self.name), self.name, limit=1, reverse=True, consistent=consistent)
+        return (int(found[0][0]), from_record(found[0][1])) if found else None
+
+    def _fill_missing(self, start: int, end: int, *, expires_ms: int) -> None:
+        if start >= end:
+            return
+        present = {number for number, _ in self._scan(start, end - start, consistent=True)}
+        now_ms = self.clock.now_ms()
+        holes = [row for row in range(start, end) if row not in present]
+        for hole in holes:
+            self._fill(hole, Row(number=-1, count=0, at_ms=now_ms, expires_ms=expires_ms))
+        if holes:
+            self.meter.record("HolesFilled", len(holes))
 
     def _scan(self, start: int, limit: int, *, consistent: bool) -> list[tuple[int, Row]]:
         items = self.store.scan(

@@ -21,11 +21,12 @@ from hourwheel.delay.orphans import delist, orphan_logs
 from hourwheel.delay.upkeep import Known, drop_closed, soon, start_wheels
 from hourwheel.logs.log import Log
 from hourwheel.meta.directory import Directory
-from hourwheel.model import Group, Subject
+from hourwheel.model import DEAD_RETENTION_MS, Group, Subject
 from hourwheel.ports import Counter, Table
 from hourwheel.push.waking import start_free, start_overdue
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.leases import Leases
+from hourwheel.queueing.openends import LogEnd, OpenEnds
 from hourwheel.queueing.progress import standing_of
 from hourwheel.queueing.pulllog import PullLog, pull_logs
 
@@ -108,6 +109,7 @@ class Sweeper:
     directory: Directory
     leases: Leases
     _looks: dict[str, _Look] = field(default_factory=dict)
+    _ends: OpenEnds = field(default_factory=OpenEnds)
     _done_ms: dict[str, int] = field(default_factory=dict)
     _kept_ms: dict[str, int] = field(default_factory=dict)
 
@@ -171,6 +173,7 @@ class Sweeper:
     def _subject(self, subject: Subject, report: SweepReport, behind: list[Behind]) -> None:
         if subject.deleted:
             self._looks.pop(subject.name, None)
+            self._ends.forget(subject.name)
             self.directory.erase_subject(subject)
             return
         report.subjects += 1
@@ -207,6 +210,7 @@ class Sweeper:
                 logs.insert(0, retries)  # most groups never retry
             report.ended_leases += sum(self._end_leases(log, subject) for log in logs)
             members.append(_Member(group, logs, self.context.log(group.dead_log).totals()))
+        self._fill_ends(subject, totals, members)
         known = [self.leases.known(log) for member in members for log in member.logs]
         marks = (subject, groups, totals, [member.dead for member in members], [tail for tail, _ in known])
         still = last is not None and last.marks == marks
@@ -229,6 +233,11 @@ class Sweeper:
             rest_ms = min(max(2 * last.rest_ms, _REST_MS), _REST_MS if pushed else longest_ms)
         if longest_ms:
             self._looks[subject.name] = _Look(marks, now_ms, tended_ms, rest_ms)
+
+    def _fill_ends(self, subject: Subject, totals: dict[str, Counter], members: list[_Member]) -> None:
+        ends = [LogEnd(self.context.log(name), total, subject.retention_ms) for name, total in totals.items()]
+        ends += [LogEnd(self.context.log(member.group.dead_log), member.dead, DEAD_RETENTION_MS) for member in members]
+        self._ends.fill(subject.name, ends, self._contained(f"the ends of the logs of {subject.name}"))
 
     def _tend(self, subject: Subject, queues: list[Log], members: list[_Member]) -> None:
         for queue in queues:
