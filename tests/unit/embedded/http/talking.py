@@ -1,6 +1,7 @@
 """A server over loopback, and a client that sends bytes."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from hourwheel.embedded.http.bounds import Bounds
 from hourwheel.embedded.http.connection import Connection, Respond
 from hourwheel.embedded.http.registry import Registry
 from hourwheel.embedded.http.requests import Request
+from hourwheel.embedded.http.secure import Secure
 
 LONG = 15.0
 """Longer than anything here takes: a test that hangs fails."""
@@ -42,12 +44,25 @@ class Client(NamedTuple):
         return b""
 
 
+class Tls(NamedTuple):
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
 Talk = Callable[[Client], Awaitable[bytes]]
 
 
-def said(talk: Talk, *, bounds: Bounds | None = None, cap: int = 100, respond: Respond | None = None) -> bytes:
-    """What the talk returns, with a server that answers 200 and the request's body unless told otherwise. Fails if a
-    connection stays open."""
+def said(
+    talk: Talk,
+    *,
+    bounds: Bounds | None = None,
+    cap: int = 100,
+    respond: Respond | None = None,
+    tls: Tls | None = None,
+    handshake: bool = True,
+) -> bytes:
+    """What the talk returns, with a server that answers 200 and the request's body unless told otherwise. Without
+    ``handshake`` the client of a server with TLS sends bytes as they are. Fails if a connection stays open."""
 
     async def run() -> bytes:
         registry = Registry(bounds or quick(), cap)
@@ -59,9 +74,15 @@ def said(talk: Talk, *, bounds: Bounds | None = None, cap: int = 100, respond: R
             return Answer(200, {}, body)
 
         loop = asyncio.get_running_loop()
-        made = await loop.create_server(lambda: Connection(registry, respond or echo), "127.0.0.1", 0)
+
+        def connection() -> asyncio.Protocol:
+            plain = Connection(registry, respond or echo)
+            return plain if tls is None else Secure(tls.server, plain)
+
+        made = await loop.create_server(connection, "127.0.0.1", 0)
         watch = asyncio.ensure_future(registry.watch())
-        reader, writer = await asyncio.open_connection(*made.sockets[0].getsockname())
+        context = tls.client if tls is not None and handshake else None
+        reader, writer = await asyncio.open_connection(*made.sockets[0].getsockname(), ssl=context)
         async with asyncio.timeout(LONG):
             answer = await talk(Client(reader, writer, registry, seen))
             writer.close()

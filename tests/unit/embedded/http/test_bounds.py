@@ -76,6 +76,26 @@ def test_a_head_has_its_time(name: str) -> None:
         assert answer == b""
 
 
+@pytest.mark.parametrize("earlier", [b"", get("/")], ids=["at first", "between two"])
+def test_only_some_empty_lines_come_before_a_request(earlier: bytes) -> None:
+    async def talk(client: Client) -> bytes:
+        await client.send(earlier + b"\r\n" * 400 + get("/"), b"\r\n" * 400 + get("/"))
+        return await client.send_until_closed(b"\r\n" * 100)
+
+    answer = said(talk)
+    assert statuses(answer) == [200] * answer.count(b" 200 ") + [400]
+    assert answer.count(b" 200 ") == 2 + bool(earlier)
+    assert b"empty lines" in answer
+
+
+def test_a_flood_of_empty_lines_is_refused_at_once() -> None:
+    async def talk(client: Client) -> bytes:
+        await client.send(b"\r\n" * 200_000 + get("/", LAST))
+        return await client.reader.read()
+
+    assert_refused(said(talk), 400, "http-invalid")
+
+
 SLOW_BODIES = {
     "half a body": (post("/", "x" * 1_000)[:-10], b""),
     "a slow body": (post("/", "x" * 100_000)[:-99_999], b"x"),

@@ -12,6 +12,7 @@ from hourwheel.embedded.application import Application
 from hourwheel.embedded.http.bounds import Bounds, connection_cap
 from hourwheel.embedded.http.connection import Connection
 from hourwheel.embedded.http.registry import Registry
+from hourwheel.embedded.http.secure import Secure
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.tls import server_context
@@ -19,9 +20,6 @@ from hourwheel.errors import HourwheelError
 
 _BACKLOG = 2_048
 _FAREWELL_SECONDS = 0.3
-_HANDSHAKE_SECONDS = 10.0
-_GOODBYE_SECONDS = 1.0
-"""Clients with an idle connection do not answer the end of TLS, and a server that stops would wait for them."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -92,19 +90,11 @@ class _Server:
     async def _listen(self, listener: socket.socket) -> asyncio.Server:
         loop = asyncio.get_running_loop()
 
-        def connection() -> Connection:
-            return Connection(self._registry, self._application.respond)
+        def connection() -> asyncio.Protocol:
+            made = Connection(self._registry, self._application.respond)
+            return made if self._security is None else Secure(self._security, made)
 
-        if self._security is None:
-            return await loop.create_server(connection, sock=listener, backlog=_BACKLOG)
-        return await loop.create_server(
-            connection,
-            sock=listener,
-            backlog=_BACKLOG,
-            ssl=self._security,
-            ssl_handshake_timeout=_HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=_GOODBYE_SECONDS,
-        )
+        return await loop.create_server(connection, sock=listener, backlog=_BACKLOG)
 
     def _stop(self) -> None:
         if self._stopped.is_set():

@@ -16,6 +16,7 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     read_private(key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # the work would be ours
     try:
         context.load_cert_chain(certificate, key, password=_refuse_password)
     except _Encrypted:

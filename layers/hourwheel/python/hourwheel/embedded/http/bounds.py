@@ -14,6 +14,9 @@ class Bounds:
 
     header_count: int = 100
 
+    empty_bytes: int = 1_024
+    """Empty lines before a request, which are dropped."""
+
     extra_bytes: int = 16 * 1024
     """Extensions of chunks and trailers of one request, which are dropped."""
 

@@ -11,6 +11,7 @@ Upgrades are ignored, as RFC 9110 allows: such a request is answered over HTTP/1
 
 import asyncio
 import math
+import re
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any, TypeAlias, cast
@@ -24,6 +25,7 @@ from hourwheel.embedded.http.requests import Disconnected, Request
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END = b"\r\n\r\n"
+_EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 _NEVER = math.inf
 _PROGRESS_BYTES = 64 * 1024
 
@@ -53,6 +55,7 @@ class Connection(asyncio.Protocol):
         self._state = State.IDLE
         self._data = b""
         self._scanned = 0
+        self._empty_bytes = 0
         self._request: Request | None = None
         self._task: asyncio.Task[None] | None = None
         self._begun = 0.0
@@ -162,8 +165,7 @@ class Connection(asyncio.Protocol):
         self._regulate()
 
     def _read_head(self) -> None:
-        while self._data.startswith(b"\r\n"):  # RFC 9112, 2.2: some clients send one after a body
-            self._data = self._data[2:]
+        self._drop_empty_lines()
         if not self._data:
             return
         if self._state is State.IDLE:
@@ -179,6 +181,16 @@ class Connection(asyncio.Protocol):
         else:
             self._begin(parse_head(self._data[:end]), self._data[end + len(_END) :])
 
+    def _drop_empty_lines(self) -> None:
+        """Before a request; RFC 9112, 2.2: some clients send one after a body."""
+        found = _EMPTY_LINES.match(self._data)
+        if found is None:
+            return
+        self._empty_bytes += found.end()
+        if self._empty_bytes > self._bounds.empty_bytes:
+            raise Malformed("it begins with too many empty lines")
+        self._data = self._data[found.end() :]
+
     def _begin(self, head: Head, rest: bytes) -> None:
         if len(head.headers) > self._bounds.header_count:
             self._refuse_head()
@@ -186,6 +198,7 @@ class Connection(asyncio.Protocol):
         framing = ChunkedBody(self._bounds.extra_bytes) if head.length is None else SizedBody(head.length)
         request = self._request = Request(head, framing, self._ask_for_body, client=self._client, secure=self._secure)
         self._state = State.BODY
+        self._empty_bytes = 0
         self._deadline = self._begun + self._bounds.request_seconds
         self._data = rest
         self._task = self._loop.create_task(self._serve(request))

@@ -1,0 +1,126 @@
+"""TLS between a connection and its socket.
+
+That of the event loop tells a protocol nothing of what waits to be sent below it: answers that nobody reads would pile
+up, and closing a connection would cut an answer that takes longer to read than the end of TLS may take. It also hides
+connections until they have shaken hands. So this one is thin: bytes in, bytes out, and the socket's own word on both.
+"""
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import Any, cast
+
+_READ_BYTES = 256 * 1024
+
+
+class Secure(asyncio.Protocol, asyncio.Transport):
+    """Towards the socket a protocol, towards ``protocol`` a transport, from before the handshake on."""
+
+    def __init__(self, context: ssl.SSLContext, protocol: asyncio.Protocol) -> None:
+        super().__init__({"sslcontext": context})
+        self._protocol = protocol
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._socket: asyncio.Transport = cast(asyncio.Transport, None)
+        self._established = False
+        self._unsent: list[bytes] = []
+        """Written before the handshake was over."""
+
+    # What the socket calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._socket = cast(asyncio.Transport, transport)
+        self._protocol.connection_made(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._incoming.write(data)
+        try:
+            if not self._established:
+                self._shake_hands()
+            while not self.is_closing():
+                text = self._tls.read(_READ_BYTES)
+                if not text:
+                    self._end()
+                    return
+                self._protocol.data_received(text)
+        except ssl.SSLWantReadError:
+            self._flush()
+        except ssl.SSLError:
+            self._flush()  # it says why
+            self._socket.close()
+
+    def eof_received(self) -> bool:
+        """The other side can hear nothing of ours once TLS has ended, whatever TCP may do."""
+        self._protocol.eof_received()
+        return False
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._protocol.connection_lost(exc)
+
+    # What the protocol calls
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return super().get_extra_info(name) or self._socket.get_extra_info(name, default)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.is_closing() or not data:
+            return
+        if not self._established:
+            self._unsent.append(bytes(data))
+            return
+        self._tls.write(data)
+        self._flush()
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Sends what is written, and the end of TLS; waits for no answer to that."""
+        if not self.is_closing() and self._established:
+            with suppress(ssl.SSLError):  # the other side has not ended it yet: ours is said
+                self._tls.unwrap()
+            self._flush()
+        self._socket.close()
+
+    def abort(self) -> None:
+        self._socket.abort()
+
+    def is_closing(self) -> bool:
+        return self._socket.is_closing()
+
+    def pause_reading(self) -> None:
+        self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._socket.resume_reading()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._socket.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._socket.get_write_buffer_size()
+
+    # TLS
+
+    def _shake_hands(self) -> None:
+        self._tls.do_handshake()
+        self._established = True
+        unsent, self._unsent = self._unsent, []
+        for data in unsent:
+            self._tls.write(data)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and not self.is_closing():
+            self._socket.write(self._outgoing.read())
+
+    def _end(self) -> None:
+        """The other side has ended TLS."""
+        if not self._protocol.eof_received():
+            self.close()

@@ -1,0 +1,134 @@
+"""TLS: what waits to be sent is known, and whoever connects is counted."""
+
+import asyncio
+import socket
+import ssl
+import time
+from contextlib import suppress
+
+import pytest
+
+from hourwheel.embedded.http.answers import Answer
+from hourwheel.embedded.http.requests import Request
+from hourwheel.embedded.tls import server_context
+from tests.certificates import Certificate
+from tests.unit.embedded.http.talking import LAST, LONG, Client, Tls, get, post, quick, said, statuses
+
+SOON = 0.05
+LARGE = b"x" * 20_000_000
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    made = Certificate(tmp_path_factory.mktemp("certificates") / "mine")
+    return Tls(server_context(made.chain, made.key), ssl.create_default_context(cafile=made.chain))
+
+
+async def large(request: Request) -> Answer:
+    return Answer(200, {}, LARGE)
+
+
+def test_requests_are_answered_in_their_order(tls: Tls) -> None:
+    async def talk(client: Client) -> bytes:
+        await client.send(post("/", "a" * 50_000), post("/", "b"), get("/c", LAST))
+        answer = await client.reader.read()
+        assert [one[:8] for one in client.seen] == ["POST / a", "POST / b", "GET /c"]
+        return answer
+
+    assert statuses(said(talk, tls=tls)) == [200, 200, 200]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_answer_that_nobody_reads_is_cut(tls: Tls, ends: bool) -> None:
+    async def talk(client: Client) -> bytes:
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await client.send(get("/", *([LAST] if ends else [])))
+        while client.registry.open:
+            await asyncio.sleep(0.001)
+        return b"cut"
+
+    assert said(talk, tls=tls, bounds=quick(answer_seconds=SOON), respond=large) == b"cut"
+
+
+def test_no_further_request_is_answered_while_one_answer_is_unread(tls: Tls) -> None:
+    answered = 0
+
+    async def respond(request: Request) -> Answer:
+        nonlocal answered
+        answered += 1
+        return await large(request)
+
+    async def talk(client: Client) -> bytes:
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        client.writer.write(get("/") * 100)
+        while client.registry.open:
+            await asyncio.sleep(0.001)
+        return b""
+
+    said(talk, tls=tls, bounds=quick(answer_seconds=SOON), respond=respond)
+    assert answered == 1
+
+
+def test_the_last_answer_of_a_connection_is_whole_however_slowly_it_is_read(tls: Tls) -> None:
+    async def talk(client: Client) -> bytes:
+        return await asyncio.to_thread(_read_slowly, client.writer.get_extra_info("peername"), tls)
+
+    assert int(said(talk, tls=tls, handshake=False, respond=large)) > len(LARGE)
+
+
+def test_one_that_does_not_shake_hands_counts_and_has_the_time_of_a_head(tls: Tls) -> None:
+    async def talk(client: Client) -> bytes:
+        while not client.registry.open:
+            await asyncio.sleep(0)
+        return await client.reader.read()
+
+    assert said(talk, tls=tls, handshake=False, bounds=quick(head_seconds=SOON)) == b""
+
+
+def test_connections_beyond_the_cap_are_told_to_come_back(tls: Tls) -> None:
+    async def talk(client: Client) -> bytes:
+        return await client.reader.read()
+
+    assert statuses(said(talk, tls=tls, cap=0)) == [503]
+
+
+def test_one_beyond_the_cap_that_does_not_shake_hands_is_closed(tls: Tls) -> None:
+    async def talk(client: Client) -> bytes:
+        with suppress(ConnectionError):
+            return await client.reader.read()
+        return b""
+
+    assert said(talk, tls=tls, handshake=False, cap=0) == b""
+
+
+@pytest.mark.parametrize("sent", [get("/"), b"\x16\x03\x01\x00\x04abcd"], ids=["plain text", "broken"])
+def test_what_is_not_tls_ends(tls: Tls, sent: bytes) -> None:
+    async def talk(client: Client) -> bytes:
+        await client.send(sent)
+        return await client.reader.read()
+
+    assert b"HTTP" not in said(talk, tls=tls, handshake=False)
+
+
+def test_a_connection_ends_with_its_client(tls: Tls) -> None:
+    async def talk(client: Client) -> bytes:
+        await client.send(post("/", "half")[:-2])
+        client.writer.close()
+        return await client.reader.read()
+
+    assert said(talk, tls=tls) == b""
+
+
+def _read_slowly(address: tuple[str, int], tls: Tls) -> bytes:
+    """The length of the answer, by a client that blocks: that of the event loop drops what it has not read when TLS
+    ends."""
+    size = 0
+    with (
+        socket.create_connection(address, timeout=LONG) as raw,
+        tls.client.wrap_socket(raw, server_hostname=address[0]) as connection,
+    ):
+        connection.sendall(get("/", LAST))
+        while part := connection.recv(200_000):
+            size += len(part)
+            time.sleep(0.0005)
+    return b"%d" % size
