@@ -165,12 +165,12 @@ class Actor:
     def earliest_ms(self) -> int:
         """The earliest time that its clock may show from now on."""
         world = self.world
-        return world.now_ms - world.plan.skew_ms if world.plan.faults.clock else self.process.now_ms()
+        return world.now_ms - world.plan.skew_ms if world.plan.clocks_change else self.process.now_ms()
 
     def latest_ms(self) -> int:
         """The latest time that its clock may have shown until now."""
         world = self.world
-        return world.now_ms + world.plan.skew_ms if world.plan.faults.clock else self.process.now_ms()
+        return world.now_ms + world.plan.skew_ms if world.plan.clocks_change else self.process.now_ms()
 
     def wait(self, seconds: float) -> bool:
         """``Pause`` of a wheel that nobody disturbs: ticks that are far apart."""

@@ -33,6 +33,8 @@ class Faults:
     """Scans that are answered in two parts, between which others write."""
     clock: float = 0.0
     """Clocks that are set, forwards or back."""
+    expiry: float = 0.0
+    """Rate per call at which TTL removes some of what has expired."""
     abort: float = 0.0
     """Rate per call within a transaction at which the process ends there."""
 
@@ -110,12 +112,21 @@ class Plan:
     couriers: int = 0
     """So many push for the first group, if any do."""
     archivists: int = 0
+    longest_pause_ms: int = 90_000
+    """How long a process is paused at most where ``long_pauses`` is set."""
+    drift: float = 0.0
+    """The largest rate at which a clock gains or loses, until it is wrong by ``skew_ms``."""
     engine: str = ""
     """The real store that runs beside the simulated one: ``sqlite``, ``dynamodb``, or none."""
     together: bool = False
     """All actors are requests of one process: they share its caches, and crash together."""
     misuse: bool = False
     """Producers use a key again for something else."""
+
+    @property
+    def clocks_change(self) -> bool:
+        """Whether what a clock showed once says nothing of what it shows later."""
+        return bool(self.faults.clock or self.drift)
 
 
 _FAULTS = {"crash": 0.02, "throttle": 0.08, "lose": 0.10, "late": 0.04, "pause": 0.04, "stale": 0.6}
@@ -135,7 +146,7 @@ def draw(seed: int) -> Plan:
     plan, rng = unarchived(seed), Random(seed ^ 0xA2C417)
     prompt = plan.delays is not None and plan.delays.prompt
     plan = archived(plan, rng) if rng.random() < _ARCHIVED and not prompt else plan
-    return plan if prompt else harder(plan, Random(seed ^ 0x4A4D))
+    return plan if prompt else slower(harder(plan, Random(seed ^ 0x4A4D)), Random(seed ^ 0x51013))
 
 
 def on_engine(plan: Plan, engine: str) -> Plan:
@@ -147,6 +158,22 @@ def on_engine(plan: Plan, engine: str) -> Plan:
     # An engine in the same process has no calls that land later, no reads that are out of date and no TTL.
     faults = replace(plan.faults, late=0.0, stale=0.0, torn=0.0, abort=rng.choice((0.0, 0.002, 0.02)))
     return replace(plan, engine=engine, transactional=True, trims=True, quiet_days=False, faults=faults)
+
+
+def slower(plan: Plan, rng: Random) -> Plan:
+    """The plan with what takes its time: clocks that drift, pauses of minutes, and TTL that comes late."""
+    fits = plan.delays is None and not plan.couriers and not plan.transactional and not plan.trims
+    if fits and rng.random() < 0.25:
+        plan = replace(plan, quiet_days=True, retention_seconds=rng.choice((60, 30 * 86_400)))
+    late_ttl = not plan.transactional and not plan.trims and rng.random() < 0.5
+    minutes = plan.faults.pause > 0 and rng.random() < 0.25
+    return replace(
+        plan,
+        faults=replace(plan.faults, expiry=rng.choice((0.02, 0.1)) if late_ttl else 0.0),
+        drift=rng.choice((0.005, 0.05)) if plan.skew_ms and rng.random() < 0.3 else 0.0,
+        long_pauses=plan.long_pauses or minutes,
+        longest_pause_ms=600_000 if minutes else 90_000,
+    )
 
 
 def harder(plan: Plan, rng: Random) -> Plan:

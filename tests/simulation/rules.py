@@ -83,7 +83,8 @@ class Rules:
         elif transfer.kind in (RETRY, RELEASED, REDRIVE, DUE, AGAIN):
             keep_ms = self._kept_ms(LogName.parse(transfer.log))
         kept_ms = transfer.expires_ms - transfer.at_ms
-        tolerance_ms = _PAUSED_MS + 2 * self.plan.skew_ms
+        paused_ms = max(_PAUSED_MS, 3 * self.plan.longest_pause_ms)
+        tolerance_ms = paused_ms + 2 * self.plan.skew_ms
         if keep_ms > _LONG_MS and not abs(kept_ms - keep_ms) <= tolerance_ms:
             raise Violation("12", f"{transfer.kind} to {transfer.log}: kept for {kept_ms} ms instead of {keep_ms}")
 

@@ -119,8 +119,15 @@ def machine_of(world: World, plan: Plan, engine: Engine | None = None) -> Machin
     couriers = Couriers(world)
     state = State(Stream(ledger, couriers) if plan.couriers else ledger, trims=plan.trims)
     ledger.totals = state.counter
+    world.expire = partial(_expire, world, state)
     dates = Dates(world.rng, plan.delays, world.now_ms) if plan.delays else None
     return Machine(world, state, blobs, History(ledger), _settings(plan), Alarms(world), dates, couriers, engine=engine)
+
+
+def _expire(world: World, state: State) -> None:
+    """TTL knows whole seconds, and comes to some items sooner than to others."""
+    for key in state.expire(world.now_ms // 1_000 * 1_000, world.rng.choice((0.05, 0.5)), world.rng):
+        world.note("ttl", key)
 
 
 def _run(world: World, plan: Plan, engine: Engine | None) -> None:

@@ -292,7 +292,7 @@ class Connection:
 
     def _pause(self, name: str, about: object) -> None:
         world = self.world
-        longest = 90_000 if world.plan.long_pauses and world.rng.random() < 0.3 else 8_000
+        longest = world.plan.longest_pause_ms if world.plan.long_pauses and world.rng.random() < 0.3 else 8_000
         ms = int(world.rng.random() * longest)
         world.note(self.process.name, name, about, "pause", ms)
         world.sleep(self.process, ms)

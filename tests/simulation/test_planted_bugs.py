@@ -12,13 +12,14 @@ from tests.simulation.found import FOUND
 from tests.simulation.plan import Plan, unarchived
 from tests.simulation.pushbugs import PUSHED
 from tests.simulation.schedule import run_plan
+from tests.simulation.slowbugs import SLOW
 from tests.simulation.world import Violation
 
 RUNS = 600
 """Schedules within which every bug must be found, of those that could show it."""
 
 
-@pytest.mark.parametrize("bug", [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *FOUND], ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *SLOW, *FOUND], ids=lambda bug: bug.name)
 def test_it_is_found_when(bug: Bug) -> None:
     with bug.plant():
         for plan in _plans(bug):

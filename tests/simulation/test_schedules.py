@@ -3,11 +3,15 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from tests.simulation.scenes import PLAN
 from tests.simulation.schedule import simulate
+from tests.simulation.world import World
 
 CHUNK = 100
 CHUNKS = 24
@@ -42,6 +46,19 @@ REGRESSIONS = {
 @pytest.mark.parametrize("seed", REGRESSIONS)
 def test_a_seed_that_found_a_bug_finds_it_no_more(seed: int) -> None:
     assert simulate(seed).violation is None, REGRESSIONS[seed]
+
+
+def test_a_clock_drifts_steadily_until_it_is_wrong_by_what_the_plan_allows() -> None:
+    world = World(replace(PLAN, skew_ms=300, drift=0.05))
+    clocks = [world.process(f"c{n}") for n in range(20)]
+    wrong = []
+    for _ in range(4):
+        wrong.append([clock.now_ms() - world.now_ms for clock in clocks])
+        world.now_ms += 2_000
+    assert all(-300 <= by <= 300 for moment in wrong for by in moment)
+    drifted = [[later - sooner for sooner, later in pairwise(clock)] for clock in zip(*wrong, strict=True)]
+    assert all(step * steps[0] >= 0 for steps in drifted for step in steps), "never there and back"
+    assert len({steps[0] for steps in drifted}) > 10, "each at a rate of its own"
 
 
 def test_a_seed_decides_everything_whatever_the_hash_seed() -> None:

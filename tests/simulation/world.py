@@ -50,12 +50,14 @@ class Verb:
 
 @dataclass
 class Process:
-    """A running actor: its clock differs from the simulated time by ``offset_ms``."""
+    """A running actor: its clock differs from the simulated time by ``offset_ms``, and by what it has gained since the
+    start at its rate, unless that is more than the plan allows."""
 
     world: "World"
     name: str
     offset_ms: int
     verb: Verb
+    rate: float = 0.0
     wake_ms: int = 0
     idle: bool = False
     atomic: bool = False
@@ -66,7 +68,9 @@ class Process:
     thread: greenlet | None = None
 
     def now_ms(self) -> int:
-        return self.world.now_ms + self.offset_ms
+        now_ms, skew_ms = self.world.now_ms, self.world.plan.skew_ms
+        gained_ms = int(self.rate * (now_ms - self.world.start_ms))
+        return now_ms + max(-skew_ms, min(skew_ms, self.offset_ms + gained_ms))
 
     def sleep(self, seconds: float) -> None:
         self.world.sleep(self, max(1, int(seconds * 1_000)))
@@ -78,7 +82,7 @@ class World:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.rng = Random(plan.seed ^ 0x5EED)
-        self.now_ms = START_MS + plan.start_ms
+        self.now_ms = self.start_ms = START_MS + plan.start_ms
         self.faults = plan.faults
         self.calls = 0
         self.limit = plan.calls
@@ -88,6 +92,8 @@ class World:
         self.doomed: list[Process] = []
         """Those whose process has crashed, and who do not know it yet."""
         self.current: Process | None = None
+        self.expire: Callable[[], None] = lambda: None
+        """Removes some of what TTL may remove by now."""
         self.trace: list[tuple[Any, ...]] = []
         self._hub: greenlet | None = None
         self._processes: list[Process] = []
@@ -98,7 +104,9 @@ class World:
     def process(self, name: str) -> Process:
         skew = self.plan.skew_ms
         self._offsets[name] = offset = self.rng.randint(-skew, skew)
-        return Process(self, name, offset, Verb("start", name, 0))
+        drift = self.plan.drift
+        rate = self.rng.uniform(-drift, drift) if drift else 0.0
+        return Process(self, name, offset, Verb("start", name, 0), rate)
 
     def another_machine(self, process: Process) -> None:
         """The process goes on where the clock shows something else, later or earlier."""
@@ -108,7 +116,7 @@ class World:
 
     def latest_clock(self, name: str) -> int:
         """The latest time that any machine of the process may show now."""
-        return self.now_ms + self._offsets[name]
+        return self.now_ms + (self.plan.skew_ms if self.plan.drift else self._offsets[name])
 
     def spawn(self, process: Process, life: Callable[[], None]) -> None:
         process.thread = greenlet(life)
@@ -159,6 +167,8 @@ class World:
             raise Crashed
         if process.gate is not None:
             process.gate()
+        if self.faults.expiry and self.rng.random() < self.faults.expiry:
+            self.expire()
         if self.faults.clock and self.rng.random() < self.faults.clock:
             self.another_machine(process)
         self.now_ms += 1 + int(self.rng.random() * self.plan.latency_ms)
