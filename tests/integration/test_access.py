@@ -85,6 +85,14 @@ def test_a_secure_server_ends_pulls_and_stops_in_time(secure: Server, certificat
         assert secure.stop() == (0, "")
 
 
+@pytest.mark.parametrize("path", ["/v1/health", "/v1/ready"])
+def test_no_body_is_kept_of_somebody_without_a_token(start: Start, path: str) -> None:
+    server = start(tokens=["s3cret"])
+    with server.raw() as raw:
+        raw.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 6000000\r\n\r\nhalf".encode())
+        assert raw.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.mark.parametrize("options", [{"tls_cert": "chain"}, {"tls_cert": "chain", "tls_key": "other"}])
 def test_files_that_do_not_fit_are_told_before_anything_is_made(
     start: Start, tmp_path: Path, certificate: Certificate, options: dict[str, str]

@@ -90,8 +90,11 @@ def test_a_batch_that_is_to_be_stored_as_a_whole_is_refused_unsent(server: FakeS
         assert len(api.produce("orders", [Message('"' * MIB)], idempotency_key="k")) == 1
 
 
-def test_a_gateway_that_says_too_long_has_the_batch_split(server: FakeServer, producer: Producer) -> None:
-    server.fail("produce", status=413, raw=b'{"message":"Request Too Long"}')
+@pytest.mark.parametrize("said", [b'{"message":"Request Too Long"}', b"<h1>413 Request Entity Too Large</h1>"])
+def test_a_gateway_or_proxy_that_says_too_long_has_the_batch_split(
+    server: FakeServer, producer: Producer, said: bytes
+) -> None:
+    server.fail("produce", status=413, raw=said)
     futures = [producer.send(text) for text in "abcd"]
     assert [future.result(10).offset for future in futures] == [0, 1, 2, 3]
     sizes = [len(request.body["messages"]) for request in server.calls("produce")]

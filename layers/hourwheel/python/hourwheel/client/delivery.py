@@ -19,16 +19,9 @@ from hourwheel.ports import Ids
 
 _CULPRIT = re.compile(r"messages\[(\d+)\]")
 
-# Mistakes that one message of a batch can make for all. The others (the subject's name, the token) are
+# Mistakes that one message of a batch can make for all, beside its size. The others (the subject's name, the token) are
 # everybody's: splitting the batch would only repeat them.
-_OF_ONE_MESSAGE = {
-    "field-invalid",
-    "json-invalid",
-    "delay-too-long",
-    "message-too-large",
-    "batch-too-large",
-    "request-too-large",
-}
+_OF_ONE_MESSAGE = {"field-invalid", "json-invalid", "delay-too-long"}
 
 _NOT_SENT = "the message was not sent in time: the server is too slow, or has been away"
 
@@ -51,7 +44,8 @@ def deliver(api: Api, ids: Ids, subject: str, batch: Sequence[Pending], *, timeo
         try:
             placed = place(api, ids, subject, messages, timeout_seconds=give_up_at - time.monotonic())
         except (BadRequest, TooLarge) as error:
-            if len(part) > 1 and error.slug in _OF_ONE_MESSAGE:
+            # A proxy that says 413 names no mistake of ours.
+            if len(part) > 1 and (isinstance(error, TooLarge) or error.slug in _OF_ONE_MESSAGE):
                 parts[:0] = split(part, error.problem)
             else:
                 _fail(part, error)

@@ -15,7 +15,7 @@ from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.requests import too_large_request
 from hourwheel.api.routes import ROUTES, Route
-from hourwheel.embedded.access import Access, read_only_refusal
+from hourwheel.embedded.access import Access, Grant, read_only_refusal
 from hourwheel.embedded.arrivals import Caller
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.requests import Disconnected, Request
@@ -72,7 +72,8 @@ class Application:
             return refusal
         if (request.head.length or 0) > REQUEST_BYTES:
             return problem_of(too_large_request(), request_id)
-        body = await request.body()
+        # Probes without a token have none: nobody may have memory kept for them.
+        body = b"" if grant is Grant.NONE else await request.body()
         if len(body) > REQUEST_BYTES:
             return problem_of(too_large_request(), request_id)
         if match.route.function == "ready":
