@@ -222,6 +222,14 @@ def test_too_many_headers_are_refused() -> None:
     assert_refused(said(talk), 431, "headers-too-large")
 
 
+def test_too_many_headers_are_refused_before_they_are_looked_at() -> None:
+    async def talk(client: Client) -> bytes:
+        await client.send(get("/", *["malformed"] * 1_000))
+        return await client.reader.read()
+
+    assert_refused(said(talk), 431, "headers-too-large")
+
+
 def test_connections_beyond_the_cap_are_told_to_come_back() -> None:
     async def talk(client: Client) -> bytes:
         await client.send(get("/"))

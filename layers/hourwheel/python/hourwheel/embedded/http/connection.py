@@ -178,6 +178,8 @@ class Connection(asyncio.Protocol):
             self._refuse_head()
         elif end < 0:
             self._scanned = max(0, len(self._data) - len(_END))
+        elif self._data.count(b"\r\n", 0, end) > self._bounds.header_count:
+            self._refuse_head()
         else:
             self._begin(parse_head(self._data[:end]), self._data[end + len(_END) :])
 
@@ -192,9 +194,6 @@ class Connection(asyncio.Protocol):
         self._data = self._data[found.end() :]
 
     def _begin(self, head: Head, rest: bytes) -> None:
-        if len(head.headers) > self._bounds.header_count:
-            self._refuse_head()
-            return
         framing = ChunkedBody(self._bounds.extra_bytes) if head.length is None else SizedBody(head.length)
         request = self._request = Request(head, framing, self._ask_for_body, client=self._client, secure=self._secure)
         self._state = State.BODY
