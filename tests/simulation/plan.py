@@ -165,7 +165,9 @@ def slower(plan: Plan, rng: Random) -> Plan:
     fits = plan.delays is None and not plan.couriers and not plan.transactional and not plan.trims
     if fits and rng.random() < 0.25:
         plan = replace(plan, quiet_days=True, retention_seconds=rng.choice((60, 30 * 86_400)))
-    late_ttl = not plan.transactional and not plan.trims and rng.random() < 0.5
+    # Where time jumps to a date that is far away nobody sweeps for days, as somebody must before settled rows expire.
+    sweeps = plan.delays is None or plan.delays.reach_ms < DAY_MS
+    late_ttl = not plan.transactional and not plan.trims and sweeps and rng.random() < 0.5
     minutes = plan.faults.pause > 0 and rng.random() < 0.25
     return replace(
         plan,
