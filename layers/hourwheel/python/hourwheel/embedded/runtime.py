@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -131,7 +131,7 @@ class Runtime:
     def start(self) -> None:
         """Begins to turn wheels, to end leases, to sweep, and to look out for messages that other processes store."""
         context = self.cell.context
-        self._take_over()
+        self._take_over(self._roster.living())
         for bucket, record in buckets(context):
             if not record.closed_ms:
                 context.timers.at(bucket.start_ms - LEAD_MS, bucket.name)
@@ -167,18 +167,19 @@ class Runtime:
         self._closing.callback(Repeating(name, work, seconds=seconds, boundary=self.boundary).stop)
 
     def _look_after_others(self) -> None:
-        before, self._living = self._living, self._roster.living()
-        if before - self._living:
-            self._take_over()
+        living = self._roster.living()
+        if self._living - living:
+            self._take_over(living)
             self._pushes.look_anew()
+        # Not before: where this raises, the next look sees once more who is gone.
+        self._living = living
 
-    def _take_over(self) -> None:
-        """Ends the leases of servers that are gone, and has wheels turn in their place: nobody needs to wait for the
-        leases to run out."""
+    def _take_over(self, living: Collection[str]) -> None:
+        """Ends the leases of all servers but those that live, and has wheels turn in their place: nobody needs to wait
+        for the leases to run out."""
         context = self.cell.context
-        self._living = self._roster.living()
-        lease.evict(context, self._living)
-        state.evict(context, self._living)
+        lease.evict(context, living)
+        state.evict(context, living)
         start_wheels(context, soon(context))
 
     def _wake(self) -> None:

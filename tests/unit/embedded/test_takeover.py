@@ -1,0 +1,36 @@
+"""What a server does once another one of its data directory is gone."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.delay.buckets import Bucket
+from hourwheel.delay.lease import LEASE_MS, Owner, owner_slot
+from hourwheel.embedded.options import ServeOptions
+from hourwheel.embedded.roster import Roster
+from hourwheel.embedded.runtime import Runtime
+from hourwheel.errors import Throttled
+
+
+def refuse(*_: object) -> None:
+    raise Throttled("another process keeps the database locked")
+
+
+def test_a_take_over_that_could_not_write_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Roster(tmp_path, "other")
+    with closing(Runtime(ServeOptions(data=tmp_path))) as runtime:
+        context = runtime.cell.context
+        now_ms = context.clock.now_ms()
+        slot = owner_slot(context, Bucket.at(now_ms, 60))
+        slot.swap(None, Owner(owner="other", until_ms=now_ms + LEASE_MS))
+        other.close()
+        with monkeypatch.context() as patched:
+            patched.setattr(SqliteStore, "_begin", refuse)
+            with pytest.raises(Throttled):
+                runtime._look_after_others()
+        runtime._look_after_others()
+        held = slot.load()
+    assert held is not None
+    assert not held.value.alive(now_ms)
