@@ -23,7 +23,8 @@ TABLE_ACTIONS: Verbs = {
         "counters": ("UpdateItem",),
         # GetItem: a batch whose idempotency key comes again may have been stored and trimmed.
         "consume": ("GetItem", "PutItem"),
-        "keys": ("PutItem",),  # what it remembers comes back with the refusal
+        # What it remembers comes back with the refusal. GetItem: before a subject is made that may have been deleted.
+        "keys": ("GetItem", "PutItem"),
         "schedule": ("PutItem",),
     },
     "pull": {
