@@ -19,7 +19,7 @@ from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row, row_key, to_record
 from hourwheel.model import Group
 from hourwheel.ports import Counter, Key, Record, Table
-from hourwheel.queueing import dead, produce, settle
+from hourwheel.queueing import dead, produce, pulllog, settle
 from hourwheel.queueing.dead import DeadState
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.moving import target_row
@@ -374,4 +374,27 @@ def a_message_is_dropped_when_its_lease_ends() -> Iterator[None]:
 
     real = Settler._reserve
     with patch.object(Settler, "_reserve", reserve):
+        yield
+
+
+@planted()
+def a_claim_that_ends_within_a_batch_says_that_it_ends_behind_it() -> Iterator[None]:
+    def add(self: Any, number: int, row: Row, skip: int, count: int, usable: int) -> None:
+        real(self, number, row, skip, count, usable)
+        if not row.filler:
+            self.end_number = row.number + row.count
+
+    real = pulllog._Range.add
+    with patch.object(pulllog._Range, "add", add):
+        yield
+
+
+def _deadly(plan: Plan) -> Plan:
+    """Ends of logs stay open: writers crash between a reservation and its row."""
+    return replace(plan, faults=replace(plan.faults, crash=0.06))
+
+
+@planted(sharpen=_deadly)
+def what_never_came_at_the_end_of_a_log_waits_for_ever() -> Iterator[None]:
+    with patch.object(Log, "fill_end", lambda log, end, expires_ms: True):
         yield

@@ -210,8 +210,13 @@ def _check_dead(actor: Actor, group: Group) -> int:
         for index, message in enumerate(fact.messages)
         if number not in ledger.dead.get(group.dead_log, {}) or index not in ledger.dead[group.dead_log][number].done
     ]
-    _, page = actor.ask("dead", lambda: actor.cell.dead(group.subject, group.name, after=None, limit=1_000))
-    found = [message.body for message in page.messages] if page else []
+    found, after = list[str | None](), None
+    while True:
+        _, page = actor.ask("dead", partial(actor.cell.dead, group.subject, group.name, after=after, limit=1_000))
+        found += [message.body for message in page.messages] if page else []
+        after = page.next if page else None
+        if after is None:
+            break
     if found != expected:
         raise Violation("1", f"group {group.name} lists the dead letters {found}, it has {expected}")
     return len(expected)

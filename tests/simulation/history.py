@@ -198,6 +198,7 @@ class History:
 
     def pulled(self, verb: Verb, subject: str, group: str, result: PullResult) -> list[Held]:
         """A pull hands out what it claimed (4), as it stands in the source (6, 11)."""
+        self._check_answer(group, result)
         held = [self._handed_out(verb, subject, group, pulled) for pulled in result.pulls]
         handed_out = {(pull.partition, pull.row) for pull in held}
         for partition, row in verb.claims:
@@ -207,6 +208,13 @@ class History:
             if (partition, row) not in handed_out and not lost:
                 raise Violation("4", f"a pull claimed {partition} row {row} and did not hand it out")
         return held
+
+    def _check_answer(self, group: str, result: PullResult) -> None:
+        """An answer is no larger than it may be, but for a first message that alone is too large."""
+        most, messages = self.ledger.world.plan.answer_bytes, [pull.messages for pull in result.pulls]
+        size = len(msgspec.json.encode(msgspec.json.encode(messages).decode()))
+        if most and sum(map(len, messages)) > 1 and size > most:
+            raise Violation("4", f"a pull of group {group} is answered with {size} bytes, {most} fit")
 
     def settled(self, verb: Verb, held: Held, settlement: Settlement, answer: Settled) -> None:
         """``settled`` was done, ``stale`` did nothing (5)."""

@@ -265,10 +265,24 @@ class Ledger:
         partial = expired and all(item in promise.expected for item in found)
         if found != promise.expected and not partial:
             raise Violation("9", f"{log} row {number} holds {found}, expected {promise.expected}")
-        plan = promise.transfer.plan
-        if plan is not None and not partial and fact.note != plan:
-            raise Violation("9", f"{log} row {number} is due at {fact.note}, expected {plan}")
+        self._check_dues(f"{log} row {number}", promise, fact, found)
         promise.landed = number
+
+    def _check_dues(self, where: str, promise: Promise, fact: RowFact, found: list[tuple[str | None, int]]) -> None:
+        """Each message is due when it was promised to be, also where others of the transfer are gone."""
+        plan, note = promise.transfer.plan, fact.note
+        if plan is None or fact.row.filler:
+            return
+        if not isinstance(note, Plan) or (note.subject, note.generation, note.member) != (
+            plan.subject,
+            plan.generation,
+            plan.member,
+        ):
+            raise Violation("9", f"{where} says {note}, expected {plan}")
+        dues = [note.due_ms(index) for index in range(len(found))]
+        expected = [plan.due_ms(promise.expected.index(message)) for message in found]
+        if dues != expected:
+            raise Violation("9", f"{where} is due at {dues}, expected {expected}")
 
     def _dead_stored(self, verb: Verb, key: Key, record: Record) -> None:
         value = msgspec.msgpack.decode(record.value, type=DeadState)

@@ -8,6 +8,7 @@ from hourwheel.archive.marks import archived_ms
 from hourwheel.logs.segments import drop_expired_segments
 from hourwheel.model import PullRequest
 from tests.simulation.actors import Actor
+from tests.simulation.couriers import target_of
 from tests.simulation.world import Violation
 
 
@@ -90,6 +91,12 @@ class Operator(Actor):
         verb, result = self.ask("pull", lambda: self.cell.pull(subject, "latest", request))
         if result is not None:
             self.history.pulled(verb, subject, "latest", result)
+
+    def _target(self, subject: str, _: str) -> None:
+        """Changes the target of the pushed group, or takes it away."""
+        pushed = self.world.plan.groups[0]
+        target = target_of(self.rng.randrange(4)) if self.rng.random() < 0.6 else None
+        self.ask("target", lambda: self.cell.put_group(subject, pushed, push=target))
 
     def _lag(self, subject: str, group: str) -> None:
         self.lag(subject, group)

@@ -120,6 +120,8 @@ class Plan:
     """The real store that runs beside the simulated one: ``sqlite``, ``dynamodb``, or none."""
     together: bool = False
     """All actors are requests of one process: they share its caches, and crash together."""
+    answer_bytes: int = 0
+    """What the messages of an answer may take: so little that small batches are cut. 0: what Lambda answers."""
     misuse: bool = False
     """Producers use a key again for something else."""
 
@@ -188,7 +190,7 @@ def harder(plan: Plan, rng: Random) -> Plan:
     )
     moves = plan.moves + tuple(move for move in _MORE_MOVES if rng.random() < 0.2)
     policies = (AT_ONCE, RetryPolicy(first_seconds=1), RetryPolicy(first_seconds=20))
-    return replace(
+    plan = replace(
         plan,
         faults=faults,
         together=rng.random() < 0.2,
@@ -197,6 +199,18 @@ def harder(plan: Plan, rng: Random) -> Plan:
         operators=max(plan.operators, 1 if moves else 0),
         own_retry=rng.choice(policies) if plan.delays is not None and rng.random() < 0.4 else None,
     )
+    plan = cut(plan, rng) if rng.random() < 0.2 else plan
+    return retargeted(plan) if plan.couriers and rng.random() < 0.4 else plan
+
+
+def cut(plan: Plan, rng: Random) -> Plan:
+    """The plan with answers that hold one or two messages."""
+    return replace(plan, answer_bytes=rng.choice((700, 1_300)))
+
+
+def retargeted(plan: Plan) -> Plan:
+    """The plan with somebody who changes the target, takes it away, and sets it again."""
+    return replace(plan, moves=(*plan.moves, "target"), operators=max(plan.operators, 1))
 
 
 def unarchived(seed: int) -> Plan:

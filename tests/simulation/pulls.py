@@ -99,6 +99,7 @@ class PullHistory:
             raise Violation("4", f"{self.partition}: pull row {pull} hands out {value.first} again, before {self.end}")
         if places and not Position(*places[-1]) < value.end:
             raise Violation("3", f"{self.partition}: pull row {pull} hands out messages beyond its end {value.end}")
+        self._check_end_number(pull, value)
         last = value.end.row if value.end.index else value.end.row - 1
         for number in range(self.end.row, last + 1):
             step = number - value.first.row
@@ -107,6 +108,20 @@ class PullHistory:
             self._passed(pull, number, low, value.end, count)
             if count and step == 0 and value.first.index != low:
                 raise Violation("1", f"{self.partition}: pull row {pull} passes over the start of row {number}")
+
+    def _check_end_number(self, pull: int, value: PullRow) -> None:
+        """The sequence at which a claim ends is that of the message behind it, as far as the rows tell."""
+        rows, row = self.ledger.rows(self.source), value.end.row
+        if value.end.index:
+            expected = rows[row].row.number + value.end.index
+        else:
+            before = rows.get(row - 1)
+            # Where an expired row was removed a filler may stand.
+            if before is None or before.row.filler or self.ledger.expired(before) or row == self.end.row:
+                return
+            expected = before.row.number + before.row.count
+        if value.end_number != expected:
+            raise Violation("4", f"{self.partition}: pull row {pull} ends at {value.end_number}, not at {expected}")
 
     def _passed(self, pull: int, number: int, low: int, end: Position, count: int) -> None:
         fact = self.ledger.rows(self.source).get(number)

@@ -1,12 +1,13 @@
 """Planted bugs of pushing: the real code with one clause of the protocol left out."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import PushState
+from hourwheel.push.targets import DONE, Outcome
 from hourwheel.queueing import sweep
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Plan, pushed
@@ -55,4 +56,17 @@ def a_pause_has_no_end() -> Iterator[None]:
 @planted(sharpen=_pushed)
 def a_pusher_that_died_keeps_its_lease() -> Iterator[None]:
     with patch.object(PushState, "alive", lambda self, now_ms: self.until_ms > 0):
+        yield
+
+
+@planted(sharpen=_pushed)
+def a_target_that_raises_has_taken_everything() -> Iterator[None]:
+    def guarded(self: Pusher, deliver: Callable[[], Outcome], size: int) -> Outcome:
+        try:
+            return deliver()
+        except ConnectionError:
+            self.cell.context.meter.record("Faults", 1)
+            return DONE
+
+    with patch.object(Pusher, "_guarded", guarded):
         yield

@@ -3,19 +3,20 @@
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from unittest.mock import patch
 
 import msgspec
 
+from hourwheel import answersize
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
-from hourwheel.delay import dispatch, fate
+from hourwheel.delay import dispatch, fate, orphans
 from hourwheel.model import MAX_LEASE_SECONDS, Pulled, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
-from hourwheel.queueing import pulllog
+from hourwheel.queueing import dead, pull, pulllog
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
 from tests.simulation.cancellers import Canceller
@@ -105,10 +106,23 @@ def scaled(plan: Plan) -> Iterator[None]:
     """Limits that no run would come to are low. A canceller that looks for a wheel each 50 ms would do nothing else."""
     picks = plan.delays.step_picks if plan.delays else 5_000
     with (
+        _answers(plan.answer_bytes),
         patch.object(pulllog, "EMPTY_ROWS", plan.empty_rows),
         patch.object(dispatch, "_STEP_PICKS", picks),
         patch.object(fate, "_LOOK_SECONDS", 0.9),
     ):
+        yield
+
+
+@contextmanager
+def _answers(most: int) -> Iterator[None]:
+    """Answers hold ``most`` bytes of messages, unless it is 0."""
+    with ExitStack() as stack:
+        if most:
+            limits = {"PULL_BYTES": most, "TEXT_BYTES": most // 7, "_COARSE_BYTES": 0, "_COARSE_MESSAGE_BYTES": 0}
+            for module in (answersize, pull, dead, orphans):
+                for name in limits.keys() & vars(module).keys():
+                    stack.enter_context(patch.object(module, name, limits[name]))
         yield
 
 
@@ -213,9 +227,9 @@ def _quiet_days(keeper: Actor, plan: Plan) -> None:
         drain_others(keeper)
     for _ in range(10):
         world.now_ms += 4 * DAY_MS // 10
-        for pull in held:
-            wish = Settlement(receipt=pull.receipt, extend_seconds=MAX_LEASE_SECONDS)
-            keeper.ask("extend", partial(keeper.cell.settle, pull.subject, pull.group, [wish]))
+        for claim in held:
+            wish = Settlement(receipt=claim.receipt, extend_seconds=MAX_LEASE_SECONDS)
+            keeper.ask("extend", partial(keeper.cell.settle, claim.subject, claim.group, [wish]))
         keeper.ask("sweep", keeper.cell.sweep)
     world.now_ms += MAX_LEASE_SECONDS * 1_000
     share = world.rng.choice((0.3, 0.7, 1.0))
