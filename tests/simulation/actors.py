@@ -13,6 +13,7 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
+from hourwheel.delay.forecast import Forecast
 from hourwheel.errors import HourwheelError, Rejected, Unavailable
 from hourwheel.queueing.leases import Leases
 from tests.simulation.couriers import Couriers, SimulatedPushes, SimulatedTargets
@@ -82,6 +83,7 @@ def open_cell(machine: Machine, process: Process) -> Cell:
         ),
         SimulatedTargets(process, machine.history),
         Leases(_watches=Watches(machine.world)),
+        forecast=Forecast(_lock=Turns(machine.world)),  # type: ignore[arg-type]  # a lock of the scheduler's
     )
 
 
