@@ -44,7 +44,7 @@ from hourwheel_pipeline.writing import sized
 
 TABLE: Final = "metrics"
 NOTE: Final = "hourwheel.measured"
-"""The note of the table with what the last run did, a ``Measured``."""
+"""The note of the table with what the last run did, a ``_Note``."""
 
 _SETTLED_MS = 48 * HOUR_MS
 """So long before the horizon hours may still change: pulls are told once they are closed."""
@@ -90,11 +90,17 @@ class MetricsOptions(Days):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """``rows`` were added, about what was stored before ``horizon_ms``. ``basis``: of what they were computed."""
+    """``rows`` were added, about what was stored before ``horizon_ms``."""
 
     computed_ms: int
     horizon_ms: int
     rows: int
+
+
+class _Note(Measured, frozen=True, kw_only=True):
+    """A report, and what the next run needs. ``basis``: of what the rows were computed, from manifests up to
+    ``through``."""
+
     basis: str = ""
     through: int = -1
 
@@ -117,10 +123,9 @@ def _run(spark: SparkSession, lake: Lake, options: MetricsOptions, now_ms: int) 
     evidence = evidence_of(spark, lake, through)
     rows = _rows(evidence, groups(spark, archive), horizon_ms, options, now_ms)
     rows = evidence.keep(rows.where(fn.col("hour") >= moment(first_ms(options, _last(lake), now_ms))))
-    found = Measured(
-        computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count(), basis=basis, through=min(through.values())
-    )
-    lake.append(TABLE, rows, notes={NOTE: msgspec.json.encode(found).decode()})
+    found = Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count())
+    note = _Note(**msgspec.structs.asdict(found), basis=basis, through=min(through.values()))
+    lake.append(TABLE, rows, notes={NOTE: msgspec.json.encode(note).decode()})
     evidence.forget()
     return found
 
@@ -141,19 +146,19 @@ def idle(options: MetricsOptions, now_ms: int) -> Measured | None:
         horizon_ms = quiet_horizon(archive, last.through + 1, through, last.horizon_ms)
         if horizon_ms is None or horizon_ms // HOUR_MS != last.horizon_ms // HOUR_MS:
             return None
-        return Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=0, basis=last.basis, through=through)
+        return Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=0)
 
 
 def _basis(lake: Lake, options: MetricsOptions) -> str:
     return digest_of(lake, options.hot_keys, options.days)
 
 
-def _last(lake: Lake) -> Measured | None:
+def _last(lake: Lake) -> _Note | None:
     try:
         note = lake.notes(TABLE).get(NOTE)
     except NotFound:
         return None
-    return None if note is None else msgspec.json.decode(note, type=Measured)
+    return None if note is None else msgspec.json.decode(note, type=_Note)
 
 
 def first_ms(options: MetricsOptions, last: Measured | None, now_ms: int) -> int:

@@ -14,6 +14,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from functools import reduce
 from itertools import chain
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -43,7 +44,7 @@ from hourwheel_pipeline.segmentrows import ArchivePlace
 from hourwheel_pipeline.writing import sized
 
 NOTE = "hourwheel.reconciled"
-"""The note of the table with what the last run knew, a ``Reconciled``."""
+"""The note of the table with what the last run knew, a ``_Note``."""
 
 _VERSION = 1
 """Of the checks: raised where they judge the same rows differently."""
@@ -116,8 +117,7 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     before their group came to them, by subject and group. ``archive``: whether it is whole.
 
     ``listed_ms``: the ``found_at`` of its rows in the table, 0 where that is ``found_ms``: a run that has nothing new
-    to judge writes none. ``basis``: what was judged, and how. ``open_until_ms``: a horizon beyond that time changes
-    nothing while the basis is the same."""
+    to judge writes none."""
 
     found_ms: int
     began_ms: int
@@ -131,9 +131,26 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     unknown: Unknown
     archive: Wholeness | None = None
     listed_ms: int = 0
+    findings: list[Finding] = []
+
+
+class _Note(Reconciled, frozen=True, kw_only=True):
+    """An answer, without findings, and what the next run needs. ``basis``: what was judged, and how. ``open_until_ms``:
+    a horizon beyond that time changes nothing while the basis is the same."""
+
     basis: str = ""
     open_until_ms: int = 0
-    findings: list[Finding] = []
+
+    @property
+    def encoded(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @property
+    def answer(self) -> Reconciled:
+        return Reconciled(**{name: getattr(self, name) for name in Reconciled.__struct_fields__})
+
+
+R = TypeVar("R", bound=Reconciled)
 
 
 def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconciled:
@@ -155,7 +172,7 @@ def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
     if found is None:
         return None
     with closing(found) as lake:
-        last = last_of(lake)
+        last = _last(lake, _Note)
         if last is None or last.basis != _basis(lake, options, now_ms):
             return None
         through = {name: lake.through(name) for name in SCHEMAS}
@@ -172,17 +189,21 @@ def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
             new_errors=0,
             archive=_inspected(options, through),
         )
-        lake.commit(TABLE, added=[], notes={NOTE: msgspec.json.encode(told).decode()})
-        return with_findings(lake, told, options.listed)
+        lake.commit(TABLE, added=[], notes={NOTE: told.encoded})
+        return with_findings(lake, told.answer, options.listed)
 
 
 def last_of(lake: Lake) -> Reconciled | None:
     """What the last run knew, without its findings; None before the first one."""
+    return _last(lake, Reconciled)
+
+
+def _last(lake: Lake, kind: type[R]) -> R | None:
     try:
         note = lake.notes(TABLE).get(NOTE)
     except NotFound:
         return None
-    return None if note is None else msgspec.json.decode(note, type=Reconciled)
+    return None if note is None else msgspec.json.decode(note, type=kind)
 
 
 def with_findings(lake: Lake, last: Reconciled, listed: int) -> Reconciled:
@@ -253,12 +274,10 @@ def _run(spark: SparkSession, lake: Lake, options: ReconcileOptions, now_ms: int
         expired=_expired(evidence, known, options),
         unknown=_unknown(known, aside, unreadable, options.listed),
         archive=_inspected(options, through),
-        basis=basis,
-        open_until_ms=_open_until_ms(evidence, options),
-        findings=listed_of(found, options.listed),
     )
-    note = msgspec.json.encode(msgspec.structs.replace(told, findings=[])).decode()
-    lake.append(TABLE, found, notes={NOTE: note})
+    note = _Note(**msgspec.structs.asdict(told), basis=basis, open_until_ms=_open_until_ms(evidence, options))
+    told = msgspec.structs.replace(told, findings=listed_of(found, options.listed))
+    lake.append(TABLE, found, notes={NOTE: note.encoded})
     for frame in (named, listed, found):
         frame.unpersist()
     evidence.forget()

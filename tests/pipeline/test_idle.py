@@ -9,6 +9,8 @@ from pyspark.sql import SparkSession
 from hourwheel.adapters.files import FileBlobs
 from hourwheel_pipeline import exits, outcomes
 from hourwheel_pipeline.jobs import DAILY, jobs_of, read_options
+from hourwheel_pipeline.metrics import Measured
+from hourwheel_pipeline.reconcile import Reconciled
 from hourwheel_pipeline.writing import configured
 from tests.pipeline.worlds import DAY, FEW_ROWS, HOUR, World
 
@@ -55,6 +57,12 @@ def test_a_run_with_nothing_new_needs_no_spark_and_says_that_all_still_holds(wor
     assert (reports["reconcile"].found_ms, reports["reconcile"].counts) == (world.now_ms, {})
     assert (reports["metrics"].rows, reports["report"].subjects) == (0, 1)
     assert outcomes.of_reports(reports.values()) == exits.FINE
+
+
+def test_reports_hold_nothing_that_only_the_next_run_needs(world: World) -> None:
+    reports = run(world, none, "reconcile", "metrics")
+    assert {name: type(report) for name, report in reports.items()} == {"reconcile": Reconciled, "metrics": Measured}
+    assert {"basis", "open_until_ms"}.isdisjoint((*Reconciled.__struct_fields__, *Measured.__struct_fields__))
 
 
 def test_a_segment_that_was_deleted_since_is_told_without_spark(world: World) -> None:

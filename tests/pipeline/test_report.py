@@ -239,7 +239,7 @@ def test_the_json_keeps_its_fields() -> None:
     assert set(data) == {"format", "made_ms", "since_ms", "reconciled", "step_ms", "subjects_total", "subjects"}
     assert set(data["reconciled"]) == {
         *("found_ms", "began_ms", "horizon_ms", "through", "rows", "counts", "new_errors", "expired"),
-        *("unknown", "findings", "totals", "archive", "listed_ms", "basis", "open_until_ms"),
+        *("unknown", "findings", "totals", "archive", "listed_ms"),
     }
     assert data["subjects"][0]["groups"][0]["hours"][0] == {
         "hour_ms": NOON_MS,
