@@ -82,9 +82,19 @@ def test_what_is_refused(data: bytes) -> None:
         b"0\r\na: " + b"b" * EXTRA + b"\r\n",
         b"1;" + b"a" * (EXTRA + 16),
         b"0\r\na" + b"b" * (EXTRA + 16),
+        b"1\r\nx\r\n" * (EXTRA // 4 + 1),
+        b"00000000000001\r\nx\r\n" * (EXTRA // 17 + 1),
     ],
-    ids=["an extension", "extensions", "trailers", "a trailer", "an extension without end", "a trailer without end"],
+    ids=[
+        *("an extension", "extensions", "trailers", "a trailer", "an extension without end", "a trailer without end"),
+        *("chunks of a byte", "sizes full of zeros"),
+    ],
 )
-def test_extensions_and_trailers_are_counted(data: bytes) -> None:
+def test_extensions_trailers_and_the_framing_of_tiny_chunks_are_counted(data: bytes) -> None:
     with pytest.raises(TooMuch):
         read(ChunkedBody(EXTRA), data)
+
+
+def test_chunks_that_are_larger_than_their_framing_are_not_counted() -> None:
+    body = ChunkedBody(EXTRA)
+    assert read(body, b"5\r\nhello\r\n" * 10_000 + b"0\r\n\r\n") == (b"hello" * 10_000, b"")

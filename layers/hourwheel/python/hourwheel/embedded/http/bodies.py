@@ -10,7 +10,7 @@ _EOL = b"\r\n"
 
 
 class TooMuch(Exception):
-    """Extensions of chunks and trailers take more than they may."""
+    """Extensions of chunks, the framing of tiny chunks, and trailers take more than they may."""
 
 
 class Body(Protocol):
@@ -34,7 +34,8 @@ class SizedBody:
 
 
 class ChunkedBody:
-    """Extensions of chunks and trailers are dropped; all of them together may take ``extra_bytes``."""
+    """Extensions of chunks and trailers are dropped. All of them together, and by how much the sizes and line ends of
+    chunks exceed their content, may take ``extra_bytes``."""
 
     def __init__(self, extra_bytes: int) -> None:
         self.complete = False
@@ -78,9 +79,11 @@ class ChunkedBody:
         size = _SIZE.fullmatch(line)
         if size is None:
             raise Malformed("the size of a chunk is not a number")
-        self._extra_bytes -= len(size[2] or b"")
-        self._check_extra(0)
         length = int(size[1], 16)
+        # Thousands of chunks of a byte or two cost far more to read than their content is worth.
+        framing = max(0, len(line) - len(size[2] or b"") + 2 * len(_EOL) - length) if length else 0
+        self._extra_bytes -= len(size[2] or b"") + framing
+        self._check_extra(0)
         self._missing = length + len(_EOL) if length else 0
         self._in_trailers = not length
 

@@ -18,7 +18,7 @@ class Bounds:
     """Empty lines before a request, which are dropped."""
 
     extra_bytes: int = 16 * 1024
-    """Extensions of chunks and trailers of one request, which are dropped."""
+    """Extensions of chunks and trailers of one request, which are dropped, and what framing exceeds tiny chunks by."""
 
     head_seconds: float = 10.0
     """From the first byte of a request to the end of its headers; for the first request from the connection's start."""

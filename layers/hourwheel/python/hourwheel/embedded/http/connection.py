@@ -161,7 +161,9 @@ class Connection(asyncio.Protocol):
             self._refuse(400, "http-invalid", f"the request is not HTTP/1.1: {error}")
         except TooMuch:
             limit = self._bounds.extra_bytes
-            self._refuse(431, "headers-too-large", f"extensions of chunks and trailers hold at most {limit} bytes")
+            self._refuse(
+                431, "headers-too-large", f"extensions, framing of tiny chunks and trailers hold at most {limit} bytes"
+            )
         self._regulate()
 
     def _read_head(self) -> None:
