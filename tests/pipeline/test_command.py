@@ -10,9 +10,10 @@ from typer.testing import CliRunner, Result
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.manifests import manifest_key
 from hourwheel.cli.app import app
+from hourwheel.cli.pipeline import DAILY, JOBS
 from hourwheel.errors import Corrupt
 from hourwheel.model import Message
-from hourwheel_pipeline import exits
+from hourwheel_pipeline import exits, jobs
 from hourwheel_pipeline.failures import Failed, translated
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.schemas import MESSAGES, PARTITION, SCHEMAS, SORTED_BY
@@ -42,6 +43,18 @@ def test_where_all_is_well_the_status_is_zero(root: Path) -> None:
     found = command(root, "status")
     assert (found.exit_code, found.stderr) == (exits.FINE, "")
     assert "3 segments" in found.stdout
+
+
+def test_the_command_line_knows_the_jobs_that_there_are() -> None:
+    assert set(JOBS) == {*jobs.JOBS, "archive", "rebuild", DAILY}
+
+
+@pytest.mark.parametrize("name", ["nojob", "session", "lake", "Report", "jobs.x", ""])
+def test_what_is_no_job_is_refused_with_a_list_of_those_there_are(root: Path, name: str) -> None:
+    found = command(root, "run", name)
+    assert found.exit_code == exits.USAGE
+    assert f"there is no job {name!r}" in found.stderr
+    assert "replay" in found.stderr
 
 
 def test_a_segment_that_was_deleted_after_it_was_compacted_is_damage(root: Path) -> None:

@@ -91,8 +91,9 @@ def _reconciled(found: Reconciled | None) -> Iterator[Markup]:
 
 
 def _findings(found: Reconciled) -> Iterator[Markup]:
-    span = f"from {moment(found.began_ms)} to {moment(found.horizon_ms)} UTC"
-    yield tag("p", f"Judged: what was stored {span}. Compared at {moment(found.found_ms)}.", class_="soft")
+    judged = f"Judged: what was stored before {moment(found.horizon_ms)} UTC"
+    known = f"known without gaps since {moment(found.began_ms)}"
+    yield tag("p", f"{judged}, {known}. Comparing began at {moment(found.found_ms)}.", class_="soft")
     if not found.counts:
         yield tag("p", "No findings: every message was delivered or accounted for.", class_="good")
     else:

@@ -24,6 +24,10 @@ _EXITS = "Exit status: 0 all is well; 1 a job failed; 2 wrong usage; 3 findings;
 app = typer.Typer(no_args_is_help=True, help="Archive what is in the logs, and work with it in Spark.", epilog=_EXITS)
 
 DAILY = "daily"
+JOBS = (
+    *("archive", "compact", "reconcile", "metrics", "report", "maintain", DAILY),
+    *("repair", "replay", "rebuild"),
+)
 _ARCHIVE_SECONDS = 3_600
 _FREE = {"ignore_unknown_options": True}
 
@@ -78,6 +82,8 @@ def run(
     On AWS it is started, and its id printed.
     """
     job, *rest = words if words and not words[0].startswith("--") else [DAILY, *(words or ())]
+    if job not in JOBS:
+        raise typer.BadParameter(f"there is no job {job!r}: the jobs are {', '.join(JOBS)}")
     given = _given(ctx, job, rest)
     if stack is not None:
         write_json({"job": job, "started": Deployed.of(stack, settings_of(ctx).region).start(job, given)})

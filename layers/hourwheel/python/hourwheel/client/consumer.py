@@ -178,7 +178,9 @@ class Consumer:
                 _log.info("message %s will be retried after %s: %s", message.id, reason.delay, reason)
                 message.retry(delay=reason.delay)
             except Exception:
-                _log.exception("handler failed, message %s will be retried", message.id)
+                _log.exception(
+                    "handler failed: message %s goes back, to be retried unless this was its last attempt", message.id
+                )
                 message.retry()
             except BaseException as error:
                 message.retry()
