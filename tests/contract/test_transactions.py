@@ -95,12 +95,12 @@ def test_an_error_that_the_work_handles_takes_back_nothing(transactional_store: 
     assert transactional_store.counter(partition).sealed
 
 
-def test_nobody_sees_a_part_of_the_effects(transactional_store: Store, partition: str) -> None:
+def test_nobody_sees_a_part_of_the_effects(shared_transactional_store: Store, partition: str) -> None:
     asked = Event()
 
     def look() -> int:
         asked.set()
-        return len(transactional_store.scan(Table.CONSUME, partition, limit=10))
+        return len(shared_transactional_store.scan(Table.CONSUME, partition, limit=10))
 
     def work(store: Store) -> Future[int]:
         filled(store, partition, "a")
@@ -110,18 +110,18 @@ def test_nobody_sees_a_part_of_the_effects(transactional_store: Store, partition
         return looking
 
     with ThreadPoolExecutor(1) as pool:
-        assert atomically(transactional_store, work).result() in (0, 2)
+        assert atomically(shared_transactional_store, work).result() in (0, 2)
     assert look() == 2
 
 
-def test_no_other_writer_runs_meanwhile(transactional_store: Store, partition: str) -> None:
+def test_no_other_writer_runs_meanwhile(shared_transactional_store: Store, partition: str) -> None:
     key = Key(Table.CONSUME, partition, "a")
     mine = record(b"mine")
     asked = Event()
 
     def write() -> Refused | None:
         asked.set()
-        return transactional_store.put(key, record(b"theirs"), expect=None)
+        return shared_transactional_store.put(key, record(b"theirs"), expect=None)
 
     def work(store: Store) -> Future[Refused | None]:
         assert store.get(key) is None
@@ -131,7 +131,7 @@ def test_no_other_writer_runs_meanwhile(transactional_store: Store, partition: s
         return writing
 
     with ThreadPoolExecutor(1) as pool:
-        assert atomically(transactional_store, work).result() == Refused(mine)
+        assert atomically(shared_transactional_store, work).result() == Refused(mine)
 
 
 def test_transactions_of_many_threads_are_one_after_the_other(

@@ -98,7 +98,7 @@ class SimulatedTargets:
         world = self.process.world
         outcome = self._outcome(delivery, world.rng) if world.lively else DONE
         # It may have come before, and its lease have ended then.
-        self.process.verb.taken -= {message.body or "" for message in delivery.messages}
+        self.process.verb.taken -= {message.id or "" for message in delivery.messages}
         if outcome is None:
             self._take(delivery, range(len(delivery.messages)))
             raise Crashed
@@ -136,10 +136,11 @@ class SimulatedTargets:
 
     def _take(self, delivery: Delivery, indexes: Iterable[int]) -> None:
         for index in indexes:
-            body = delivery.messages[index].body or ""
+            message = delivery.messages[index]
+            body = message.body or ""
             self.history.delivered.setdefault((delivery.subject, delivery.group), set()).add(body)
             self.history.in_time(body)
-            self.process.verb.taken.add(body)
+            self.process.verb.taken.add(message.id or "")
 
     def announce(self, target: PushTarget, subject: str, group: str) -> Outcome:
         raise NotImplementedError

@@ -219,7 +219,7 @@ class PullHistory:
             return
         for place in indexes:
             message, fact = self.ledger.picked(self.source, place)
-            taken = message.body in verb.taken
+            taken = message.id in verb.taken
             if taken != (place not in picked) and not self.ledger.expired(fact):
                 raise Violation("5", f"{where}: {message.body} was taken: {taken}, settled: {picked.get(place, 'ack')}")
 

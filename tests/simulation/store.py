@@ -51,6 +51,12 @@ class Partition:
             insort(self.order, sort)
         self.items[sort] = record
 
+    def take_back(self) -> None:
+        """Undoes the last change, which no later read may show, however stale."""
+        sort, before = self.changes[-1]
+        self.set(sort, before)
+        del self.changes[-2:]
+
     def earlier(self, changes: int) -> "Partition":
         """The partition as it was that many changes ago."""
         past = Partition()
@@ -213,10 +219,9 @@ class State:
     def set(self, key: Key, record: Record | None) -> None:
         """Changes an item unseen by the watcher."""
         partition = self.partition(key.table, key.partition)
-        before = partition.items.get(key.sort)
         partition.set(key.sort, record)
         if self._undo is not None:
-            self._undo.append(lambda: partition.set(key.sort, before))
+            self._undo.append(partition.take_back)
 
     def _tell(self, tell: Callable[[], None]) -> None:
         if self._undo is None:

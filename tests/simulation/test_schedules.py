@@ -14,7 +14,7 @@ from tests.simulation.schedule import simulate
 from tests.simulation.world import World
 
 CHUNK = 100
-CHUNKS = 21
+CHUNKS = 24
 
 
 @pytest.mark.parametrize("first", [chunk * CHUNK for chunk in range(CHUNKS)])

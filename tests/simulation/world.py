@@ -43,7 +43,8 @@ class Verb:
     claims: list[tuple[str, int]] = field(default_factory=list)
     settled: list[tuple[str, int]] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
-    """What the target has taken of whoever pushes, of each message when it was delivered last."""
+    """Ids of what the target took in this push, by the last delivery of each message. A producer that repeats itself
+    without a key stores one body under two ids, which one batch may hold."""
     raised: int = 0
     """How many errors the target has raised that nobody has reported."""
     seen: dict[str, set[int]] = field(default_factory=dict)
