@@ -1,0 +1,22 @@
+"""The pages of the documentation, and the examples in them."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"`(hourwheel [^`]+)`")
+
+
+def examples(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a language, in order."""
+    return [text for name, text in _FENCE.findall(page.read_text()) if name == language]
+
+
+def command_lines(page: Path) -> list[str]:
+    """Every ``hourwheel …`` of the page: those of shell blocks, without their comments, and those of tables."""
+    shell = [line.partition("  #")[0].strip() for text in examples(page, "sh") for line in text.splitlines()]
+    tables = [span for line in page.read_text().splitlines() if line.startswith("|") for span in _SPAN.findall(line)]
+    return [line for line in (*shell, *tables) if line.startswith("hourwheel ")]

@@ -1,0 +1,75 @@
+"""The examples of README.md and docs/client.md run as they are written, but for the port."""
+
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.docs.pages import ROOT, examples
+from tests.integration.process import SECONDS, Server, bodies, pull, send
+
+README = ROOT / "README.md"
+GUIDE = ROOT / "docs/client.md"
+
+
+@contextmanager
+def running(command: list[str], folder: Path) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process, process.stdout
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def python(code: str, port: int) -> list[str]:
+    return [sys.executable, "-u", "-W", "error", "-c", code.replace(":7420", f":{port}")]
+
+
+def test_the_readme_installs_serves_sends_and_receives(tmp_path: Path) -> None:
+    install, serve = examples(README, "sh")[0].splitlines()
+    assert install == "pip install ."
+    command = [str(Path(sys.executable).with_name("hourwheel")), *shlex.split(serve)[1:], "--port", "0"]
+    with running(command, tmp_path) as (server, told):
+        port = int(told.readline().split(",")[0].rpartition(":")[2])
+        (code,) = examples(README, "python")
+        with running(python(code, port), tmp_path) as (client, received):
+            lines = [received.readline().split(" ", 1) for _ in range(3)]
+            client.send_signal(signal.SIGINT)
+            client.wait(SECONDS)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(SECONDS) == 0
+    assert [body for _, body in lines] == ["order 1\n", "order 2\n", "reminder\n"]
+    assert [int(offset) for offset, _ in lines] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("number", range(len(examples(GUIDE, "python"))))
+def test_each_example_of_the_client_guide_runs(number: int, server: Server, tmp_path: Path) -> None:
+    code = examples(GUIDE, "python")[number]
+    send(server, "order 1")
+    with running(python(code, server.port), tmp_path) as (client, told):
+        if "consumer.run()" in code:  # it runs until somebody stops it
+            assert told.readline() == "0 order 1\n"
+            client.send_signal(signal.SIGTERM)
+        _, errors = client.communicate(timeout=SECONDS)
+    assert (client.returncode, errors) == (0, "")
+
+
+def test_curl_sends_and_receives_as_the_client_guide_says(server: Server) -> None:
+    produce, take = (shlex.split(line.replace(":7420", f":{server.port}")) for line in lines_of_curl())
+    subprocess.run([produce[0], "--silent", "--fail", *produce[1:]], check=True, capture_output=True)
+    told = subprocess.run([take[0], "--silent", "--fail", *take[1:]], check=True, capture_output=True, text=True)
+    assert '"body":"hello"' in told.stdout
+    assert bodies(pull(server)) == []
+
+
+def lines_of_curl() -> list[str]:
+    return [line for text in examples(GUIDE, "sh") for line in text.splitlines() if line.startswith("curl ")]
