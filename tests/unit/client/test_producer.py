@@ -17,6 +17,7 @@ from hourwheel.client import (
     DeliveryTimeout,
     Message,
     NotFound,
+    NotSent,
     Placed,
     Producer,
     TooLarge,
@@ -249,7 +250,8 @@ def test_close_gives_up_in_time(make: Callable[..., Producer], server: FakeServe
         producer = make(linger_seconds=0, batch_messages=1)
         under_way, behind = producer.send("a"), producer.send("b")
         gate.wait_reached()
-        producer.close(0.02)
+        with pytest.raises(NotSent):
+            producer.close(0.02)
     assert isinstance(under_way.exception(0), Closed)
     assert isinstance(behind.exception(0), Closed)
 

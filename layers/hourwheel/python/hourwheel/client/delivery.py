@@ -2,7 +2,12 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
+from typing import TypeVar
+
+import msgspec
 
 from hourwheel.client.api import Api
 from hourwheel.client.errors import (
@@ -14,8 +19,10 @@ from hourwheel.client.errors import (
     TooLarge,
 )
 from hourwheel.client.lanes import Pending
-from hourwheel.client.records import Message, Placed
+from hourwheel.client.records import AddressedMessage, Message, Placed
 from hourwheel.ports import Ids
+
+T = TypeVar("T")
 
 _CULPRIT = re.compile(r"messages\[(\d+)\]")
 
@@ -53,7 +60,7 @@ def deliver(api: Api, ids: Ids, subject: str, batch: Sequence[Pending], *, timeo
             _fail(part, error)
         else:
             for pending, place_of_it in zip(part, placed, strict=True):
-                pending.future.set_result(place_of_it)
+                _settle(pending.future.set_result, place_of_it)
 
 
 def place(api: Api, ids: Ids, subject: str, messages: Sequence[Message], *, timeout_seconds: float) -> list[Placed]:
@@ -81,4 +88,31 @@ def split(part: Sequence[Pending], problem: Problem) -> list[list[Pending]]:
 
 def _fail(part: Sequence[Pending], error: Exception) -> None:
     for pending in part:
-        pending.future.set_exception(error)
+        _settle(pending.future.set_exception, error)
+
+
+def give_up(waiting: Sequence[Pending], error: Exception) -> None:
+    """Fails the futures of messages that are not under way."""
+    _fail([pending for pending in waiting if pending.future.set_running_or_notify_cancel()], error)
+
+
+def give_up_rest(
+    outstanding: Sequence[tuple[str, Pending]], error: Exception
+) -> list[tuple[AddressedMessage, BaseException]]:
+    """Fails the futures that are not done. Returns the messages that were not accepted, each with its error."""
+    unsent: list[tuple[AddressedMessage, BaseException]] = []
+    for subject, pending in outstanding:
+        if not pending.future.done():
+            _fail([pending], error)
+        if pending.future.cancelled():
+            continue
+        reason = pending.future.exception(0)
+        if reason is not None:
+            unsent.append((AddressedMessage(**msgspec.structs.asdict(pending.message), subject=subject), reason))
+    return unsent
+
+
+def _settle(settle: Callable[[T], object], outcome: T) -> None:
+    """A producer that is closed fails the futures of a batch whose connection cannot be cut."""
+    with suppress(InvalidStateError):
+        settle(outcome)

@@ -11,15 +11,23 @@
     │   │                                                                                no answer
     │   └── ServerFault      only the server's operator can mend it                      507, answers that are not ours
     ├── DeliveryTimeout      not accepted in the time given; it may be stored or not
+    ├── NotSent              the producer was closed before the server had accepted all of its messages
     └── Closed               the producer or the connection was closed meanwhile
 
 ``Reject`` and ``Retry`` are none of these: a handler raises them.
 """
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from hourwheel.client.waits import Delay, checked_retry_delay
 from hourwheel.errors import HourwheelError
+from hourwheel.words import counted
+
+if TYPE_CHECKING:
+    from hourwheel.client.records import AddressedMessage
 
 _PREFIX = "urn:hourwheel:"
 
@@ -101,6 +109,15 @@ class DeliveryTimeout(ClientError):
 
 class Closed(ClientError):
     pass
+
+
+class NotSent(ClientError):
+    """Raised where a producer ends. ``messages`` were sent to it and not accepted: the time ran out, or the server
+    refused them meanwhile. The ``__cause__`` is the first one's error. Those that were under way may be stored."""
+
+    def __init__(self, messages: Sequence["AddressedMessage"], reason: object) -> None:
+        super().__init__(f"the producer was closed with {counted(len(messages), 'message')} not sent: {reason}")
+        self.messages = messages
 
 
 class Reject(Exception):

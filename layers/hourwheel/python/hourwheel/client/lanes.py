@@ -33,6 +33,7 @@ class Lane:
     def __init__(self, subject: str) -> None:
         self.subject = subject
         self.pending: deque[Pending] = deque()
+        self.flying: list[Pending] = []
         self.pending_bytes = 0
         self.accepted = 0
         self.landed = 0
@@ -84,11 +85,13 @@ class Lanes:
             return None
         lane = self._ready.popleft()
         lane.state = _State.FLYING
-        return Flight(lane, self._cut(lane))
+        lane.flying = self._cut(lane)
+        return Flight(lane, lane.flying)
 
     def landed(self, flight: Flight) -> None:
         """The batch is done, well or badly."""
         lane, batch = flight
+        lane.flying = []
         lane.landed += len(batch)
         self.messages -= len(batch)
         self.size_bytes -= sum(pending.size_bytes for pending in batch)
@@ -114,6 +117,10 @@ class Lanes:
     def next_due(self) -> float | None:
         """When ``take`` may next have something that it has not now."""
         return self._lingering[0][0] if self._lingering else None
+
+    def outstanding(self) -> list[tuple[str, Pending]]:
+        """Every message that is not done, with its subject, in the order of ``send``."""
+        return [(lane.subject, each) for lane in self._lanes.values() for each in (*lane.flying, *lane.pending)]
 
     def abandon(self) -> Iterable[Pending]:
         """Takes out everything that is not under way."""

@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import logging
 import os
 import threading
 import time
@@ -13,8 +14,8 @@ from typing import Self
 
 from hourwheel.adapters.system import SystemIds
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
-from hourwheel.client.delivery import deliver, place
-from hourwheel.client.errors import Closed, DeliveryTimeout
+from hourwheel.client.delivery import deliver, give_up, give_up_rest, place
+from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.lanes import Flight, Lanes, Pending
 from hourwheel.client.records import Message, Placed
 from hourwheel.client.signing import Sign
@@ -23,6 +24,7 @@ from hourwheel.ports import Ids
 
 _MOST_SENDERS = 8  # subjects whose batches are under way at one time
 _AT_EXIT_SECONDS = 10.0
+_CUT_SECONDS = 0.5  # a thread that looks up a name, or connects, cannot be told to stop
 
 
 class Producer:
@@ -35,9 +37,13 @@ class Producer:
 
     A message that is not accepted within ``delivery_timeout_seconds`` of ``send`` fails with ``DeliveryTimeout``,
     together with those in one batch with it; what follows is sent nevertheless. Memory is bounded by
-    ``max_pending_messages`` and ``max_pending_bytes``: at the bound ``send`` waits. What is left at the end of the
-    program is sent then, for at most 10 s. After a fork the child has an empty producer; the parent's messages stay the
-    parent's.
+    ``max_pending_messages`` and ``max_pending_bytes``: at the bound ``send`` waits. After a fork the child has an empty
+    producer; the parent's messages stay the parent's.
+
+    The end of the ``with`` block sends what is left, for at most ``close_timeout_seconds``, then raises ``NotSent``,
+    which holds the messages that were not accepted. If the block raised something else, that passes, with a note of how
+    many were not sent. A producer that was not closed sends what is left at the end of the program, for at most 10 s,
+    and logs how many it could not send.
 
     A ``delay`` counts from when the server accepts the message: some ``linger_seconds`` after ``send``, or when the
     server is back if it was away. A lost answer does not lengthen it: what was accepted then is found when the batch is
@@ -60,6 +66,7 @@ class Producer:
         batch_bytes: int = 1 << 20,
         linger_seconds: float = 0.005,
         delivery_timeout_seconds: float = 120.0,
+        close_timeout_seconds: float = 10.0,
         max_pending_messages: int = 5_000,
         max_pending_bytes: int = 64 << 20,
         ids: Ids | None = None,
@@ -69,6 +76,7 @@ class Producer:
         self._batch_bytes = batch_bytes
         self._linger_seconds = linger_seconds
         self._timeout_seconds = delivery_timeout_seconds
+        self._close_seconds = close_timeout_seconds
         self._max_pending_messages = max_pending_messages
         self._max_pending_bytes = max_pending_bytes
         self._ids = ids or SystemIds()
@@ -104,7 +112,12 @@ class Producer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except NotSent as unsent:
+            if error is None:
+                raise
+            error.add_note(str(unsent))
 
     def send(
         self,
@@ -159,24 +172,31 @@ class Producer:
             )
 
     def close(self, timeout_seconds: float | None = None) -> None:
-        """Refuses new messages, sends what is there, and fails what could not be sent in time (default: the delivery
-        time-out) with ``Closed``. Again: no effect."""
+        """Refuses new messages and sends what is there, for ``timeout_seconds`` (default: ``close_timeout_seconds``).
+        What is not accepted by then fails with ``Closed``. Raises ``NotSent`` if any message that was there was not
+        accepted. Again: no effect."""
         self._refuse_sender()
         with self._due:
+            if self._ended:
+                return
             self._closed = True
             self._landing.notify_all()
-        self.flush(self._timeout_seconds if timeout_seconds is None else timeout_seconds)
+            outstanding = self._lanes.outstanding()
+        self.flush(self._close_seconds if timeout_seconds is None else timeout_seconds)
         with self._due:
             self._ended = True
-            left = list(self._lanes.abandon())
+            waiting = list(self._lanes.abandon())
             self._due.notify_all()
         self._api.close()
-        for pending in left:
-            if pending.future.set_running_or_notify_cancel():
-                pending.future.set_exception(Closed("the producer was closed before the message was sent"))
+        error = Closed("the time to close the producer ran out before the message was accepted")
+        give_up(waiting, error)
+        stop_at = time.monotonic() + _CUT_SECONDS
         for sender in self._senders:
-            sender.join()
+            sender.join(max(0.0, stop_at - time.monotonic()))
         _producers.discard(self)
+        unsent = give_up_rest(outstanding, error)
+        if unsent:
+            raise NotSent([message for message, _ in unsent], unsent[0][1]) from unsent[0][1]
 
     def _subject_of(self, subject: str | None) -> str:
         chosen = subject or self._subject
@@ -251,12 +271,17 @@ def _utf8(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
+_logger = logging.getLogger("hourwheel.client")
 _producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
 
 def _close_all() -> None:
+    give_up_at = time.monotonic() + _AT_EXIT_SECONDS
     for producer in list(_producers):
-        producer.close(_AT_EXIT_SECONDS)
+        try:
+            producer.close(max(0.0, give_up_at - time.monotonic()))
+        except NotSent as unsent:
+            _logger.error("%s", unsent)
 
 
 def _begin_anew() -> None:
