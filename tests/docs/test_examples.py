@@ -1,5 +1,6 @@
 """The examples of README.md and docs/client.md run as they are written, but for the port."""
 
+import json
 import shlex
 import signal
 import subprocess
@@ -7,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
 from tests.docs.pages import ROOT, examples
-from tests.integration.process import SECONDS, Server, bodies, pull, send
+from tests.integration.process import SECONDS, Server, bodies, send
 
 README = ROOT / "README.md"
 GUIDE = ROOT / "docs/client.md"
@@ -63,13 +64,14 @@ def test_each_example_of_the_client_guide_runs(number: int, server: Server, tmp_
     assert (client.returncode, errors) == (0, "")
 
 
-def test_curl_sends_and_receives_as_the_client_guide_says(server: Server) -> None:
-    produce, take = (shlex.split(line.replace(":7420", f":{server.port}")) for line in lines_of_curl())
-    subprocess.run([produce[0], "--silent", "--fail", *produce[1:]], check=True, capture_output=True)
-    told = subprocess.run([take[0], "--silent", "--fail", *take[1:]], check=True, capture_output=True, text=True)
-    assert '"body":"hello"' in told.stdout
-    assert bodies(pull(server)) == []
+def test_the_curl_lines_of_the_client_guide_send_and_receive(server: Server) -> None:
+    sent, taken = (server.ok("POST", path, body) for path, body in lines_of_curl())
+    assert [message["offset"] for message in sent["results"]] == [0]
+    assert bodies(taken["pulls"]) == ["hello"]
 
 
-def lines_of_curl() -> list[str]:
-    return [line for text in examples(GUIDE, "sh") for line in text.splitlines() if line.startswith("curl ")]
+def lines_of_curl() -> list[tuple[str, Any]]:
+    """Path and body of each."""
+    lines = [line for text in examples(GUIDE, "sh") for line in text.splitlines()]
+    words = [shlex.split(line) for line in lines if line.startswith("curl -d ")]
+    return [(url.removeprefix("http://127.0.0.1:7420"), json.loads(body)) for _, _, body, url in words]
