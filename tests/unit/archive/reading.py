@@ -37,21 +37,45 @@ def contents(archive: Blobs) -> Contents:
             data = archive.get(segment.key)
             assert (len(data), crc32(data)) == (segment.bytes, segment.checksum)
             before = sum(found.rows.values())
+            entries: dict[str, list[Entry]] = {}
             for extent in segments.blocks_of(data, segment.kind):
-                _read(found, segment.kind, data[extent.offset : extent.offset + extent.length])
+                for log, entry in _read(found, segment.kind, data[extent.offset : extent.offset + extent.length]):
+                    entries.setdefault(log, []).append(entry)
             if segment.kind != kinds.CATALOG:
                 assert sum(found.rows.values()) - before == segment.rows
+            if segment.kind == kinds.MESSAGES:
+                assert {part.log: part for part in segment.parts if part.messages} == _parts(entries)
             assert segment.messages == sum(part.messages for part in segment.parts)
         gone = {(one.log, row) for one in manifest.gone for row in range(one.start, one.end)}
         assert all(place in found.rows or place[1:] in gone for place in spans)
     return found
 
 
-def _read(found: Contents, kind: str, data: bytes) -> None:
+def _parts(entries: dict[str, list[Entry]]) -> dict[str, manifests.Part]:
+    """What a manifest has to say of a segment: of each log which rows, and which sequences their messages have."""
+    parts = {}
+    for log, rows in entries.items():
+        held = [entry for entry in rows if entry.held]
+        if held:
+            parts[log] = manifests.Part(
+                log=log,
+                start=rows[0].row,
+                end=rows[-1].row + 1,
+                first=held[0].number,
+                following=held[-1].number + held[-1].held,
+                messages=sum(entry.held for entry in held),
+            )
+    return parts
+
+
+def _read(found: Contents, kind: str, data: bytes) -> list[tuple[str, Entry]]:
+    """Adds a block to what was found; the rows of messages in it."""
+    entries = []
     if kind == kinds.CATALOG:
         found.catalog = blocks.decode_catalog(data)
     elif kind == kinds.MESSAGES:
         for log, entry, messages in _batches(blocks.decode_messages(data)):
+            entries.append((log, entry))
             found.rows[kind, log, entry.row] += 1
             found.entries[log, entry.row] = entry
             found.messages |= {(log, entry.row, index): message for index, message in enumerate(messages)}
@@ -65,6 +89,7 @@ def _read(found: Contents, kind: str, data: bytes) -> None:
         for log, row, dispatched in dispatches.rows:
             found.rows[kind, dispatches.logs[log], row] += 1
             found.dispatches[dispatches.logs[log], row] = dispatched
+    return entries
 
 
 def _batches(block: blocks.MessageRows) -> Iterator[tuple[str, Entry, list[Message]]]:

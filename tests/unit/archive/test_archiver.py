@@ -13,6 +13,7 @@ from hourwheel.archive.rebuild import Rebuilding, rebuild
 from hourwheel.context import Settings
 from hourwheel.errors import Broken, Conflict, HourwheelError, Unavailable
 from hourwheel.logs.item import Slot
+from hourwheel.logs.rows import Row
 from hourwheel.model import NewMessage
 from hourwheel.ports import Blobs, Counter, Key, Record, Table
 from tests.support import AT_ONCE, Bench, CallByCall
@@ -75,6 +76,19 @@ def test_once_an_hour_it_is_told_that_there_is_nothing_new(bench: Bench, archive
     told = [manifest.complete_ms for manifest in manifests.manifests(archive)]
     assert len(told) == 4
     assert told[-1] == bench.clock.now_ms()
+
+
+def test_a_row_without_messages_changes_nothing_in_what_a_manifest_says_of_sequences(
+    bench: Bench, archive: MemoryBlobs
+) -> None:
+    bench.send("a", "b")
+    log = bench.cell.context.log("orders~1/0")
+    log.abandon(log.reserve(3), Row(number=-1, count=0, at_ms=bench.clock.now_ms(), expires_ms=0))
+    run(bench, archive)
+    (first,) = manifests.manifests(archive)
+    (part,) = [part for segment in first.segments for part in segment.parts if part.log == "orders~1/0"]
+    assert (part.start, part.end) == (0, 2)
+    assert (part.first, part.following, part.messages) == (0, 2, 2)
 
 
 def test_rows_of_an_hour_lie_in_its_folder(bench: Bench, archive: MemoryBlobs) -> None:

@@ -506,6 +506,26 @@ def test_a_batch_that_is_delivered_in_parts_keeps_its_lease_until_the_last_of_th
     assert lag(bench).waiting + lag(bench).retrying + lag(bench).in_flight + lag(bench).dead == 0
 
 
+def test_the_rest_of_a_batch_whose_lease_has_ended_is_left_to_whoever_has_it_now() -> None:
+    bench = bench_with(PushTarget(kind="https", address="u", batch=2, concurrency=1))
+    bench.send("a", "b")
+    other = bench.another_process()
+
+    def answer(delivery: Delivery) -> Outcome:
+        if len(bench.targets.deliveries) == 1:
+            return Outcome(too_large=True, error="413")
+        if len(bench.targets.deliveries) == 2:
+            bench.clock.pass_time(70)
+            other.sweep()  # ends the lease of the batch
+        taken.extend((str(message.body), message.attempt) for message in delivery.messages)
+        return DONE
+
+    taken: list[tuple[str, int]] = []
+    bench.targets.answer = answer
+    assert push(bench) is Ended.IDLE
+    assert taken == [("a", 1), ("a", 2), ("b", 2)]
+
+
 def test_messages_of_many_queues_are_not_leased_before_their_turn() -> None:
     bench = bench_with(PushTarget(kind="lambda", address="f", batch=100, concurrency=1))
     bench.cell.put_subject("orders", queues=16)
