@@ -66,9 +66,10 @@ def test_tables_are_near_their_quota_at_80_percent_of_its_units(defaults: Synthe
 
 def test_the_runbook_has_each_alarm_and_no_other() -> None:
     text = (ROOT / "docs/operating.md").read_text()
-    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == ALARMS | OF_PIPELINE | {
-        name.partition("-")[0] for name in OF_TABLES
-    }
+    every = ALARMS | OF_PIPELINE | {name.partition("-")[0] for name in OF_TABLES}
+    section = text.partition("\n## Alarms\n")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"^### (\w+)$", section, re.MULTILINE)) == sorted(every)
+    assert dict(re.findall(r"\[`(\w+)`\]\(#(\w+)\)", section)) == {name: name.lower() for name in every}
 
 
 def test_without_figures_there_is_no_alarm_but_where_what_runs_again_and_again_has_stopped(each: Synthesis) -> None:
