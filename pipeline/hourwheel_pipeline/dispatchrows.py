@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from hourwheel.archive import blocks
+from hourwheel.lognames import SCHEDULE_PREFIX
 from hourwheel.logs.handover import Transfer
-from hourwheel.logs.rows import SCHEDULES
 from hourwheel_pipeline.columns import batch_of, days, ints, pairs, timestamps
 from hourwheel_pipeline.names import place_of
 from hourwheel_pipeline.schemas import DISPATCHES
@@ -33,7 +33,7 @@ def dispatch_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
     fields = {
         **{name: column.take(pa.array(at)) for name, column in by_transfer.items()},
         "bucket": pa.array([bucket for bucket, *_ in transfers]).take(pa.array(at)),
-        "source_log": pa.array([SCHEDULES + bucket for bucket, *_ in transfers]).take(pa.array(at)),
+        "source_log": pa.array([SCHEDULE_PREFIX + bucket for bucket, *_ in transfers]).take(pa.array(at)),
         "dispatch_row": pa.array(ints(row for _, row, *_ in transfers)[at]),
         "owner": pa.array([owner for _, _, owner, *_ in transfers]).take(pa.array(at)),
         "transfer": pa.array(ints(number for *_, number, _ in transfers)[at], pa.int32()),

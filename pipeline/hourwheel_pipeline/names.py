@@ -1,25 +1,20 @@
-"""What the names of logs say.
+"""Where messages are, as the tables of the lake say it: what the names of logs mean (``hourwheel/lognames.py``)."""
 
-{subject}~{generation}/{queue}                    a queue
-{subject}~{generation}/retry/{group}~{number}     what a group is to try again
-{subject}~{generation}/dead/{group}~{number}      what it gave up
-{subject}~{generation}/dead                       what came due after its subject was deleted
-schedule/{bucket}                                 what is due at a time
-"""
-
-import re
 from functools import lru_cache
 from typing import NamedTuple, Self
 
 from hourwheel.errors import Corrupt
+from hourwheel.lognames import LogKind, LogName, Member, source_of
 from hourwheel.logs.notes import Plan
-from hourwheel.logs.rows import SCHEDULES
 from hourwheel_pipeline.schemas import DEAD, ORPHAN, QUEUE, RETRY, SCHEDULE
 
-_NAME = r"[A-Za-z0-9._-]+"
-_LOG = re.compile(rf"({_NAME})~(\d+)/(?:(\d+)|(retry|dead)(?:/({_NAME})~(\d+))?)", re.ASCII)
-_MEMBER = re.compile(rf"({_NAME})~(\d+)", re.ASCII)
-_KINDS = {"retry": RETRY, "dead": DEAD}
+_KINDS = {
+    LogKind.QUEUE: QUEUE,
+    LogKind.RETRY: RETRY,
+    LogKind.DEAD: DEAD,
+    LogKind.ORPHAN: ORPHAN,
+    LogKind.SCHEDULE: SCHEDULE,
+}
 
 
 class Place(NamedTuple):
@@ -35,36 +30,19 @@ class Place(NamedTuple):
 
     def planned(self, plan: Plan) -> Self:
         """A place in a schedule log, for messages with that plan; raises ``Corrupt``."""
-        group = number = None
-        if plan.member is not None:
-            found = _MEMBER.fullmatch(plan.member)
-            if found is None:
-                raise Corrupt(f"{plan.member!r} is not the name of a group and its generation")
-            group, number = found[1], int(found[2])
+        group, number = (None, None) if plan.member is None else Member.parse(plan.member)
         return self._replace(subject=plan.subject, generation=plan.generation, group=group, group_generation=number)
 
 
 @lru_cache(maxsize=10_000)
 def place_of(log: str) -> Place:
     """Raises ``Corrupt``."""
-    if log.startswith(SCHEDULES):
-        return Place(log, SCHEDULE)
-    found = _LOG.fullmatch(log)
-    if found is None:
-        raise Corrupt(f"{log!r} is not the name of a log")
-    subject, generation, queue, kind, group, number = found.groups()
-    if queue is not None:
-        return Place(log, QUEUE, subject, int(generation), queue=int(queue))
-    if group is None and kind == RETRY:
-        raise Corrupt(f"{log!r} is not the name of a log")
-    return Place(
-        log,
-        ORPHAN if group is None else _KINDS[kind],
-        subject,
-        int(generation),
-        group=group,
-        group_generation=None if number is None else int(number),
-    )
+    name = LogName.parse(log)
+    kind = _KINDS[name.kind]
+    if name.kind is LogKind.SCHEDULE:
+        return Place(log, kind)
+    group, number = name.member or (None, None)
+    return Place(log, kind, name.subject, name.generation, name.queue, group, number)
 
 
 class PullPlace(NamedTuple):
@@ -77,10 +55,8 @@ class PullPlace(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def pull_place_of(partition: str) -> PullPlace:
-    """Of ``{group}~{generation}@{source log}``. Raises ``Corrupt``."""
-    member, _, source = partition.partition("@")
-    found = _MEMBER.fullmatch(member)
-    place = place_of(source)
-    if found is None or place.generation is None:
+    """Raises ``Corrupt``."""
+    member, place = Member.parse(partition.partition("@")[0]), place_of(source_of(partition))
+    if place.generation is None:
         raise Corrupt(f"{partition!r} is not the name of a pull log")
-    return PullPlace(found[1], int(found[2]), place)
+    return PullPlace(*member, place)

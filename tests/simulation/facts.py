@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from hourwheel.lognames import SCHEDULE_PREFIX
 from hourwheel.logs.handover import Transfer
 from hourwheel.logs.notes import Note, decode_note
-from hourwheel.logs.rows import SCHEDULES, Row
+from hourwheel.logs.rows import Row
 from hourwheel.model import Message
 
 NEVER = 1 << 60
@@ -26,7 +27,7 @@ class LogName(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> "LogName":
-        if name.startswith(SCHEDULES):
+        if name.startswith(SCHEDULE_PREFIX):
             return cls("", 0, "schedule", None, "")
         head, kind, *rest = name.split("/")
         subject, generation = head.rsplit("~", 1)

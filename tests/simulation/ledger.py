@@ -15,9 +15,10 @@ from hourwheel.delay.buckets import Bucket, BucketRecord
 from hourwheel.delay.fate import Fate
 from hourwheel.delay.ownership import opened
 from hourwheel.errors import Corrupt
+from hourwheel.lognames import SCHEDULE_PREFIX
 from hourwheel.logs.handover import Transfer
 from hourwheel.logs.notes import Plan
-from hourwheel.logs.rows import SCHEDULES, Row, from_record
+from hourwheel.logs.rows import Row, from_record
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import Group, Message, Subject
 from hourwheel.ports import Counter, Key, Record, Table
@@ -86,7 +87,7 @@ class Ledger:
         if (record.expires_ms or self.soon + 1) <= self.soon:
             return
         if key.table in (Table.SCHEDULE, Table.DISPATCH):
-            log = key.partition.removeprefix("fates/").removeprefix(SCHEDULES)
+            log = key.partition.removeprefix("fates/").removeprefix(SCHEDULE_PREFIX)
             self.bucket(log).item_removed(key)
         elif key.table == Table.META and key.partition == "buckets":
             self.bucket(key.sort).removed()
@@ -114,7 +115,7 @@ class Ledger:
         return found
 
     def bucket_of(self, log: str) -> BucketHistory:
-        return self.bucket(log.removeprefix(SCHEDULES))
+        return self.bucket(log.removeprefix(SCHEDULE_PREFIX))
 
     def expired(self, fact: RowFact) -> bool:
         return not fact.row.live(self.soon)
@@ -174,7 +175,7 @@ class Ledger:
 
     def _may_go(self, promiser: Promiser, transfer: Transfer) -> bool:
         plan = transfer.plan
-        if plan is None or not transfer.log.startswith(SCHEDULES):
+        if plan is None or not transfer.log.startswith(SCHEDULE_PREFIX):
             return transfer.log in promiser.targets
         return (plan.subject, plan.generation, plan.member) == promiser.address
 

@@ -7,8 +7,8 @@ import msgspec
 
 from hourwheel.delay.dispatch import AGAIN, DUE, ORPHANED
 from hourwheel.delay.lease import Owner
+from hourwheel.lognames import SCHEDULE_PREFIX
 from hourwheel.logs.handover import Transfer
-from hourwheel.logs.rows import SCHEDULES
 from hourwheel.model import DEAD_RETENTION_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS, RetryPolicy
 from hourwheel.ports import Key, Record
 from hourwheel.queueing.moving import ATTEMPTS, REDRIVE, REJECTED, RELEASED, RETRY
@@ -75,7 +75,7 @@ class Rules:
 
     def check_kept(self, transfer: Transfer) -> None:
         """What is handed over is kept as long as its kind says, from then on."""
-        if not transfer.log or transfer.log.startswith(SCHEDULES):
+        if not transfer.log or transfer.log.startswith(SCHEDULE_PREFIX):
             return
         keep_ms = 0
         if transfer.kind in (ATTEMPTS, REJECTED, ORPHANED):
@@ -103,7 +103,7 @@ class Rules:
         owner = msgspec.msgpack.decode(record.value, type=Owner)
         if verb.name != "wheel" or not owner.owner:
             return
-        seen = verb.seen.get(SCHEDULES + key.sort, set())
+        seen = verb.seen.get(SCHEDULE_PREFIX + key.sort, set())
         if unread := [row for row in range(owner.read_below) if row not in seen]:
             raise Violation("8", f"the owner of {key.sort} publishes {owner.read_below}, it never read rows {unread}")
 

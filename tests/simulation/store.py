@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from hourwheel.adapters.limits import check_value
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.errors import NotFound, OutcomeUnknown, Sealed, Throttled
-from hourwheel.logs.rows import SCHEDULES
+from hourwheel.lognames import SCHEDULE_PREFIX
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
 from tests.simulation.world import Crashed, Process, Verb, World
 
@@ -384,7 +384,7 @@ class SimulatedStore(Connection):
 
     def _show(self, partition: str, sorts: Iterable[str]) -> None:
         """Notes what the verb gets to know of a schedule log."""
-        if partition.startswith(SCHEDULES):
+        if partition.startswith(SCHEDULE_PREFIX):
             self.process.verb.seen.setdefault(partition, set()).update(map(int, sorts))
 
     def _changes(self, consistent: bool) -> int:

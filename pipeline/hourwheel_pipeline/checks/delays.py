@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
-from hourwheel.logs.rows import SCHEDULES
+from hourwheel.lognames import SCHEDULE_PREFIX
 from hourwheel_pipeline.checks.evidence import MESSAGE_KEY, Evidence
 from hourwheel_pipeline.checks.known import Known, moment, span
 from hourwheel_pipeline.findings import findings, place
@@ -125,7 +125,7 @@ def _stuck(evidence: Evidence, known: Known, stuck_ms: int) -> DataFrame:
     overdue = evidence.planned.where(_wanted() < moment(known.horizon_ms - stuck_ms))
     overdue = overdue.join(named, list(MESSAGE_KEY), "left_anti").join(evidence.strikes, list(MESSAGE_KEY), "left_anti")
     # Where rows of the bucket's logs may be missing, so may be what became of it.
-    doubted = known.doubted.select(fn.explode(fn.array("log", fn.concat(fn.lit(SCHEDULES), "log"))).alias("log"))
+    doubted = known.doubted.select(fn.explode(fn.array("log", fn.concat(fn.lit(SCHEDULE_PREFIX), "log"))).alias("log"))
     overdue = overdue.join(doubted, "log", "left_anti")
     detail = fn.concat(
         fn.lit("due at "), _text("due_at"), fn.lit(", not handed over at "), _text(moment(known.horizon_ms))
@@ -188,7 +188,7 @@ def _unexplained_moves(evidence: Evidence, known: Known, skew_ms: int) -> DataFr
     astray = moved.where(fn.col("nth") > fn.coalesce("strikes", fn.lit(0)))
     astray = astray.where((fn.col("born") >= since) & (fn.col("accepted_at") < until))
     # Its old place may be anywhere.
-    waits = known.doubted.where(fn.col("log").startswith(SCHEDULES)).agg(fn.count("*").alias("waits"))
+    waits = known.doubted.where(fn.col("log").startswith(SCHEDULE_PREFIX)).agg(fn.count("*").alias("waits"))
     astray = astray.crossJoin(waits).where("waits = 0")
     return findings(astray, "orphaned_copy", at="accepted_at", detail=fn.lit("moved to another time from nowhere"))
 

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from hourwheel.archive.segments import HOUR_MS
-from hourwheel.logs.rows import SCHEDULES
+from hourwheel.lognames import SCHEDULE_PREFIX
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.schemas import (
     DISPATCHES,
@@ -181,8 +181,8 @@ def start_ms(day: date) -> int:
 
 def scheduled_since(log: Column, since_ms: int) -> Column:
     """Whether it is the schedule log of a bucket that was not over then."""
-    first = f"{SCHEDULES}{max(0, since_ms - HOUR_MS):013d}"
-    return log.startswith(SCHEDULES) & (log >= first)
+    first = f"{SCHEDULE_PREFIX}{max(0, since_ms - HOUR_MS):013d}"
+    return log.startswith(SCHEDULE_PREFIX) & (log >= first)
 
 
 def _once(frame: DataFrame, key: tuple[str, ...], columns: tuple[str, ...]) -> DataFrame:

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from hourwheel.archive.segments import HOUR_MS
-from hourwheel.logs.rows import SCHEDULES
+from hourwheel.lognames import SCHEDULE_PREFIX
 from hourwheel_pipeline.checks.evidence import GROUP, Evidence, scheduled_since
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, STRIKE
 
@@ -147,7 +147,7 @@ def _heads(claims: DataFrame, since_ms: int | None) -> DataFrame:
     # Of a schedule log all rows are read, of other logs those that were stored since.
     scheduled = heads.where(scheduled_since(fn.col("log"), since_ms))
     parts = claims.where((fn.col("claim") == "part") & (fn.col("table") == MESSAGES))
-    later = parts.where((fn.col("at") >= moment(since_ms + MARGIN_MS)) & ~fn.col("log").startswith(SCHEDULES))
+    later = parts.where((fn.col("at") >= moment(since_ms + MARGIN_MS)) & ~fn.col("log").startswith(SCHEDULE_PREFIX))
     floors = later.groupBy("log").agg(fn.min("start").alias("floor"))
     others = heads.join(floors, "log").select("log", fn.greatest("start", "floor").alias("start"), "end")
     return scheduled.unionByName(others)

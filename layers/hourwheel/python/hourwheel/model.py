@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from hourwheel.errors import Rejected
+from hourwheel.lognames import LogName, Member
 
 MESSAGE_BYTES = 1 << 20
 BATCH_BYTES = 4 << 20
@@ -252,7 +253,7 @@ class Subject(Struct, frozen=True, kw_only=True):
         return self.retention_seconds * 1_000
 
     def log(self, queue: int) -> str:
-        return f"{self.name}~{self.generation}/{queue}"
+        return str(LogName.of_queue(self.name, self.generation, queue))
 
 
 class Group(Struct, frozen=True, kw_only=True):
@@ -278,15 +279,15 @@ class Group(Struct, frozen=True, kw_only=True):
 
     @property
     def member(self) -> str:
-        return f"{self.name}~{self.generation}"
+        return str(Member(self.name, self.generation))
 
     @property
     def retry_log(self) -> str:
-        return f"{self.subject}~{self.subject_generation}/retry/{self.member}"
+        return str(LogName.of_retries(self.subject, self.subject_generation, Member(self.name, self.generation)))
 
     @property
     def dead_log(self) -> str:
-        return f"{self.subject}~{self.subject_generation}/dead/{self.member}"
+        return str(LogName.of_dead(self.subject, self.subject_generation, Member(self.name, self.generation)))
 
 
 class QueueLag(Struct):

@@ -16,8 +16,8 @@ from hourwheel.archive.manifests import Manifest, Span, manifests, read
 from hourwheel.context import Context
 from hourwheel.delay.buckets import Bucket
 from hourwheel.errors import UNDECODABLE, Conflict, Corrupt
+from hourwheel.lognames import is_schedule
 from hourwheel.logs.item import Held, Slot
-from hourwheel.logs.rows import SCHEDULES
 from hourwheel.ports import Blobs, Key, Record, Table, items_of
 
 _PARTITION = "archive"
@@ -175,7 +175,7 @@ def _head(context: Context) -> Held[Head]:
 def _bucket_of(span: Span) -> Bucket | None:
     if span.kind == DISPATCHES:
         return Bucket.parse(span.log)
-    return Bucket.of_log(span.log) if span.log.startswith(SCHEDULES) else None
+    return Bucket.of_log(span.log) if is_schedule(span.log) else None
 
 
 def _opened(record: Record) -> int:

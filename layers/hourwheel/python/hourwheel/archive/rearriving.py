@@ -13,10 +13,10 @@ from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.dispatch import Dispatcher, Pages
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.errors import Conflict, Filled
+from hourwheel.lognames import LogName, is_schedule, source_of
 from hourwheel.logs.handover import Transfer
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.notes import Plan
-from hourwheel.logs.rows import SCHEDULES
 from hourwheel.meta.directory import Directory
 from hourwheel.model import DEAD_RETENTION_MS, Group, Subject
 from hourwheel.queueing.moving import RELEASED, RETRY, target_row
@@ -38,8 +38,7 @@ def occupied(log: str, row: int) -> Conflict:
 
 def queue_of(log: str) -> int | None:
     """None of what is no subject's queue."""
-    last = log.rpartition("/")[2]
-    return int(last) if last.isdigit() and not log.startswith(SCHEDULES) else None
+    return LogName.parse(log).queue
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,8 @@ class Rearrivals:
 
     def _source(self, arrival: Arrival) -> Log:
         if isinstance(arrival.what, Transfer):
-            return self.context.log(SCHEDULES + arrival.source)
-        return self.context.log(arrival.source.partition("@")[2])
+            return self.context.log(str(LogName.of_schedule(arrival.source)))
+        return self.context.log(source_of(arrival.source))
 
     def _transfer(self, arrival: Arrival) -> Transfer:
         return arrival.what if isinstance(arrival.what, Transfer) else self._moved(arrival.source, arrival.what)
@@ -131,7 +130,7 @@ class Rearrivals:
         early."""
         subject, group = self.members[partition]
         plan, keep_ms = None, DEAD_RETENTION_MS
-        if moved.log.startswith(SCHEDULES):
+        if is_schedule(moved.log):
             due_ms = Bucket.of_log(moved.log).end_ms - 1
             plan = Plan(group.subject, group.subject_generation, group.member, due_ms)
         elif moved.kind in (RETRY, RELEASED):

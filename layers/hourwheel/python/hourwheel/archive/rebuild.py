@@ -36,9 +36,10 @@ from hourwheel.context import Context
 from hourwheel.delay.buckets import Bucket, register
 from hourwheel.delay.orphans import enlist
 from hourwheel.errors import Conflict, Corrupt, NotFound
+from hourwheel.lognames import LogKind, LogName, is_schedule, pull_log, source_of
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.log import FILLER_MS, Reservation
-from hourwheel.logs.rows import SCHEDULES, Row
+from hourwheel.logs.rows import Row
 from hourwheel.meta.directory import group_slot, subject_slot
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs, Key, Table
@@ -159,7 +160,7 @@ class _Rebuild:
     def members(self) -> dict[str, tuple[Subject, Group]]:
         """The pull logs of groups that are there: subject and group by partition."""
         return {
-            f"{group.member}@{log}": (subject, group)
+            pull_log(group.member, log): (subject, group)
             for subject, groups in self.known.alive
             for group in groups
             for log in (group.retry_log, *map(subject.log, range(subject.queues)))
@@ -180,14 +181,14 @@ class _Rebuild:
         return {
             *self.queues,
             *(log for group in groups for log in (group.retry_log, group.dead_log)),
-            *(log for log in self.known.ends if log.endswith("/dead")),
-            *(SCHEDULES + name for name in self.buckets),
+            *(log for log in self.known.ends if LogName.parse(log).kind is LogKind.ORPHAN),
+            *(str(LogName.of_schedule(name)) for name in self.buckets),
         }
 
     @cached_property
     def needed(self) -> set[tuple[str, int]]:
         """Rows from which something is handed over again, whether or not their own time is over."""
-        return {(arrival.source.partition("@")[2], row) for arrival in self.known.pulled for row, _ in arrival.picks}
+        return {(source_of(arrival.source), row) for arrival in self.known.pulled for row, _ in arrival.picks}
 
     @cached_property
     def restorer(self) -> Restorer:
@@ -237,7 +238,7 @@ class _Rebuild:
         now_ms = self.context.clock.now_ms()
         for name in sorted(self.logs):
             log, end = self.context.log(name), self.known.end(name)
-            waits = name.startswith(SCHEDULES)
+            waits = is_schedule(name)
             spare = Row(number=-1, count=0, at_ms=now_ms, expires_ms=0 if waits else now_ms + FILLER_MS)
             for row in range(end.archived, end.rows):
                 log.abandon(Reservation(row, 0), spare)
@@ -254,7 +255,7 @@ class _Rebuild:
             if not following:
                 continue
             group = self.members[partition][1]
-            source = partition.partition("@")[2]
+            source = source_of(partition)
             log = PullLog(self.context, group, self.context.log(source), queue_of(source))
             start = self.known.progress.get(partition) or log.beginning()
             value = Checkpoint(following, start.position, start.number, self.context.clock.now_ms())
@@ -267,9 +268,9 @@ class _Rebuild:
         for name in sorted(self.buckets):
             register(self.context, Bucket.parse(name))
         for name in sorted(self.known.tallies.keys() - self.buckets):
-            self.context.log(SCHEDULES + name).seal()
+            self.context.log(str(LogName.of_schedule(name))).seal()
         for log in sorted(self.logs):
-            if log.endswith("/dead") and self.context.log(log).first() is not None:
+            if LogName.parse(log).kind is LogKind.ORPHAN and self.context.log(log).first() is not None:
                 enlist(self.context, log)
 
     def _mark(self) -> None:

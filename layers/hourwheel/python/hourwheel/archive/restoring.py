@@ -19,10 +19,11 @@ from hourwheel.context import Context
 from hourwheel.delay.dispatch import DROPPED
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt, Filled
+from hourwheel.lognames import is_schedule
 from hourwheel.logs.codec import encode
 from hourwheel.logs.handover import Transfer
 from hourwheel.logs.log import Reservation
-from hourwheel.logs.rows import SCHEDULES, Row, sort_of
+from hourwheel.logs.rows import Row, sort_of
 from hourwheel.logs.segments import rows_of, segment_folder
 from hourwheel.model import DEAD_RETENTION_MS, MAX_RETENTION_SECONDS, Message
 from hourwheel.ports import Blobs, Key, Record, Table
@@ -105,7 +106,7 @@ class Restorer:
     def _worthwhile(self, segment: Segment) -> bool:
         """Whether there may be rows in it that are kept."""
         logs = {part.log for part in segment.parts} & self.logs
-        waits = any(log.startswith(SCHEDULES) for log in logs)
+        waits = any(is_schedule(log) for log in logs)
         live = segment.latest_ms + _LONGEST_MS > self.began_ms
         return segment.kind == MESSAGES and bool(logs) and (waits or live)
 

@@ -16,9 +16,9 @@ from hourwheel.archive.reading import catalogs, dispatch_rows, entries, pull_row
 from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
+from hourwheel.lognames import LogName, is_schedule, source_of
 from hourwheel.logs.handover import Transfer
 from hourwheel.logs.notes import Plan, Strike, decode_note
-from hourwheel.logs.rows import SCHEDULES
 from hourwheel.meta.directory import alive
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs
@@ -131,11 +131,7 @@ class Survey:
         """The buckets that are not over, or of which something is left to do."""
         found = {name for name, tally in self.tallies.items() if tally.left or Bucket.parse(name).end_ms > now_ms}
         found.update(self.dispatched)
-        found.update(
-            arrival.what.log.removeprefix(SCHEDULES)
-            for arrival in self.pulled
-            if arrival.what.log.startswith(SCHEDULES)
-        )
+        found.update(LogName.parse(arrival.what.log).bucket for arrival in self.pulled if is_schedule(arrival.what.log))
         return found
 
 
@@ -202,9 +198,9 @@ def _read(found: Survey, archive: Blobs, segment: Segment) -> None:
     elif segment.kind == DISPATCHES:
         for bucket, number, dispatched in dispatch_rows(archive, segment):
             _note_dispatch(found, bucket, number, dispatched)
-    elif any(part.log.startswith(SCHEDULES) for part in segment.parts):
+    elif any(is_schedule(part.log) for part in segment.parts):
         for log, entry in entries(archive, segment):
-            if log.startswith(SCHEDULES):
+            if is_schedule(log):
                 _note_wait(found, log, entry.row, entry.count, entry.note)
 
 
@@ -212,7 +208,7 @@ def _note_pull(found: Survey, partition: str, number: int, pull: PullRow) -> Non
     known = found.progress.get(partition)
     if known is None or known.row < number:
         found.progress[partition] = Progress(number, pull.end, pull.end_number)
-    found.end(partition.partition("@")[2]).pass_over(pull.end.row + (pull.end.index > 0), pull.end_number)
+    found.end(source_of(partition)).pass_over(pull.end.row + (pull.end.index > 0), pull.end_number)
     for moved in pull.moved:
         end = found.end(moved.log)
         end.pass_over(moved.row + 1, moved.number + len(moved.picks))
@@ -223,7 +219,7 @@ def _note_pull(found: Survey, partition: str, number: int, pull: PullRow) -> Non
 def _note_dispatch(found: Survey, name: str, number: int, dispatched: Dispatched) -> None:
     tally = found.tallies.setdefault(name, Tally())
     tally.last_ms = max(tally.last_ms, dispatched.at_ms)
-    source = found.end(SCHEDULES + name)
+    source = found.end(str(LogName.of_schedule(name)))
     for transfer in dispatched.transfers:
         tally.settle(transfer.picks)
         source.pass_over(max(row for row, _ in transfer.picks) + 1 if transfer.picks else 0, 0)

@@ -17,9 +17,9 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Sealed, Unavailable
+from hourwheel.lognames import LogName, is_schedule
 from hourwheel.logs.item import Slot
 from hourwheel.logs.log import Reservation
-from hourwheel.logs.rows import SCHEDULES
 from hourwheel.ports import Key, Table, items_of
 
 LEAD_MS = 90_000
@@ -56,7 +56,7 @@ class Bucket(NamedTuple):
     @property
     def log(self) -> str:
         """Its schedule log."""
-        return SCHEDULES + self.name
+        return str(LogName.of_schedule(self.name))
 
     @classmethod
     def parse(cls, name: str) -> "Bucket":
@@ -67,7 +67,7 @@ class Bucket(NamedTuple):
 
     @classmethod
     def of_log(cls, log: str) -> "Bucket":
-        return cls.parse(log.removeprefix(SCHEDULES))
+        return cls.parse(LogName.parse(log).bucket)
 
     @classmethod
     def at(cls, due_ms: int, minutes: int, shard: int = 0) -> "Bucket":
@@ -122,7 +122,7 @@ def _remember(known: set[str], name: str) -> None:
 
 def reserve_in(context: Context, log: str, count: int) -> tuple[str, Reservation]:
     """A row of the log; where that is the schedule log of a bucket which is over, of the next one. And of which log."""
-    if not log.startswith(SCHEDULES):
+    if not is_schedule(log):
         return log, context.log(log).reserve(count)
     bucket, reservation = reserve_open(context, Bucket.of_log(log), count)
     return bucket.log, reservation

@@ -18,6 +18,7 @@ from hourwheel.delay.orphans import enlist
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.delay.timing import unpack
 from hourwheel.errors import Corrupt, Filled, NotFound, Sealed
+from hourwheel.lognames import LogName, Member
 from hourwheel.logs.codec import decode_one, encode
 from hourwheel.logs.handover import Transfer, release
 from hourwheel.logs.log import Reservation
@@ -348,9 +349,9 @@ class Dispatcher:
         for row, page in self.pages.each(sorted(indexes)):
             plan = page.plan
             found |= {(row, index): _message(page, index) for index in indexes[row]}
-        _, _, group = transfer.log.rpartition("/retry/") if transfer.kind == AGAIN else ("", "", "")
+        member = LogName.parse(transfer.log).member if transfer.kind == AGAIN else None
         keep_ms = transfer.expires_ms - transfer.at_ms
-        target = Target(transfer.kind, transfer.log, keep_ms, plan.subject, group.rpartition("~")[0] or None)
+        target = Target(transfer.kind, transfer.log, keep_ms, plan.subject, member.group if member else None)
         parcel = Parcel(target, plan)
         for pick in transfer.picks:
             parcel.add(pick, found[pick], 0, 0)
@@ -369,15 +370,16 @@ class Dispatcher:
             return None, self._astray(plan)
         if plan.member is None:
             return subject, None
-        log = f"{plan.subject}~{plan.generation}/retry/{plan.member}"
-        group = plan.member.rpartition("~")[0]
-        return subject, Target(AGAIN, log, subject.retention_ms, plan.subject, group)
+        member = Member.parse(plan.member)
+        log = str(LogName.of_retries(plan.subject, plan.generation, member))
+        return subject, Target(AGAIN, log, subject.retention_ms, plan.subject, member.group)
 
     def _astray(self, plan: Plan) -> Target:
         """For messages whose subject, or group, is there no more."""
         if plan.member is not None:
             return Target(DROPPED, "")
-        return Target(ORPHANED, f"{plan.subject}~{plan.generation}/dead", DEAD_RETENTION_MS, plan.subject)
+        log = str(LogName.of_orphans(plan.subject, plan.generation))
+        return Target(ORPHANED, log, DEAD_RETENTION_MS, plan.subject)
 
     def _redirected(self, parcel: Parcel) -> Parcel:
         """The log of a parcel was sealed since it was looked up: subject or group were deleted."""

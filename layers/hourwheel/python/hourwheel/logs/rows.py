@@ -14,6 +14,7 @@ drawn in ``notes.py``. ``answer_bytes`` and ``cuts`` say what the messages take 
 import msgspec
 
 from hourwheel.errors import UNDECODABLE, Corrupt
+from hourwheel.lognames import is_schedule
 from hourwheel.ports import Key, Record, Table
 
 
@@ -52,11 +53,8 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Row)
 
 
-SCHEDULES = "schedule/"
-
-
 def table_of(log: str) -> Table:
-    return Table.SCHEDULE if log.startswith(SCHEDULES) else Table.CONSUME
+    return Table.SCHEDULE if is_schedule(log) else Table.CONSUME
 
 
 def sort_of(row: int) -> str:

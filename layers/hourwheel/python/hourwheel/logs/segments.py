@@ -15,8 +15,9 @@ from typing import TypeVar
 import msgspec
 
 from hourwheel.errors import Corrupt, NotFound
+from hourwheel.lognames import LogName, is_schedule
 from hourwheel.logs.codec import Block, decode, split
-from hourwheel.logs.rows import SCHEDULES, Row, SegmentRef
+from hourwheel.logs.rows import Row, SegmentRef
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
 
@@ -28,8 +29,8 @@ _MAGIC = b"HWS1"
 
 def segment_folder(log: str, expires_ms: int) -> str:
     """Where the segments of a log's rows are."""
-    if log.startswith(SCHEDULES):
-        return f"scheduled/{log.removeprefix(SCHEDULES)}"
+    if is_schedule(log):
+        return f"scheduled/{LogName.parse(log).bucket}"
     return f"segments/{-(-expires_ms // _HOUR_MS) * _HOUR_MS:015d}"
 
 

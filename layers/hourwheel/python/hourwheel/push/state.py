@@ -16,6 +16,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
+from hourwheel.lognames import LogKind, LogName, Member
 from hourwheel.logs.item import Held, Slot
 from hourwheel.model import Group
 from hourwheel.ports import Key, Table, items_of
@@ -65,11 +66,11 @@ class Pushed(NamedTuple):
 
     @property
     def subject(self) -> str:
-        return self.key.sort.partition("/")[0].rpartition("~")[0]
+        return self.key.sort.partition("~")[0]
 
     @property
     def group(self) -> str:
-        return self.key.sort.partition("/")[2].rpartition("~")[0]
+        return Member.parse(self.key.sort.partition("/")[2]).group
 
 
 def state_slot(context: Context, group: Group) -> Slot[PushState]:
@@ -80,17 +81,17 @@ def state_slot(context: Context, group: Group) -> Slot[PushState]:
 def pushed_groups(context: Context, log: str = "") -> Iterator[Pushed]:
     """The groups with a target, all of them or those that read the consume or retry log of that name; strongly
     consistent."""
-    subject, _, rest = log.partition("/")
-    kind, _, member = rest.partition("/")
-    prefix = f"{subject}/{member if kind == 'retry' else ''}" if log else ""
+    name = LogName.parse(log) if log else None
+    one = name is not None and name.kind is LogKind.RETRY
+    prefix = f"{name.subject}~{name.generation}/{name.member if one else ''}" if name else ""
     slot = Slot(context.store, context.ids, Key(Table.META, _PARTITION, "-"), PushState)
-    for name, record in items_of(context.store, Table.META, _PARTITION, start=prefix, page=100):
-        if not name.startswith(prefix):
+    for record_name, record in items_of(context.store, Table.META, _PARTITION, start=prefix, page=100):
+        if not record_name.startswith(prefix):
             return
         held = slot.opened(record)
         assert held is not None
-        if kind != "retry" or name == prefix:
-            yield Pushed(slot.key._replace(sort=name), held)
+        if not one or record_name == prefix:
+            yield Pushed(slot.key._replace(sort=record_name), held)
 
 
 def listen(context: Context, wanted: bool) -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from hourwheel.context import Context
-from hourwheel.errors import NotFound, Unavailable
+from hourwheel.errors import Corrupt, NotFound, Unavailable
+from hourwheel.lognames import LogKind, LogName
 from hourwheel.meta.directory import Directory
 from hourwheel.model import Group
 from hourwheel.push.state import Pushed, listen, pushed_groups, state_slot
@@ -81,9 +82,12 @@ def _read_logs(logs: Iterable[str]) -> list[str]:
     """Returns one log for all queues of a subject; none for dead logs, which nobody reads. Keeps the order."""
     named = []
     for log in logs:
-        subject, _, rest = log.partition("/")
-        if rest.startswith("retry/"):
+        try:
+            name = LogName.parse(log)
+        except Corrupt:
+            continue  # the stream tells of items that no version of this library has written
+        if name.kind is LogKind.RETRY:
             named.append(log)
-        elif not rest.startswith("dead/"):
-            named.append(f"{subject}/0")
+        elif name.kind is LogKind.QUEUE:
+            named.append(str(name._replace(queue=0)))
     return list(dict.fromkeys(named))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from hourwheel.context import Context
+from hourwheel.lognames import pull_log
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
@@ -108,7 +109,7 @@ class PullLog:
 
     @property
     def partition(self) -> str:
-        return f"{self.group.member}@{self.source.name}"
+        return pull_log(self.group.member, self.source.name)
 
     def slot(self, row: int) -> Slot[PullRow]:
         return Slot(self.context.store, self.context.ids, Key(Table.PULL, self.partition, sort_of(row)), PullRow)
