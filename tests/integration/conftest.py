@@ -24,9 +24,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for server in started:
         if server.process.poll() is None:
             server.kill()
-        for pipe in (server.process.stdout, server.process.stderr):
-            if pipe is not None:
-                pipe.close()
+        server.process.close()
 
 
 @pytest.fixture

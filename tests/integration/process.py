@@ -5,17 +5,15 @@ import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hourwheel.embedded.options import ServeOptions
+from tests.integration.forked import ForkedProcess
 
-LAUNCH = Path(__file__).with_name("launch.py")
-SECONDS = 30.0
-"""Longer than anything here takes: a test that hangs fails."""
+SECONDS = 120.0
+"""Longer than anything here takes on a machine that is ten times slower: a test that hangs fails."""
 
 _READY = re.compile(r"hourwheel listening on https?://127\.0\.0\.1:(\d+), data in (.+)\n")
 
@@ -66,16 +64,8 @@ class Server:
 
     def __init__(self, data: Path, *, pages: int | None = None, descriptors: int | None = None, **options: Any) -> None:
         settings = ServeOptions(data=data, **{"port": 0, "retry_seconds": 0, **options})
-        limit = [] if pages is None else [str(pages)]
-        few = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"]
-        self.process = subprocess.Popen(
-            [*few, sys.executable, "-W", "error", str(LAUNCH), settings.model_dump_json(), *limit],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        ready = _READY.fullmatch(self.process.stdout.readline())
+        self.process = ForkedProcess(options=settings.model_dump_json(), pages=pages, descriptors=descriptors)
+        ready = _READY.fullmatch(self.process.stdout.readline().decode())
         self.port = int(ready[1]) if ready else 0
 
     def connect(self, **how: Any) -> Connection:
@@ -99,6 +89,7 @@ class Server:
     def end(self) -> tuple[int, str]:
         """Waits for the end: exit status, and what it wrote to stderr."""
         _, errors = self.process.communicate(timeout=SECONDS)
+        assert self.process.returncode is not None
         return self.process.returncode, errors
 
     def stop(self) -> tuple[int, str]:
