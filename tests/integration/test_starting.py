@@ -58,13 +58,14 @@ def test_a_directory_of_a_newer_version(start: Start, tmp_path: Path) -> None:
     assert contents(data) == before
 
 
-def test_a_database_of_a_newer_version(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [99, 1])
+def test_a_database_of_another_version(start: Start, tmp_path: Path, version: int) -> None:
     assert start().stop() == (0, "")
     database = sqlite3.connect(tmp_path / "data" / "hourwheel.db")
-    database.execute("PRAGMA user_version = 99")
+    database.execute(f"PRAGMA user_version = {version}")
     database.close()
     before = contents(tmp_path / "data")
-    assert_refused(start(), "format 99")
+    assert_refused(start(), f"format {version}", "start the version that wrote it")
     assert contents(tmp_path / "data") == before
 
 

@@ -13,7 +13,7 @@ HourwheelError
 │   ├── Corrupt         stored bytes are not what was written
 │   ├── Lost            the store has fewer transactions than it had
 │   ├── StorageFull     no room is left on the volume                         507
-│   └── DataVersion     the data was written by a newer version
+│   └── DataVersion     the data was written by another version
 ├── Sealed              the log takes no more rows (protocol)
 └── Filled              a reserved row was filled by a reader (protocol)
 """
@@ -91,8 +91,8 @@ class StorageFull(Broken):
 class DataVersion(Broken):
     def __init__(self, *, expected: int, found: int) -> None:
         super().__init__(
-            f"the data directory has format {found}, this version of Hourwheel reads up to "
-            f"{expected}: start the version that wrote it, or use another directory"
+            f"the data directory has format {found}, and this version of Hourwheel reads format {expected}:"
+            " start the version that wrote it, or use another directory"
         )
         self.expected = expected
         self.found = found

@@ -26,8 +26,8 @@ from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
 
 T = TypeVar("T")
 
-FORMAT = 1
-"""Version of the file. A newer one is refused untouched."""
+FORMAT = 2
+"""Version of the file, raised with each change of the tables. Another one is refused untouched."""
 
 _APPLICATION_ID = 0x486F7572  # "Hour"
 _BUSY_SECONDS = 10.0
@@ -274,7 +274,7 @@ class SqliteStore:
     def _prepare(self) -> None:
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()
         (application,) = self._writer.execute("PRAGMA application_id").fetchone()
-        if version > FORMAT and application == _APPLICATION_ID:
+        if version != FORMAT and application == _APPLICATION_ID:
             raise DataVersion(expected=FORMAT, found=version)
         if application not in (0, _APPLICATION_ID) or (application == 0 and self._tables()):
             raise Corrupt(f"{self._path} is a database of another program")

@@ -40,7 +40,7 @@ def prepare(data: Path) -> None:
         _write(mark, text)
     if not text.strip().isdecimal():
         raise Corrupt(f"{mark} does not hold a version: is this a data directory?")
-    if int(text) > FORMAT:
+    if int(text) != FORMAT:
         raise DataVersion(expected=FORMAT, found=int(text))
     # SQLite gives the files that it makes beside the database the mode of the database.
     os.close(_open_private(database(data)))
