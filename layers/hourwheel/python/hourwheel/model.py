@@ -137,15 +137,32 @@ class ProduceResult(Struct):
 
 
 class RetryLater(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A message to be tried again after a delay of the consumer's own choice."""
+    """A message of a pull that is to be retried after a delay of the consumer's choice: seconds, or text such as "10m",
+    up to 732 days.
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+        >>> later = Settlement(receipt=pull.receipt, retry=[RetryLater(index=0, delay="10m")])
+        >>> api.settle("orders", "billing", [later])[0].status
+        'settled'
+    """
 
     index: Index
     delay: Delay
 
 
 class Settlement(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What to do with the messages of one pull, by their index in it. Without ``ack``, all that is not
-    named elsewhere is acknowledged. ``release`` gives back without an attempt more. ``extend_seconds`` stands alone."""
+    """The settlement of one pull, which names messages by their index in it.
+
+    Without ``ack``, every message that no list names is acknowledged; with ``ack``, the others stay leased. ``retry``
+    raises the attempt, ``release`` gives messages back without, ``dead`` gives them up. ``extend_seconds`` (1 to 43,200
+    from now) extends the lease, and excludes the lists.
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+        >>> api.settle("orders", "billing", [Settlement(receipt=pull.receipt)])[0].status
+        'settled'
+    """
 
     receipt: Annotated[str, Meta(min_length=1, max_length=16_384)]
     ack: Indexes | None = None
@@ -159,6 +176,15 @@ SettleStatus = Literal["settled", "open", "extended", "stale"]
 
 
 class Settled(Struct, omit_defaults=True):
+    """The answer to a settlement. ``settled``: every message of the pull is settled. ``open``: the messages that were
+    named are. ``extended``: the lease ends at ``lease_until``. ``stale``: the lease had ended; nothing was changed.
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+        >>> api.settle("orders", "billing", [Settlement(receipt=pull.receipt, extend_seconds=60)])[0].status
+        'extended'
+    """
+
     status: SettleStatus
     lease_until: str | None = None
 
@@ -291,6 +317,13 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 class QueueLag(Struct):
+    """The part of a ``Lag`` in one queue: the group is at ``offset``, the queue ends before ``end``.
+
+    Example:
+        >>> api.lag("orders", "billing").queues
+        [QueueLag(queue=0, waiting=1, in_flight=0, offset=0, end=1)]
+    """
+
     queue: int
     waiting: int
     in_flight: int

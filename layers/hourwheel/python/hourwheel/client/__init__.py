@@ -1,22 +1,10 @@
-"""Producer and consumer.
+"""Sends, receives and administers, over the HTTP API.
 
-    from hourwheel.client import Consumer, Producer
+``Producer`` sends messages in batches, ``Consumer`` hands them to a handler or a loop, ``Api`` makes every call of the
+HTTP API, ``hourwheel.client.webhooks`` checks deliveries of groups that push over HTTPS.
 
-    with Producer("http://127.0.0.1:7420", subject="orders") as producer:
-        producer.send("paid", key="customer-42")
-
-    with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
-        for message in messages:
-            print(message.body)
-
-Messages may be delayed, and looked up, moved and cancelled until they are due:
-
-    placed = producer.send("remind", delay="90d").result()
-    with Api("http://127.0.0.1:7420") as api:
-        api.cancel(placed.scheduled_id)
-
-``Api`` has every call of the HTTP API, one method each. ``hourwheel.client.webhooks`` checks what a group with a
-push target was sent over HTTPS.
+The examples of this package assume ``api = Api()``, a subject ``orders`` that holds one message with the body ``paid``,
+and a group ``billing``.
 """
 
 from hourwheel.client.api import DEFAULT_URL, Api
@@ -44,11 +32,17 @@ from hourwheel.client.records import (
     NO_PUSH,
     AddressedMessage,
     DeadLetter,
+    DeadPage,
     DeadSelection,
     Forecast,
     ForecastHour,
+    Group,
+    GroupPage,
+    Health,
+    Lag,
     Message,
     Orphan,
+    OrphanPage,
     Placed,
     Position,
     Pull,
@@ -58,8 +52,10 @@ from hourwheel.client.records import (
     Received,
     RetryPolicy,
     ScheduledMessage,
+    Subject,
+    SubjectPage,
 )
-from hourwheel.model import RetryLater, Settled, Settlement
+from hourwheel.model import QueueLag, RetryLater, Settled, Settlement
 
 __all__ = [
     "DEFAULT_URL",
@@ -73,15 +69,21 @@ __all__ = [
     "Conflict",
     "Consumer",
     "DeadLetter",
+    "DeadPage",
     "DeadSelection",
     "Delivery",
     "DeliveryTimeout",
     "Forecast",
     "ForecastHour",
+    "Group",
+    "GroupPage",
+    "Health",
+    "Lag",
     "Message",
     "NotFound",
     "NotSent",
     "Orphan",
+    "OrphanPage",
     "Placed",
     "Position",
     "Problem",
@@ -90,6 +92,7 @@ __all__ = [
     "Pulled",
     "PushStatus",
     "PushTarget",
+    "QueueLag",
     "Received",
     "Reject",
     "Retry",
@@ -100,6 +103,8 @@ __all__ = [
     "ServerUnavailable",
     "Settled",
     "Settlement",
+    "Subject",
+    "SubjectPage",
     "TooLarge",
     "Unauthorized",
 ]

@@ -51,6 +51,8 @@ from hourwheel.model import Settled, Settlement, SettleResult
 from hourwheel.ports import Clock, Ids
 
 DEFAULT_URL = "http://127.0.0.1:7420"
+"""The URL of a server that ``hourwheel serve`` started on this machine."""
+
 DEFAULT_TIMEOUT_SECONDS = 30.0
 DEFAULT_RETRY_SECONDS = 30.0
 
@@ -77,18 +79,31 @@ class _Dropped(msgspec.Struct):
 
 
 class Api:
-    """Thread-safe; keeps its connections alive. Every method raises an ``AnswerError`` when the server says no.
+    """Makes every call of the HTTP API, one method each. Thread-safe; keeps its connections alive.
 
-    Calls that are safe to repeat are tried again for ``retry_seconds`` while the server is unavailable: all but
-    ``produce`` without an idempotency key, the deletions, ``redrive`` and ``drop``, whose second answer would be
-    another one.
+    Repeats a call for ``retry_seconds`` while the server is unavailable, where repeating is safe: every call but
+    ``produce`` without an idempotency key, the deletions, ``redrive`` and ``drop``. Waits ``timeout_seconds`` for one
+    answer, beside the time that a pull waits for messages.
 
-    A server that was started with tokens is given one as ``token``; ``ca_file`` names the certificates, in PEM, that
-    are trusted for an ``https`` URL in place of those of the system (and of ``SSL_CERT_FILE``).
+    Sends ``token`` to a server that was started with tokens. Trusts the certificates of ``ca_file`` (PEM) for an
+    ``https`` URL, in place of those of the system and of ``SSL_CERT_FILE``.
 
-    An API on AWS wants signed requests: its own address (``https://….execute-api.REGION.amazonaws.com``) is signed for
-    by itself; for another one that leads there give ``sign="aws"``, and the ``region`` where the AWS configuration
-    names another. ``pip install 'hourwheel[aws]'``; credentials are found as the AWS tools find them, and renewed.
+    Signs requests to an API on AWS (``https://….execute-api.REGION.amazonaws.com``), and to any other URL with
+    ``sign="aws"``; ``region`` overrides the region of the AWS configuration. Needs ``pip install 'hourwheel[aws]'``;
+    the AWS tools' own configuration holds the credentials.
+
+    Raises:
+        ValueError: the URL is no HTTP URL, or ``token``, ``sign`` and ``region`` contradict each other.
+        ClientError: requests are to be signed, and botocore is not installed.
+        AnswerError: each method raises one of its subclasses where the server refuses the call: ``BadRequest`` for a
+            wrong argument, ``Unauthorized`` for the token or signature, ``ServerUnavailable`` where no server answers
+            in time. A method names the others below.
+        Closed: each method, after ``close``.
+
+    Example:
+        >>> with Api("http://127.0.0.1:7420") as api:
+        ...     api.health().status
+        'ok'
     """
 
     def __init__(
@@ -125,7 +140,13 @@ class Api:
         self.close()
 
     def close(self) -> None:
-        """Ends calls under way in other threads, with ``Closed``."""
+        """Closes the connections. A call under way in another thread raises ``Closed``.
+
+        Raises nothing.
+
+        Example:
+            >>> Api().close()
+        """
         self._http.close()
 
     # Produce
@@ -138,11 +159,44 @@ class Api:
         idempotency_key: str | None = None,
         retry_seconds: float | None = None,
     ) -> list[Placed]:
-        """Where each message was placed, or when it is due, in their order. All are durable, or none is stored."""
+        """Stores a batch of up to 1,000 messages, of 4 MiB in all: all of them durably, or none.
+
+        A batch that is repeated with its ``idempotency_key`` within 10 minutes gets the first answer, and is stored
+        once. ``retry_seconds`` replaces that of the ``Api``.
+
+        Returns:
+            The place of each message, or the time at which it is due, in the order of the messages.
+
+        Raises:
+            TooLarge: a message or the batch is over a limit; nothing was stored.
+            Conflict: the idempotency key came with another batch, or the subject was deleted since.
+            NotFound: the server makes no subjects by itself, and has none of this name.
+
+        Example:
+            >>> placed = api.produce("orders", [Message("sent"), Message("remind", delay="90d")])
+            >>> placed[0].offset, placed[1].scheduled > datetime.now(UTC)
+            (1, True)
+        """
         return self._produce(path("subjects", subject, "messages"), messages, idempotency_key, retry_seconds)
 
     def produce_many(self, messages: Sequence[AddressedMessage], *, idempotency_key: str | None = None) -> list[Placed]:
-        """A batch that spans subjects."""
+        """Stores a batch whose messages name their subjects: with an idempotency key all of them or none.
+
+        Without a key a failure half-way may leave the messages of some subjects stored.
+
+        Returns:
+            The place of each message, or the time at which it is due, in the order of the messages.
+
+        Raises:
+            TooLarge: a message or the batch is over a limit; nothing was stored.
+            Conflict: the idempotency key came with another batch, or a subject was deleted since.
+            NotFound: the server makes no subjects by itself, and lacks one of these.
+
+        Example:
+            >>> batch = [AddressedMessage("sent", subject="orders"), AddressedMessage("billed", subject="invoices")]
+            >>> [placed.offset for placed in api.produce_many(batch, idempotency_key="order-7")]
+            [1, 0]
+        """
         return self._produce(path("messages"), messages, idempotency_key, None)
 
     def _produce(
@@ -162,23 +216,66 @@ class Api:
     # Delayed messages
 
     def get_scheduled(self, scheduled_id: str) -> ScheduledMessage:
-        """What became of it so far. ``NotFound`` long after its time."""
+        """Looks up a delayed message.
+
+        Raises:
+            NotFound: the message is unknown; the server forgets it about a day after its time.
+            ValueError: ``scheduled_id`` is empty.
+
+        Example:
+            >>> placed = api.produce("orders", [Message("remind", delay="90d")])[0]
+            >>> api.get_scheduled(placed.scheduled_id).state
+            'waiting'
+        """
         return self._scheduled("GET", scheduled_id)
 
     def cancel(self, scheduled_id: str) -> ScheduledMessage:
-        """Cancels it if it was not sent yet; if it was, its ``state`` says ``dispatched``."""
+        """Cancels a delayed message. The ``state`` of the answer is final: ``cancelled``, or ``dispatched`` where the
+        message had gone to its queue already. Waits up to 10 s close to the message's time.
+
+        Raises:
+            NotFound: the message is unknown; the server forgets it about a day after its time.
+            ValueError: ``scheduled_id`` is empty.
+
+        Example:
+            >>> placed = api.produce("orders", [Message("remind", delay="90d")])[0]
+            >>> api.cancel(placed.scheduled_id).state
+            'cancelled'
+        """
         return self._scheduled("DELETE", scheduled_id)
 
     def reschedule(
         self, scheduled_id: str, *, delay: Delay | None = None, deliver_at: Moment | None = None
     ) -> ScheduledMessage:
-        """Moves it to another time: ``waiting`` then, with a new ``scheduled_id``. One that was cancelled or dispatched
-        stays so. ``delay`` counts from now, by this machine's clock, so that repeating moves it no further."""
+        """Moves a delayed message to another time: ``deliver_at``, or ``delay`` from now by this machine's clock.
+
+        The answer has the state ``moved`` and a new ``scheduled_id``; the old one finds the message as well. A message
+        that was cancelled or dispatched stays so, and the answer says which.
+
+        Raises:
+            NotFound: the message is unknown; the server forgets it about a day after its time.
+            ValueError: not exactly one of ``delay`` and ``deliver_at`` is given, or it is none; or ``scheduled_id`` is
+                empty.
+
+        Example:
+            >>> placed = api.produce("orders", [Message("remind", delay="90d")])[0]
+            >>> api.reschedule(placed.scheduled_id, delay="30d").state
+            'moved'
+        """
         body = {"deliver_at": due_at(delay, deliver_at, self._clock.now_ms())}
         return self._scheduled("PATCH", scheduled_id, body)
 
     def pending(self, subject: str, *, hours: int = 72) -> Forecast:
-        """How many messages fall due within so many hours."""
+        """Counts the delayed messages of a subject that fall due within this many hours (1 to 744), hour by hour.
+
+        Raises:
+            NotFound: there is no such subject.
+
+        Example:
+            >>> placed = api.produce("orders", [Message("remind", delay="2h")])
+            >>> api.pending("orders", hours=24).messages
+            1
+        """
         target = path("subjects", subject, "scheduled") + _query(hours=hours)
         forecast: Forecast = self._http.call("GET", target, _answers(Forecast))
         return forecast
@@ -205,7 +302,24 @@ class Api:
         settle: Sequence[Settlement] = (),
         retry_seconds: float | None = None,
     ) -> Pulled:
-        """Safe to repeat: what a lost answer had leased is served again when its lease ends."""
+        """Leases up to ``max_messages`` (1 to 1,000) messages to a consumer, for ``lease_seconds`` (1 to 43,200).
+
+        Waits up to ``wait_seconds`` (0 to 20) for the first message. Carries out the settlements ``settle`` before.
+        Makes the subject and the group where the server may. A pull whose answer was lost is repeated; the group gets
+        the messages of the lost answer again when their lease ends.
+
+        Returns:
+            The messages, in no pull, one or several; and the answers to the settlements.
+
+        Raises:
+            NotFound: the server makes no subjects and groups by itself, and lacks one of these.
+            BadRequest: also for a receipt that belongs to another group; nothing was settled or leased.
+
+        Example:
+            >>> pulled = api.pull("orders", "billing", "host-1", wait_seconds=5)
+            >>> [message.body for pull in pulled.pulls for message in pull.messages]
+            ['paid']
+        """
         body: dict[str, Any] = {
             "consumer": consumer,
             "max_messages": max_messages,
@@ -223,7 +337,20 @@ class Api:
     def settle(
         self, subject: str, group: str, settlements: Sequence[Settlement], *, retry_seconds: float | None = None
     ) -> list[Settled]:
-        """What became of each, in order. ``stale`` ones are told as such, also when all are."""
+        """Acknowledges, retries, releases or rejects the messages of pulls, or extends their leases.
+
+        Returns:
+            What became of each settlement, in order; ``stale`` where the lease had ended and nothing was changed.
+
+        Raises:
+            NotFound: there is no such subject or group.
+            BadRequest: also for a receipt that belongs to another group; nothing was settled.
+
+        Example:
+            >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+            >>> api.settle("orders", "billing", [Settlement(receipt=pull.receipt, retry=[0])])
+            [Settled(status='settled', lease_until=None)]
+        """
         target = path("subjects", subject, "groups", group, "ack")
         try:
             result: SettleResult = self._http.call(
@@ -245,24 +372,60 @@ class Api:
         retention_seconds: int | None = None,
         clamp_delays: bool | None = None,
     ) -> Subject:
-        """Creates or changes it; what is None keeps its value. ``clamp_delays``: a delay that is too long becomes the
-        longest there is, instead of being refused."""
+        """Makes or changes a subject; an argument that is None keeps the value, or takes the default.
+
+        ``queues`` is 1 to 64 and can only grow, ``retention_seconds`` is 60 to 2,592,000 (3 days by default).
+        ``clamp_delays`` shortens a delay beyond 732 days to 732 days instead of refusing it.
+
+        Raises:
+            Conflict: the subject has more queues already, or the server has as many subjects as it may.
+
+        Example:
+            >>> api.put_subject("orders", queues=4).queues
+            4
+        """
         body = _given(queues=queues, retention_seconds=retention_seconds, clamp_delays=clamp_delays)
         made: Subject = self._http.call("PUT", path("subjects", subject), _answers(Subject), body=body)
         return made
 
     def get_subject(self, subject: str) -> Subject:
+        """Shows a subject with its first 100 groups.
+
+        Raises:
+            NotFound: there is no such subject.
+
+        Example:
+            >>> api.get_subject("orders").groups
+            ['billing']
+        """
         found: Subject = self._http.call("GET", path("subjects", subject), _answers(Subject))
         return found
 
     def list_subjects(self, *, limit: int = 100, after: str | None = None) -> SubjectPage:
+        """Lists up to ``limit`` (1 to 100) subjects by name, from behind the name ``after``.
+
+        Raises:
+            BadRequest: ``limit`` is out of its range.
+
+        Example:
+            >>> [subject.subject for subject in api.list_subjects().subjects]
+            ['orders']
+        """
         page: SubjectPage = self._http.call(
             "GET", path("subjects") + _query(limit=limit, after=after), _answers(SubjectPage)
         )
         return page
 
     def delete_subject(self, subject: str) -> None:
-        """Its messages and groups go with it."""
+        """Deletes a subject with its messages and groups. Delayed messages go to ``list_orphans`` at their time.
+
+        Raises:
+            NotFound: there is no such subject.
+            ServerUnavailable: it may be deleted or not: delete it again.
+
+        Example:
+            >>> api.delete_subject("orders")
+        """
         self._http.call("DELETE", path("subjects", subject), _answers(None), safe=False)
 
     def put_group(
@@ -275,8 +438,19 @@ class Api:
         retry: RetryPolicy | None = None,
         push: PushTarget | NoPush | None = None,
     ) -> Group:
-        """Creates or changes it; what is None keeps its value. ``start`` can only be given to a new one. ``push`` is
-        set as a whole; ``NO_PUSH`` ends it, and the group is pulled from again."""
+        """Makes or changes a group; an argument that is None keeps the value, or takes the default.
+
+        ``start`` says where a new group begins: ``earliest`` by default. A message is dead after ``max_attempts`` (1 to
+        1,000; 16 by default). ``retry`` and ``push`` are set as a whole; ``NO_PUSH`` takes the target away.
+
+        Raises:
+            Conflict: the group began elsewhere, or the subject has as many groups as it may.
+            NotFound: the server makes no subjects by itself, and has none of this name.
+
+        Example:
+            >>> api.put_group("orders", "billing", max_attempts=5, retry=RetryPolicy(first_seconds=1)).max_attempts
+            5
+        """
         body = _given(start=start, max_attempts=max_attempts, retry=retry, push=push)
         if push is NO_PUSH:
             body["push"] = None
@@ -284,19 +458,61 @@ class Api:
         return made
 
     def get_group(self, subject: str, group: str) -> Group:
+        """Shows a group with the retry policy in force.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> api.get_group("orders", "billing").max_attempts
+            16
+        """
         found: Group = self._http.call("GET", path("subjects", subject, "groups", group), _answers(Group))
         return found
 
     def list_groups(self, subject: str, *, limit: int = 100, after: str | None = None) -> GroupPage:
+        """Lists up to ``limit`` (1 to 100) groups by name, from behind the name ``after``.
+
+        Raises:
+            NotFound: there is no such subject.
+
+        Example:
+            >>> [group.group for group in api.list_groups("orders").groups]
+            ['billing']
+        """
         target = path("subjects", subject, "groups") + _query(limit=limit, after=after)
         page: GroupPage = self._http.call("GET", target, _answers(GroupPage))
         return page
 
     def delete_group(self, subject: str, group: str) -> None:
+        """Deletes a group with its progress, retries and dead letters. The messages of the subject stay.
+
+        Raises:
+            NotFound: there is no such subject or group.
+            ServerUnavailable: it may be deleted or not: delete it again.
+
+        Example:
+            >>> api.delete_group("orders", "billing")
+        """
         self._http.call("DELETE", path("subjects", subject, "groups", group), _answers(None), safe=False)
 
     def seek(self, subject: str, group: str, to: Literal["start", "end"] | datetime | Position) -> list[Position]:
-        """Moves what is pulled next; what is leased, in retry or dead stays as it is."""
+        """Moves the group: to the first message kept, behind the last one, to the first message accepted at a time or
+        later, or to an offset of one queue. Messages that are leased, in retry or dead stay so.
+
+        Returns:
+            The offset of the next message, of each queue that was moved.
+
+        Raises:
+            NotFound: there is no such subject or group.
+            BadRequest: also for a queue that the subject does not have.
+
+        Example:
+            >>> api.seek("orders", "billing", "end")
+            [Position(queue=0, offset=1)]
+            >>> api.seek("orders", "billing", datetime(2026, 1, 1, tzinfo=UTC))
+            [Position(queue=0, offset=0)]
+        """
         body: Any = {"to": to} if isinstance(to, str) else to
         if isinstance(to, datetime):
             body = {"time": rfc3339(to)}
@@ -305,46 +521,123 @@ class Api:
         return moved.positions
 
     def push(self, subject: str, group: str) -> PushStatus:
-        """How the delivery to the group's target goes, and the secret that signs what goes there over HTTPS."""
+        """Shows how the delivery to the group's target goes, and the secret that signs deliveries over HTTPS.
+
+        Raises:
+            NotFound: there is no such subject or group, or the group has no target.
+
+        Example:
+            >>> target = PushTarget(kind="https", url="https://billing.example.org/orders")
+            >>> group = api.put_group("invoices", "mail", push=target)
+            >>> api.push("invoices", "mail").state
+            'idle'
+        """
         target = path("subjects", subject, "groups", group, "push")
         status: PushStatus = self._http.call("GET", target, _answers(PushStatus))
         return status
 
     def lag(self, subject: str, group: str) -> Lag:
+        """Counts the messages of a group that are not done, by what they wait for.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> api.lag("orders", "billing").waiting
+            1
+        """
         lag: Lag = self._http.call("GET", path("subjects", subject, "groups", group, "lag"), _answers(Lag))
         return lag
 
     # Dead letters
 
     def list_dead(self, subject: str, group: str, *, limit: int = 100, after: str | None = None) -> DeadPage:
+        """Lists up to ``limit`` (1 to 100) dead letters, the oldest first, from behind the cursor ``after``.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+            >>> settled = api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=[0])])
+            >>> [(letter.dead_id, letter.reason) for letter in api.list_dead("orders", "billing").messages]
+            [('0-0', 'rejected')]
+        """
         target = path("subjects", subject, "groups", group, "dead") + _query(limit=limit, after=after)
         page: DeadPage = self._http.call("GET", target, _answers(DeadPage))
         return page
 
     def get_dead(self, subject: str, group: str, dead_id: str) -> DeadLetter:
+        """Shows a dead letter.
+
+        Raises:
+            NotFound: there is no such subject, group or dead letter.
+
+        Example:
+            >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+            >>> settled = api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=[0])])
+            >>> api.get_dead("orders", "billing", "0-0").body
+            'paid'
+        """
         target = path("subjects", subject, "groups", group, "dead", dead_id)
         letter: DeadLetter = self._http.call("GET", target, _answers(DeadLetter))
         return letter
 
     def redrive(self, subject: str, group: str, which: DeadSelection) -> int:
-        """How many were sent again, to this group alone, as first attempts."""
+        """Sends dead letters again, to this group alone, as first attempts. Returns how many.
+
+        Raises:
+            NotFound: there is no such subject or group.
+            ServerUnavailable: some may be sent: redrive again, what was sent is not sent twice.
+
+        Example:
+            >>> api.redrive("orders", "billing", DeadSelection.everything())
+            0
+        """
         target = path("subjects", subject, "groups", group, "dead", "redrive")
         answer: _Redriven = self._http.call("POST", target, _answers(_Redriven), body=which, safe=False)
         return answer.redriven
 
     def drop(self, subject: str, group: str, which: DeadSelection) -> int:
-        """How many were deleted, for good."""
+        """Deletes dead letters for good. Returns how many.
+
+        Raises:
+            NotFound: there is no such subject or group.
+            ServerUnavailable: some may be deleted: drop again.
+
+        Example:
+            >>> api.drop("orders", "billing", DeadSelection.named(["12-0"]))
+            0
+        """
         target = path("subjects", subject, "groups", group, "dead")
         answer: _Dropped = self._http.call("DELETE", target, _answers(_Dropped), body=which, safe=False)
         return answer.dropped
 
     def list_orphans(self, subject: str, *, limit: int = 100, after: str | None = None) -> OrphanPage:
-        """Messages that waited for their time when the subject was deleted."""
+        """Lists up to ``limit`` (1 to 100) delayed messages whose subject was deleted before their time came, from
+        behind the cursor ``after``. The server keeps them for 30 days.
+
+        Raises:
+            BadRequest: ``limit`` is out of its range.
+
+        Example:
+            >>> api.list_orphans("orders").messages
+            []
+        """
         target = path("subjects", subject, "dead") + _query(limit=limit, after=after)
         page: OrphanPage = self._http.call("GET", target, _answers(OrphanPage))
         return page
 
     def health(self) -> Health:
+        """Asks whether the server answers, and for its version. Needs no token.
+
+        Raises:
+            ServerUnavailable: no server answers.
+
+        Example:
+            >>> api.health().status
+            'ok'
+        """
         health: Health = self._http.call("GET", path("health"), _answers(Health))
         return health
 

@@ -28,39 +28,39 @@ _WAKE_SECONDS = 0.5  # the main thread looks after signals so often, whatever it
 
 
 class Consumer:
-    """A member of a group: the consumers of a group share its messages.
+    """Receives the messages of a group, which its consumers share: with a handler, or as a loop. Good for one run.
 
-    With a handler, on ``concurrency`` threads: returning acknowledges, an exception retries when the group's policy
-    says, ``Retry`` after a delay of its own, ``Reject`` gives up.
+    Calls a handler on ``concurrency`` threads. Returning acknowledges the message, an exception retries it when the
+    group's policy says, ``Retry`` retries it after a delay of its own, ``Reject`` makes it a dead letter. With
+    ``concurrency`` above 1 the order of a queue is not kept.
 
-        consumer = Consumer("http://127.0.0.1:7420", "orders", "billing", concurrency=8)
+    A loop acknowledges a message when it asks for the next one, or leaves the ``with`` block without an exception
+    (``break`` too). An exception that leaves the block retries the message.
 
-        @consumer.handler
-        def bill(message):
-            charge(message.body)
+    Delivery is at least once. The consumer pulls up to ``max_messages`` (1 to 1,000), waits ``wait_seconds`` (0 to 20)
+    for them, and settles results with the next pull, or ``settle_linger_seconds`` after the first result. It extends
+    leases (of ``lease_seconds``) until their messages are settled. Where a lease is lost nevertheless, ``message.lost``
+    says so, the result is dropped, and ``lost_messages`` counts it.
 
-        consumer.run()  # until stop(), SIGINT or SIGTERM
+    Stopping hands out the messages that were pulled for ``drain_seconds``, then gives the rest back: other consumers
+    get them at once, without an attempt more. Leaving the ``with`` block gives them back at once. A pull that was cut
+    may leave a message leased, which comes again when its lease ends.
 
-    As a loop: a message is acknowledged when the loop asks for the next one, or when the ``with`` block is left without
-    an exception (``break`` too); an exception that leaves the block retries it.
+    A refusal that repeating cannot help (token, unknown name) stops the consumer; ``run`` or the loop raises it. While
+    the server is away the consumer waits for it. ``token``, ``ca_file``, ``sign`` and ``region`` are those of ``Api``.
 
-        with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
-            for message in messages:
-                charge(message.body)
+    Raises:
+        ValueError: the URL is no HTTP URL, or ``token``, ``sign`` and ``region`` contradict each other.
+        ClientError: requests are to be signed, and botocore is not installed.
+        AnswerError: the loop raises it where the server refuses the consumer.
+        RuntimeError: the consumer was used before, or a loop stands outside a ``with`` block.
 
-    Delivery is at least once. Results are settled with the next pull, or ``settle_linger_seconds`` after the first of a
-    pull, whichever comes first. Leases of what is pulled are extended for as long as it takes; should one be lost
-    nevertheless, ``message.lost`` says so, the result is dropped, and ``lost_messages`` counts it. With ``concurrency``
-    above 1 the order of a queue is not kept.
-
-    Stopping: what is pulled is still handed out for ``drain_seconds``, and a pull that waits at the server may end by
-    itself for so long. What nobody has begun by then is given back: others get it at once, and it costs no attempt.
-    Leaving the ``with`` block gives back at once. A pull that is cut may still lease a message at a server that does
-    not notice: that one comes again when its lease ends.
-
-    A refusal that repeating cannot mend (token, unknown name) stops the consumer and is raised by ``run`` or the loop;
-    while the server is away the consumer waits for it. ``token``, ``ca_file``, ``sign`` and ``region`` are those of
-    ``Api``.
+    Example:
+        >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
+        ...     for message in messages:
+        ...         print(message.body)
+        ...         break
+        paid
     """
 
     def __init__(
@@ -106,17 +106,40 @@ class Consumer:
 
     @property
     def lost_messages(self) -> int:
-        """Messages whose lease was lost before they were settled. They are delivered again."""
+        """The number of messages whose lease was lost before they were settled. They are delivered again."""
         return self._feed.lost_messages
 
     def handler(self, handle: Handler) -> Handler:
-        """Decorator: ``run`` calls this with each message."""
+        """Sets the function that ``run`` calls with each message; a decorator. The last one that was set counts.
+
+        Raises nothing.
+
+        Example:
+            >>> consumer = Consumer("http://127.0.0.1:7420", "orders", "billing", concurrency=8)
+            >>> @consumer.handler
+            ... def bill(message):
+            ...     print(message.body)
+        """
         self._handler = handle
         return handle
 
     def run(self) -> None:
-        """Handles messages until ``stop``. On the main thread SIGINT and SIGTERM stop it too; the second one of a kind
-        does what it did before."""
+        """Handles messages until ``stop``. On the main thread SIGINT and SIGTERM stop it too; a second signal of one
+        kind has the effect that it had before ``run``.
+
+        Raises:
+            AnswerError: the server refuses the consumer, and repeating cannot help.
+            RuntimeError: there is no handler, or the consumer was used before.
+
+        Example:
+            >>> consumer = Consumer("http://127.0.0.1:7420", "orders", "billing")
+            >>> @consumer.handler
+            ... def bill(message):
+            ...     print(message.body)
+            ...     consumer.stop()
+            >>> consumer.run()
+            paid
+        """
         if self._handler is None:
             raise RuntimeError("decorate a function with @consumer.handler first")
         workers = [
@@ -138,7 +161,19 @@ class Consumer:
             raise self._feed.failure
 
     def stop(self) -> None:
-        """From any thread, a handler's too. Returns at once; ``run``, or the loop, ends when all is settled."""
+        """Stops the consumer, from any thread, a handler's too. Returns at once; ``run``, or the loop, ends when all
+        results are settled.
+
+        Raises nothing.
+
+        Example:
+            >>> consumer = Consumer("http://127.0.0.1:7420", "orders", "billing")
+            >>> with consumer as messages:
+            ...     for message in messages:
+            ...         print(message.body)
+            ...         consumer.stop()
+            paid
+        """
         self._feed.stop(drain_seconds=self._drain_seconds)
 
     def __enter__(self) -> Self:

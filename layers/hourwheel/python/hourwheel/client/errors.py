@@ -33,8 +33,16 @@ _PREFIX = "urn:hourwheel:"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """An RFC 9457 problem document. ``field`` is the JSON path of the culprit, ``instance`` the
-    correlation id to look for in the server's log."""
+    """An RFC 9457 problem document. ``field`` is the JSON path of the culprit, ``instance`` the correlation id to look
+    for in the server's log.
+
+    Example:
+        >>> try:
+        ...     api.produce("orders", [Message("")] * 1001)
+        ... except TooLarge as error:
+        ...     print(error.problem.field, error.problem.status)
+        messages 413
+    """
 
     type: str = "about:blank"
     title: str = ""
@@ -45,16 +53,32 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slug(self) -> str:
-        """The stable word that names the kind of mistake, such as ``field-invalid``."""
+        """The stable word that names the kind of problem, such as ``field-invalid``."""
         return self.type.removeprefix(_PREFIX)
 
 
 class ClientError(HourwheelError):
-    """Root of the client's errors."""
+    """The root of the client's errors.
+
+    Example:
+        >>> try:
+        ...     api.get_subject("nothing")
+        ... except ClientError as error:
+        ...     print(type(error).__name__)
+        NotFound
+    """
 
 
 class AnswerError(ClientError):
-    """The server's answer was an error. ``problem`` says which; ``status`` is 0 when there was no answer."""
+    """Says that the server refused a call, or did not answer. ``problem`` holds the reason.
+
+    Example:
+        >>> try:
+        ...     api.get_group("orders", "nothing")
+        ... except AnswerError as error:
+        ...     print(error.status, error.slug)
+        404 group-unknown
+    """
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail or problem.title or f"the server answered {problem.status}")
@@ -62,36 +86,86 @@ class AnswerError(ClientError):
 
     @property
     def status(self) -> int:
+        """The HTTP status; 0 where there was no answer."""
         return self.problem.status
 
     @property
     def slug(self) -> str:
+        """The stable word that names the kind of problem, such as ``group-unknown``."""
         return self.problem.slug
 
 
 class BadRequest(AnswerError):
-    pass
+    """Says that the request is wrong: fix it. Nothing was stored.
+
+    Example:
+        >>> try:
+        ...     api.put_subject("orders", queues=1000)
+        ... except BadRequest as error:
+        ...     print(error.slug, error.problem.field)
+        field-invalid queues
+    """
 
 
 class Unauthorized(AnswerError):
-    pass
+    """Says that the token is missing or wrong, or that AWS refused the signature. Nothing was stored.
+
+    Example:
+        >>> raise Unauthorized(Problem(status=401, detail="the token is wrong"))
+        Traceback (most recent call last):
+        hourwheel.client.errors.Unauthorized: the token is wrong
+    """
 
 
 class NotFound(AnswerError):
-    pass
+    """Says that a subject, group, target, dead letter or delayed message does not exist.
+
+    Example:
+        >>> try:
+        ...     api.lag("orders", "nothing")
+        ... except NotFound as error:
+        ...     print(error.slug)
+        group-unknown
+    """
 
 
 class Conflict(AnswerError):
-    pass
+    """Says that the request contradicts stored settings or messages. Nothing was stored.
+
+    Example:
+        >>> try:
+        ...     api.put_group("orders", "billing", start="latest")
+        ... except Conflict as error:
+        ...     print(error.slug)
+        setting-fixed
+    """
 
 
 class TooLarge(AnswerError):
-    pass
+    """Says that a message, a batch or a request is over its limit: split it. Nothing was stored.
+
+    Example:
+        >>> try:
+        ...     api.produce("orders", [Message("x" * (1 << 20) + "x")])
+        ... except TooLarge as error:
+        ...     print(error.slug, error.problem.field)
+        message-too-large messages[0]
+    """
 
 
 class ServerUnavailable(AnswerError):
-    """``sent`` is False when the request certainly had no effect: it did not reach the server, or was one too many.
-    Else it may have had one. ``retry_after_seconds`` is what the server asked for."""
+    """Says that the server did not answer, or is too busy: send the call again.
+
+    ``sent`` is False when the call had no effect for certain: it did not reach the server, or was one too many. The
+    server asks to wait for ``retry_after_seconds``; 0 where it did not say.
+
+    Example:
+        >>> try:
+        ...     Api("http://127.0.0.1:1", retry_seconds=0).health()
+        ... except ServerUnavailable as error:
+        ...     print(error.slug, error.sent)
+        no-answer False
+    """
 
     def __init__(self, problem: Problem, *, sent: bool = True, retry_after_seconds: float = 0.0) -> None:
         super().__init__(problem)
@@ -100,20 +174,56 @@ class ServerUnavailable(AnswerError):
 
 
 class ServerFault(AnswerError):
-    pass
+    """Says that only the operator of the server can help: its disk is full, or its answer is not one of Hourwheel.
+
+    Example:
+        >>> raise ServerFault(Problem(status=507, detail="no room is left on the server's volume"))
+        Traceback (most recent call last):
+        hourwheel.client.errors.ServerFault: no room is left on the server's volume
+    """
 
 
 class DeliveryTimeout(ClientError):
-    """The last failure is the ``__cause__``. A message that was sent at least once may be stored."""
+    """Says that a message was not accepted in the time given. The last failure is the ``__cause__``. A message that was
+    sent at least once may be stored.
+
+    Example:
+        >>> producer = Producer("http://127.0.0.1:1", subject="orders", delivery_timeout_seconds=0.01)
+        >>> try:
+        ...     producer.send_batch(["paid"])
+        ... except DeliveryTimeout:
+        ...     print("try later")
+        try later
+        >>> producer.close()
+    """
 
 
 class Closed(ClientError):
-    pass
+    """Says that the producer or the connection was closed before the call was answered.
+
+    Example:
+        >>> producer = Producer("http://127.0.0.1:7420", subject="orders")
+        >>> producer.close()
+        >>> try:
+        ...     producer.send("paid")
+        ... except Closed as error:
+        ...     print(error)
+        the producer was closed
+    """
 
 
 class NotSent(ClientError):
-    """Raised where a producer ends. ``messages`` were sent to it and not accepted: the time ran out, or the server
-    refused them meanwhile. The ``__cause__`` is the first one's error. Those that were under way may be stored."""
+    """Says that a producer ended with ``messages`` that were not accepted: the time ran out, or the server refused them
+    meanwhile. The ``__cause__`` is the first one's error. A message that was under way may be stored.
+
+    Example:
+        >>> try:
+        ...     with Producer("http://127.0.0.1:1", subject="orders", close_timeout_seconds=0.01) as producer:
+        ...         future = producer.send("paid")
+        ... except NotSent as error:
+        ...     print([message.body for message in error.messages])
+        ['paid']
+    """
 
     def __init__(self, messages: Sequence["AddressedMessage"], reason: object) -> None:
         super().__init__(f"the producer was closed with {counted(len(messages), 'message')} not sent: {reason}")
@@ -121,13 +231,26 @@ class NotSent(ClientError):
 
 
 class Reject(Exception):
-    """Raised by a handler: this message can never be handled, put it into the dead letters."""
+    """Raised by a handler whose message can never be handled: the message becomes a dead letter.
+
+    Example:
+        >>> def bill(message):
+        ...     if not message.body:
+        ...         raise Reject("the order is empty")
+    """
 
 
 class Retry(Exception):
-    """Raised by a handler: try this message again after ``delay``, whatever the group's policy says.
+    """Raised by a handler whose message is to be retried after ``delay``, whatever the group's policy says: seconds,
+    text such as "10m", or a ``timedelta``, up to 732 days.
 
-    >>> raise Retry("the bank is closed", delay="10m")
+    Raises:
+        ValueError: ``delay`` is none.
+
+    Example:
+        >>> def bill(message):
+        ...     if message.headers.get("bank") == "closed":
+        ...         raise Retry("the bank is closed", delay="10m")
     """
 
     def __init__(self, reason: str = "", *, delay: Delay) -> None:

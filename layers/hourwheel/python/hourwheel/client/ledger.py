@@ -29,7 +29,16 @@ Decide: TypeAlias = Callable[["Delivery", Outcome, model.Delay | None], None]
 
 
 class Delivery:
-    """A message in a consumer's hands. The first of ``ack``, ``retry`` and ``dead`` decides, later ones do nothing."""
+    """A message that a ``Consumer`` hands out. The first of ``ack``, ``retry`` and ``dead`` decides; later calls have
+    no effect. Without a call, the end of the handler or the loop decides.
+
+    Example:
+        >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
+        ...     for message in messages:
+        ...         print(message.body, message.key, message.offset, message.attempt)
+        ...         break
+        paid customer-42 0 1
+    """
 
     __slots__ = ("_decide", "_index", "_lease", "_record")
 
@@ -41,63 +50,93 @@ class Delivery:
 
     @property
     def id(self) -> str:
+        """The producer's id, or the server's."""
         return self._record.id
 
     @property
     def body(self) -> str | bytes:
-        """As it was sent: text or bytes."""
+        """The body as it was sent, text or bytes."""
         return self._record.body
 
     @property
     def key(self) -> str | None:
+        """The key, whose messages stay in order."""
         return self._record.key
 
     @property
     def tags(self) -> list[str]:
+        """The tags, none or up to 10."""
         return self._record.tags
 
     @property
     def headers(self) -> dict[str, str]:
+        """The headers, none or up to 32."""
         return self._record.headers
 
     @property
     def queue(self) -> int:
+        """The queue that first took the message."""
         return self._record.queue
 
     @property
     def offset(self) -> int:
+        """The message's sequence in that queue."""
         return self._record.offset
 
     @property
     def attempt(self) -> int:
-        """1 the first time."""
+        """The number of this delivery, from 1; a message that was released keeps its number."""
         return self._record.attempt
 
     @property
     def produced_at(self) -> datetime:
+        """The time at which the server accepted the message, in UTC."""
         return self._record.produced_at
 
     @property
     def due_at(self) -> datetime | None:
-        """When it was due, if it was sent with a delay."""
+        """The time at which a delayed message was due, in UTC; else None."""
         return self._record.due_at
 
     @property
     def lost(self) -> bool:
-        """The lease ended and the message went to somebody else: what is done with it here no longer counts.
-        A handler that runs for long may look, and stop."""
+        """Whether the lease ended: another consumer gets the message, and the result here no longer counts. A handler
+        that takes long may look, and stop."""
         return self._lease.lost
 
     def ack(self) -> None:
+        """Acknowledges the message: the group does not get it again.
+
+        Raises nothing.
+
+        Example:
+            >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
+            ...     next(iter(messages)).ack()
+        """
         self._decide(self, Outcome.ACK, None)
 
     def retry(self, *, delay: Delay | None = None) -> None:
-        """Serve it again, with a higher attempt: after ``delay`` (0: at once), else when the group's policy says. Both
-        count from when the server is told. A bad delay raises ``ValueError`` and decides nothing."""
+        """Retries the message with a higher attempt: after ``delay`` (seconds, text such as "10m", or a ``timedelta``;
+        0 is at once), else when the group's policy says. The delay begins when the server learns of it.
+
+        Raises:
+            ValueError: ``delay`` is none; nothing is decided.
+
+        Example:
+            >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
+            ...     next(iter(messages)).retry(delay="10m")
+        """
         self._decide(self, Outcome.RETRY, None if delay is None else checked_retry_delay(delay))
 
     def dead(self) -> None:
-        """Put it into the group's dead letters."""
+        """Gives the message up: it becomes a dead letter of the group.
+
+        Raises nothing.
+
+        Example:
+            >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
+            ...     next(iter(messages)).dead()
+        """
         self._decide(self, Outcome.DEAD, None)
 
     def __repr__(self) -> str:

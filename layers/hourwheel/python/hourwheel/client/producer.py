@@ -28,29 +28,33 @@ _CUT_SECONDS = 0.5  # a thread that looks up a name, or connects, cannot be told
 
 
 class Producer:
-    """Thread-safe. Messages of one producer for one subject keep their order: one batch of a subject is under way at
-    a time, and it is tried again, under the same idempotency key, until it is accepted or refused.
+    """Sends messages, batched in the background or a batch at a time. Thread-safe.
 
-        with Producer("http://127.0.0.1:7420", subject="orders") as producer:
-            future = producer.send("paid", key="customer-42")
-            print(future.result().offset)
+    Keeps the order of its messages for one subject: one batch of a subject is under way at a time, and is repeated
+    under one idempotency key until the server accepts or refuses it. A batch has at most ``batch_messages`` (up to
+    1,000) and ``batch_bytes``, and waits ``linger_seconds`` for more messages.
 
-    A message that is not accepted within ``delivery_timeout_seconds`` of ``send`` fails with ``DeliveryTimeout``,
-    together with those in one batch with it; what follows is sent nevertheless. Memory is bounded by
-    ``max_pending_messages`` and ``max_pending_bytes``: at the bound ``send`` waits. After a fork the child has an empty
-    producer; the parent's messages stay the parent's.
+    Fails a message that is not accepted within ``delivery_timeout_seconds`` of ``send`` with ``DeliveryTimeout``,
+    together with the others of its batch; later messages are sent nevertheless. Holds at most ``max_pending_messages``
+    and ``max_pending_bytes``: at the bound ``send`` waits. After a fork the child has an empty producer; the parent
+    keeps its messages.
 
-    The end of the ``with`` block sends what is left, for at most ``close_timeout_seconds``, then raises ``NotSent``,
-    which holds the messages that were not accepted. If the block raised something else, that passes, with a note of how
-    many were not sent. A producer that was not closed sends what is left at the end of the program, for at most 10 s,
-    and logs how many it could not send.
-
-    A ``delay`` counts from when the server accepts the message: some ``linger_seconds`` after ``send``, or when the
-    server is back if it was away. A lost answer does not lengthen it: what was accepted then is found when the batch is
-    repeated. For a fixed time give ``deliver_at``; one that is over delivers at once. The future says when the message
-    is ``scheduled``, and its ``scheduled_id`` for ``Api.get_scheduled``, ``cancel`` and ``reschedule``.
+    The end of the ``with`` block sends the remaining messages, for at most ``close_timeout_seconds``, and raises
+    ``NotSent`` with the messages that were not accepted. If the block raised another error, that error passes, with a
+    note of the number. A producer that nobody closed sends the remaining messages at the end of the program, for at
+    most 10 s, and logs the number that it could not send.
 
     ``token``, ``ca_file``, ``sign`` and ``region`` are those of ``Api``.
+
+    Raises:
+        ValueError: the URL is no HTTP URL, or ``token``, ``sign`` and ``region`` contradict each other.
+        ClientError: requests are to be signed, and botocore is not installed.
+
+    Example:
+        >>> with Producer("http://127.0.0.1:7420", subject="orders") as producer:
+        ...     future = producer.send("paid", key="customer-42")
+        ...     print(future.result().offset)
+        1
     """
 
     def __init__(
@@ -132,12 +136,25 @@ class Producer:
         deliver_at: Moment | None = None,
         on_done: Callable[[Future[Placed]], None] | None = None,
     ) -> Future[Placed]:
-        """Returns at once with a future of where the message was placed, or when it is scheduled.
+        """Sends a message in the background, and returns a future of its place at once. See ``Message`` for the limits.
 
-        ``delay``: seconds, text such as "90d", or a ``timedelta``; ``deliver_at``: a ``datetime`` with a zone, or text.
-        ``on_done`` is called with it, on a thread of the producer, which it must not hold up. A message that the server
-        refuses fails its own future only. Waits while the producer is at its bound; raises ``DeliveryTimeout``
-        when that takes too long, ``Closed`` after ``close``.
+        A ``delay`` counts from when the server accepts the message: some ``linger_seconds`` after ``send``, or when the
+        server is back after an outage. ``deliver_at`` is a fixed time; one in the past delivers at once. The place of a
+        delayed message has the ``scheduled_id``.
+
+        Calls ``on_done`` with the future on a thread of the producer, which must not be held up. The future fails with
+        ``DeliveryTimeout``, ``Closed``, or the ``AnswerError`` with which the server refused this message.
+
+        Raises:
+            ValueError: no subject is named, or ``delay`` or ``deliver_at`` is none.
+            DeliveryTimeout: the producer was at its bound for ``delivery_timeout_seconds``.
+            Closed: the producer was closed.
+
+        Example:
+            >>> with Producer("http://127.0.0.1:7420", subject="orders") as producer:
+            ...     future = producer.send("your trial ends", delay="30d")
+            >>> future.result().scheduled > datetime.now(UTC)
+            True
         """
         message = Message(body, key, tags, headers, message_id, delay, deliver_at)
         future: Future[Placed] = Future()
@@ -151,9 +168,24 @@ class Producer:
         return future
 
     def send_batch(self, messages: Iterable[Message | str | bytes], *, subject: str | None = None) -> list[Placed]:
-        """Sends one batch straight through and waits: all of it is durable then, or an error says why none is.
+        """Sends one batch of up to 1,000 messages and waits until all of them are durable.
 
-        Its order relative to messages of ``send`` that are not done yet is open.
+        The order of the batch relative to messages of ``send`` that are not accepted yet is open.
+
+        Returns:
+            The place of each message, in order.
+
+        Raises:
+            AnswerError: the server refused the batch; nothing was stored.
+            DeliveryTimeout: the batch was not accepted within ``delivery_timeout_seconds``; it may be stored or not.
+            Closed: the producer was closed.
+            ValueError: no subject is named.
+
+        Example:
+            >>> with Producer("http://127.0.0.1:7420", subject="orders") as producer:
+            ...     placed = producer.send_batch(["one", Message("two", tags=["eu"])])
+            >>> [each.offset for each in placed]
+            [1, 2]
         """
         batch = [message if isinstance(message, Message) else Message(message) for message in messages]
         if self._closed:
@@ -161,7 +193,17 @@ class Producer:
         return place(self._api, self._ids, self._subject_of(subject), batch, timeout_seconds=self._timeout_seconds)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
-        """Waits until every message sent before is accepted or has failed; False when the time ran out."""
+        """Sends the messages that wait, and waits until each is accepted or has failed; False when the time ran out.
+
+        Raises:
+            RuntimeError: ``on_done`` called it, on the thread that it would wait for.
+
+        Example:
+            >>> with Producer("http://127.0.0.1:7420", subject="orders") as producer:
+            ...     future = producer.send("paid")
+            ...     producer.flush(timeout_seconds=30), future.done()
+            (True, True)
+        """
         self._refuse_sender()
         with self._due:
             through = self._lanes.hurry()
@@ -172,9 +214,20 @@ class Producer:
             )
 
     def close(self, timeout_seconds: float | None = None) -> None:
-        """Refuses new messages and sends what is there, for ``timeout_seconds`` (default: ``close_timeout_seconds``).
-        What is not accepted by then fails with ``Closed``. Raises ``NotSent`` if any message that was there was not
-        accepted. Again: no effect."""
+        """Refuses new messages, and sends the others for ``timeout_seconds`` (default: ``close_timeout_seconds``).
+        Messages that are not accepted by then fail with ``Closed``. A second call has no effect.
+
+        Raises:
+            NotSent: messages were not accepted; the error holds them.
+            RuntimeError: ``on_done`` called it, on the thread that it would wait for.
+
+        Example:
+            >>> producer = Producer("http://127.0.0.1:7420", subject="orders")
+            >>> future = producer.send("paid")
+            >>> producer.close(timeout_seconds=30)
+            >>> future.result().offset
+            1
+        """
         self._refuse_sender()
         with self._due:
             if self._ended:

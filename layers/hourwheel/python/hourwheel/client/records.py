@@ -18,11 +18,20 @@ from hourwheel.model import NewMessage, QueueLag, Settled
 
 
 class Message(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A message to send. Text travels as it is, bytes as base64. With ``delay`` or ``deliver_at`` it is delivered
-    later; both, or one that makes no sense, raise ``ValueError``.
+    """A message to send: a ``body`` of text or bytes, of at most 1 MiB with all else.
 
-    >>> Message("paid", key="customer-42", tags=["eu"], headers={"trace": "abc"})
-    >>> Message("remind", delay="90d")
+    Messages with one ``key`` (1 to 256 characters) share a queue and stay in order. ``tags`` are up to 10, ``headers``
+    up to 32. The server makes an ``id`` where none is given. The queue delivers the message after ``delay`` (seconds,
+    text such as "90d", or a ``timedelta``) or at ``deliver_at`` (a ``datetime`` with a zone, or RFC 3339 text).
+
+    Raises:
+        ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is none.
+
+    Example:
+        >>> Message("paid", key="customer-42", tags=["eu"], headers={"trace": "abc"}).key
+        'customer-42'
+        >>> Message("remind", delay=timedelta(hours=2)).delay
+        7200.0
     """
 
     body: str | bytes
@@ -44,14 +53,30 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class AddressedMessage(Message, frozen=True, omit_defaults=True, kw_only=True, gc=False):
-    """A message of a batch that spans subjects."""
+    """A ``Message`` that names its subject, for ``Api.produce_many``.
+
+    Raises:
+        ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is none.
+
+    Example:
+        >>> AddressedMessage("paid", subject="orders").subject
+        'orders'
+    """
 
     subject: str
 
 
 class Placed(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Where an accepted message is. Or, of a delayed one, when it is due and the id under which it can be looked up,
-    moved and cancelled until then."""
+    """The place of an accepted message: its ``queue``, and its ``offset`` there.
+
+    A delayed message has instead the time at which it is ``scheduled``, and the ``scheduled_id`` by which the ``Api``
+    looks it up, moves and cancels it until then. Keep the id: no call lists the ids.
+
+    Example:
+        >>> (placed,) = api.produce("orders", [Message("remind", delay="90d")])
+        >>> placed.offset is None, placed.scheduled_id is None
+        (True, False)
+    """
 
     id: str
     queue: int | None = None
@@ -61,7 +86,7 @@ class Placed(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Kept(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A message as the server keeps it. ``due_at``: when it was due, if it was delayed."""
+    """A message as the server keeps it. ``due_at`` is the time at which a delayed message was due."""
 
     id: str
     produced_at: datetime
@@ -74,13 +99,19 @@ class Kept(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def body(self) -> str | bytes:
-        """As it was sent: text or bytes. A text of nearly nothing but control characters, too large for an answer as
-        text, comes as its bytes."""
+        """The body as it was sent, text or bytes. A long text of control characters only may come as its bytes."""
         return self.text if self.text is not None else self.data or b""
 
 
 class Received(Kept, frozen=True, kw_only=True, gc=False):
-    """A message as the server hands it out. ``attempt`` counts from 1."""
+    """A message as the server hands it out. ``attempt`` counts from 1.
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+        >>> message = pull.messages[0]
+        >>> message.body, message.key, message.offset, message.attempt
+        ('paid', 'customer-42', 0, 1)
+    """
 
     queue: int
     offset: int
@@ -88,21 +119,42 @@ class Received(Kept, frozen=True, kw_only=True, gc=False):
 
 
 class DeadLetter(Received, frozen=True, kw_only=True, gc=False):
+    """A message that was given up, at ``died_at``: after its last attempt (``attempts``), or because a consumer said so
+    (``rejected``). The server keeps it for 30 days.
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+        >>> settled = api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=[0])])
+        >>> api.list_dead("orders", "billing").messages[0].reason
+        'rejected'
+    """
+
     dead_id: str
     died_at: datetime
     reason: Literal["attempts", "rejected"]
 
 
 class Orphan(Kept, frozen=True, kw_only=True, gc=False):
-    """A message that waited for its time when its subject was deleted."""
+    """A delayed message whose subject was deleted before its time. The server keeps it for 30 days from ``died_at``.
+
+    Example:
+        >>> [orphan.body for orphan in api.list_orphans("orders").messages]
+        []
+    """
 
     dead_id: str
     died_at: datetime
 
 
 class Pull(Struct, frozen=True, kw_only=True):
-    """Messages leased together; they are settled by their index here. ``queue`` is ``"retry"`` for
-    messages that are served again."""
+    """Messages that were leased together, until ``lease_until``. A ``Settlement`` names them by their index in
+    ``messages``. ``queue`` is ``"retry"`` for messages that are served again.
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1", lease_seconds=60).pulls
+        >>> pull.queue, len(pull.messages), pull.lease_until > datetime.now(UTC)
+        (0, 1, True)
+    """
 
     receipt: str
     queue: int | str
@@ -111,34 +163,58 @@ class Pull(Struct, frozen=True, kw_only=True):
 
 
 class Pulled(Struct, frozen=True, kw_only=True):
-    """``settled`` answers the settlements that went with the pull, entry by entry."""
+    """The answer to a pull: no, one or several ``pulls``, and in ``settled`` the answers to the settlements that went
+    with the request, entry by entry.
+
+    Example:
+        >>> pulled = api.pull("orders", "billing", "host-1")
+        >>> len(pulled.pulls), pulled.settled
+        (1, [])
+    """
 
     pulls: list[Pull]
     settled: list[Settled] = []
 
 
 class Subject(Struct, frozen=True, kw_only=True):
+    """A subject and its settings. ``groups`` are the first 100 by name; ``more_groups`` says that there are more, which
+    ``Api.list_groups`` lists.
+
+    Example:
+        >>> subject = api.get_subject("orders")
+        >>> subject.queues, subject.retention_seconds
+        (1, 259200)
+    """
+
     subject: str
     queues: int
     retention_seconds: int
     created_at: datetime
     clamp_delays: bool = False
     groups: list[str] = []
-    """The first of them by name; ``more_groups``: there are more, which ``Api.list_groups`` tells."""
     more_groups: bool = False
 
 
 class SubjectPage(Struct, frozen=True, kw_only=True):
+    """A page of subjects. ``next`` is the ``after`` of the next page; None after the last one.
+
+    Example:
+        >>> api.list_subjects(limit=10).next is None
+        True
+    """
+
     subjects: list[Subject]
     next: str | None = None
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How long a message waits before it is tried again: ``first_seconds``, and each time ``factor`` times longer, up
-    to ``cap_seconds``. Or ``delays_seconds``, of which the last one is repeated. What is left out has the default.
+    """The wait before a failed message is tried again: ``first_seconds`` (5 by default), and each time ``factor`` (2)
+    times longer, up to ``cap_seconds`` (7,200). Or ``delays_seconds`` (up to 100), of which the last one is repeated.
 
-    >>> RetryPolicy(first_seconds=1, factor=3, cap_seconds=600)
-    >>> RetryPolicy(delays_seconds=(1, 10, 60))
+    Example:
+        >>> slowly = RetryPolicy(first_seconds=1, factor=3, cap_seconds=600)
+        >>> api.put_group("orders", "billing", retry=RetryPolicy(delays_seconds=(1, 10, 60))).retry.delays_seconds
+        (1.0, 10.0, 60.0)
     """
 
     first_seconds: float | None = None
@@ -148,14 +224,19 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PushTarget(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where the messages of a group are delivered, instead of being pulled: ``arn`` of a function (``lambda``), queue
-    (``sqs``) or event bus (``eventbridge``); ``url`` (``https``); ``name`` of a function of the embedded server
-    (``python``). ``notify`` only tells the event bus ``arn`` that there are messages. ``batch`` is the most that are
-    delivered together, ``concurrency`` how many batches at a time, ``timeout_seconds`` how long the target has for one.
-    A higher ``secret_version`` means another signing secret (``https``). What is left out has the default.
+    """The target to which the messages of a group are delivered, instead of being pulled: the ``arn`` of a function
+    (``lambda``), queue (``sqs``) or event bus (``eventbridge``), a ``url`` (``https``), or the ``name`` of a function
+    of the embedded server (``python``). ``notify`` tells the event bus ``arn`` only that there are messages.
 
-    >>> PushTarget(kind="https", url="https://example.com/orders", batch=50)
-    >>> PushTarget(kind="lambda", arn="arn:aws:lambda:eu-west-1:111122223333:function:bill")
+    A delivery holds at most ``batch`` messages (1 to 1,000; 10 by default), ``concurrency`` deliveries (1 to 20; 2) are
+    under way at a time, and the target has ``timeout_seconds`` (1 to 300; 30) for one. A higher ``secret_version``
+    means another signing secret (``https``).
+
+    Example:
+        >>> PushTarget(kind="https", url="https://billing.example.org/orders", batch=50).batch
+        50
+        >>> PushTarget(kind="lambda", arn="arn:aws:lambda:eu-west-1:111122223333:function:bill").kind
+        'lambda'
     """
 
     kind: Literal["lambda", "sqs", "eventbridge", "https", "notify", "python"]
@@ -173,12 +254,20 @@ class NoPush(Enum):
 
 
 NO_PUSH = NoPush.NO_PUSH
-"""No target any more: the group is pulled from."""
+"""The value of ``push`` that takes a group's target away; consumers pull from the group again."""
 
 
 class PushStatus(Struct, frozen=True, kw_only=True):
-    """``failures``: deliveries that failed in a row. ``paused``: after many of them nothing is delivered until
-    ``paused_until``. ``signing_secret`` is for ``hourwheel.client.webhooks.verify`` at the receiver (``https``)."""
+    """The state of the deliveries to a group's target. ``failures`` counts the last deliveries that failed in a row;
+    after many of them the server pauses until ``paused_until``. The receiver of an ``https`` target passes
+    ``signing_secret`` to ``hourwheel.client.webhooks.verify``.
+
+    Example:
+        >>> target = PushTarget(kind="https", url="https://billing.example.org/orders")
+        >>> group = api.put_group("invoices", "mail", push=target)
+        >>> api.push("invoices", "mail").signing_secret[:6]
+        'whsec_'
+    """
 
     state: Literal["idle", "running", "paused"]
     paused_until: datetime | None = None
@@ -188,6 +277,14 @@ class PushStatus(Struct, frozen=True, kw_only=True):
 
 
 class Group(Struct, frozen=True, kw_only=True):
+    """A group and its settings. ``retry`` is the policy in force: the group's own, or the server's.
+
+    Example:
+        >>> group = api.get_group("orders", "billing")
+        >>> group.start, group.max_attempts
+        ('earliest', 16)
+    """
+
     subject: str
     group: str
     start: Literal["earliest", "latest"]
@@ -198,18 +295,39 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 class GroupPage(Struct, frozen=True, kw_only=True):
+    """A page of groups. ``next`` is the ``after`` of the next page; None after the last one.
+
+    Example:
+        >>> api.list_groups("orders", limit=10).next is None
+        True
+    """
+
     groups: list[Group]
     next: str | None = None
 
 
 class Position(Struct, frozen=True):
+    """An offset of one queue, for ``Api.seek``.
+
+    Example:
+        >>> api.seek("orders", "billing", Position(queue=0, offset=0))
+        [Position(queue=0, offset=0)]
+    """
+
     queue: int
     offset: int
 
 
 class Lag(Struct, frozen=True, kw_only=True):
-    """``waiting`` may count too much after a writer died, never too little. ``backing_off`` counts messages that wait
-    to be tried again."""
+    """The messages of a group that are not done: ``waiting`` were never pulled (after a crash of the server the count
+    may be too high, never too low), ``in_flight`` are leased, ``retrying`` can be pulled again, ``backing_off`` wait
+    for their retry, ``dead`` were given up. ``oldest_at`` is when the oldest waiting message was accepted.
+
+    Example:
+        >>> lag = api.lag("orders", "billing")
+        >>> lag.waiting, lag.in_flight, lag.queues[0].end
+        (1, 0, 1)
+    """
 
     waiting: int
     in_flight: int
@@ -221,19 +339,40 @@ class Lag(Struct, frozen=True, kw_only=True):
 
 
 class DeadPage(Struct, frozen=True, kw_only=True):
+    """A page of dead letters. ``next`` is the ``after`` of the next page; None after the last one.
+
+    Example:
+        >>> api.list_dead("orders", "billing").next is None
+        True
+    """
+
     messages: list[DeadLetter]
     next: str | None = None
 
 
 class OrphanPage(Struct, frozen=True, kw_only=True):
+    """A page of orphans. ``next`` is the ``after`` of the next page; None after the last one.
+
+    Example:
+        >>> api.list_orphans("orders").next is None
+        True
+    """
+
     messages: list[Orphan]
     next: str | None = None
 
 
 class ScheduledMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A delayed message. ``dispatched``: it was sent, to that offset of that queue. ``moved``: the answer to who moved
-    it to another time, at which it may have been sent since; ``scheduled_id`` is a new one then, and the old one serves
-    as well."""
+    """A delayed message, due at ``deliver_at``. Its ``state`` is ``waiting``, ``cancelled``, or ``dispatched``: then it
+    went to ``offset`` of ``queue`` at ``dispatched_at``. ``moved`` stands only in the answer of ``Api.reschedule``,
+    with a new ``scheduled_id``; the old one finds the message as well.
+
+    Example:
+        >>> (placed,) = api.produce("orders", [Message("remind", delay="90d")])
+        >>> scheduled = api.get_scheduled(placed.scheduled_id)
+        >>> scheduled.subject, scheduled.state
+        ('orders', 'waiting')
+    """
 
     scheduled_id: str
     state: Literal["waiting", "cancelled", "dispatched", "moved"]
@@ -246,14 +385,25 @@ class ScheduledMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ForecastHour(Struct, frozen=True, kw_only=True):
-    """``hour`` is its start."""
+    """The delayed messages that fall due in the hour that begins at ``hour``.
+
+    Example:
+        >>> placed = api.produce("orders", [Message("remind", delay="2h")])
+        >>> [hour.messages for hour in api.pending("orders").hours]
+        [1]
+    """
 
     hour: datetime
     messages: int
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
-    """How many delayed messages of a subject are due, in all and in each hour that has any."""
+    """The numbers of delayed messages of a subject: of all hours asked for, and of each hour that has any.
+
+    Example:
+        >>> api.pending("orders", hours=24)
+        Forecast(subject='orders', messages=0, hours=[])
+    """
 
     subject: str
     messages: int
@@ -261,12 +411,24 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
 
 class Health(Struct, frozen=True, kw_only=True):
+    """The answer of a server that runs.
+
+    Example:
+        >>> api.health().status
+        'ok'
+    """
+
     status: str
     version: str
 
 
 class DeadSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which dead letters to redrive or drop: all, these, or those that died in ``[since, until)``."""
+    """The dead letters to redrive or drop. Make one with ``everything``, ``named`` or ``between``.
+
+    Example:
+        >>> api.redrive("orders", "billing", DeadSelection.everything())
+        0
+    """
 
     all: bool | UnsetType = UNSET
     ids: list[str] | UnsetType = UNSET
@@ -275,15 +437,40 @@ class DeadSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @staticmethod
     def everything() -> "DeadSelection":
+        """Selects all dead letters of a group.
+
+        Raises nothing.
+
+        Example:
+            >>> DeadSelection.everything().all
+            True
+        """
         return DeadSelection(all=True)
 
     @staticmethod
     def named(ids: Sequence[str]) -> "DeadSelection":
+        """Selects dead letters by their ``dead_id``.
+
+        Raises nothing.
+
+        Example:
+            >>> DeadSelection.named(["12-0", "12-1"]).ids
+            ['12-0', '12-1']
+        """
         return DeadSelection(ids=list(ids))
 
     @staticmethod
     def between(since: datetime | None, until: datetime | None) -> "DeadSelection":
-        """Either bound may be None, not both."""
+        """Selects the messages that died at ``since`` or later, and before ``until``. One of the two may be None; the
+        server refuses a selection without both.
+
+        Raises nothing.
+
+        Example:
+            >>> yesterday = datetime.now(UTC) - timedelta(days=1)
+            >>> api.drop("orders", "billing", DeadSelection.between(None, yesterday))
+            0
+        """
         return DeadSelection(
             since=UNSET if since is None else rfc3339(since), until=UNSET if until is None else rfc3339(until)
         )

@@ -1,9 +1,5 @@
 """Checks that a request comes from Hourwheel: for receivers of groups that push over HTTPS.
 
-    from hourwheel.client import webhooks
-
-    webhooks.verify(secret, request.headers, request.body)  # the secret: Api.push(subject, group).signing_secret
-
 The signatures are those of Standard Webhooks 1.0.0, so that other libraries check them too
 (github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md).
 """
@@ -18,12 +14,19 @@ from hourwheel.adapters.system import SystemClock
 from hourwheel.errors import HourwheelError
 from hourwheel.ports import Clock
 
+__all__ = ["Unverified", "verify"]
+
 _PREFIX = "whsec_"
 _SECONDS = re.compile(r"\d{1,15}", re.ASCII)
 
 
 class Unverified(HourwheelError):
-    """The request is not to be trusted; the message says why. Answer 401 and do nothing."""
+    """Says that a request is not to be trusted, and why. Answer 401 and do nothing else.
+
+    Example:
+        >>> str(webhooks.Unverified("the header webhook-id is missing"))
+        'the header webhook-id is missing'
+    """
 
 
 def verify(
@@ -34,10 +37,26 @@ def verify(
     tolerance_seconds: int = 300,
     clock: Clock | None = None,
 ) -> None:
-    """Raises ``Unverified`` unless one of the signatures is right and no older, or newer, than the tolerance.
+    """Checks the signature of a request, and that it was made within ``tolerance_seconds`` of now.
 
-    ``body`` is what arrived, before anything parses it (text is taken as UTF-8). What arrives twice is verified twice:
-    ``webhook-id`` tells. ``ValueError``: the secret is none.
+    ``secret`` is ``Api.push(subject, group).signing_secret``. ``body`` is the body before anything parses it; text is
+    taken as UTF-8. A request that arrives twice passes twice: compare ``webhook-id`` to notice.
+
+    Raises:
+        Unverified: a header is missing, no signature is right, or the request is too old or too new.
+        ValueError: ``secret`` is no signing secret.
+
+    Example:
+        >>> def receive(request, secret):
+        ...     try:
+        ...         webhooks.verify(secret, request.headers, request.body)
+        ...     except webhooks.Unverified:
+        ...         return 401
+        ...     return 200
+        >>> class Request:
+        ...     headers, body = {"webhook-id": "7"}, b"{}"
+        >>> receive(Request, "whsec_c2VjcmV0")
+        401
     """
     key = _key(secret)
     lowered = {name.lower(): value for name, value in headers.items()}

@@ -1,0 +1,50 @@
+"""The public names of the library, and the examples in their docstrings."""
+
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import hourwheel.client
+import hourwheel.client.webhooks
+
+MODULES: tuple[ModuleType, ...] = (hourwheel.client, hourwheel.client.webhooks)
+
+
+class Public(NamedTuple):
+    """A class, a function, or a method or property of a class."""
+
+    name: str
+    thing: Any
+
+    @property
+    def text(self) -> str:
+        return inspect.cleandoc(self.thing.__doc__ or "")
+
+    @property
+    def is_class(self) -> bool:
+        return inspect.isclass(self.thing)
+
+    @property
+    def is_property(self) -> bool:
+        return isinstance(self.thing, property)
+
+
+def public(modules: tuple[ModuleType, ...]) -> list[Public]:
+    """What ``__all__`` names, and the members of its classes that the package defines."""
+    found: dict[str, Public] = {}
+    for module in modules:
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if inspect.isclass(thing) or inspect.isfunction(thing):
+                label = f"{module.__name__}.{name}"
+                found[label] = Public(label, thing)
+                found |= {each.name: each for each in members(label, thing)}
+    return list(found.values())
+
+
+def members(label: str, thing: Any) -> Iterator[Public]:
+    for name, member in vars(thing).items() if inspect.isclass(thing) else ():
+        inner = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+        if not name.startswith("_") and (inspect.isfunction(inner) or isinstance(inner, property)):
+            yield Public(f"{label}.{name}", inner)
