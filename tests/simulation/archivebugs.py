@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from hourwheel.archive import archiver, marks, sources
+from hourwheel.archive import archiver, marks, rebuild, sources
 from hourwheel.archive.manifests import Manifest, manifest_key
 from hourwheel.delay import upkeep
 from hourwheel.queueing import dead, leases, sweep
@@ -92,4 +92,16 @@ def rows_are_trimmed_before_they_are_archived() -> Iterator[None]:
 @planted(sharpen=_over)
 def a_bucket_is_dropped_before_it_is_archived() -> Iterator[None]:
     with patch.object(upkeep, "_archived", lambda context, bucket: True):
+        yield
+
+
+@planted(sharpen=_archived)
+def a_rebuilt_group_begins_anew() -> Iterator[None]:
+    with patch.object(rebuild._Rebuild, "_place_groups", lambda self: None):
+        yield
+
+
+@planted(sharpen=_archived)
+def a_rebuilt_store_gives_sequences_out_again() -> Iterator[None]:
+    with patch.object(rebuild._Rebuild, "_count", lambda self: None):
         yield

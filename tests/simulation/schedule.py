@@ -32,6 +32,7 @@ from tests.simulation.operators import Operator, SweepingActor
 from tests.simulation.plan import DAY_MS, Plan, draw, on_engine
 from tests.simulation.producers import Producer
 from tests.simulation.pushers import Courier
+from tests.simulation.rebuilders import rebuild_and_judge
 from tests.simulation.store import State
 from tests.simulation.timers import Alarms
 from tests.simulation.wheels import WheelTurner
@@ -177,6 +178,7 @@ def judge(keeper: Actor) -> None:
     if plan.archivists:
         world.limit = world.calls + _LAST_CALLS
         finish(keeper)
+        rebuild_and_judge(keeper)
 
 
 def _settings(plan: Plan) -> Settings:

@@ -1,0 +1,72 @@
+"""A store that is made anew from the archive, once all of it is archived: it has what the old one had."""
+
+from functools import partial
+
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.archive.rebuild import rebuild
+from hourwheel.cell import Cell
+from hourwheel.context import Context
+from hourwheel.logs.segments import messages_of
+from hourwheel.model import Group, PullRequest
+from tests.simulation.actors import Actor
+from tests.simulation.checker import living_groups
+from tests.simulation.facts import LogName
+from tests.simulation.timers import Alarms, SimulatedTimers
+from tests.simulation.world import Silence, SimulatedIds, Violation
+
+_GAP = 1_000
+
+
+def rebuild_and_judge(actor: Actor) -> None:
+    """Rebuilds an empty store; nothing that was archived may be missing there, and nothing that was settled comes
+    again."""
+    process = actor.process
+    silence = Silence(process)
+    context = Context(
+        store=MemoryStore(),
+        blobs=MemoryBlobs(),
+        clock=process,
+        ids=SimulatedIds(actor.rng),
+        arrivals=silence,
+        meter=silence,
+        timers=SimulatedTimers(process, Alarms(actor.world)),
+        settings=actor.machine.settings,
+    )
+    cell = Cell(context)
+    verb, report = actor.ask("rebuild", partial(rebuild, context, actor.machine.archive, gap=_GAP))
+    if report is None:
+        raise Violation("9", f"the store cannot be rebuilt from its archive: {verb.error}")
+    _judge_rows(actor, context)
+    for group in living_groups(actor.history.ledger):
+        _judge_group(actor, cell, group)
+
+
+def _judge_rows(actor: Actor, context: Context) -> None:
+    """Each row of a queue is where it was, with the same messages under the same sequences."""
+    ledger = actor.history.ledger
+    for log, facts in sorted(ledger.logs.items()):
+        if LogName.parse(log).kind != "queue" or ledger.lost(log):
+            continue
+        for number, fact in sorted(facts.items()):
+            if fact.row.filler or ledger.expired(fact) or number < ledger.marks.get(log, 0):
+                continue
+            row = context.log(log).get(number)
+            if row is None or row.number != fact.row.number or messages_of(row, context.blobs) != fact.messages:
+                raise Violation("9", f"row {number} of {log} is rebuilt as {row}, it was {fact.row}")
+
+
+def _judge_group(actor: Actor, cell: Cell, group: Group) -> None:
+    """A group that had settled everything is handed nothing, and its offsets go on beyond all that were given."""
+    ledger = actor.history.ledger
+    request = PullRequest(consumer="rebuilt", lease_seconds=30)
+    verb, result = actor.ask("pull", partial(cell.pull, group.subject, group.name, request))
+    if result is None:
+        raise Violation("9", f"group {group.name} cannot be pulled in the rebuilt store: {verb.error}")
+    again = [message.body for pulled in result.pulls for message in pulled.messages]
+    if again:
+        raise Violation("9", f"group {group.name} is handed {again} once more by the rebuilt store")
+    for queue in range(ledger.subjects[group.subject].queues):
+        log = f"{group.subject}~{group.subject_generation}/{queue}"
+        before, after = ledger.totals(log), cell.context.log(log).totals()
+        if after.numbers < before.numbers:
+            raise Violation("6", f"{log} goes on at {after.numbers} in the rebuilt store, {before.numbers} were given")
