@@ -50,6 +50,14 @@ def test_a_packed_batch_is_stored_and_a_bomb_is_refused(server: Server) -> None:
         assert bodies(pull(connection)) == ["é" * 1_000]
 
 
+def test_a_query_of_thousands_of_parameters_is_refused(server: Server) -> None:
+    with server.connect() as connection:
+        answer = connection.call("GET", f"/v1/subjects?{'a&' * 7_000}")
+        assert answer.status == 400
+        assert "at most 32 query parameters" in answer.json["detail"]
+        assert connection.ok("GET", "/v1/subjects?limit=5&after=a")["subjects"] == []
+
+
 def test_a_message_is_retried_buried_and_redriven(server: Server) -> None:
     with server.connect() as connection:
         connection.ok("PUT", GROUP, {"max_attempts": 2})

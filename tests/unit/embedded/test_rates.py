@@ -58,3 +58,13 @@ def test_keys_that_are_idle_are_forgotten(clock: HandClock) -> None:
     clock.pass_time(2)
     rate.wait_seconds("a")
     assert len(rate._due_ms) == 1
+
+
+def test_of_too_many_keys_the_one_that_was_counted_longest_ago_is_forgotten(clock: HandClock) -> None:
+    rate = Rate(1, clock)
+    for number in range(_KNOWN):
+        assert taken(rate, number, 2) == 1
+    assert rate.wait_seconds("one more") == 0
+    assert len(rate._due_ms) == _KNOWN
+    assert taken(rate, _KNOWN - 1, 1) == 0
+    assert taken(rate, 0, 1) == 1

@@ -22,8 +22,9 @@ from hourwheel.embedded.http.requests import Disconnected, Request
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.prometheus import Exporter
 from hourwheel.embedded.rates import Rate
-from hourwheel.embedded.router import Match, Router, make_event
+from hourwheel.embedded.router import Match, Router, check_query, make_event
 from hourwheel.embedded.runtime import Runtime
+from hourwheel.errors import Rejected
 from hourwheel.model import REQUEST_BYTES
 
 _FUNCTIONS: dict[str, Function] = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
@@ -72,6 +73,10 @@ class Application:
             return refusal
         if (request.head.length or 0) > REQUEST_BYTES:
             return problem_of(too_large_request(), request_id)
+        try:
+            check_query(request.query)
+        except Rejected as error:
+            return problem_of(error, request_id)
         # Probes without a token have none: nobody may have memory kept for them.
         body = b"" if grant is Grant.NONE else await request.body()
         if len(body) > REQUEST_BYTES:

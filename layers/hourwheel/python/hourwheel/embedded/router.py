@@ -7,6 +7,10 @@ from urllib.parse import parse_qsl, unquote
 
 from hourwheel.api.events import Event
 from hourwheel.api.routes import ROUTES, Route
+from hourwheel.errors import Rejected
+
+_PARAMETERS = 32
+"""No route has more than three. A head has room for 30,000, and reading them takes 50 ms."""
 
 
 class Match(NamedTuple):
@@ -57,6 +61,12 @@ class Router:
         if node.parameter is None:
             node.parameter = (part.strip("{}"), _Node())
         return node.parameter[1]
+
+
+def check_query(query: str) -> None:
+    """Raises ``Rejected`` for a query with too many parameters, before any is read."""
+    if query.count("&") >= _PARAMETERS:
+        raise Rejected("field-invalid", f"a request has at most {_PARAMETERS} query parameters", field="query")
 
 
 def make_event(
