@@ -2,7 +2,7 @@
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.model import NewMessage
-from hourwheel.queueing.produce import IdempotencyKey
+from hourwheel.queueing.idempotency import IdempotencyKey
 from infra.permissions import TABLE_ACTIONS
 from infra.tables import NAMES
 from tests.support import Bench, CallByCall

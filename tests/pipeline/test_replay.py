@@ -21,7 +21,7 @@ from hourwheel.client.records import Subject, on_the_wire
 from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
 from hourwheel.errors import NotFound as Missing
 from hourwheel.model import NewMessage, PullRequest
-from hourwheel.queueing.produce import IdempotencyKey
+from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel_pipeline import replay
 from hourwheel_pipeline.jobs import Job
 from hourwheel_pipeline.replay import Replay, ReplayReport, Undecided

@@ -21,9 +21,9 @@ from hourwheel.model import Group
 from hourwheel.ports import Counter, Key, Record, Table
 from hourwheel.queueing import dead, produce, pulllog, settle
 from hourwheel.queueing.dead import DeadState
+from hourwheel.queueing.idempotency import IdempotencyKey, Remembered
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.moving import target_row
-from hourwheel.queueing.produce import Remembered
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import EXPIRED, OPEN, Position, PullRow, Tail
 from hourwheel.queueing.settle import Settler
@@ -297,27 +297,14 @@ def a_redrive_does_not_mark_what_it_sent() -> Iterator[None]:
 
 @planted()
 def a_batch_is_put_before_its_key_is_recorded() -> Iterator[None]:
-    def store_once(self: Any, idempotency: produce.IdempotencyKey, keyspace: str) -> Any:
+    def store_once(self: Any, idempotency: IdempotencyKey, keyspace: str) -> Any:
         slot = Slot(self.context.store, self.context.ids, Key(Table.KEYS, "late", idempotency.key), Remembered)
         held = slot.load()
         if held is not None:
             return self._repeat(held, idempotency, keyspace)
         parts, places = self.store()
-        generations = {name: subject.generation for name, subject in self.subjects.items()}
-        queues = {name: subject.queues for name, subject in self.subjects.items()}
-        slot.swap(
-            None,
-            Remembered(
-                digest=idempotency.digest,
-                prefix=parts[0].messages[0].id.split("-")[0],
-                queues=queues,
-                at_ms=self.context.clock.now_ms(),
-                token=self.context.ids.token(),
-                places=tuple(places),
-                generations=generations,
-                cut=self._cut,
-            ),
-        )
+        inputs = replace(self._inputs(), batch=parts[0].messages[0].id.split("-")[0])
+        slot.swap(None, self._offer(idempotency, inputs, self.context.ids.token(), places))
         return parts, places
 
     with patch.object(produce._Batch, "store_once", store_once):

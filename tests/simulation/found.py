@@ -25,6 +25,7 @@ from hourwheel.meta.directory import Directory, group_slot, subject_slot
 from hourwheel.model import Group, Message, Settled, Subject
 from hourwheel.queueing import moving, produce, progress, settle
 from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.idempotency import Spot
 from hourwheel.queueing.moving import complete
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import EXPIRED, Position, PullRow
@@ -151,12 +152,11 @@ def a_keyed_batch_past_its_retention_is_answered_unstored() -> Iterator[None]:
 @planted(lambda plan: plan.spanning and "delete-subject" in plan.moves)
 def a_batch_over_subjects_is_stored_again_when_one_is_deleted() -> Iterator[None]:
     def store(self: Any) -> Any:
-        at_ms = self.context.clock.now_ms()
-        queues = {name: subject.queues for name, subject in self.subjects.items()}
-        parts = self._split(self.context.ids.unique(at_ms), queues, at_ms, self._cut)
-        rows = self._rows(parts, at_ms)
+        inputs = self._inputs()
+        parts = self._split(inputs)
+        rows = self._rows(parts, inputs.at_ms)
         places = [self.context.log(part.log).append(row) for part, row in zip(parts, rows, strict=True)]
-        return parts, [produce.Spot(part.log, *place) for part, place in zip(parts, places, strict=True)]
+        return parts, [Spot(part.log, *place) for part, place in zip(parts, places, strict=True)]
 
     with patch.object(produce._Batch, "store", store):
         yield

@@ -5,7 +5,7 @@ from typing import Any
 
 from hourwheel.errors import Rejected
 from hourwheel.model import IDEMPOTENCY_MS, AddressedMessage, NewMessage
-from hourwheel.queueing.produce import IdempotencyKey
+from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.simulation.actors import Actor
 from tests.simulation.dates import Wait
 

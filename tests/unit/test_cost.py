@@ -12,7 +12,7 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.context import Settings
 from hourwheel.model import NewMessage, PullRequest, Settlement
-from hourwheel.queueing.produce import IdempotencyKey
+from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.support import AT_ONCE, Bench, CallByCall, CountedTransactions
 
 PRODUCE = ["add", "put"]

@@ -15,7 +15,7 @@ from hourwheel.context import Settings
 from hourwheel.errors import OutcomeUnknown, Throttled
 from hourwheel.model import NewMessage
 from hourwheel.ports import Counter
-from hourwheel.queueing.produce import IdempotencyKey
+from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.support import AT_ONCE, Bench, CallByCall, HandClock, ListMeter
 
 Printed = Callable[[], list[dict[str, Any]]]

@@ -10,7 +10,7 @@ from hourwheel.context import Settings
 from hourwheel.delay.wheel import Ended
 from hourwheel.errors import NotFound, Rejected, TooLarge
 from hourwheel.model import Message, NewMessage, RetryLater, RetryPolicy
-from hourwheel.queueing.produce import IdempotencyKey
+from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, Bench
 

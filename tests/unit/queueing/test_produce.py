@@ -9,7 +9,7 @@ from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound, Unavailable
 from hourwheel.model import IDEMPOTENCY_MS, AddressedMessage, NewMessage
 from hourwheel.ports import Table
-from hourwheel.queueing.produce import IdempotencyKey
+from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.support import AT_ONCE, Bench, CallByCall
 
 KEY = IdempotencyKey("once", b"digest")

@@ -45,8 +45,9 @@ from hourwheel.push.targets import NoTargets, Targets
 from hourwheel.queueing import progress
 from hourwheel.queueing.dead import DeadId, DeadLetters
 from hourwheel.queueing.ends import SourceEnds
+from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.produce import IdempotencyKey, produce, produce_many
+from hourwheel.queueing.produce import produce, produce_many
 from hourwheel.queueing.pull import Puller
 from hourwheel.queueing.pulllog import PullLog, pull_logs
 from hourwheel.queueing.receipts import cell_secret

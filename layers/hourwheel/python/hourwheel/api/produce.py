@@ -20,7 +20,7 @@ from hourwheel.model import (
     check_name,
     message_bytes,
 )
-from hourwheel.queueing.produce import IdempotencyKey
+from hourwheel.queueing.idempotency import IdempotencyKey
 
 _one_subject = msgspec.json.Decoder(ProduceRequest)
 _many_subjects = msgspec.json.Decoder(ProduceManyRequest)

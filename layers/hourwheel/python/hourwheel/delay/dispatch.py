@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
-from zlib import crc32
 
 import msgspec
 
@@ -29,6 +28,7 @@ from hourwheel.meta.directory import Directory
 from hourwheel.model import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS, Message, Subject
 from hourwheel.ports import GET_MANY
 from hourwheel.queueing.faults import unreadable
+from hourwheel.queueing.routing import delayed_batch, queue_of
 from hourwheel.times import rfc3339
 
 DUE, AGAIN, ORPHANED, DROPPED, DAMAGED = "due", "again", "orphaned", "dropped", "damaged"
@@ -311,7 +311,7 @@ class Dispatcher:
                 target = fixed
             else:
                 assert subject is not None
-                target = _queue(subject, message)
+                target = _queue(subject, message, delayed_batch(self.bucket.log, pick[0]))
             lane = f"{target.kind} {target.log} {plan.subject}"
             parcel = open_parcels.get(lane)
             if parcel is None or not parcel.fits(size):
@@ -422,8 +422,6 @@ def _message(page: _Opened, index: int) -> Message | None:
     return message
 
 
-def _queue(subject: Subject, message: Message) -> Target:
-    queue = 0
-    if subject.queues > 1:
-        queue = crc32((message.key or message.id or "").encode()) % subject.queues
-    return Target(DUE, subject.log(queue), subject.retention_ms, subject.name)
+def _queue(subject: Subject, message: Message, batch: str) -> Target:
+    log = subject.log(queue_of(message.key, batch, subject.queues))
+    return Target(DUE, log, subject.retention_ms, subject.name)
