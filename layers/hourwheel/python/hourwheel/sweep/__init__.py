@@ -1,0 +1,1 @@
+"""The periodic repairs of a cell."""

@@ -1,0 +1,166 @@
+"""What the sweeper decides from what it has read: maintenance, pushes, rests, trims, reports. Reads and writes nothing.
+
+A subject at which nothing has changed since the last look rests, where a setting allows it, twice as long each time.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from hourwheel.logs.rows import Row
+from hourwheel.model import Group, Subject
+from hourwheel.ports import Counter
+from hourwheel.queueing.progress import Standing
+from hourwheel.queueing.records import Tail
+
+REST_MS = 60_000
+"""The first rest, and the longest one of a subject that is pushed: only a sweep finds a push whose wake was lost."""
+
+EARLY_MS = 10_000
+"""Sweeps come each minute, give or take seconds: a rest may end this much earlier."""
+
+MAINTENANCE_MS = 12 * 3_600_000
+"""A subject without leases gets maintenance this often: rows vanish a day after they expire, and the trim mark must
+have passed them by then."""
+
+LINES = 100
+"""At most this many groups are logged by one sweep."""
+
+
+class Behind(msgspec.Struct, frozen=True):
+    """How far a group is behind. ``oldest_ms``: since when the oldest message waits."""
+
+    subject: str
+    group: str
+    waiting: int
+    in_flight: int
+    retrying: int
+    oldest_ms: int | None
+
+    @property
+    def total(self) -> int:
+        """Retries wait as well."""
+        return self.waiting + self.retrying
+
+    def oldest_seconds(self, now_ms: int) -> float:
+        return 0.0 if self.oldest_ms is None else max(0.0, (now_ms - self.oldest_ms) / 1_000)
+
+    def line(self, now_ms: int) -> dict[str, object]:
+        """As it stands in the log."""
+        return {
+            "subject": self.subject,
+            "group": self.group,
+            "waiting": self.waiting,
+            "in_flight": self.in_flight,
+            "retrying": self.retrying,
+            "oldest_seconds": self.oldest_seconds(now_ms),
+        }
+
+
+@dataclass(frozen=True)
+class SubjectSnapshot:
+    """A subject as a look found it: its groups, the totals of its queues' and retry logs and of its dead logs, and for
+    each pull log in use where the next claim goes (None: unknown) and the number of leased messages."""
+
+    at_ms: int
+    subject: Subject
+    groups: Sequence[Group]
+    totals: Mapping[str, Counter]
+    dead: Sequence[Counter]
+    tails: Sequence[Tail | None]
+    leased: Sequence[int]
+
+    def unchanged(self, earlier: "SubjectSnapshot") -> bool:
+        """Whether nothing was stored, claimed, sought or set between the two looks."""
+        return self._state == earlier._state
+
+    @property
+    def _state(self) -> tuple[object, ...]:
+        return self.subject, self.groups, self.totals, self.dead, self.tails
+
+
+@dataclass(frozen=True)
+class LastLook:
+    """What a process remembers of its last look at a subject: a hint, no more."""
+
+    snapshot: SubjectSnapshot
+    maintained_ms: int
+    rest_ms: int = 0
+
+
+def rests(last: LastLook | None, subject: Subject, groups: Sequence[Group], now_ms: int) -> bool:
+    """Whether the subject need not be looked at yet."""
+    if last is None or (last.snapshot.subject, last.snapshot.groups) != (subject, groups):
+        return False
+    return within(last.snapshot.at_ms, now_ms, last.rest_ms - EARLY_MS)
+
+
+def needs_maintenance(last: LastLook | None, found: SubjectSnapshot) -> bool:
+    """Whether checkpoints and trim marks are to be moved: something changed or is leased, or it was long ago."""
+    rested = last is not None and last.rest_ms > 0 and found.unchanged(last.snapshot)
+    maintained_ms = last.maintained_ms if rested and last is not None else 0
+    return any(found.leased) or not within(maintained_ms, found.at_ms, MAINTENANCE_MS)
+
+
+def groups_to_push(groups: Sequence[Group], lags: Sequence[Behind | None]) -> list[Group]:
+    """The groups with a target for which something waits, or may wait: their lag could not be told."""
+    return [
+        group
+        for group, lag in zip(groups, lags, strict=True)
+        if group.push is not None and (lag is None or lag.total > 0)
+    ]
+
+
+def next_rest_ms(last: LastLook | None, found: SubjectSnapshot, lags: Sequence[Behind | None], longest_ms: int) -> int:
+    """How long the subject rests after this look: twice as long as before while nothing changes, waits or is leased;
+    0 where it is looked at by the next sweep."""
+    idle = all(lag is not None and not (lag.total or lag.in_flight) for lag in lags)
+    if last is None or not idle or not found.unchanged(last.snapshot):
+        return 0
+    pushed = any(group.push is not None for group in found.groups)
+    return min(max(2 * last.rest_ms, REST_MS), REST_MS if pushed else longest_ms)
+
+
+def lag_of_group(
+    group: Group, retries: Sequence[Standing], queues: Sequence[Standing], leased: Iterable[int]
+) -> Behind:
+    """The lag of a group from where it stands in its retry log and in its queues."""
+    oldest_ms = [standing.oldest_ms for standing in (*retries, *queues) if standing.oldest_ms is not None]
+    return Behind(
+        subject=group.subject,
+        group=group.name,
+        waiting=sum(standing.waiting for standing in queues),
+        in_flight=sum(leased),
+        retrying=sum(standing.waiting for standing in retries),
+        oldest_ms=min(oldest_ms, default=None),
+    )
+
+
+@dataclass(frozen=True)
+class LagReport:
+    """The groups to log, the largest lag first, and the metrics of a sweep."""
+
+    lines: Sequence[Behind]
+    waiting: int
+    oldest_seconds: float
+
+
+def lag_report(lags: Iterable[Behind], now_ms: int) -> LagReport:
+    behind = sorted((lag for lag in lags if lag.total), key=lambda lag: lag.total, reverse=True)
+    oldest_seconds = max((lag.oldest_seconds(now_ms) for lag in behind), default=0.0)
+    return LagReport(behind[:LINES], sum(lag.total for lag in behind), oldest_seconds)
+
+
+def expired_below(rows: Sequence[tuple[int, Row]], start: int, now_ms: int) -> tuple[int, bool]:
+    """The first row of these, which begin at ``start``, that has not expired, and whether it is there; else the row
+    behind the last one."""
+    for row_no, row in rows:
+        if row.expires_ms > now_ms:
+            return row_no, True
+    return (rows[-1][0] + 1 if rows else start), False
+
+
+def within(since_ms: int, now_ms: int, length_ms: int) -> bool:
+    """Whether less than this time has passed since then. A clock that went back counts as time that has passed."""
+    return 0 <= now_ms - since_ms < length_ms
