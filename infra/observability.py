@@ -1,6 +1,6 @@
 """What is seen of a cell: alarms, and one dashboard.
 
-There are 24 alarms: 10 of them for tables, 1 for push; with the pipeline 6 more. An alarm costs $0.10 a month for each
+There are 24 alarms: 10 of them for tables, 1 for push; with the pipeline 7 more. An alarm costs $0.10 a month for each
 metric that it looks at, and ten metrics are free in an account. The dashboard costs $3 a month, and three are free.
 """
 
