@@ -8,7 +8,6 @@ leaves files that nobody names; whoever is overtaken by another job drops its ow
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -20,7 +19,7 @@ from hourwheel.archive.manifests import Manifest, manifest_key, read
 from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
 from hourwheel_pipeline.holding import Holding, SetAside
-from hourwheel_pipeline.integrity import LISTED, gaps, manifest_numbers
+from hourwheel_pipeline.integrity import Wholeness, inspect
 from hourwheel_pipeline.lake import NAMESPACE, Lake, Overtaken, layout_of
 from hourwheel_pipeline.places import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from
@@ -70,12 +69,12 @@ class TableReport(msgspec.Struct, kw_only=True):
 
 
 class CompactReport(msgspec.Struct, frozen=True, kw_only=True):
-    """``lost_races``: how often somebody else was faster. ``damage``: manifests that the lake holds and the archive
-    no longer has, each in a sentence."""
+    """``lost_races``: how often somebody else was faster. ``archive``: whether it is whole, also what the lake
+    holds already."""
 
     tables: list[TableReport]
     lost_races: int
-    damage: list[str] = []
+    archive: Wholeness | None = None
 
 
 class Step(NamedTuple):
@@ -145,12 +144,17 @@ class Compaction:
         for table, report in self._tables.items():
             holding = self.lake.holding(table)
             report.through, report.set_aside = holding.through, holding.aside
-        return CompactReport(tables=list(self._tables.values()), lost_races=self._lost_races, damage=self._damage())
+        return CompactReport(tables=list(self._tables.values()), lost_races=self._lost_races, archive=self._inspected())
 
-    def _damage(self) -> list[str]:
-        """A listing shows what reading on does not: the manifests below are not read again."""
-        through = max(report.through for report in self._tables.values())
-        return [gap.says for gap in islice(gaps(manifest_numbers(self.archive), through), LISTED)]
+    def _inspected(self) -> Wholeness:
+        """What reading on does not show: the manifests below, and their segments, are not read again."""
+        options = self.options
+        return inspect(
+            options.archive,
+            through=max(report.through for report in self._tables.values()),
+            region=options.region,
+            endpoint_url=options.endpoint_url,
+        )
 
     def _steps(self, manifests: Iterator[Manifest]) -> Iterator[Step]:
         """Where a manifest cannot be read, those before it are a step, and the error comes after it."""

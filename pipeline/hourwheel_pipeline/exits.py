@@ -18,6 +18,8 @@ FINDINGS: Final = 3
 DAMAGE: Final = 4
 
 OPTION_WRONG: Final = "option-wrong"
+_USAGE: Final = (OPTION_WRONG, "condition-wrong", "header-too-many")
+"""Refusals of what somebody asked for."""
 
 
 class DamagedLake(Corrupt):
@@ -26,6 +28,6 @@ class DamagedLake(Corrupt):
 
 def of_error(error: BaseException) -> int:
     """The exit status of a command that failed so."""
-    if isinstance(error, Rejected) and error.slug == OPTION_WRONG:
+    if isinstance(error, Rejected) and error.slug in _USAGE:
         return USAGE
     return DAMAGE if isinstance(error, Corrupt) else FAULT

@@ -17,7 +17,7 @@ _DATA_FILE = re.compile(r"(?:(?:file|s3a?)://?/?)?/?[^\s'\"(),\[\]]+\.parquet\b"
 _METADATA_FILE = re.compile(r"[^\s'\"(),\[\]]+\.(?:avro|metadata\.json)\b")
 _RAISED = re.compile(r"^(?:[a-z_]\w*\.)+(?P<name>[A-Z]\w*): (?P<text>.+)$", re.MULTILINE)
 _UNREADABLE = ("FAILED_READ_FILE", "CANNOT_READ_FILE", "is not a Parquet file", "ParquetDecodingException")
-_REPAIR = "hourwheel pipeline run repair takes its rows again from the archive"
+REPAIR = "hourwheel pipeline run repair takes its rows again from the archive"
 _LENGTH = 400
 
 
@@ -41,7 +41,7 @@ def translated(error: BaseException) -> HourwheelError:
     text = _text(error)
     file = _DATA_FILE.search(text)
     if file is not None and (_damages(error) or any(sign in text for sign in _UNREADABLE)):
-        return DamagedLake(f"{_plain(file[0])} of the lake is missing or damaged: {_REPAIR}")
+        return DamagedLake(f"{_plain(file[0])} of the lake is missing or damaged: {REPAIR}")
     metadata = _METADATA_FILE.search(text)
     if metadata is not None and isinstance(error, OSError):
         return DamagedLake(

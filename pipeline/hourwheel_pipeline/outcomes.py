@@ -11,6 +11,7 @@ from hourwheel_pipeline.integrity import Wholeness
 from hourwheel_pipeline.reconcile import Reconciled
 from hourwheel_pipeline.repair import RepairReport
 from hourwheel_pipeline.status import Status
+from hourwheel_pipeline.words import counted
 
 
 def of_reports(reports: Iterable[Any]) -> int:
@@ -29,14 +30,20 @@ def failed(status: int) -> int:
 def damage_in(report: Any) -> list[str]:
     """What is damaged and was not repaired, each in a sentence."""
     if isinstance(report, CompactReport):
-        return [*_aside(one for table in report.tables for one in table.set_aside), *report.damage]
+        aside = [one for table in report.tables for one in table.set_aside]
+        return [*_aside(aside), *_problems(report.archive, aside)]
     if isinstance(report, Reconciled):
-        return [*_aside(report.unknown.set_aside), *report.unknown.catalogs, *_problems(report.archive)]
+        aside = report.unknown.set_aside
+        return [*_aside(aside), *report.unknown.catalogs, *_problems(report.archive, aside)]
     if isinstance(report, RepairReport):
         return [reason for table in report.tables for reason in table.lost]
     if isinstance(report, Status):
-        counts = [f"{one.set_aside} segments of {one.table} are set aside" for one in report.tables if one.set_aside]
-        return [*counts, *_problems(report.whole)]
+        counts = [
+            f"{counted(one.set_aside, 'segment')} of {one.table} set aside: run reconcile to have them named"
+            for one in report.tables
+            if one.set_aside
+        ]
+        return [*counts, *_problems(report.whole), *report.lake]
     return []
 
 
@@ -53,8 +60,11 @@ def _aside(found: Iterable[SetAside]) -> list[str]:
     ]
 
 
-def _problems(whole: Wholeness | None) -> list[str]:
+def _problems(whole: Wholeness | None, aside: Iterable[SetAside] = ()) -> list[str]:
+    """What the archive lacks, save for what was named already."""
     if whole is None:
         return []
+    known = {one.key for one in aside}
     more = whole.count - len(whole.problems)
-    return [*(one.says for one in whole.problems), *([f"and {more} more problems of the archive"] if more else [])]
+    rest = [f"and {counted(more, 'more problem')} of the archive"] if more else []
+    return [*(one.says for one in whole.problems if one.key not in known), *rest]

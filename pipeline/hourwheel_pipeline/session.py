@@ -1,10 +1,12 @@
 """The Spark session of a job."""
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from hourwheel_pipeline.scratch import make_scratch
@@ -58,6 +60,9 @@ def session(
     every = {**_SETTINGS, **(_one_machine(master, scratch) if master else {}), **(settings or {})}
     for key, value in every.items():
         builder = builder.config(key, value)
+    for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        # It writes a line of JSON on stderr for each error that it raises as well.
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     found = builder.getOrCreate()
     found.sparkContext.setLogLevel(log_level)
     return found

@@ -1,5 +1,6 @@
 """How far archive and lake are, and what was found last. Without Spark."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
@@ -9,8 +10,9 @@ from hourwheel.archive.manifests import Manifest, read
 from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
 from hourwheel.times import rfc3339
+from hourwheel_pipeline.failures import REPAIR
 from hourwheel_pipeline.integrity import Wholeness, inspect, manifest_numbers
-from hourwheel_pipeline.lake import NAMESPACE, Lake
+from hourwheel_pipeline.lake import NAMESPACE, Lake, files_of
 from hourwheel_pipeline.places import blobs_at
 from hourwheel_pipeline.reconcile import last_of
 from hourwheel_pipeline.schemas import SCHEMAS
@@ -35,13 +37,15 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """``findings`` of the last reconciliation, by kind; None before the first. ``whole``: what the archive lacks."""
+    """``findings`` of the last reconciliation, by kind; None before the first. ``whole``: what the archive lacks.
+    ``lake``: data files of the lake that are missing or have another size, each in a sentence."""
 
     archive: ArchiveStatus
     whole: Wholeness
     tables: list[TableStatus]
     found_at: str | None
     findings: dict[str, int] | None
+    lake: list[str] = []
 
 
 def status_of(
@@ -69,7 +73,20 @@ def status_of(
             tables=[_table(opened, name, manifests) for name in SCHEMAS],
             found_at=None if reconciled is None else rfc3339(reconciled.found_ms),
             findings=None if reconciled is None else reconciled.counts,
+            lake=[sentence for name in opened.tables() for sentence in _file_faults(opened, name)],
         )
+
+
+def _file_faults(lake: Lake, name: str) -> Iterator[str]:
+    """By a listing: no data file is opened."""
+    files = files_of(lake.table(name).scan())
+    # Listed after the table was read: what it names then was there before.
+    sizes = {one.path: one.bytes for one in lake.files.below(f"{lake.location}/{name}/data")}
+    for file in files:
+        size = sizes.get(file.file_path)
+        if size != file.file_size_in_bytes:
+            fault = "is missing" if size is None else f"has {size} bytes and should have {file.file_size_in_bytes}"
+            yield f"{file.file_path} of the lake {fault}: {REPAIR}"
 
 
 def _archive(blobs: Blobs, manifests: int) -> ArchiveStatus:

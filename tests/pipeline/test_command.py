@@ -1,17 +1,23 @@
 """``hourwheel pipeline`` where something is wrong: a sentence, and an exit status that a script can act on."""
 
+import re
+import stat
+import subprocess
+import sys
 from contextlib import closing
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.manifests import manifest_key
 from hourwheel.cli.app import app
-from hourwheel.cli.pipeline import DAILY, JOBS
-from hourwheel.errors import Corrupt
+from hourwheel.cli.pipeline import DAILY, JOBS, Output
+from hourwheel.errors import Corrupt, Rejected
 from hourwheel.model import Message
 from hourwheel_pipeline import exits, jobs
 from hourwheel_pipeline.failures import Failed, translated
@@ -74,6 +80,80 @@ def test_an_up_to_date_lake_says_that_a_manifest_is_missing(root: Path) -> None:
         f"hourwheel: damaged: {manifest_key(2)} is missing, though the lake holds the archive up to manifest 2:"
         " put it back from a copy\n"
     )
+
+
+def test_an_up_to_date_lake_says_that_a_segment_is_missing(root: Path) -> None:
+    archive = FileBlobs(root / "archive")
+    (key, *_) = archive.list("segments/messages/")
+    archive.delete(key)
+    found = command(root, "run", "compact")
+    assert found.exit_code == exits.DAMAGE
+    assert found.stderr == f"hourwheel: damaged: {key}, of manifest 0, is missing: put it back from a copy\n"
+
+
+def test_a_data_file_of_the_lake_that_is_gone_or_cut_off_is_damage(root: Path) -> None:
+    files = [data_file(root, name) for name in ("whole", "gone", "short")]
+    assert command(root, "status").exit_code == exits.FINE
+    _, gone, short = files
+    gone.unlink()
+    size = short.stat().st_size
+    short.write_bytes(short.read_bytes()[:-1])
+    found = command(root, "status")
+    assert found.exit_code == exits.DAMAGE
+    repair = "hourwheel pipeline run repair takes its rows again from the archive"
+    assert sorted(found.stderr.splitlines()) == [
+        f"hourwheel: damaged: {gone} of the lake is missing: {repair}",
+        f"hourwheel: damaged: {short} of the lake has {size - 1} bytes and should have {size}: {repair}",
+    ]
+
+
+def data_file(root: Path, name: str) -> Path:
+    """A file of the table of messages, with a row."""
+    with closing(Lake.open(str(root / "lake"))) as lake:
+        path = Path(lake.folder(MESSAGES, name)) / "rows.parquet"
+        path.parent.mkdir(parents=True)
+        row = {
+            "day": date(2026, 11, 1),
+            "subject": "orders",
+            "log": "orders~1/0",
+            "kind": "queue",
+            "row": 0,
+            "index": 0,
+        }
+        row |= {"sequence": 0, "accepted_at": datetime(2026, 11, 1, tzinfo=UTC), "manifest": 0}
+        pq.write_table(pa.Table.from_pylist([row], schema=SCHEMAS[MESSAGES]), path)
+        lake.commit(MESSAGES, added=[str(path)])
+    return path
+
+
+def test_numbers_agree_with_their_nouns(root: Path) -> None:
+    archive = FileBlobs(root / "archive")
+    keys = archive.list("segments/messages/")
+    for broken, sentence in enumerate(("no problems", "1 problem", "2 problems")):
+        if broken:
+            archive.delete(keys[broken - 1])
+        assert f"listed: {sentence}\n" in command(root, "status").stdout
+
+
+def test_a_job_is_told_in_a_line_with_what_it_did_and_how_long_it_took(root: Path) -> None:
+    assert re.fullmatch(r"compact   nothing new \(\d+\.\d s\)\n", command(root, "run", "compact").stdout)
+
+
+def test_what_a_job_starts_writes_into_a_log_that_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = [sys.executable, "-c", "import sys; sys.stderr.write('a warning of Java')"]
+    with Output(json=False, verbose=False).aside(tmp_path):
+        subprocess.run(words, check=True)
+    assert capfd.readouterr().err == f"Spark's own output is in {tmp_path / 'spark.log'}\n"
+    assert (tmp_path / "spark.log").read_text() == "a warning of Java"
+    assert stat.S_IMODE((tmp_path / "spark.log").stat().st_mode) == 0o600
+    with Output(json=False, verbose=True).aside(tmp_path):
+        subprocess.run(words, check=True)
+    assert capfd.readouterr().err == "a warning of Java"
+
+
+def test_a_condition_that_is_none_is_wrong_usage() -> None:
+    assert exits.of_error(Rejected("condition-wrong", "where is no condition on messages")) == exits.USAGE
+    assert exits.of_error(Rejected("subject-wrong", "from the server")) == exits.FAULT
 
 
 def test_an_option_that_does_not_exist_is_wrong_usage(root: Path) -> None:

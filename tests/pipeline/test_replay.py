@@ -28,6 +28,7 @@ from hourwheel_pipeline.replay import Replay, ReplayReport, Undecided
 from hourwheel_pipeline.replaying import selection
 from hourwheel_pipeline.replaying.options import ReplayOptions
 from hourwheel_pipeline.replaying.probe import stored
+from hourwheel_pipeline.session import session
 from tests.integration.process import Server, bodies, pull
 from tests.pipeline.worlds import World
 from tests.support import NOON_MS, Bench, HandClock
@@ -208,10 +209,14 @@ def test_what_is_selected_is_sent(runs: Runs, which: dict[str, Any], expected: s
 
 
 @pytest.mark.parametrize("where", ["body like", "price > 3", "row + 1"])
-def test_a_condition_that_is_none_is_named(runs: Runs, where: str) -> None:
+def test_a_condition_that_is_none_is_named_and_nothing_else_is_written(
+    runs: Runs, where: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    session("replay", log_level="ERROR")
     with pytest.raises(Rejected, match="where is no condition on messages: ") as refused:
         runs.run(where=where)
     assert "\n" not in str(refused.value)
+    assert capfd.readouterr().err == ""
 
 
 def test_dead_letters_of_a_group_are_sent_but_for_those_that_were_redriven(runs: Runs) -> None:

@@ -203,7 +203,7 @@ def test_an_archive_that_is_not_whole_is_told() -> None:
     problem = Problem(kind="missing_segment", key="segments/x", says="segments/x is missing: put it back")
     whole = Wholeness(manifests=1, segments=1, bytes=1, deep=False, count=1, problems=[problem])
     text = page(contents(msgspec.structs.replace(found(), archive=whole)))
-    assert "The archive is not whole: 1 problems." in text
+    assert "The archive is not whole: 1 problem." in text
     assert "segments/x is missing: put it back" in text
 
 
@@ -252,3 +252,19 @@ def test_the_json_keeps_its_fields() -> None:
 def test_the_colours_of_light_and_dark_are_the_same_ones() -> None:
     style = re.findall(r"--\w+(?=:)", page(contents()).split("</style>")[0])
     assert sorted(style) == sorted([*set(style), *set(style)])
+
+
+def test_a_group_has_the_same_colour_in_all_charts() -> None:
+    at = NOON_MS
+    hours = {
+        "a": Hour(hour_ms=at, delivered=4),
+        "b": Hour(hour_ms=at, delivered=4, lag=2, retried=1, dead=1),
+        "c": Hour(hour_ms=at, delivered=4, lag=2, total_p50_ms=7, total_p99_ms=8),
+    }
+    groups = [GroupHours(group=name, hours=[hour]) for name, hour in hours.items()]
+    told = SubjectHours(subject="orders", hours=[Hour(hour_ms=at, accepted=9)], groups=groups)
+    legend = re.findall(r'class="key s(\d)[^"]*"[^>]*></span>(\w+)', page(contents(None, told)))
+    colours = {name: {number for number, other in legend if other == name} for _, name in legend}
+    assert {name: len(numbers) for name, numbers in colours.items()} == dict.fromkeys(("accepted", *"abc"), 1)
+    assert len(set.union(*colours.values())) == 4
+    assert len([name for _, name in legend if name == "c"]) == 4

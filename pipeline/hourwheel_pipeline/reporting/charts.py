@@ -10,15 +10,25 @@ from hourwheel_pipeline.reporting.steps import HOUR_MS, MINUTE_MS, name_of
 
 _WIDTH, _HEIGHT = 720, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 8, 24
-_COLOURS = 6
+COLOURS = 7
+"""One for the subject, and one for each group that is drawn."""
+
 _ROWS = 200
 
 
 class Series(NamedTuple):
-    """``points``: (Unix milliseconds, value), in order."""
+    """``points``: (Unix milliseconds, value), in order. ``colour``: its number; those of one group are the same in all
+    charts of a report. ``dashed``: tells it from another line of its colour."""
 
     name: str
     points: Sequence[tuple[int, float]]
+    colour: int = 0
+    dashed: bool = False
+
+    @property
+    def style(self) -> str:
+        """Its classes."""
+        return f"s{self.colour % COLOURS}{' dashed' * self.dashed}"
 
 
 def count(value: float) -> str:
@@ -53,7 +63,7 @@ def chart(
         return Markup()
     times = [at for one in drawn for at, _ in one.points]
     scale = _Scale(min(times), max(times), step_ms, _ceiling(max(value for one in drawn for _, value in one.points)))
-    marks = (_bars(one, scale, at) if bars else _line(one, scale, at) for at, one in enumerate(drawn))
+    marks = (_bars(one, scale) if bars else _line(one, scale) for one in drawn)
     picture = tag(
         "svg",
         *_axes(scale, form),
@@ -62,7 +72,7 @@ def chart(
         role="img",
         aria_label=f"{title}: {', '.join(one.name for one in drawn)}. The numbers follow as a table.",
     )
-    legend = tag("ul", *(_key(one.name, at) for at, one in enumerate(drawn)), class_="legend")
+    legend = tag("ul", *map(_key, drawn), class_="legend")
     return tag("figure", tag("figcaption", title), picture, legend, _numbers(title, drawn, form, step_ms))
 
 
@@ -109,28 +119,28 @@ def _axes(scale: _Scale, form: Callable[[float], str]) -> list[Markup]:
     return found + [tag("text", text, x=x, y=_HEIGHT - 6, text_anchor=anchor) for text, x, anchor in times]
 
 
-def _line(series: Series, scale: _Scale, at: int) -> Markup:
+def _line(series: Series, scale: _Scale) -> Markup:
     """Through all points; a dot where there is only one."""
     places = [(scale.middle(time_ms), scale.y(value)) for time_ms, value in series.points]
     if len(places) == 1:
         mark = tag("circle", cx=places[0][0], cy=places[0][1], r=2)
     else:
         mark = tag("polyline", points=" ".join(f"{x},{y}" for x, y in places))
-    return tag("g", mark, class_=f"series s{at % _COLOURS}")
+    return tag("g", mark, class_=f"series {series.style}")
 
 
-def _bars(series: Series, scale: _Scale, at: int) -> Markup:
+def _bars(series: Series, scale: _Scale) -> Markup:
     base = scale.y(0)
     bars = []
     for time_ms, value in series.points:
         left, top = scale.x(time_ms), scale.y(value)
         width = max(1.0, round(scale.x(time_ms + scale.step_ms) - left - 0.5, 1))
         bars.append(tag("rect", x=left, y=top, width=width, height=round(base - top, 1)))
-    return tag("g", *bars, class_=f"bars s{at % _COLOURS}")
+    return tag("g", *bars, class_=f"bars {series.style}")
 
 
-def _key(name: str, at: int) -> Markup:
-    return tag("li", tag("span", class_=f"key s{at % _COLOURS}", aria_hidden="true"), name)
+def _key(series: Series) -> Markup:
+    return tag("li", tag("span", class_=f"key {series.style}", aria_hidden="true"), series.name)
 
 
 def _numbers(title: str, series: Sequence[Series], form: Callable[[float], str], step_ms: int) -> Markup:

@@ -10,6 +10,7 @@ from hourwheel_pipeline.reporting.charts import Series, chart, count, duration, 
 from hourwheel_pipeline.reporting.contents import Contents, Hour, SubjectHours
 from hourwheel_pipeline.reporting.markup import Content, Markup, join, table, tag
 from hourwheel_pipeline.reporting.steps import HOUR_MS, Points, gathered, name_of, spread, step_for
+from hourwheel_pipeline.words import counted
 
 _GROUPS = 6
 _KEYS = 10
@@ -17,10 +18,12 @@ _KEYS = 10
 _STYLE = Markup("""
 :root { color-scheme: light dark; --back: #fff; --text: #1b1f24; --faint: #d5d9de; --soft: #57606a;
   --good: #176f2c; --bad: #b3261e; --warn: #8a5a00;
-  --s0: #0b61a4; --s1: #b3471d; --s2: #1a7f5a; --s3: #7b3fa0; --s4: #8a6d00; --s5: #a02060 }
+  --s0: #0b61a4; --s1: #b3471d; --s2: #1a7f5a; --s3: #7b3fa0; --s4: #8a6d00; --s5: #a02060;
+  --s6: #5a6470 }
 @media (prefers-color-scheme: dark) { :root { --back: #14171b; --text: #e6e9ed; --faint: #3a414a; --soft: #9aa4af;
   --good: #5fd07f; --bad: #ff8a80; --warn: #f0b849;
-  --s0: #6cb6ff; --s1: #ff9d70; --s2: #5fd3a5; --s3: #c79bf0; --s4: #e3c04d; --s5: #ff8fc0 } }
+  --s0: #6cb6ff; --s1: #ff9d70; --s2: #5fd3a5; --s3: #c79bf0; --s4: #e3c04d; --s5: #ff8fc0;
+  --s6: #a8b3bf } }
 body { background: var(--back); color: var(--text); font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto;
   max-width: 60rem; padding: 0 1rem }
 h1, h2, h3 { line-height: 1.25 }
@@ -41,7 +44,8 @@ svg { height: auto; width: 100% } svg text { fill: var(--soft); font-size: 11px 
 .series polyline { fill: none; stroke: currentColor; stroke-width: 1.75 }
 .series circle, .bars rect { fill: currentColor }
 .s0 { color: var(--s0) } .s1 { color: var(--s1) } .s2 { color: var(--s2) } .s3 { color: var(--s3) }
-.s4 { color: var(--s4) } .s5 { color: var(--s5) }
+.s4 { color: var(--s4) } .s5 { color: var(--s5) } .s6 { color: var(--s6) }
+.dashed polyline { stroke-dasharray: 5 3 } .key.dashed { opacity: .55 }
 """)
 
 _COUNTED = ("accepted", "delivered", "settled", "retried", "dead", "dispatched")
@@ -144,18 +148,18 @@ def _unknown(found: Reconciled) -> Iterator[Markup]:
     yield tag("p", f"The lake holds {through}. What came later, and pulls that were open then, are not judged.")
     if found.archive is not None and found.archive.count:
         problems: list[list[Content]] = [[one.kind, one.says] for one in found.archive.problems]
-        yield tag("p", f"The archive is not whole: {count(found.archive.count)} problems.", class_="error")
+        yield tag("p", f"The archive is not whole: {counted(found.archive.count, 'problem')}.", class_="error")
         yield table("Problems of the archive", ["kind", "what to do"], problems)
     if not (unknown.segments or unknown.ranges or unknown.catalogs):
         yield tag("p", "Nothing before that is missing.", class_="good")
     if unknown.segments:
         rows: list[list[Content]] = [[one.key, one.manifest, one.rows, one.reason] for one in unknown.set_aside]
         heads = ["segment", "manifest", "rows", "why"]
-        yield tag("p", f"{count(unknown.segments)} segments could not be read and were set aside.", class_="warning")
+        yield tag("p", f"Could not be read and set aside: {counted(unknown.segments, 'segment')}.", class_="warning")
         yield table("Segments set aside", heads, rows)
     if unknown.ranges:
         places: list[list[Content]] = [[one.log, one.start, one.end - 1, one.why] for one in unknown.rows]
-        yield tag("p", f"{count(unknown.ranges)} ranges of rows may not be there. Nothing is said of them.")
+        yield tag("p", f"May not be there, and not judged: {counted(unknown.ranges, 'range')} of rows.")
         yield table("Rows in doubt", ["log", "first row", "last row", "why"], places)
     if unknown.catalogs:
         yield table("Catalogs that cannot be read", ["why"], [[why] for why in unknown.catalogs])
@@ -176,19 +180,25 @@ def _charts(subject: SubjectHours, fine_ms: int) -> Iterator[Markup]:
     drawn = _Drawn.of([own, *of_groups.values()], fine_ms or HOUR_MS)
     unit = name_of(drawn.step_ms)
 
-    def each(value: str, suffix: str = "") -> list[Series]:
-        return [Series(f"{group}{suffix}", drawn.points(steps, value)) for group, steps in of_groups.items()]
+    def each(value: str, suffix: str = "", *, dashed: bool = False) -> list[Series]:
+        return [
+            Series(f"{group}{suffix}", drawn.points(steps, value), colour, dashed)
+            for colour, (group, steps) in enumerate(of_groups.items(), 1)
+        ]
 
     draw = partial(chart, step_ms=drawn.step_ms)
     accepted = Series("accepted", drawn.points(own, "accepted"))
     yield draw(f"Messages per {unit}", [accepted, *each("delivered", " delivered")])
     yield draw(f"Messages that wait, at the end of the {unit}", each("lag"))
     yield draw("From accepted to first handed out, 99 %", each("pull_p99_ms"), form=duration)
-    totals = [series for share in ("p50", "p99") for series in each(f"total_{share}_ms", f" {share}")]
+    totals = [
+        series for share in ("p50", "p99") for series in each(f"total_{share}_ms", f" {share}", dashed=share == "p99")
+    ]
     yield draw("From accepted to settled", totals, form=duration)
-    failed = [*each("retried", " retried"), *each("dead", " given up")]
+    failed = [*each("retried", " retried"), *each("dead", " given up", dashed=True)]
     yield draw(f"Tried again, given up, per {unit}", failed)
-    late = [Series(share, drawn.points(own, f"late_{share}_ms")) for share in ("p50", "p99", "max")]
+    shares = enumerate(("p50", "p99", "max"))
+    late = [Series(share, drawn.points(own, f"late_{share}_ms"), colour) for colour, share in shares]
     yield draw("Delayed messages: how late they came", late, form=duration)
     due = [(hour.hour_ms, float(hour.due)) for hour in subject.hours if hour.due is not None]
     yield chart("Delayed messages: due in hours to come", [Series("due", due)], bars=True)

@@ -35,6 +35,13 @@ def test_a_data_directory_is_archived(shell: Shell, data: Path) -> None:
     assert "complete" in shell.ok("pipeline", "run", "archive", "--data", str(data))
 
 
+def test_the_status_of_what_was_never_archived_says_how_to_archive_it(shell: Shell, data: Path) -> None:
+    told = shell.ok("pipeline", "status", "--data", str(data))
+    assert f"hourwheel serve --data {data} --archive-every 60" in told
+    shell.ok("pipeline", "run", "archive", "--data", str(data))
+    assert "--archive-every" not in shell.ok("pipeline", "status", "--data", str(data))
+
+
 def test_no_job_writes_to_a_directory_that_is_not_ours_alone(shell: Shell, data: Path) -> None:
     data.chmod(0o770)
     result = shell("pipeline", "run", "compact", "--data", str(data))

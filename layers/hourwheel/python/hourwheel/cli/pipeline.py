@@ -1,15 +1,19 @@
 """``hourwheel pipeline``: archive, lake, reconciliation, replay, rebuild; on this machine or on AWS."""
 
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
+from tempfile import mkstemp
 from traceback import format_exception
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
+from hourwheel.adapters.system import SystemClock
 from hourwheel.cli.deployed import Deployed
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
 from hourwheel.cli.settings import settings_of
@@ -17,6 +21,8 @@ from hourwheel.embedded.ownership import check_directory
 from hourwheel.errors import HourwheelError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from hourwheel_pipeline.status import Status
 
 _EXITS = "Exit status: 0 all is well; 1 a job failed; 2 wrong usage; 3 findings; 4 the archive or the lake is damaged."
@@ -36,6 +42,9 @@ ArchiveOption = Annotated[str | None, typer.Option(help="The archive, if elsewhe
 LakeOption = Annotated[str | None, typer.Option(help="The lake, if elsewhere: a folder or s3://bucket/prefix.")]
 StackOption = Annotated[
     str | None, typer.Option(help="Of a cell on AWS, instead: the name of its CloudFormation stack.")
+]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", help="Show what Spark itself writes, instead of keeping it in a file.")
 ]
 TracebackOption = Annotated[bool, typer.Option("--traceback", help="Show where in the code a command failed.")]
 
@@ -75,6 +84,7 @@ def run(
     lake: LakeOption = None,
     stack: StackOption = None,
     master: Annotated[str, typer.Option(help="Spark's, on this machine.")] = "local[*]",
+    verbose: VerboseOption = False,
     traceback: TracebackOption = False,
 ) -> None:
     """Run a job, or all that are done daily. Its own options follow as --name value: see docs/pipeline.md.
@@ -96,22 +106,67 @@ def run(
     if job == "archive" and place.data is None:
         raise typer.BadParameter("name the --data directory whose logs are to be archived")
     with _in_one_sentence(traceback):
-        _run(ctx, job, place, given, "WARN" if traceback else "OFF", master)
+        _run(ctx, job, place, given, Output(settings_of(ctx).json, verbose), master)
 
 
-def _run(ctx: typer.Context, job: str, place: Place, given: Mapping[str, str], log_level: str, master: str) -> None:
+def _run(ctx: typer.Context, job: str, place: Place, given: Mapping[str, str], output: "Output", master: str) -> None:
     if job in ("archive", DAILY) and place.data is not None:
-        _tell(ctx, "archive", _archive(place.data, Path(place.archive)))
+        output.tell("archive", _archive(place.data, Path(place.archive)))
     if job == "rebuild":
         rebuilt = _rebuild(place, given)
-        _tell(ctx, job, rebuilt)
+        output.tell(job, rebuilt)
         _end(list(rebuilt.damaged), 4 if rebuilt.damaged else 0)
     elif job != "archive":
         reports = []
-        for name, report in _spark(job, place, given, master, log_level):
-            _tell(ctx, name, report)
+        for name, report in _spark(job, place, given, master, output):
+            output.tell(name, report)
             reports.append(report)
         _end_with(reports)
+
+
+class Output:
+    """Where a run's reports go, a line each, and where Spark's own output goes: into a file, unless ``verbose``."""
+
+    def __init__(self, json: bool, verbose: bool) -> None:
+        self._json, self._verbose = json, verbose
+        self._began_ms = SystemClock().now_ms()
+
+    def tell(self, job: str, report: Any) -> None:
+        """Writes what the job did since the last one ended."""
+        from hourwheel_pipeline.summaries import summary_of
+
+        ended_ms = SystemClock().now_ms()
+        if self._json:
+            write_json({"job": job, "report": report})
+        else:
+            write_line(f"{job:<9} {summary_of(report)} ({(ended_ms - self._began_ms) / 1_000:.1f} s)")
+        self._began_ms = ended_ms
+
+    @contextmanager
+    def aside(self, data: Path | None) -> Iterator[None]:
+        """What is started within writes its standard error to a log file, which is named: Spark, and its workers."""
+        if self._verbose:
+            yield
+            return
+        number, path = _log_file(data)
+        terminal = os.dup(2)
+        sys.stderr.flush()
+        os.dup2(number, 2)
+        try:
+            yield
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+            os.close(number)
+            typer.echo(f"Spark's own output is in {path}", err=True)
+
+
+def _log_file(data: Path | None) -> tuple[int, str]:
+    """Open to be written, for nobody else to read."""
+    if data is None:
+        return mkstemp(prefix="hourwheel-spark-", suffix=".log")
+    path = str(data / "spark.log")
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600), path
 
 
 @app.command(epilog=_EXITS)
@@ -137,23 +192,36 @@ def status(
     place = _place(data, archive, lake)
     with _in_one_sentence(traceback):
         found = _status(place, deep)
-        _show(ctx, found)
+        _show(ctx, found, data)
         _end_with([found])
 
 
-def _show(ctx: typer.Context, found: "Status") -> None:
+def _show(ctx: typer.Context, found: "Status", data: Path | None) -> None:
+    from hourwheel_pipeline.words import counted, found_words
+
     if settings_of(ctx).json:
         write_json(found)
         return
     write_fields(found.archive)
     whole, how = found.whole, "read" if found.whole.deep else "listed"
-    write_line(f"{whole.segments} segments, {whole.bytes} bytes, {how}: {whole.count or 'no'} problems")
+    size = f"{counted(whole.segments, 'segment')}, {counted(whole.bytes, 'byte')}"
+    write_line(f"{size}, {how}: {counted(whole.count, 'problem')}")
     write_table(
         ["table", "manifests behind", "set aside", "rows"],
         [(one.table, one.behind, one.set_aside, one.rows) for one in found.tables],
     )
-    told = "never reconciled" if found.findings is None else f"{_found(found.findings)}, looked for at {found.found_at}"
+    told = (
+        "never reconciled"
+        if found.findings is None
+        else f"{found_words(found.findings)}, looked for at {found.found_at}"
+    )
     write_line(told)
+    if not found.archive.manifests:
+        where = "DIRECTORY" if data is None else data
+        write_line(
+            f"nothing has been archived yet: hourwheel serve --data {where} --archive-every 60 archives each minute,"
+            f" hourwheel pipeline run --data {where} once"
+        )
 
 
 @app.command()
@@ -174,8 +242,10 @@ def report(
     if settings_of(ctx).json:
         write_json(msgspec.json.decode(told))
         return
+    from hourwheel_pipeline.words import found_words
+
     counts = (msgspec.json.decode(told)["reconciled"] or {}).get("counts")
-    write_line("never reconciled" if counts is None else _found(counts))
+    write_line("never reconciled" if counts is None else found_words(counts))
     write_line(str(folder / "report.html"))
 
 
@@ -218,11 +288,6 @@ def _end(damage: Sequence[str], status: int) -> None:
         raise typer.Exit(status)
 
 
-def _found(counts: Mapping[str, int]) -> str:
-    each = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    return f"{sum(counts.values())} findings{': ' * bool(each)}{each}"
-
-
 def _place(data: Path | None, archive: str | None, lake: str | None) -> Place:
     if data is None and (archive is None or lake is None):
         raise typer.BadParameter("name --data, or --archive and --lake, or on AWS --stack")
@@ -256,14 +321,6 @@ def _pairs(words: Sequence[str]) -> dict[str, str]:
             text = "true"
         found[name[2:].replace("-", "_")] = text
     return found
-
-
-def _tell(ctx: typer.Context, job: str, report: Any) -> None:
-    if settings_of(ctx).json:
-        write_json({"job": job, "report": report})
-    else:
-        write_line(f"{job}:")
-        write_fields(report)
 
 
 def _archive(data: Path, archive: Path) -> Any:
@@ -300,22 +357,25 @@ class _RebuildOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     skip_damaged: bool = False
 
 
-def _spark(job: str, place: Place, given: Mapping[str, str], master: str, log_level: str) -> Iterator[tuple[str, Any]]:
+def _spark(job: str, place: Place, given: Mapping[str, str], master: str, output: Output) -> Iterator[tuple[str, Any]]:
     """The reports of a job, or of all that are done daily, each with its name as soon as it is there."""
     try:
         from hourwheel_pipeline.jobs import jobs_of, options_of, read_options
         from hourwheel_pipeline.session import session
     except ModuleNotFoundError as error:
         raise _lacking(error) from error
-    from hourwheel.adapters.system import SystemClock
-
     now_ms = SystemClock().now_ms()
     jobs = jobs_of(job)
     names = {option.name for option in options_of(jobs)}
     places = {name: text for name, text in place.options.items() if name in names}
     options = read_options(jobs, {**places, **given}, now_ms)
     scratch = None if place.data is None else place.data / "scratch"
-    start = cache(partial(session, job, master=master, scratch=scratch, log_level=log_level))
+
+    @cache
+    def start() -> "SparkSession":
+        with output.aside(place.data):
+            return session(job, master=master, scratch=scratch)
+
     try:
         for one, wish in zip(jobs, options, strict=True):
             yield one.name, one.run(start, wish, now_ms)

@@ -1,0 +1,107 @@
+"""What a job did, in a sentence for people. The whole report is JSON (``--json``).
+
+A report is known by the name of its type: to archive and to rebuild needs no Spark, and imports none here.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from hourwheel.times import rfc3339
+from hourwheel_pipeline.words import counted, found_words
+
+if TYPE_CHECKING:
+    from hourwheel.archive.archiver import Archived
+    from hourwheel.archive.rebuild import Rebuilt
+    from hourwheel_pipeline.compact import CompactReport
+    from hourwheel_pipeline.maintain import MaintainReport
+    from hourwheel_pipeline.metrics import Measured
+    from hourwheel_pipeline.reconcile import Reconciled
+    from hourwheel_pipeline.repair import RepairReport
+    from hourwheel_pipeline.replay import ReplayReport
+    from hourwheel_pipeline.report import Reported
+
+
+def summary_of(report: Any) -> str:
+    """A sentence without a full stop."""
+    sentence = _SENTENCES.get(type(report).__name__)
+    return msgspec.json.encode(report).decode() if sentence is None else sentence(report)
+
+
+def _archived(report: "Archived") -> str:
+    took = f"{counted(report.rows, 'row')} with {counted(report.messages, 'message')} archived"
+    worse = [f"{counted(report.damaged, 'row')} damaged"] * bool(report.damaged)
+    worse += [f"{counted(report.gone, 'row')} removed before"] * bool(report.gone)
+    return ", ".join([took, *worse, "complete" if report.complete else "not complete: run it again"])
+
+
+def _rebuilt(report: "Rebuilt") -> str:
+    what = (
+        (report.subjects, "subject"),
+        (report.groups, "group"),
+        (report.rows, "row"),
+        (report.messages, "message"),
+    )
+    return f"{', '.join(counted(number, noun) for number, noun in what)} from {counted(report.manifests, 'manifest')}"
+
+
+def _compacted(report: "CompactReport") -> str:
+    segments, files = (sum(getattr(one, name) for one in report.tables) for name in ("segments", "files"))
+    aside = sum(len(one.set_aside) for one in report.tables)
+    worse = f", {counted(aside, 'segment')} set aside" if aside else ""
+    if not segments:
+        return f"nothing new{worse}"
+    return f"{counted(segments, 'segment')} taken into {counted(files, 'file')}{worse}"
+
+
+def _reconciled(report: "Reconciled") -> str:
+    rows = counted(sum(report.rows.values()), "row")
+    until = f", stored before {rfc3339(report.horizon_ms)}" if report.horizon_ms else ""
+    return f"{found_words(report.counts)} in {rows}{until}"
+
+
+def _measured(report: "Measured") -> str:
+    return f"{counted(report.rows, 'row')} of metrics added" if report.rows else "nothing new"
+
+
+def _reported(report: "Reported") -> str:
+    return f"{counted(report.subjects, 'subject')} in {report.page}"
+
+
+def _maintained(report: "MaintainReport") -> str:
+    merged, into, expired, removed = (
+        sum(getattr(one, name) for one in report.tables)
+        for name in ("merged", "merged_into", "snapshots_expired", "files_removed")
+    )
+    did = [f"{counted(merged, 'file')} merged into {into}"] * bool(merged)
+    did += [f"{counted(expired, 'snapshot')} expired"] * bool(expired)
+    did += [f"{counted(removed, 'unnamed file')} removed"] * bool(removed)
+    return ", ".join(did) or "nothing to do"
+
+
+def _repaired(report: "RepairReport") -> str:
+    files = sum(len(one.removed) for one in report.tables)
+    rows = sum(one.rows for one in report.tables)
+    did = [f"{counted(files, 'damaged data file')} taken out"] * bool(files)
+    did += [f"{counted(rows, 'row')} taken again from the archive"] * bool(rows)
+    did += [sentence for one in report.tables for sentence in one.lost]
+    return ", ".join(did) or "nothing to repair"
+
+
+def _replayed(report: "ReplayReport") -> str:
+    done = f"{report.sent} sent now, {report.before} before, {report.found} were there"
+    return f"{counted(report.messages, 'message')} of {counted(report.bytes, 'byte')}: {done}"
+
+
+_SENTENCES: Final[Mapping[str, Callable[[Any], str]]] = {
+    "Archived": _archived,
+    "Rebuilt": _rebuilt,
+    "CompactReport": _compacted,
+    "Reconciled": _reconciled,
+    "Measured": _measured,
+    "Reported": _reported,
+    "MaintainReport": _maintained,
+    "RepairReport": _repaired,
+    "ReplayReport": _replayed,
+}
