@@ -11,7 +11,8 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.errors import OutcomeUnknown, Rejected, Unavailable
 from hourwheel.logs.rows import Row
 from hourwheel.model import KEEP_VERSION, Lag, PullRequest, PushTarget
-from hourwheel.push.pusher import FAILURES, LONGEST_PAUSE_MS, Ended, Pusher
+from hourwheel.push.decisions import FAILURES, LONGEST_PAUSE_MS, Ended
+from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import PushState
 from hourwheel.push.targets import DONE, Delivery, Outcome, failure, unreached
 from hourwheel.push.waking import drop_leftover, start_overdue, wake

@@ -15,7 +15,8 @@ from hourwheel.api.minutely import minutely
 from hourwheel.cell import Cell
 from hourwheel.errors import NotFound
 from hourwheel.model import check_name
-from hourwheel.push.pusher import SETTLING_SECONDS, Ended, Pusher
+from hourwheel.push.decisions import SETTLING_SECONDS, Ended
+from hourwheel.push.pusher import Pusher
 from hourwheel.push.waking import drop_leftover, wake
 
 _logger = logging.getLogger("hourwheel")

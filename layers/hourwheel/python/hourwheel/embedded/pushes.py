@@ -7,7 +7,8 @@ from time import monotonic
 from hourwheel.api.boundary import Boundary
 from hourwheel.api.problems import is_fault
 from hourwheel.cell import Cell
-from hourwheel.push.pusher import Ended, Pusher
+from hourwheel.push.decisions import Ended
+from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import pushed_groups
 from hourwheel.push.waking import drop_leftover, start_overdue
 

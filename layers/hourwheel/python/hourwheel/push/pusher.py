@@ -8,53 +8,30 @@ has left, then looks once more, strongly consistent, and goes on if there is som
 look is seen by it, who stored later found nobody pushing and started somebody. What a crash or a lost start leaves is
 found by the sweeper.
 
-A target that fails again and again is left alone for a while that doubles, up to a quarter of an hour: what waits for
-it stays where it is, and uses up no attempts. Then one batch is tried.
+``decisions.py`` decides what becomes of each message, and when a target is paused; ``lease.py`` keeps the lease.
 """
 
 import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from hourwheel.cell import Cell
 from hourwheel.errors import HourwheelError, NotFound
-from hourwheel.logs.item import Held
 from hourwheel.model import Group, Pulled, PullRequest, PushTarget, Settlement, Subject
+from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, Ended, decide_pull, refused
+from hourwheel.push.lease import PushLease
 from hourwheel.push.signing import secrets_of
-from hourwheel.push.state import PushState, state_slot
+from hourwheel.push.state import state_slot
 from hourwheel.push.targets import Delivery, Outcome, Targets
 from hourwheel.queueing.pulllog import PullLog, pull_logs
 from hourwheel.times import parse_rfc3339
 
 _logger = logging.getLogger("hourwheel")
 
-SETTLING_SECONDS = 30
-"""A lease, of messages or of the group, outlasts a delivery by this."""
-
-FAILURES = 5
-"""So many deliveries in a row of which all failed make a pause."""
-
-LONGEST_PAUSE_MS = 900_000
-_FIRST_PAUSE_MS = 5_000
-_SPARE_SECONDS = 5
 _AGAIN_SECONDS = 0.2
-_ERROR_CHARACTERS = 300
-
-
-class Ended(StrEnum):
-    """Why a pusher stopped."""
-
-    IDLE = "idle"  # nothing was left
-    BUSY = "busy"  # another one has the group
-    PAUSED = "paused"  # the target is left alone for a while
-    LEFT = "left"  # its time is over, and there may be more
-    NO_TARGET = "no-target"  # the group has none, or is no more
 
 
 @dataclass
@@ -81,15 +58,12 @@ class Pusher:
     leaves_ms: int = 0
     wait_seconds: float = 0.0
     stopping: Callable[[], bool] = lambda: False
-    _held: Held[PushState] | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _failures: int = 0
-    _pauses: int = 0
-    _error: str = ""
-    _resumes_ms: int = 0
     _broken: bool = False
     _fault: Exception | None = None
     _concurrency: int = 0
+
+    def __post_init__(self) -> None:
+        self._lease = PushLease(self.cell.context, self.owner)
 
     def run(self) -> Ended:
         """Pushes until nothing is left. Raises the store's errors."""
@@ -97,7 +71,7 @@ class Pusher:
         if found is None:
             return Ended.NO_TARGET
         subject, group, target = found
-        ended = self._take(subject, group, target)
+        ended = self._lease.take(group, target, lambda: self._something(subject, group))
         try:
             while ended is None:
                 found = self._find()
@@ -125,68 +99,16 @@ class Pusher:
 
     @property
     def _over(self) -> bool:
-        return self._broken or self._resumes_ms > 0 or self.stopping() or 0 < self.leaves_ms <= self._now_ms()
-
-    # The lease
-
-    def _take(self, subject: Subject, group: Group, target: PushTarget) -> Ended | None:
-        slot = state_slot(self.cell.context, group)
-        held = slot.load()
-        now_ms = self._now_ms()
-        before = PushState() if held is None else held.value
-        if not before.free(now_ms):
-            return Ended.PAUSED if before.paused(now_ms) else Ended.BUSY
-        if not before.overdue(now_ms) and not self._something(subject, group):
-            return Ended.IDLE  # woken twice for the same messages, or somebody has pulled them
-        self._remember(before)
-        ours = msgspec.structs.replace(before, owner=self.owner, until_ms=self._lease_ms(target), resumes_ms=0)
-        stored, held = slot.swap(None if held is None else held.token, ours)
-        self._held = held
-        return None if stored else Ended.BUSY
-
-    def _remember(self, state: PushState) -> None:
-        self._failures, self._pauses, self._error = state.failures, state.pauses, state.error
-
-    def _lease_ms(self, target: PushTarget) -> int:
-        return self._now_ms() + 2 * 1_000 * (target.timeout_seconds + SETTLING_SECONDS)
-
-    def _keep(self, group: Group, target: PushTarget) -> bool:
-        """Has the lease outlast one more delivery; False when it is somebody else's."""
-        with self._lock:
-            held = self._held
-            if held is None:
-                return False
-            if held.value.until_ms > self._now_ms() + 1_000 * (target.timeout_seconds + SETTLING_SECONDS):
-                return True
-            until_ms = self._lease_ms(target)
-            return self._swap(group, lambda state: msgspec.structs.replace(state, until_ms=until_ms))
-
-    def _swap(self, group: Group, change: Callable[[PushState], PushState]) -> bool:
-        """Changes the record, as long as it is ours."""
-        assert self._held is not None
-        slot = state_slot(self.cell.context, group)
-        stored, held = slot.swap(self._held.token, change(self._held.value))
-        if not stored and held is not None and held.value.owner == self.owner and held.value.until_ms:
-            # The target was changed: the record is ours still, and begins anew.
-            self._remember(held.value)
-            self._resumes_ms = 0
-            stored, held = slot.swap(held.token, change(held.value))
-        self._held = held if stored else None
-        return stored
+        return self._broken or self._lease.health.pausing or self.stopping() or 0 < self.leaves_ms <= self._now_ms()
 
     def _leave(self, group: Group) -> Ended | None:
-        """Gives the lease up, and writes down how the round went; None where the last look is left to do."""
-        if self._held is None:
+        """Gives the lease up, and stores how the round went; None where the last look is left to do."""
+        if not self._lease.leave(group):
             return Ended.BUSY
-        if not self._swap(group, lambda state: self._left()):
-            return Ended.BUSY
-        if self._resumes_ms:
+        if self._lease.health.pausing:
             self.cell.context.meter.record("PushPaused", 1)
             return Ended.PAUSED
         return Ended.LEFT if self._over else None
-
-    def _left(self) -> PushState:
-        return PushState(failures=self._failures, pauses=self._pauses, error=self._error, resumes_ms=self._resumes_ms)
 
     def _look(self) -> Ended | None:
         """The last look, the lease being given up. None when it has been taken again."""
@@ -199,16 +121,14 @@ class Pusher:
             return Ended.IDLE
         # It could not be pulled a moment ago: a row before it is on its way, or the reading was not up to date.
         self.cell.context.clock.sleep(_AGAIN_SECONDS)
-        until_ms = self._lease_ms(target)
-        again = self._swap(group, lambda state: msgspec.structs.replace(state, owner=self.owner, until_ms=until_ms))
-        return None if again else Ended.BUSY
+        return None if self._lease.retake(group, target) else Ended.BUSY
 
     def _give_up(self, group: Group, fault: Exception) -> None:
         """After a fault, which may last: a pause."""
         with suppress(HourwheelError):  # the fault may be the store's; then the lease runs out
-            if self._held is not None:
-                self._fail(type(fault).__name__, pause=True)
-                self._swap(group, lambda state: self._left())
+            if self._lease.held:
+                self._lease.failed(type(fault).__name__)
+                self._lease.leave(group)
 
     def _something(self, subject: Subject, group: Group) -> bool:
         return any(map(waits, pull_logs(self.cell.context, subject, group)))
@@ -218,7 +138,7 @@ class Pusher:
     def _push_together(self, target: PushTarget) -> None:
         """Delivers until nothing can be pulled. After a pause the target is on trial: one message at a time."""
         self._concurrency = target.concurrency
-        while self._pauses and not self._over:
+        while self._lease.health.on_trial and not self._over:
             if not self._push_once():
                 return
         others = target.concurrency - 1
@@ -262,9 +182,9 @@ class Pusher:
         if found is None:
             return False
         _, group, target = found
-        if target.kind == "notify" or target.concurrency != self._concurrency or not self._keep(group, target):
+        if target.kind == "notify" or target.concurrency != self._concurrency or not self._lease.extend(group, target):
             return False
-        trial = self._pauses > 0
+        trial = self._lease.health.on_trial
         request = PullRequest(
             consumer=self.owner,
             max_messages=1 if trial else target.batch,
@@ -282,28 +202,8 @@ class Pusher:
     def _serve(self, hand: _Hand) -> None:
         """Delivers a pull, in smaller parts where it is too large, and settles it. What is not delivered is given
         back."""
-        messages = hand.pulled.messages
-        failed: set[int] = set()
-        dead: set[int] = set()
-        released: set[int] = set()
-        parts = [range(len(messages))]
-        while parts:
-            part = parts.pop(0)
-            outcome = self._deliver(hand, part)
-            if outcome.too_large and len(part) > 1:
-                middle = len(part) // 2
-                parts = [part[:middle], part[middle:], *parts]
-                continue
-            if outcome.unreached and outcome.answered and hand.trial:
-                failed |= {*part}  # whoever stands before the target may refuse this message alone
-            elif outcome.unreached:
-                released |= {*part}
-            elif outcome.too_large:
-                dead |= {*part}
-            failed |= {part[index] for index in outcome.failed}
-            released |= {part[index] for index in outcome.untouched}
-            dead |= {part[index] for index in outcome.dead}
-        self._settle(hand, retry=[*sorted(failed)], dead=sorted(dead), release=sorted(released))
+        decided = decide_pull(len(hand.pulled.messages), lambda part: self._deliver(hand, part), trial=hand.trial)
+        self._settle(hand, retry=[*sorted(decided.retry)], dead=sorted(decided.dead), release=sorted(decided.release))
 
     def _deliver(self, hand: _Hand, part: range) -> Outcome:
         found = self._find()  # a pull that waits may outlast the target
@@ -312,7 +212,7 @@ class Pusher:
         _, group, target = found
         if state_slot(self.cell.context, group).key != state_slot(self.cell.context, hand.group).key:
             return Outcome(unreached=True)  # another group of that name
-        if not self._keep(group, target) or not self._hold(hand, target):
+        if not self._lease.extend(group, target) or not self._hold(hand, target):
             return Outcome(unreached=True)
         pulled = hand.pulled
         delivery = Delivery(
@@ -340,7 +240,7 @@ class Pusher:
 
     def _hold(self, hand: _Hand, target: PushTarget) -> bool:
         """Has the lease of the messages outlast one more delivery; False when it has ended."""
-        if hand.ends_ms >= self._now_ms() + 1_000 * (target.timeout_seconds + _SPARE_SECONDS):
+        if hand.ends_ms >= self._now_ms() + 1_000 * (target.timeout_seconds + SPARE_SECONDS):
             return True
         seconds = target.timeout_seconds + SETTLING_SECONDS
         hand.ends_ms = self._now_ms() + 1_000 * seconds
@@ -357,42 +257,24 @@ class Pusher:
         return settled.status
 
     def _judge(self, outcome: Outcome, size: int) -> None:
-        """Counts failures in a row, and says when to pause."""
+        """Counts what was delivered, and notes how the target took it."""
         meter = self.cell.context.meter
-        refused = len(outcome.failed) + len(outcome.dead) + len(outcome.untouched)
-        if outcome.unreached or outcome.too_large:
-            refused = size
-        if size - refused:
-            meter.record("PushDelivered", size - refused)
-        if refused:
-            meter.record("PushFailed", refused)
-        with self._lock:
-            if self._resumes_ms:
-                return  # those that were under way when it was decided
-            if refused < size or outcome.dead or outcome.too_large:
-                self._failures, self._pauses, self._error = 0, 0, ""
-                return
-            self._fail(outcome.error, pause=outcome.unreached, at_least_seconds=outcome.retry_after_seconds)
-
-    def _fail(self, error: str, *, pause: bool, at_least_seconds: float = 0.0) -> None:
-        self._failures += 1
-        # Somebody else's words: they are shown on terminals, and stored.
-        told = error[:_ERROR_CHARACTERS].encode(errors="replace").decode()
-        self._error = "".join(character if character.isprintable() else " " for character in told)
-        if pause or self._pauses or self._failures >= FAILURES:
-            pause_ms = max(_FIRST_PAUSE_MS * 2 ** min(self._pauses, 20), round(at_least_seconds * 1_000))
-            self._resumes_ms = self._now_ms() + min(LONGEST_PAUSE_MS, pause_ms)
-            self._pauses += 1
+        missed = refused(outcome, size)
+        if size - missed:
+            meter.record("PushDelivered", size - missed)
+        if missed:
+            meter.record("PushFailed", missed)
+        self._lease.delivered(outcome, size)
 
     def _notify(self, subject: Subject, group: Group, target: PushTarget) -> Ended:
         """Leaves first: what is stored after that is announced by others."""
         ended = self._leave(group)
         if ended is not None:
             return ended
-        before = self._failures
+        before = self._lease.health.failures
         if self._something(subject, group):
             self._judge(self._guarded(lambda: self.targets.announce(target, self.subject, self.group), 1), 1)
-        return (self._leave(group) if self._failures != before else None) or Ended.IDLE
+        return (self._leave(group) if self._lease.health.failures != before else None) or Ended.IDLE
 
 
 def waits(log: PullLog) -> bool:
