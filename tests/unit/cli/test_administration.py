@@ -51,7 +51,7 @@ def test_groups(shell: Shell) -> None:
     assert shell.json("group", "seek", "orders", "billing", "--queue", "0", "--offset", "1") == [
         [{"queue": 0, "offset": 1}]
     ]
-    assert "0" in shell.ok("group", "seek", "orders", "billing", "--time", "2026-11-20T09:00:00")
+    assert "0" in shell.ok("group", "seek", "orders", "billing", "--time", "2026-11-20T10:00:00+01:00")
     assert shell.server.calls("seek")[-1].body == {"time": "2026-11-20T09:00:00.000Z"}
     assert shell.ok("group", "delete", "orders", "billing", "--yes") == "deleted billing of orders\n"
 
@@ -106,10 +106,47 @@ def test_dead_letters(shell: Shell) -> None:
     assert shell.json("dead", "show", "orders", "billing", second)[0]["body"] == "b"
     assert "reason" in shell.ok("dead", "show", "orders", "billing", second)
     assert shell.ok("dead", "redrive", "orders", "billing", first) == "redriven 1\n"
-    assert shell.json("dead", "drop", "orders", "billing", "--from", "2026-11-20", "--yes") == [{"dropped": 2}]
+    assert shell.json("dead", "drop", "orders", "billing", "--from", "2026-11-20T00:00:00Z", "--yes") == [
+        {"dropped": 2}
+    ]
     assert shell.server.calls("drop")[0].body == {"from": "2026-11-20T00:00:00.000Z"}
     assert shell.ok("dead", "redrive", "orders", "billing", "--all") == "redriven 0\n"
     assert third
+
+
+def test_a_dead_letter_that_does_not_exist_is_an_error(shell: Shell) -> None:
+    first, second = bury(shell, "a", "b")
+    for command in (["redrive"], ["drop", "--yes"]):
+        result = shell("dead", *command, "orders", "billing", "9-9")
+        assert (result.exit_code, result.stderr) == (1, "hourwheel: there is no dead letter '9-9'\n")
+    result = shell("dead", "redrive", "orders", "billing", first, "9-9", first, "--json")
+    assert (result.exit_code, result.stdout) == (1, '{"redriven":1}\n')
+    assert result.stderr == "hourwheel: 1 of the 2 dead letters do not exist; the others were redriven\n"
+    assert shell.ok("dead", "redrive", "orders", "billing", second, second) == "redriven 1\n"
+
+
+@pytest.mark.parametrize(
+    "time", ["2026-11-20", "2026-11-20T09:00:00", "2026-11-20T09:00Z", "2026-02-30T09:00:00Z", "noon"]
+)
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["group", "seek", "orders", "billing", "--time"], "--time"),
+        (["dead", "redrive", "orders", "billing", "--from"], "--from"),
+        (["dead", "drop", "orders", "billing", "--yes", "--to"], "--to"),
+        (["produce", "orders", "a", "--deliver-at"], "deliver_at"),
+        (["scheduled", "move", "some", "--deliver-at"], "deliver_at"),
+    ],
+)
+def test_a_time_without_a_zone_is_refused_by_every_command(
+    shell: Shell, command: list[str], name: str, time: str
+) -> None:
+    result = shell(*command, time)
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.replace("│", " ").split())
+    assert f"{name} must be an RFC 3339 time with seconds and a zone, such as 2026-11-20T09:00:00Z" in said
+    assert "out of range" not in said
+    assert not shell.server.requests
 
 
 def test_orphans_of_a_deleted_subject(shell: Shell) -> None:

@@ -344,3 +344,11 @@ def test_close_ends_a_pull_that_waits(server: FakeServer) -> None:
         api.health()
     with Api(server.url) as other:
         other.produce("orders", [Message("a")])  # lets the pull at the server end
+
+
+def test_a_time_without_a_zone_is_refused_before_anything_is_sent(api: Api, server: FakeServer) -> None:
+    with pytest.raises(ValueError, match="needs a zone"):
+        api.seek("orders", "billing", datetime(2026, 11, 20))  # noqa: DTZ001 - what is refused
+    with pytest.raises(ValueError, match="needs a zone"):
+        DeadSelection.between(None, datetime(2026, 11, 20))  # noqa: DTZ001 - what is refused
+    assert not server.requests

@@ -20,10 +20,13 @@ def parse_rfc3339(text: str, field: str) -> int:
     """Unix milliseconds of a time with a zone; raises ``Rejected`` for anything else."""
     try:
         if _FORM.fullmatch(text) is None:
-            raise ValueError("write it so, with the seconds and a zone")
+            raise ValueError(text)
         moment = datetime.fromisoformat(text.upper())
         return -((_EPOCH - moment) // _MILLISECOND)  # up: never before that time
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError):
         raise Rejected(
-            "field-invalid", f"{field} must be an RFC 3339 time such as 2026-11-20T09:00:00Z: {error}", field=field
+            "field-invalid",
+            f"{field} must be an RFC 3339 time with seconds and a zone, such as 2026-11-20T09:00:00Z or"
+            " 2026-11-20T10:00:00+01:00",
+            field=field,
         ) from None

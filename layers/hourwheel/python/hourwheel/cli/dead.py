@@ -5,8 +5,9 @@ from functools import partial
 from typing import Annotated
 
 import typer
+from msgspec import UNSET
 
-from hourwheel.cli.output import write_fields, write_json, write_line, write_table
+from hourwheel.cli.output import write_error, write_fields, write_json, write_line, write_table
 from hourwheel.cli.settings import (
     GroupArgument,
     SubjectArgument,
@@ -23,7 +24,9 @@ app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them ag
 
 IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="DEAD_ID", help="These.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All of the group.")]
-FromOption = Annotated[str | None, typer.Option("--from", help="Those that died then or later.")]
+FromOption = Annotated[
+    str | None, typer.Option("--from", help="Those that died then or later, such as 2026-11-20T09:00:00Z.")
+]
 ToOption = Annotated[str | None, typer.Option("--to", help="Those that died before.")]
 LimitOption = Annotated[int, typer.Option(min=1, help="At most so many.")]
 
@@ -94,7 +97,9 @@ def _selection(ids: list[str] | None, every: bool, since: str | None, until: str
         raise typer.BadParameter("say which: dead ids, --all, or --from and --to")
     if ids:
         return DeadSelection.named(ids)
-    return DeadSelection.everything() if every else DeadSelection.between(moment(since), moment(until))
+    return (
+        DeadSelection.everything() if every else DeadSelection.between(moment(since, "--from"), moment(until, "--to"))
+    )
 
 
 def _list(ctx: typer.Context, letters: Sequence[DeadLetter | Orphan], columns: list[str]) -> None:
@@ -131,3 +136,13 @@ def _move(
         write_json({verb: count})
     else:
         write_line(f"{verb} {count}")
+    named = set(which.ids) if which.ids is not UNSET else set()
+    if count < len(named):
+        write_error(_missing(sorted(named), count, verb))
+        raise typer.Exit(1)
+
+
+def _missing(named: list[str], count: int, verb: str) -> str:
+    if len(named) == 1:
+        return f"there is no dead letter {named[0]!r}"
+    return f"{len(named) - count} of the {len(named)} dead letters do not exist; the others were {verb}"

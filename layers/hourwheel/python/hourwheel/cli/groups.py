@@ -115,7 +115,7 @@ def seek(
     offset: Annotated[int | None, typer.Option(help="With --queue: this message next.")] = None,
 ) -> None:
     """Move what the group gets next. What is leased, in retry or dead stays as it is."""
-    target = _target(to, moment(time), queue, offset)
+    target = _target(to, moment(time, "--time"), queue, offset)
     with connect(ctx) as api:
         positions = api.seek(subject, group, target)
     if settings_of(ctx).json:

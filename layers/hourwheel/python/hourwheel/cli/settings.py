@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -13,9 +13,12 @@ from hourwheel.cli.output import shown
 from hourwheel.client import Api
 from hourwheel.client.signing import Sign
 from hourwheel.embedded.tokens import Tokens
+from hourwheel.errors import Rejected
+from hourwheel.times import parse_rfc3339
 
 T = TypeVar("T")
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _RETRY_SECONDS = 2.0  # somebody waits at the terminal
 _UNIT_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
@@ -82,15 +85,14 @@ def confirm(question: str, *, yes: bool) -> None:
     typer.confirm(shown(question), abort=True)
 
 
-def moment(text: str | None) -> datetime | None:
-    """A time from the command line; without a zone it is UTC."""
+def moment(text: str | None, option: str) -> datetime | None:
+    """The time that an option of the command line gives. One without a zone is refused, here as everywhere."""
     if text is None:
         return None
     try:
-        parsed = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no time such as 2026-11-20T09:00:00Z") from error
-    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+        return _EPOCH + timedelta(milliseconds=parse_rfc3339(text, option))
+    except Rejected as error:
+        raise typer.BadParameter(f"{error}, got {text!r}") from error
 
 
 def seconds(text: str | None) -> float | str | None:

@@ -506,6 +506,7 @@ class Api:
         Raises:
             NotFound: there is no such subject or group.
             BadRequest: also for a queue that the subject does not have.
+            ValueError: the time has no zone.
 
         Example:
             >>> api.seek("orders", "billing", "end")

@@ -464,7 +464,8 @@ class DeadSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Selects the messages that died at ``since`` or later, and before ``until``. One of the two may be None; the
         server refuses a selection without both.
 
-        Raises nothing.
+        Raises:
+            ValueError: a time has no zone.
 
         Example:
             >>> yesterday = datetime.now(UTC) - timedelta(days=1)
@@ -482,7 +483,9 @@ class ProduceBody(Struct, omit_defaults=True):
 
 
 def rfc3339(moment: datetime) -> str:
-    """An aware time in UTC with milliseconds, as the API writes it."""
+    """The time in UTC with milliseconds, as the API writes it. Raises ``ValueError`` for one without a zone."""
+    if moment.utcoffset() is None:
+        raise ValueError(f"a time needs a zone, such as datetime(..., tzinfo=UTC): {moment.isoformat()} has none")
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
