@@ -7,6 +7,7 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
+from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.wheel import Ended
 from hourwheel.errors import NotFound, Rejected, TooLarge
 from hourwheel.model import Message, NewMessage, RetryLater, RetryPolicy
@@ -86,6 +87,27 @@ def test_a_message_for_a_bucket_that_is_closed_already_comes_at_once(bench: Benc
     bench.send_later("y", delay=1)
     bench.turn(3_700)
     assert bodies(bench) == ["y"]
+
+
+def test_a_message_for_a_bucket_that_is_closed_already_waits_in_the_next_one(bench: Bench) -> None:
+    bench.send_later("x", delay=5)
+    over = Bucket.at(bench.clock.ms + 5_000, bench.settings.bucket_minutes)
+    bench.turn(2 * 3_600)
+    assert bodies(bench) == ["x"]
+    bench.clock.pass_time(-2 * 3_600)
+    bench.send_later("y", delay=1)
+    assert bench.cell.context.log(over.following.log).totals().rows == 1
+
+
+def test_of_a_batch_in_an_open_bucket_the_first_message_has_the_wheel_started(bench: Bench) -> None:
+    bench.clock.ms = bench.clock.ms // 3_600_000 * 3_600_000
+    bench.send_later("first", delay=1)
+    bench.send_later("far", delay="50m")
+    assert bench.turn(30 * 60) == [Ended.ASLEEP]
+    assert bodies(bench) == ["first"]
+    bench.cell.produce("orders", [NewMessage(body="soon", delay="10m"), NewMessage(body="then", delay="18m")])
+    bench.turn(10 * 60 + 1)
+    assert bodies(bench) == ["soon"]
 
 
 def test_the_wheel_sleeps_when_nothing_is_due_soon(bench: Bench) -> None:

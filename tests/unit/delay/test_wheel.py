@@ -9,7 +9,7 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Context, Settings
 from hourwheel.delay.buckets import Bucket, bucket_slot, register
 from hourwheel.delay.lease import LEASE_MS, owner_slot
-from hourwheel.delay.ownership import Fenced
+from hourwheel.delay.ownership import RENEW_MS, Fenced
 from hourwheel.delay.wheel import Ended, Wheel
 from hourwheel.errors import Unavailable
 from hourwheel.logs.log import GRACE_MS
@@ -161,6 +161,29 @@ def test_a_late_row_of_the_former_owner_is_finished_by_the_new_one() -> None:
     second.open()
     assert second.waiting == 0
     assert bodies(bench) == ["a"]
+
+
+def test_a_successor_tells_nobody_what_it_has_read_before_the_former_owner_is_fenced_off() -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.send_later("a", delay=5)
+    bucket = bucket_of(bench)
+    first, second = wheel_of(bench, bucket, "first"), wheel_of(bench, bucket, "second")
+    assert first._ownership.take()
+    first.open()
+    second._read_dispatched()
+    second._read()
+    bench.clock.pass_time(LEASE_MS / 1_000 + 1)
+    assert second._ownership.take()
+    bench.clock.pass_time(RENEW_MS / 1_000)
+    list(first._dispatcher.dispatch(first._wheel.take(bench.clock.now_ms())))
+    second._read_dispatched()
+    held = owner_slot(bench.cell.context, bucket).load()
+    assert held is not None
+    assert (held.value.owner, held.value.read_below) == ("second", 0)
+    second.open()
+    held = owner_slot(bench.cell.context, bucket).load()
+    assert held is not None
+    assert held.value.read_below == 1
 
 
 def test_a_wheel_calls_its_successor_and_leaves_it_the_bucket() -> None:

@@ -107,6 +107,25 @@ def test_a_timer_for_a_bucket_that_turns_starts_it_again_when_it_has_ended(runni
     turned.until(lambda started: len(started) == 2)
 
 
+def test_a_timer_that_fires_while_its_bucket_turns_is_not_forgotten(running: Callable[..., Wheels]) -> None:
+    gate = threading.Event()
+
+    def once(bucket: str, pause: Callable[[float], bool]) -> Ended:
+        gate.wait(SECONDS)
+        return Ended.ASLEEP
+
+    turned = Turned(once)
+    wheels = running(turned)
+    bucket, other = named(0), named(1)
+    wheels.at(0, bucket)
+    turned.until(lambda started: started == [bucket])
+    wheels.at(0, bucket)
+    wheels.at(0, other)
+    turned.until(lambda started: other in started)  # so both timers have fired
+    gate.set()
+    turned.until(lambda started: started.count(bucket) == 2)
+
+
 def test_a_wheel_that_fails_is_tried_again_ever_more_rarely_and_reported_once(
     running: Callable[..., Wheels], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Subjects and groups, seek, lag, retention, checkpoints."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -8,8 +9,9 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound, Rejected, Unavailable
 from hourwheel.model import NewMessage
-from hourwheel.ports import Key, Table
+from hourwheel.ports import Key, Record, Table
 from hourwheel.queueing.records import SETTLED_KEPT_MS
+from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall
 
 
@@ -206,6 +208,22 @@ def test_an_unknown_queue_is_a_field_that_is_invalid(bench: Bench) -> None:
     with pytest.raises(Rejected) as refused:
         bench.cell.seek_offset("orders", "billing", 7, 0)
     assert (refused.value.status, refused.value.slug, refused.value.field) == (400, "field-invalid", "queue")
+
+
+def test_lag_knows_since_when_a_message_waits_that_only_an_up_to_date_read_shows() -> None:
+    class OutOfDate(CallByCall):
+        """A reading that may be out of date shows none of the rows of queues."""
+
+        def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
+            if table is Table.CONSUME and not how.get("consistent", True):
+                return []
+            return super().scan(table, partition, **how)
+
+    bench = Bench(OutOfDate(MemoryStore()))
+    bench.cell.put_group("orders", "billing")
+    bench.send("a")
+    lag = bench.cell.lag("orders", "billing")
+    assert (lag.waiting, lag.oldest_at) == (1, rfc3339(bench.clock.now_ms()))
 
 
 def test_lag_behind_a_row_on_its_way_is_never_too_little(bench: Bench) -> None:
