@@ -74,32 +74,36 @@ def hourwheel(
     token: Annotated[
         list[str] | None,
         typer.Option(
-            envvar=_TOKEN, help="Its token: in a file or the variable, other users of this machine do not see it."
+            envvar=_TOKEN,
+            help="The token of the server. Other users see it on the command line, not in a file or the variable.",
         ),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(envvar=_TOKEN_FILE, help="A file that holds it, and that others may not read.")
+        Path | None, typer.Option(envvar=_TOKEN_FILE, help="A file with the token, which other users may not read.")
     ] = None,
     ca_file: Annotated[
         Path | None,
         typer.Option(
-            envvar="HOURWHEEL_CA_FILE", help="Certificates to trust for https, in PEM, in place of the usual."
+            envvar="HOURWHEEL_CA_FILE", help="Certificates to trust for https, in PEM, in place of the system's."
         ),
     ] = None,
     sign: Annotated[
         Sign | None,
         typer.Option(envvar="HOURWHEEL_SIGN", help="Sign requests for AWS; left out for …execute-api… URLs."),
     ] = None,
-    region: Annotated[str | None, typer.Option(help="Of the API, if the URL does not tell it.")] = None,
+    region: Annotated[str | None, typer.Option(help="The region of the API, where the URL does not name it.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON value, or one on each line, for programs.")] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="On a terminal, too, print messages as they are, escape sequences included.")
+        bool, typer.Option("--raw", help="Print messages as they are on a terminal too, escape sequences included.")
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """A durable message queue."""
+    """Send, receive and administer messages; run the server and the pipeline.
+
+    Example: hourwheel --url http://127.0.0.1:7420 lag orders billing
+    """
     write_raw(raw)
     tokens = _tokens(token, token_file)
     ctx.obj = Settings(url=url, tokens=tokens, ca_file=ca_file, sign=sign, region=region, json=json)

@@ -20,10 +20,13 @@ def consume(
     ctx: typer.Context,
     subject: SubjectArgument,
     group: GroupArgument,
-    most: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many messages.")] = None,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="Stop after this many messages.")] = None,
     follow: Annotated[bool, typer.Option("--follow/--once", help="Wait for more, or stop when none is left.")] = True,
 ) -> None:
-    """Print messages, one on a line, and acknowledge what was printed."""
+    """Print messages, one on each line, and acknowledge the printed ones.
+
+    Example: hourwheel consume orders billing --once --max 10
+    """
     write = write_json if settings_of(ctx).json else _write_body
     with connect(ctx) as api:
         try:

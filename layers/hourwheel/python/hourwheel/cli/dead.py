@@ -22,13 +22,14 @@ from hourwheel.client.records import DeadPage, OrphanPage
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them again, or drop them.")
 
-IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="DEAD_ID", help="These.")]
-AllOption = Annotated[bool, typer.Option("--all", help="All of the group.")]
+IdArgument = Annotated[str, typer.Argument(metavar="DEAD_ID", help="The id that list prints.")]
+IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="DEAD_ID", help="The dead letters with these ids.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All dead letters of the group.")]
 FromOption = Annotated[
-    str | None, typer.Option("--from", help="Those that died then or later, such as 2026-11-20T09:00:00Z.")
+    str | None, typer.Option("--from", help="Those that died at this time or later, such as 2026-11-20T09:00:00Z.")
 ]
-ToOption = Annotated[str | None, typer.Option("--to", help="Those that died before.")]
-LimitOption = Annotated[int, typer.Option(min=1, help="At most so many.")]
+ToOption = Annotated[str | None, typer.Option("--to", help="Those that died before this time.")]
+LimitOption = Annotated[int, typer.Option(min=1, help="At most this many.")]
 
 
 @app.command("list")
@@ -38,7 +39,10 @@ def list_(
     group: GroupArgument,
     limit: LimitOption = 100,
 ) -> None:
-    """List the dead letters of a group."""
+    """List the dead letters of a group.
+
+    Example: hourwheel dead list orders billing --limit 10
+    """
     with connect(ctx) as api:
         letters = list(_first(partial(api.list_dead, subject, group), limit))
     _list(ctx, letters, ["dead id", "died at", "reason", "attempt", "id", "body"])
@@ -46,15 +50,21 @@ def list_(
 
 @app.command()
 def orphans(ctx: typer.Context, subject: SubjectArgument, limit: LimitOption = 100) -> None:
-    """List the delayed messages that still waited when their subject was deleted."""
+    """List the delayed messages that still waited when their subject was deleted.
+
+    Example: hourwheel dead orphans orders
+    """
     with connect(ctx) as api:
         letters = list(_first(partial(api.list_orphans, subject), limit))
     _list(ctx, letters, ["dead id", "died at", "due at", "id", "body"])
 
 
 @app.command()
-def show(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument, dead_id: str) -> None:
-    """Show one dead letter."""
+def show(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument, dead_id: IdArgument) -> None:
+    """Show one dead letter.
+
+    Example: hourwheel dead show orders billing 0-0
+    """
     with connect(ctx) as api:
         letter = api.get_dead(subject, group, dead_id)
     (write_json if settings_of(ctx).json else write_fields)(letter)
@@ -70,7 +80,10 @@ def redrive(
     since: FromOption = None,
     until: ToOption = None,
 ) -> None:
-    """Send dead letters again, to this group alone, as first attempts."""
+    """Send dead letters again, to this group alone, as first attempts.
+
+    Example: hourwheel dead redrive orders billing --all
+    """
     _move(ctx, "redriven", Api.redrive, subject, group, _selection(ids, every, since, until))
 
 
@@ -85,7 +98,10 @@ def drop(
     until: ToOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Delete dead letters."""
+    """Delete dead letters.
+
+    Example: hourwheel dead drop orders billing --to 2026-11-01T00:00:00Z --yes
+    """
     which = _selection(ids, every, since, until)
     confirm(f"Delete these dead letters of {group} for good?", yes=yes)
     _move(ctx, "dropped", Api.drop, subject, group, which)

@@ -38,12 +38,15 @@ def create(
     start: Annotated[
         Literal["earliest", "latest"] | None, typer.Option(help="Where a new group begins (default: earliest).")
     ] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="After so many a message is dead.")] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option(help="Attempts after which a message is dead: 1 to 1000 (16 by default).")
+    ] = None,
     retry_first: Annotated[float | None, typer.Option(help="Seconds before the first retry.")] = None,
-    retry_factor: Annotated[float | None, typer.Option(help="Each further one waits so many times longer.")] = None,
-    retry_cap: Annotated[float | None, typer.Option(help="None waits longer than so many seconds.")] = None,
+    retry_factor: Annotated[float | None, typer.Option(help="The factor by which each further wait is longer.")] = None,
+    retry_cap: Annotated[float | None, typer.Option(help="The longest wait, in seconds.")] = None,
     retry_delays: Annotated[
-        str | None, typer.Option(metavar="SECONDS,…", help="Instead: before each retry; the last is repeated.")
+        str | None,
+        typer.Option(metavar="SECONDS,…", help="Seconds before each retry instead; the last one is repeated."),
     ] = None,
     push: PushOption = None,
     push_batch: PushBatchOption = None,
@@ -51,7 +54,10 @@ def create(
     push_timeout: PushTimeoutOption = None,
     push_secret_version: PushSecretVersionOption = None,
 ) -> None:
-    """Make a group, or change one."""
+    """Make a group, or change one.
+
+    Example: hourwheel group create orders billing --max-attempts 5 --retry-delays 1,10,60
+    """
     retry = _retry(retry_first, retry_factor, retry_cap, retry_delays)
     target = push_of(
         push,
@@ -67,21 +73,30 @@ def create(
 
 @app.command()
 def show(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> None:
-    """Show a group."""
+    """Show a group.
+
+    Example: hourwheel group show orders billing
+    """
     with connect(ctx) as api:
         _show(ctx, api.get_group(subject, group))
 
 
 @app.command("push")
 def push_(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> None:
-    """Show how the delivery to the target of a group goes, and the secret that its receiver checks."""
+    """Show how the delivery to the target of a group goes, and the secret that its receiver checks.
+
+    Example: hourwheel group push invoices mail
+    """
     with connect(ctx) as api:
         _show(ctx, api.push(subject, group))
 
 
 @app.command("list")
 def list_(ctx: typer.Context, subject: SubjectArgument) -> None:
-    """List the groups of a subject."""
+    """List the groups of a subject.
+
+    Example: hourwheel group list orders
+    """
     with connect(ctx) as api:
         groups = list(_all(api, subject))
     if settings_of(ctx).json:
@@ -94,7 +109,10 @@ def list_(ctx: typer.Context, subject: SubjectArgument) -> None:
 
 @app.command()
 def delete(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument, yes: YesOption = False) -> None:
-    """Delete a group with its dead letters. The messages of the subject stay."""
+    """Delete a group with its dead letters. The messages of the subject stay.
+
+    Example: hourwheel group delete orders billing --yes
+    """
     confirm(f"Delete the group {group} of {subject} with its dead letters?", yes=yes)
     with connect(ctx) as api:
         api.delete_group(subject, group)
@@ -108,13 +126,18 @@ def seek(
     subject: SubjectArgument,
     group: GroupArgument,
     to: Annotated[
-        Literal["start", "end"] | None, typer.Option(help="The first message kept, or what comes next.")
+        Literal["start", "end"] | None, typer.Option(help="To the first message kept, or behind the last one.")
     ] = None,
-    time: Annotated[str | None, typer.Option(help="Messages sent from then on, such as 2026-11-20T09:00:00Z.")] = None,
-    queue: Annotated[int | None, typer.Option(help="With --offset: this queue alone.")] = None,
-    offset: Annotated[int | None, typer.Option(help="With --queue: this message next.")] = None,
+    time: Annotated[
+        str | None, typer.Option(help="To the first message sent at this time or later, such as 2026-11-20T09:00:00Z.")
+    ] = None,
+    queue: Annotated[int | None, typer.Option(help="With --offset: in this queue alone.")] = None,
+    offset: Annotated[int | None, typer.Option(help="With --queue: to this offset.")] = None,
 ) -> None:
-    """Move what the group gets next. What is leased, in retry or dead stays as it is."""
+    """Move the group to another message. Messages that are leased, in retry or dead stay so.
+
+    Example: hourwheel group seek orders billing --time 2026-11-20T09:00:00Z
+    """
     target = _target(to, moment(time, "--time"), queue, offset)
     with connect(ctx) as api:
         positions = api.seek(subject, group, target)

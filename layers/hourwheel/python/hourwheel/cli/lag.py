@@ -15,10 +15,13 @@ def lag(
     ctx: typer.Context,
     subject: SubjectArgument,
     group: GroupArgument,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until interrupted.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until interrupted.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two counts.")] = 2.0,
 ) -> None:
-    """Show how far a group is behind."""
+    """Count the messages that a group has not done.
+
+    Example: hourwheel lag orders billing
+    """
     with connect(ctx) as api:
         if watch:
             _watch(ctx, api, subject, group, interval)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _EXITS = "Exit status: 0 all is well; 1 a job failed; 2 wrong usage; 3 findings; 4 the archive or the lake is damaged."
 
-app = typer.Typer(no_args_is_help=True, help="Archive what is in the logs, and work with it in Spark.", epilog=_EXITS)
+app = typer.Typer(no_args_is_help=True, help="Archive the logs, and work with the archive in Spark.", epilog=_EXITS)
 
 DAILY = "daily"
 JOBS = (
@@ -37,12 +37,10 @@ JOBS = (
 _ARCHIVE_SECONDS = 3_600
 _FREE = {"ignore_unknown_options": True}
 
-DataOption = Annotated[Path | None, typer.Option(help="Data directory of a server: its archive and lake are in it.")]
+DataOption = Annotated[Path | None, typer.Option(help="Data directory of a server, with its archive and lake.")]
 ArchiveOption = Annotated[str | None, typer.Option(help="The archive, if elsewhere: a folder or s3://bucket/prefix.")]
 LakeOption = Annotated[str | None, typer.Option(help="The lake, if elsewhere: a folder or s3://bucket/prefix.")]
-StackOption = Annotated[
-    str | None, typer.Option(help="Of a cell on AWS, instead: the name of its CloudFormation stack.")
-]
+StackOption = Annotated[str | None, typer.Option(help="The CloudFormation stack of a cell on AWS, instead.")]
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", help="Show what Spark itself writes, instead of keeping it in a file.")
 ]
@@ -83,13 +81,15 @@ def run(
     archive: ArchiveOption = None,
     lake: LakeOption = None,
     stack: StackOption = None,
-    master: Annotated[str, typer.Option(help="Spark's, on this machine.")] = "local[*]",
+    master: Annotated[str, typer.Option(help="The Spark master, on this machine.")] = "local[*]",
     verbose: VerboseOption = False,
     traceback: TracebackOption = False,
 ) -> None:
-    """Run a job, or all that are done daily. Its own options follow as --name value: see docs/pipeline.md.
+    """Run a job, or all daily jobs. The options of the job follow as --name value: see docs/pipeline.md.
 
-    On AWS it is started, and its id printed.
+    With --stack start the job on AWS, and print the id of its run.
+
+    Example: hourwheel pipeline run replay --data ./queue --name again --subject orders --where "key = 'customer-42'"
     """
     job, *rest = words if words and not words[0].startswith("--") else [DAILY, *(words or ())]
     if job not in JOBS:
@@ -179,7 +179,10 @@ def status(
     deep: Annotated[bool, typer.Option("--deep", help="Also read the whole archive, and compare checksums.")] = False,
     traceback: TracebackOption = False,
 ) -> None:
-    """Show how far the archive and the lake are, whether the archive is whole, and what was found last."""
+    """Show how far the archive and the lake are, whether the archive is complete, and the last findings.
+
+    Example: hourwheel pipeline status --data ./queue --deep
+    """
     if stack is not None:
         deployed = Deployed.of(stack, settings_of(ctx).region)
         runs = deployed.runs()
@@ -231,7 +234,10 @@ def report(
     lake: LakeOption = None,
     stack: StackOption = None,
 ) -> None:
-    """Say where the last report is, and what it found."""
+    """Print the path of the last report, and its findings.
+
+    Example: hourwheel pipeline report --data ./queue
+    """
     if stack is not None:
         write_line(Deployed.of(stack, settings_of(ctx).region).report)
         return

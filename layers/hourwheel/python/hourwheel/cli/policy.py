@@ -11,12 +11,14 @@ from hourwheel.cli.settings import GroupArgument, SubjectArgument, settings_of
 from hourwheel.client.signing import EXECUTE_API
 from hourwheel.policies import consumer_policy, producer_policy
 
-app = typer.Typer(no_args_is_help=True, help="Print IAM policies for those who use one subject or group.")
+app = typer.Typer(no_args_is_help=True, help="Print the IAM policies of programs that use one subject or group.")
 
 ApiArnOption = Annotated[
     str | None, typer.Option(metavar="ARN", help="arn:aws:execute-api:REGION:ACCOUNT:API/STAGE; else that of --url.")
 ]
-AccountOption = Annotated[str | None, typer.Option(help="Of the API: twelve digits. With an …execute-api… --url.")]
+AccountOption = Annotated[
+    str | None, typer.Option(help="The account of the API, twelve digits. With an …execute-api… --url.")
+]
 
 
 @app.command()
@@ -26,10 +28,13 @@ def producer(
     api_arn: ApiArnOption = None,
     account: AccountOption = None,
     delayed: Annotated[
-        bool, typer.Option("--delayed", help="Delayed messages may be moved and cancelled: those of ALL subjects.")
+        bool, typer.Option("--delayed", help="Also moves and cancels delayed messages: those of ALL subjects.")
     ] = False,
 ) -> None:
-    """Print the policy of who sends to a subject."""
+    """Print the policy of a program that sends to a subject.
+
+    Example: hourwheel policy producer orders --api-arn 'arn:aws:execute-api:eu-west-1:111122223333:abc/$default'
+    """
     arn = api_arn or _arn(settings_of(ctx).url, account)
     try:
         _show(ctx, producer_policy(arn, subject, delayed=delayed))
@@ -44,10 +49,15 @@ def consumer(
     group: GroupArgument,
     api_arn: ApiArnOption = None,
     account: AccountOption = None,
-    dead_letters: Annotated[bool, typer.Option("--dead-letters", help="And lists, redrives and drops them.")] = False,
-    seek: Annotated[bool, typer.Option("--seek", help="And moves the group.")] = False,
+    dead_letters: Annotated[
+        bool, typer.Option("--dead-letters", help="Also lists, redrives and drops dead letters.")
+    ] = False,
+    seek: Annotated[bool, typer.Option("--seek", help="Also moves the group.")] = False,
 ) -> None:
-    """Print the policy of who pulls for a group."""
+    """Print the policy of a program that pulls for a group.
+
+    Example: hourwheel policy consumer orders billing --api-arn "$API_ARN" --dead-letters
+    """
     arn = api_arn or _arn(settings_of(ctx).url, account)
     try:
         _show(ctx, consumer_policy(arn, subject, group, dead_letters=dead_letters, seek=seek))

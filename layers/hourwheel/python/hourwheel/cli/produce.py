@@ -32,16 +32,21 @@ def produce(
     subject: SubjectArgument,
     bodies: Annotated[list[str] | None, typer.Argument(metavar="BODY", help="The messages.")] = None,
     file: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Read messages from it, one a line.")
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Read messages from this file, one on each line.")
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Of every message.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Of every message; may be given again.")] = None,
-    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="The same.")] = None,
+    key: Annotated[str | None, typer.Option(help="The key of every message.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag of every message; repeatable.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every message; repeatable.")
+    ] = None,
     delay: DelayOption = None,
     deliver_at: DeliverAtOption = None,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Each is a JSON object, as in the HTTP API.")] = False,
 ) -> None:
-    """Send messages: the BODYs, else the lines of a file, else those of stdin."""
+    """Send messages: the BODYs, else the lines of a file, else those of stdin.
+
+    Example: hourwheel produce orders '{"order": 7}' --key customer-42
+    """
     if jsonl and (key or tag or header or delay or deliver_at):
         raise typer.BadParameter("with --jsonl, key, tags, headers and delays stand in the objects")
     if bodies and file:

@@ -12,14 +12,22 @@ PushOption = Annotated[
     str | None,
     typer.Option(
         metavar="TARGET",
-        help="Deliver instead of being pulled: https://…, the ARN of a function, queue or event bus, "
-        "notify:ARN (tell an event bus that there are messages), python:NAME; none ends it.",
+        help="Deliver the messages instead of having them pulled: https://…, the ARN of a function, queue or event "
+        "bus, notify:ARN (tells an event bus that there are messages), python:NAME; none takes the target away.",
     ),
 ]
-PushBatchOption = Annotated[int | None, typer.Option(help="At most so many messages at a time.")]
-PushConcurrencyOption = Annotated[int | None, typer.Option(help="At most so many batches at a time.")]
-PushTimeoutOption = Annotated[int | None, typer.Option(help="Seconds that the target has for a batch.")]
-PushSecretVersionOption = Annotated[int | None, typer.Option(help="A higher one: another signing secret (https).")]
+PushBatchOption = Annotated[
+    int | None, typer.Option(help="The most messages of a delivery: 1 to 1000 (10 by default).")
+]
+PushConcurrencyOption = Annotated[
+    int | None, typer.Option(help="The most deliveries at a time: 1 to 20 (2 by default).")
+]
+PushTimeoutOption = Annotated[
+    int | None, typer.Option(help="Seconds that the target has for a delivery: 1 to 300 (30 by default).")
+]
+PushSecretVersionOption = Annotated[
+    int | None, typer.Option(help="A higher version is another signing secret (https).")
+]
 
 # Plain HTTP is for the server to judge: one on the same machine may allow it.
 _KINDS: tuple[tuple[str, str, str], ...] = (

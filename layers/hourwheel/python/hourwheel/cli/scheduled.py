@@ -10,12 +10,15 @@ from hourwheel.client import ScheduledMessage
 
 app = typer.Typer(no_args_is_help=True, help="Look at delayed messages, move them, or cancel them.")
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The scheduled id, as it came when it was sent.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The scheduled id that produce printed.")]
 
 
 @app.command()
 def show(ctx: typer.Context, scheduled_id: IdArgument) -> None:
-    """Show a delayed message."""
+    """Show a delayed message.
+
+    Example: hourwheel scheduled show SCHEDULED_ID
+    """
     with connect(ctx) as api:
         found = api.get_scheduled(scheduled_id)
     (write_json if settings_of(ctx).json else write_fields)(found)
@@ -23,7 +26,10 @@ def show(ctx: typer.Context, scheduled_id: IdArgument) -> None:
 
 @app.command()
 def cancel(ctx: typer.Context, scheduled_id: IdArgument) -> None:
-    """Cancel a delayed message. Exit status 1 if it was sent already."""
+    """Cancel a delayed message. Exit status 1 if it was sent already.
+
+    Example: hourwheel scheduled cancel SCHEDULED_ID
+    """
     with connect(ctx) as api:
         found = api.cancel(scheduled_id)
     _tell(ctx, found, f"cancelled {found.id}", wanted="cancelled")
@@ -33,7 +39,10 @@ def cancel(ctx: typer.Context, scheduled_id: IdArgument) -> None:
 def move(
     ctx: typer.Context, scheduled_id: IdArgument, delay: DelayOption = None, deliver_at: DeliverAtOption = None
 ) -> None:
-    """Move a delayed message to another time; its id is another one then. Exit status 1 if it was sent or cancelled."""
+    """Move a delayed message to another time, and print its new id. Exit status 1 if it was sent or cancelled.
+
+    Example: hourwheel scheduled move SCHEDULED_ID --delay 3h
+    """
     with connect(ctx) as api:
         try:
             found = api.reschedule(scheduled_id, delay=seconds(delay), deliver_at=deliver_at)
@@ -47,9 +56,12 @@ def move(
 def list_(
     ctx: typer.Context,
     subject: SubjectArgument,
-    hours: Annotated[int, typer.Option(min=1, max=744, help="Within so many.")] = 72,
+    hours: Annotated[int, typer.Option(min=1, max=744, help="Within this many hours.")] = 72,
 ) -> None:
-    """List in which hours delayed messages of a subject are due, and how many."""
+    """Count the delayed messages of a subject by the hour in which they are due.
+
+    Example: hourwheel scheduled list orders --hours 24
+    """
     with connect(ctx) as api:
         forecast = api.pending(subject, hours=hours)
     if settings_of(ctx).json:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 def serve(
     ctx: typer.Context,
-    data: Annotated[Path, typer.Option(help="Directory of the data; made if it is not there.")],
+    data: Annotated[Path, typer.Option(help="Directory of the data; made if there is none.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on.")] = 7420,
     read_only_token: Annotated[
-        list[str] | None, typer.Option(help="Allows reading alone. Repeatable, as --token is.")
+        list[str] | None, typer.Option(help="A token that may only read. Repeatable, as --token is.")
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Serve other machines without any token: whoever asks.")
+        bool, typer.Option("--insecure", help="Serve other machines without a token: anybody may read and write.")
     ] = False,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate, in PEM: serve HTTPS.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, in PEM, which others may not read.")] = None,
@@ -44,7 +44,7 @@ def serve(
             min=0,
             max=86_400,
             metavar="SECONDS",
-            help="Archive what the logs hold so often, for the pipeline; nothing is removed before. 0: never.",
+            help="Seconds between two runs of the archiver; nothing is removed before it is archived. 0: never.",
         ),
     ] = 0,
     auto_create: Annotated[
@@ -79,7 +79,10 @@ def serve(
         ),
     ] = False,
 ) -> None:
-    """Run the server on this machine. With --token or --token-file it serves only those who have one."""
+    """Run the server on this machine. With --token or --token-file each request needs a token.
+
+    Example: hourwheel serve --data ./queue --archive-every 60
+    """
     targets = _targets(target or [])
     if targets:
         sys.path.insert(0, os.getcwd())  # python -m would have; a console script has its own folder there

@@ -68,10 +68,10 @@ def to_server(make: Callable[..., T], settings: Settings, **how: Any) -> T:
 SubjectArgument = Annotated[str, typer.Argument(help="The subject.")]
 GroupArgument = Annotated[str, typer.Argument(help="The group.")]
 DelayOption = Annotated[
-    str | None, typer.Option(help="Deliver after so many seconds, or such as 500ms, 10s, 5m, 2h, 90d.")
+    str | None, typer.Option(help="Deliver after this many seconds, or such as 500ms, 10s, 5m, 2h, 90d.")
 ]
 DeliverAtOption = Annotated[
-    str | None, typer.Option(help="Deliver then, with a zone: 2027-01-01T09:00:00Z or …+01:00.")
+    str | None, typer.Option(help="Deliver at this time, with a zone: 2027-01-01T09:00:00Z or …+01:00.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

@@ -19,14 +19,19 @@ _PAGE = 100  # the most the server gives
 def create(
     ctx: typer.Context,
     subject: SubjectArgument,
-    queues: Annotated[int | None, typer.Option(help="1 to 64; can only grow.")] = None,
-    retention: Annotated[int | None, typer.Option(help="Seconds that messages are kept.")] = None,
+    queues: Annotated[int | None, typer.Option(help="The number of queues: 1 to 64; it can only grow.")] = None,
+    retention: Annotated[
+        int | None, typer.Option(help="Seconds that messages are kept: 60 to 2592000 (3 days by default).")
+    ] = None,
     clamp_delays: Annotated[
         bool | None,
         typer.Option("--clamp-delays/--no-clamp-delays", help="Shorten delays that are too long, or refuse them."),
     ] = None,
 ) -> None:
-    """Make a subject, or change one."""
+    """Make a subject, or change one.
+
+    Example: hourwheel subject create orders --queues 4 --retention 604800
+    """
     with connect(ctx) as api:
         made = api.put_subject(subject, queues=queues, retention_seconds=retention, clamp_delays=clamp_delays)
     _show(ctx, made)
@@ -34,14 +39,20 @@ def create(
 
 @app.command()
 def show(ctx: typer.Context, subject: SubjectArgument) -> None:
-    """Show a subject."""
+    """Show a subject.
+
+    Example: hourwheel subject show orders
+    """
     with connect(ctx) as api:
         _show(ctx, api.get_subject(subject))
 
 
 @app.command("list")
 def list_(ctx: typer.Context) -> None:
-    """List all subjects."""
+    """List all subjects.
+
+    Example: hourwheel subject list --json
+    """
     with connect(ctx) as api:
         if settings_of(ctx).json:
             for subject in _all(api):
@@ -53,7 +64,10 @@ def list_(ctx: typer.Context) -> None:
 
 @app.command()
 def delete(ctx: typer.Context, subject: SubjectArgument, yes: YesOption = False) -> None:
-    """Delete a subject with its messages and groups."""
+    """Delete a subject with its messages and groups.
+
+    Example: hourwheel subject delete orders --yes
+    """
     confirm(f"Delete {subject} with all its messages and groups?", yes=yes)
     with connect(ctx) as api:
         api.delete_subject(subject)

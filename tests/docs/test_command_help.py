@@ -1,0 +1,63 @@
+"""Each command explains itself: a sentence, its arguments and options, and an example, which runs."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hourwheel.cli.app import app
+from hourwheel.client import Api, Message, PushTarget, Settlement
+from tests.docs.test_commands import parse
+
+ARN = "arn:aws:execute-api:eu-west-1:111122223333:abc/prod"
+LONG = {"serve", "pipeline run", "pipeline status", "pipeline report"}
+"""These run a server, or want an archive: their examples are only parsed."""
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+ROOT = typer.main.get_command(app)
+COMMANDS = dict(commands(ROOT))
+
+
+def example(name: str) -> str:
+    text = " ".join(COMMANDS[name].help.split("\f")[0].split())
+    return str(text.partition("Example: ")[2])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_has_a_sentence_and_an_example_of_this_command(name: str) -> None:
+    assert COMMANDS[name].help.split("\n\n")[0].rstrip().endswith(".")
+    assert example(name).startswith(f"hourwheel {name}")
+    parse(ROOT, "hourwheel", shlex.split(example(name))[1:])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_argument_and_option_is_explained(name: str) -> None:
+    assert [parameter.name for parameter in COMMANDS[name].params if not parameter.help] == []
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in LONG])
+def test_the_example_runs(name: str, api: Api, url: str) -> None:
+    line = example(name).replace("SCHEDULED_ID", prepare(api)).replace("$API_ARN", ARN)
+    done = CliRunner().invoke(app, shlex.split(line)[1:], env={"HOURWHEEL_URL": url})
+    assert (done.exit_code, done.exception) == (0, None), done.output
+
+
+def prepare(api: Api) -> str:
+    """A dead letter, a message that waits, a group with a target; the id of a delayed message."""
+    (pull,) = api.pull("orders", "billing", "host-1").pulls
+    api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=[0])])
+    api.put_group("invoices", "mail", push=PushTarget(kind="https", url="https://billing.example.org/orders"))
+    _, placed = api.produce("orders", [Message("order 1"), Message("remind", delay="90d")])
+    assert placed.scheduled_id is not None
+    return placed.scheduled_id
