@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PATIENCE_SECONDS = 75.0
+PATIENCE_SECONDS = 600.0
+"""A slow machine needs most of it: the month begins only once everything should be sent."""
 _PORTS = range(7_421, 7_521)
 
 
@@ -51,7 +52,7 @@ class Stage:
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
         process = self.processes.pop(name)
         process.send_signal(number)
-        process.wait(timeout=20)
+        process.wait(timeout=PATIENCE_SECONDS)
         if process.stdout is not None:
             process.stdout.close()
 

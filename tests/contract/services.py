@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 HERE = Path(__file__).parent
-START_SECONDS = 30.0
+START_SECONDS = 180.0
 LOOK_AGAIN_SECONDS = 0.02
 
 
@@ -66,7 +66,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
 
 
 def _answers(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", "/_ministack/health")
         return connection.getresponse().status == 200

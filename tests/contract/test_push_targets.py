@@ -157,10 +157,10 @@ def test_what_a_function_raises_is_told(targets: Opened, function: str) -> None:
 
 
 def test_a_function_that_takes_too_long_may_have_done_it(targets: Opened, function: str) -> None:
-    began = monotonic()
     outcome = targets.deliver(to_function(function, seconds=1), batch("wait", "b"))
-    assert monotonic() - began < 6
     assert (outcome.failed, outcome.unreached) == ({0, 1}, False)
+    assert "timed out" in outcome.error or "timeout" in outcome.error, outcome
+    assert "the function failed" not in outcome.error, "it was waited for until its own time was over"
 
 
 @pytest.mark.parametrize("target", [to_function("none"), to_queue("none"), to_queue("none.fifo")])
@@ -181,7 +181,7 @@ class Queue(NamedTuple):
 
     def received(self, wanted: int) -> list[Any]:
         found: list[Any] = []
-        deadline = monotonic() + 20
+        deadline = monotonic() + 120
         while len(found) < wanted and monotonic() < deadline:
             answer = self.client.receive_message(
                 QueueUrl=self.url, MaxNumberOfMessages=10, WaitTimeSeconds=1, AttributeNames=["All"]

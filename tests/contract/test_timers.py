@@ -8,8 +8,8 @@ from hourwheel.delay.buckets import Bucket
 from .records import at_once
 from .timers import Opened
 
-AT_ONCE_SECONDS = 10.0
-"""On an idle machine it is one or two."""
+AT_ONCE_SECONDS = 120.0
+"""On an idle machine it is one or two. The orders that must not hold these up are for an hour later."""
 
 LATEST_MS = 60_000
 HOUR_MS = 3_600_000
@@ -28,7 +28,7 @@ def test_where_the_time_has_passed_the_wheel_is_started_at_once(timers: Opened, 
 def test_a_wheel_is_started_at_its_time_or_up_to_a_minute_later(timers: Opened) -> None:
     when_ms = SystemClock().now_ms() + timers.ahead_ms
     timers.timers.at(when_ms, bucket())
-    (start,) = timers.started(bucket(), seconds=LATEST_MS / 1_000)
+    (start,) = timers.started(bucket(), seconds=AT_ONCE_SECONDS)
     assert when_ms - timers.early_ms <= start.at_ms <= when_ms + LATEST_MS
 
 
@@ -43,7 +43,7 @@ def test_the_same_order_again_is_harmless(timers: Opened) -> None:
     when_ms = SystemClock().now_ms() + timers.ahead_ms
     for _ in range(5):
         timers.timers.at(when_ms, bucket())
-    assert timers.started(bucket(), seconds=LATEST_MS / 1_000)
+    assert timers.started(bucket(), seconds=AT_ONCE_SECONDS)
 
 
 def test_an_earlier_order_is_not_held_up_by_a_later_one(timers: Opened) -> None:

@@ -46,7 +46,7 @@ def refusal(code: str, status: int = 400) -> Fault:
 
 
 def _send(request: AWSPreparedRequest) -> bytes:
-    session = URLLib3Session(timeout=5)
+    session = URLLib3Session(timeout=60)
     try:
         reply = session.send(request)
         assert reply.status_code < 500

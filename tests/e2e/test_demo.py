@@ -15,7 +15,7 @@ def test_the_demo_accounts_for_every_flight() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=1_800,
         check=False,
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Start
-from tests.integration.process import Server, bodies, pull, send
+from tests.integration.process import SECONDS, Server, bodies, pull, send
 
 GROUP = "/v1/subjects/orders/groups/billing"
 
@@ -34,7 +34,7 @@ def test_a_message_is_produced_pulled_and_settled_over_one_connection(server: Se
 
 def test_a_packed_batch_is_stored_and_a_bomb_is_refused(server: Server) -> None:
     def post(data: bytes) -> tuple[int, str]:
-        http = HTTPConnection("127.0.0.1", server.port, timeout=10)
+        http = HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)
         try:
             http.request("POST", "/v1/subjects/orders/messages", data, {"content-encoding": "gzip"})
             response = http.getresponse()

@@ -55,7 +55,7 @@ class Group:
         ]
         self.go.set()
         for _ in works:
-            assert done.acquire(timeout=20)
+            assert done.acquire(timeout=120)
         self.first.join()
         return [ticket.error or ticket.result for ticket in tickets]
 
@@ -114,7 +114,7 @@ def test_a_group_waits_for_a_locked_file_once_and_not_one_by_one(
     ]
     store.lead()
     for _ in tickets:
-        assert done.acquire(timeout=20)
+        assert done.acquire(timeout=120)
     neighbour.close()
     for ticket in tickets:
         with pytest.raises(Throttled):

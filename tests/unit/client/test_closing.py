@@ -10,7 +10,7 @@ import pytest
 from hourwheel.client import BadRequest, Closed, NotSent, Producer
 from tests.unit.client.fake import FakeServer
 
-LONG_SECONDS = 10.0
+LONG_SECONDS = 120.0
 
 
 def test_the_end_of_the_block_is_bounded_and_names_what_was_not_sent(server: FakeServer) -> None:

@@ -13,7 +13,7 @@ from tests.unit.client.broker import Broker, FakeGroup
 from tests.unit.client.fake import TOKEN, FakeServer
 from tests.unit.client.ids import StillIds
 
-LONG_SECONDS = 10.0
+LONG_SECONDS = 120.0
 
 
 def fill(server: FakeServer, *bodies: str) -> None:

@@ -26,7 +26,7 @@ from hourwheel.client import (
 from tests.unit.client.fake import TOKEN, FakeServer
 from tests.unit.client.ids import StillIds
 
-LONG_SECONDS = 10.0
+LONG_SECONDS = 120.0
 
 
 class Gate:

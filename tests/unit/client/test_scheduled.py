@@ -21,7 +21,7 @@ from hourwheel.client import (
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.ids import StillClock, StillIds
 
-LONG_SECONDS = 10.0
+LONG_SECONDS = 120.0
 NEW_YEAR = datetime(2027, 1, 1, 9, tzinfo=UTC)
 
 WAITS: list[tuple[dict[str, Any], dict[str, Any]]] = [

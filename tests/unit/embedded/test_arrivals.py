@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel.embedded.arrivals import Caller, EmbeddedArrivals
 
-LONG = 30.0
+LONG = 120.0
 
 
 class Waiters:

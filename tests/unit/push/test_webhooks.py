@@ -18,11 +18,9 @@ from hourwheel.errors import Rejected
 from hourwheel.model import Message, PushTarget
 from hourwheel.push.targets import DONE, Delivery, Outcome
 from tests.support import HandClock
-from tests.unit.push.receivers import Authority, Receiver, receiving, reply
+from tests.unit.push.receivers import SECONDS, Authority, Receiver, receiving, reply
 
 SECRETS = ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_AAECAwQFBgcICQoLDA0ODw==")
-SLACK_SECONDS = 4.0
-"""What a busy machine may take beyond a time-out."""
 
 
 def messages(*bodies: str) -> tuple[Message, ...]:
@@ -34,11 +32,11 @@ def messages(*bodies: str) -> tuple[Message, ...]:
 DELIVERY = Delivery("orders", "billing", 0, messages("a", "b", "c"), SECRETS)
 
 
-def target(url: str, seconds: int = 5) -> PushTarget:
+def target(url: str, seconds: int = 60) -> PushTarget:
     return PushTarget(kind="https", address=url, timeout_seconds=seconds)
 
 
-def deliver(receiver: Receiver, path: str = "/hook", *, seconds: int = 5, delivery: Delivery = DELIVERY) -> Outcome:
+def deliver(receiver: Receiver, path: str = "/hook", *, seconds: int = 60, delivery: Delivery = DELIVERY) -> Outcome:
     webhooks = Webhooks(HandClock(), loopback=True)
     return webhooks.deliver(target(f"http://127.0.0.1:{receiver.port}{path}", seconds), delivery)
 
@@ -255,17 +253,17 @@ def test_a_slow_answer_ends_with_its_time(receiver: Receiver, drip: str) -> None
     receiver.answer = DRIPS[drip](receiver)
     began = monotonic()
     outcome = deliver(receiver, seconds=1)
-    assert 0.9 < monotonic() - began < 1 + SLACK_SECONDS
+    assert 0.9 < monotonic() - began < SECONDS, "the receiver had ended it"
     assert failed_wholly(outcome)
     assert "timed out" in outcome.error
 
 
 def test_a_receiver_that_does_not_read_is_left() -> None:
     with receiving(early=True) as receiver:
-        receiver.answer = lambda sock: receiver.over.wait(10)
+        receiver.answer = lambda sock: receiver.over.wait(SECONDS)
         began = monotonic()
         outcome = deliver(receiver, seconds=1, delivery=HUGE)
-        assert 0.9 < monotonic() - began < 1 + SLACK_SECONDS
+        assert 0.9 < monotonic() - began < SECONDS, "the receiver had ended it"
     assert (outcome.failed, outcome.unreached) == ({0}, False)
 
 
@@ -285,8 +283,8 @@ def test_an_endless_answer_is_not_read_for_long(receiver: Receiver, what: str) -
     start, piece = ENDLESS[what]
     receiver.answer = lambda sock: (sock.sendall(start), receiver.pour(sock, piece))
     began = monotonic()
-    outcome = deliver(receiver, seconds=20)
-    assert monotonic() - began < 10
+    outcome = deliver(receiver, seconds=300)
+    assert monotonic() - began < SECONDS, "the receiver had ended it"
     assert failed_wholly(outcome), outcome
 
 
@@ -294,8 +292,8 @@ def test_an_endless_answer_is_not_read_for_long(receiver: Receiver, what: str) -
 def test_what_follows_a_status_that_says_no_is_not_waited_for(receiver: Receiver, status: str) -> None:
     receiver.answer = lambda sock: (sock.sendall(f"HTTP/1.1 {status}\r\n\r\n".encode()), receiver.drip(sock, b" "))
     began = monotonic()
-    outcome = deliver(receiver, seconds=20)
-    assert monotonic() - began < 10
+    outcome = deliver(receiver, seconds=300)
+    assert monotonic() - began < SECONDS, "the receiver had ended it"
     assert status[:3] in outcome.error
 
 
@@ -339,7 +337,7 @@ def trusted(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Authority:
     return authority
 
 
-def deliver_to(host: str, receiver: Receiver, *, seconds: int = 5, delivery: Delivery = DELIVERY) -> Outcome:
+def deliver_to(host: str, receiver: Receiver, *, seconds: int = 60, delivery: Delivery = DELIVERY) -> Outcome:
     webhooks = Webhooks(HandClock(), loopback=True, resolve=lambda *_: ["127.0.0.1"])
     return webhooks.deliver(target(f"https://{host}:{receiver.port}/hook", seconds), delivery)
 
@@ -403,7 +401,7 @@ def test_a_handshake_that_hangs_ends_with_its_time(trusted: Authority, slow: boo
         )
         began = monotonic()
         outcome = deliver_to("hooks.example.com", receiver, seconds=1)
-        assert 0.9 < monotonic() - began < 1 + SLACK_SECONDS
+        assert 0.9 < monotonic() - began < SECONDS, "the receiver had ended it"
     assert outcome.unreached
 
 
@@ -413,16 +411,16 @@ def test_a_slow_answer_over_tls_ends_with_its_time(trusted: Authority, drip: str
         receiver.answer = DRIPS[drip](receiver)
         began = monotonic()
         outcome = deliver_to("hooks.example.com", receiver, seconds=1)
-        assert 0.9 < monotonic() - began < 1 + SLACK_SECONDS
+        assert 0.9 < monotonic() - began < SECONDS, "the receiver had ended it"
     assert failed_wholly(outcome)
 
 
 def test_a_receiver_that_does_not_read_tls_is_left(trusted: Authority) -> None:
     with receiving(early=True, context=trusted.context("hooks.example.com")) as receiver:
-        receiver.answer = lambda sock: receiver.over.wait(10)
+        receiver.answer = lambda sock: receiver.over.wait(SECONDS)
         began = monotonic()
         outcome = deliver_to("hooks.example.com", receiver, seconds=1, delivery=HUGE)
-        assert 0.9 < monotonic() - began < 1 + SLACK_SECONDS
+        assert 0.9 < monotonic() - began < SECONDS, "the receiver had ended it"
     assert (outcome.failed, outcome.unreached) == ({0}, False)
 
 

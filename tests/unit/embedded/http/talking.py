@@ -15,7 +15,7 @@ from hourwheel.embedded.http.registry import Registry
 from hourwheel.embedded.http.requests import Request
 from hourwheel.embedded.http.secure import Secure
 
-LONG = 15.0
+LONG = 120.0
 """Longer than anything here takes: a test that hangs fails."""
 
 
