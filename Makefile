@@ -13,20 +13,24 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-pipeline test-cloud check bench cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
+.PHONY: demo test test-queue test-simulation test-pipeline test-cloud check bench cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 	@$(RUN) -m demo
 
-# The parts run to their end, two at a time; all that they need is installed before. Each can be run alone.
+# The parts run to their end, three at a time, as two cores would often wait with two; all that they need is installed
+# before. Each can be run alone. The longest part begins first.
 test: check pipeline-package $(VENV)/infra-ready $(NEWEST)/ready node_modules/.package-lock.json
-	@$(MAKE) -j2 --keep-going --no-print-directory test-queue test-pipeline test-cloud
+	@$(MAKE) -j3 --keep-going --no-print-directory test-pipeline test-queue test-simulation test-cloud
 
 test-queue: pipeline-package $(VENV)/infra-ready node_modules/.package-lock.json
-	$(RUN) -m pytest tests $(addprefix --ignore=tests/,pipeline $(CLOUD))
+	$(RUN) -m pytest tests $(addprefix --ignore=tests/,pipeline simulation $(CLOUD))
 
-# These two show their output at the end, in one piece.
+# From here on the parts show their output at the end, in one piece.
+test-simulation: $(VENV)/ready
+	@$(call quietly,tests/simulation)
+
 test-pipeline: $(VENV)/pipeline-ready $(NEWEST)/ready
 	@$(call quietly,tests/pipeline)
 
