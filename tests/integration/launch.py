@@ -16,7 +16,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters import sqlite
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.server import serve
 
@@ -24,15 +24,14 @@ NO_LIMIT = 1 << 30
 
 
 def limit_pages(pages: int) -> None:
-    prepare = SqliteStore._prepare
+    prepare = sqlite.prepare  # type: ignore[attr-defined]
 
-    def limited(store: SqliteStore) -> None:
-        prepare(store)
-        writer: sqlite3.Connection = store._writer
+    def limited(writer: sqlite3.Connection, *rest: Any) -> None:
+        prepare(writer, *rest)
         writer.execute(f"PRAGMA max_page_count = {pages}")
         signal.signal(signal.SIGUSR1, lambda *_: writer.execute(f"PRAGMA max_page_count = {NO_LIMIT}").fetchall())
 
-    SqliteStore._prepare = limited  # type: ignore[method-assign]
+    sqlite.prepare = limited  # type: ignore[attr-defined]
 
 
 def run_server(options: str, pages: int | None, descriptors: int | None) -> int:

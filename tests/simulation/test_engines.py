@@ -10,7 +10,7 @@ import pytest
 
 from hourwheel.adapters.dynamodb import DynamoStore
 from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.adapters.sqlite_session import SqliteSession
+from hourwheel.adapters.sqlite_writer import SqliteWriter
 from hourwheel.ports import Key, Record, Refused, Store
 from tests.simulation.plan import draw, on_engine
 from tests.simulation.schedule import run_plan, simulate
@@ -34,18 +34,18 @@ def test_a_run_takes_the_same_course_with_a_real_store_beside_the_simulated_one(
 
 @contextmanager
 def what_a_transaction_did_stays_when_its_process_ends() -> Iterator[None]:
-    def roll_back(self: SqliteStore) -> None:
-        if self._writer.in_transaction:
-            self._writer.execute("COMMIT")
+    def roll_back(self: SqliteWriter) -> None:
+        if self.connection.in_transaction:
+            self.connection.execute("COMMIT")
 
-    with patch.object(SqliteStore, "_roll_back", roll_back):
+    with patch.object(SqliteWriter, "roll_back", roll_back):
         yield
 
 
 @contextmanager
 def the_calls_of_a_transaction_are_committed_one_by_one() -> Iterator[None]:
     def transact(self: SqliteStore, work: Callable[[Store], Any]) -> Any:
-        return work(SqliteSession(self._writer))
+        return work(self._writer.session)
 
     with patch.object(SqliteStore, "transact", transact):
         yield

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hourwheel.adapters import sqlite
+from hourwheel.adapters import sqlite_writer
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.errors import HourwheelError, Sealed, Throttled
 from hourwheel.ports import Key, Record, Store, Table
@@ -103,8 +103,8 @@ def test_a_group_waits_for_a_locked_file_once_and_not_one_by_one(
 ) -> None:
     waits: list[float] = []
     # A clock that goes on by a second with each wait, of which ten are allowed.
-    monkeypatch.setattr(store._pause, "wait", waits.append)
-    monkeypatch.setattr(sqlite.time, "monotonic", lambda: float(len(waits)))
+    monkeypatch.setattr(store._writer._pause, "wait", waits.append)
+    monkeypatch.setattr(sqlite_writer.time, "monotonic", lambda: float(len(waits)))
     neighbour = sqlite3.connect(tmp_path / "queue.db", isolation_level=None)
     neighbour.execute("BEGIN IMMEDIATE")
     done = threading.Semaphore(0)
@@ -139,7 +139,7 @@ def test_what_could_not_be_rolled_back_is_not_answered_as_stored(store: SqliteSt
         def close(self) -> None:
             self._real.close()
 
-    store._writer = Broken(store._writer)  # type: ignore[assignment]
+    store._writer.connection = Broken(store._writer.connection)  # type: ignore[assignment]
     with pytest.raises(HourwheelError):
         store.transact(lambda tx: put("a", tx))
     assert store.get(key("a")) is None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite_writer import SqliteWriter
 from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.lease import LEASE_MS, Owner, owner_slot
 from hourwheel.embedded.options import ServeOptions
@@ -27,7 +27,7 @@ def test_a_take_over_that_could_not_write_is_tried_again(tmp_path: Path, monkeyp
         slot.swap(None, Owner(owner="other", until_ms=now_ms + LEASE_MS))
         other.close()
         with monkeypatch.context() as patched:
-            patched.setattr(SqliteStore, "_begin", refuse)
+            patched.setattr(SqliteWriter, "begin", refuse)
             with pytest.raises(Throttled):
                 runtime._look_after_others()
         runtime._look_after_others()

@@ -1,13 +1,16 @@
 """The calls of the Store on one connection of SQLite, inside a transaction or reading."""
 
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 from hourwheel.adapters.limits import check_value
 from hourwheel.errors import Sealed
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
+
+T = TypeVar("T")
 
 _TRIM_ROWS = 50  # of up to 350 KB: other writers wait meanwhile
 _COLLECT_ROWS = 2_000  # small ones
@@ -110,11 +113,11 @@ class SqliteSession:
         return [(row[0], Record(row[1], row[2], row[3])) for row in rows]
 
     def trim(self, table: Table, partition: str, *, below: str) -> None:
-        while trim_slice(table, partition, below)(self):
+        while _trim_slice(table, partition, below)(self):
             pass
 
     def collect(self, table: Table, now_ms: int) -> None:
-        while collect_slice(table, now_ms)(self):
+        while _collect_slice(table, now_ms)(self):
             pass
 
     def remove(self, table: Table, where: str, values: tuple[str | int, ...], rows: int) -> bool:
@@ -127,12 +130,41 @@ class SqliteSession:
         return done.rowcount == rows
 
 
-def trim_slice(table: Table, partition: str, below: str) -> Callable[[Store], bool]:
+class TransactedWrites(ABC):
+    """The writes of a store on SQLite, each a transaction of its own."""
+
+    @abstractmethod
+    def transact(self, work: Callable[[Store], T]) -> T: ...
+
+    def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
+        return self.transact(lambda store: store.add(counter, rows=rows, numbers=numbers))
+
+    def seal(self, counter: str) -> Counter:
+        return self.transact(lambda store: store.seal(counter))
+
+    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+        check_value(record)
+        return self.transact(lambda store: store.put(key, record, expect=expect))
+
+    def delete(self, key: Key, *, expect: bytes) -> Refused | None:
+        return self.transact(lambda store: store.delete(key, expect=expect))
+
+    def trim(self, table: Table, partition: str, *, below: str) -> None:
+        # Slice by slice, so that other writers get their turn.
+        while self.transact(_trim_slice(table, partition, below)):
+            pass
+
+    def collect(self, table: Table, now_ms: int) -> None:
+        while self.transact(_collect_slice(table, now_ms)):
+            pass
+
+
+def _trim_slice(table: Table, partition: str, below: str) -> Callable[[Store], bool]:
     """A piece of work that removes some of what may be trimmed; whether there may be more."""
     where = "partition = ? AND sort < ?"
     return lambda store: cast("SqliteSession", store).remove(table, where, (partition, below), _TRIM_ROWS)
 
 
-def collect_slice(table: Table, now_ms: int) -> Callable[[Store], bool]:
+def _collect_slice(table: Table, now_ms: int) -> Callable[[Store], bool]:
     """The same for what has expired."""
     return lambda store: cast("SqliteSession", store).remove(table, "expires_ms <= ?", (now_ms,), _COLLECT_ROWS)

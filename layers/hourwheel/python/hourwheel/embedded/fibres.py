@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from greenlet import getcurrent, greenlet
 
 from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.adapters.sqlite_session import collect_slice, trim_slice
-from hourwheel.ports import Blobs, Counter, Key, Record, Refused, Store, Table
+from hourwheel.adapters.sqlite_session import TransactedWrites
+from hourwheel.ports import Blobs, Store
 
 T = TypeVar("T")
 
@@ -104,7 +104,7 @@ class Fibres:
         return future.result()
 
 
-class FibreStore:
+class FibreStore(TransactedWrites):
     """The SQLite store for fibres and threads. Reads run at once. A transaction lets other fibres run, and theirs are
     run with it, here, where nobody competes for the interpreter; its sync has a thread."""
 
@@ -135,26 +135,6 @@ class FibreStore:
     def _invite(self) -> None:
         # Behind what is ready to run: other requests that have arrived join the group.
         self._fibres.soon(self._store.lead)
-
-    def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
-        return self.transact(lambda store: store.add(counter, rows=rows, numbers=numbers))
-
-    def seal(self, counter: str) -> Counter:
-        return self.transact(lambda store: store.seal(counter))
-
-    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
-        return self.transact(lambda store: store.put(key, record, expect=expect))
-
-    def delete(self, key: Key, *, expect: bytes) -> Refused | None:
-        return self.transact(lambda store: store.delete(key, expect=expect))
-
-    def trim(self, table: Table, partition: str, *, below: str) -> None:
-        while self.transact(trim_slice(table, partition, below)):
-            pass
-
-    def collect(self, table: Table, now_ms: int) -> None:
-        while self.transact(collect_slice(table, now_ms)):
-            pass
 
 
 class FibreBlobs:

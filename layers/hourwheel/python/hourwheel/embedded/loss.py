@@ -4,7 +4,7 @@ import logging
 import sqlite3
 from pathlib import Path
 
-from hourwheel.adapters.sqlite import translated
+from hourwheel.adapters.sqlite_writer import translated
 from hourwheel.adapters.syncedmark import NOTHING, Synced, SyncedMark, last_transaction
 from hourwheel.archive.marks import rows_beyond
 from hourwheel.context import Context

@@ -1,0 +1,226 @@
+"""Group commit: callers queue up, and whatever is queued runs in one transaction with one sync.
+
+A caller that finds nobody writing leads: it runs and commits all that is queued, then hands the lead on. Callers that
+cannot wait are invited to lead instead, and a thread commits for them.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from hourwheel.adapters.sqlite_writer import SqliteWriter, translated
+from hourwheel.errors import Broken
+from hourwheel.ports import Store
+
+
+@dataclass
+class Ticket:
+    """A piece of work in the queue. ``signal`` is held until it is done, or its owner is to lead. An owner that does
+    not wait is told instead: ``notify`` when it is done, ``invite`` when it is to call ``lead``."""
+
+    work: Callable[[Store], Any]
+    notify: Callable[[], object] | None = None
+    invite: Callable[[], object] | None = None
+    signal: threading.Lock = field(default_factory=threading.Lock)
+    done: bool = False
+    result: Any = None
+    error: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self.signal.acquire()
+
+    def outcome(self) -> Any:
+        """The result, once it is done; raises the error it ended with."""
+        assert self.done
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class GroupCommit:
+    """The queue in front of one writer. Thread-safe."""
+
+    def __init__(self, writer: SqliteWriter) -> None:
+        self._writer = writer
+        self._mutex = threading.Lock()
+        self._waiting: list[Ticket] = []
+        self._leading = False
+        self._closed = False
+        self._committer: threading.Thread | None = None
+        self._turn = threading.Semaphore(0)
+        self._inviting = True
+        self._invited = False
+        self._handed: tuple[list[Ticket], bool] = ([], False)
+
+    def close(self) -> None:
+        """Ends the thread; nobody may be using the queue."""
+        self._closed = True
+        if self._committer is not None:
+            self._turn.release()
+            self._committer.join()
+
+    def run(self, work: Callable[[Store], Any]) -> Any:
+        """Runs the work in the next transaction, and returns its result once that is durable. Raises what the work
+        raises."""
+        ticket = Ticket(work)
+        with self._mutex:
+            self._waiting.append(ticket)
+            lead = not self._leading
+            self._leading = True
+        if not lead:
+            ticket.signal.acquire()
+        if not ticket.done:
+            self._lead()
+        return ticket.outcome()
+
+    def submit(
+        self, work: Callable[[Store], Any], *, notify: Callable[[], object], invite: Callable[[], object]
+    ) -> Ticket:
+        """``run`` for callers that cannot wait. Both are called from any thread, ``invite`` perhaps at once."""
+        ticket = Ticket(work, notify, invite)
+        with self._mutex:
+            if self._committer is None:
+                committer = threading.Thread(target=self._commit_for_others, name="commit", daemon=True)
+                committer.start()
+                self._committer = committer
+            self._waiting.append(ticket)
+            lead = not self._leading
+            self._leading = True
+        if lead:
+            self._invite(ticket)
+        return ticket
+
+    def lead(self) -> None:
+        """For whoever was invited: runs what is queued, in the caller's thread, and has it committed in another. Only
+        the sync takes long, and it needs no interpreter."""
+        with self._mutex:
+            if not self._invited:
+                return
+            self._invited = False
+        group, ready = self._take(), False
+        try:
+            # What threads bring may take long.
+            if all(ticket.notify for ticket in group):
+                self._writer.try_begin()
+                self._run(group)
+                ready = True
+        except Exception:
+            # Another process is writing, or a piece of work raised: the other thread has the time to sort it out.
+            self._writer.roll_back()
+        finally:
+            self._handed = (group, ready)
+            self._turn.release()
+
+    def uninvite(self) -> None:
+        """The callers that were invited to lead have ended: from now on the thread of the queue leads."""
+        with self._mutex:
+            self._inviting = False
+            invited, self._invited = self._invited, False
+        if invited:
+            self._lead_elsewhere()
+
+    def _lead(self) -> None:
+        """Runs and commits what is queued, then hands the lead on."""
+        group = self._take()
+        try:
+            self._commit(group)
+        finally:
+            self._hand_on(group)
+
+    def _take(self) -> list[Ticket]:
+        with self._mutex:
+            group, self._waiting = self._waiting, []
+        return group
+
+    def _hand_on(self, group: list[Ticket]) -> None:
+        """Tells the group that it is done, and the first who came meanwhile to lead."""
+        with self._mutex:
+            following = self._waiting[0] if self._waiting else None
+            self._leading = following is not None
+        for ticket in group:
+            ticket.done = True
+            # A loop that has ended cannot be told, and has nobody left to tell.
+            with suppress(RuntimeError):
+                (ticket.notify or ticket.signal.release)()
+        if following is not None and following.invite is None:
+            following.signal.release()
+        elif following is not None:
+            self._invite(following)
+
+    def _invite(self, ticket: Ticket) -> None:
+        assert ticket.invite is not None
+        with self._mutex:
+            self._invited = self._inviting
+        try:
+            if self._inviting:
+                ticket.invite()
+                return
+        except RuntimeError:
+            with self._mutex:
+                self._invited = False
+        self._lead_elsewhere()
+
+    def _lead_elsewhere(self) -> None:
+        self._handed = (self._take(), False)
+        self._turn.release()
+
+    def _commit_for_others(self) -> None:
+        """Commits for those who do not wait."""
+        while True:
+            self._turn.acquire()
+            if self._closed:
+                return
+            group, ready = self._handed
+            try:
+                self._commit(group, ready=ready)
+            finally:
+                self._hand_on(group)
+
+    def _commit(self, group: list[Ticket], *, ready: bool = False) -> None:
+        """Runs the group in one transaction (``ready``: it was run) and commits it. If a piece of work raises, each
+        runs again on its own: that is rare, and a savepoint around each would cost all of them two statements."""
+        for ticket in group:
+            ticket.error = Broken("the transaction was not committed")
+        if not ready and not self._begun(group):
+            return
+        try:
+            if not ready:
+                self._run(group)
+            self._writer.commit()
+        except BaseException as error:
+            self._writer.roll_back()
+            _fail(group, error)
+            if not isinstance(error, Exception):
+                raise
+            self._commit_each(group)
+        else:
+            for ticket in group:
+                ticket.error = None
+
+    def _begun(self, group: list[Ticket]) -> bool:
+        """Begins the transaction. A file that is locked for too long fails the whole group: waiting again for each of
+        it would help nobody."""
+        try:
+            self._writer.begin()
+        except sqlite3.Error as error:
+            _fail(group, error)
+            return False
+        return True
+
+    def _run(self, group: list[Ticket]) -> None:
+        session = self._writer.session
+        for ticket in group:
+            ticket.result = ticket.work(session)
+
+    def _commit_each(self, group: list[Ticket]) -> None:
+        if len(group) > 1:
+            for ticket in group:
+                self._commit([ticket])
+
+
+def _fail(group: list[Ticket], error: BaseException) -> None:
+    for ticket in group:
+        ticket.error = translated(error) if isinstance(error, sqlite3.Error) else error
