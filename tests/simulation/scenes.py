@@ -8,6 +8,7 @@ from tests.simulation.dates import Wait
 from tests.simulation.plan import AT_ONCE, Delays, Faults, Plan
 from tests.simulation.sides import (
     ARCHIVING,
+    ARCHIVING_MORE,
     CHANGING,
     DEAD,
     DELAYING,
@@ -248,7 +249,7 @@ SCENES = [
         "an archive",
         _an_archive,
         [*ARCHIVING, *SWEEPING, *PRODUCING[:1], *SETTLING[:3]],
-        [*ARCHIVING, *FOLLOWING, *PULLING[1:3], *SETTLING[:4], *SWEEPING, *TURNING[:1], *DELETING],
+        [*ARCHIVING, *ARCHIVING_MORE, *FOLLOWING, *PULLING[1:3], *SETTLING[:4], *SWEEPING, *TURNING[:1], *DELETING],
         plan=replace(PLAN, archivists=1),
     ),
     *(

@@ -254,6 +254,14 @@ ARCHIVING = [
     Action("archive", lambda side, stage: archive(side.actor, Limits(), 60)),
     Action("archive bit by bit", lambda side, stage: archive(side.actor, Limits(commit_bytes=1, commit_spans=1), 60)),
 ]
+ARCHIVING_MORE = [
+    Action("archive, then produce", lambda side, stage: (archive(side.actor, Limits(), 60), side.send(None))),
+    Action(
+        "archive, produce, archive",
+        lambda side, stage: (archive(side.actor, Limits(), 60), side.send(None), archive(side.actor, Limits(), 60)),
+    ),
+]
+"""What is new to another archiver, before or after it has been archived."""
 
 GOING_ON = [Action("the slow one goes on", lambda side, stage: stage.go_on())]
 

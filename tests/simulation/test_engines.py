@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from itertools import count, islice
 from typing import Any
 from unittest.mock import patch
 
@@ -18,6 +19,19 @@ from tests.simulation.world import Violation
 
 SEEDS = {"sqlite": (0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), "dynamodb": (2, 3, 4, 6)}
 """A few, as a call takes milliseconds; others by ``python -m tests.simulation.run --store dynamodb --seeds 0:50``."""
+
+DELETING = 12
+"""So many plans that delete subjects or groups, and so seal their logs: most others never add to a sealed one."""
+
+
+def _deleting() -> Iterator[int]:
+    return islice((seed for seed in count() if {"delete-subject", "delete-group"} & {*draw(seed).moves}), DELETING)
+
+
+@pytest.mark.parametrize("seed", [*_deleting()])
+def test_no_schedule_with_deletions_on_sqlite_breaks_an_invariant(seed: int) -> None:
+    violation = simulate(seed, "sqlite").violation
+    assert violation is None, f"{violation}; python -m tests.simulation.run --store sqlite --seeds {seed}"
 
 
 @pytest.mark.parametrize(("store", "seed"), [(store, seed) for store, seeds in SEEDS.items() for seed in seeds])
