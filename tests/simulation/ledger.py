@@ -309,6 +309,7 @@ class Ledger:
     def _meta_stored(self, verb: Verb, key: Key, record: Record) -> None:
         if key.partition == "subjects":
             subject = msgspec.msgpack.decode(record.value, type=Subject)
+            self.rules.check_sealed(self.subjects.get(subject.name), subject)
             self.subjects[subject.name] = subject
         elif key.partition.startswith("groups/"):
             group = msgspec.msgpack.decode(record.value, type=Group)

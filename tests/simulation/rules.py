@@ -9,7 +9,7 @@ from hourwheel.delay.dispatch import AGAIN, DUE, ORPHANED
 from hourwheel.delay.lease import Owner
 from hourwheel.lognames import SCHEDULE_PREFIX
 from hourwheel.logs.handover import Transfer
-from hourwheel.model import DEAD_RETENTION_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS, RetryPolicy
+from hourwheel.model import DEAD_RETENTION_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS, RetryPolicy, Subject
 from hourwheel.ports import Key, Record
 from hourwheel.queueing.moving import ATTEMPTS, REDRIVE, REJECTED, RELEASED, RETRY
 from hourwheel.queueing.records import PullRow
@@ -97,6 +97,16 @@ class Rules:
         for row in range(before, below):
             if row not in self.ledger.rows(log) or not self.ledger.spent(log, row):
                 raise Violation("12", f"row {row} of {log} is trimmed, and it is still wanted")
+
+    def check_sealed(self, before: Subject | None, subject: Subject) -> None:
+        """Once a subject is erased, or made again, nobody is given a row of the old one any more."""
+        for old in (before, subject):
+            if old is None or not (old.erased or old.generation < subject.generation):
+                continue
+            for queue in range(old.queues):
+                log = f"{old.name}~{old.generation}/{queue}"
+                if not self.ledger.totals(log).sealed:
+                    raise Violation("1", f"subject {old.name} is erased, and {log} still takes messages")
 
     def check_reading(self, verb: Verb, key: Key, record: Record) -> None:
         """An owner publishes that it has read what it has read."""
