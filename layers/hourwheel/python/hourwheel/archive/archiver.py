@@ -18,6 +18,7 @@ from hourwheel.archive.collecting import Collector
 from hourwheel.archive.kinds import MESSAGES
 from hourwheel.archive.manifests import Gone, Manifest, Span, commit
 from hourwheel.archive.marks import Head, apply, caught_up, mark_of, marks, note, older
+from hourwheel.archive.passes import LogRead, Pass, commit_is_full
 from hourwheel.archive.rebuild import unfinished
 from hourwheel.archive.sources import Item, Source, catalog, sources
 from hourwheel.context import Context
@@ -27,9 +28,6 @@ from hourwheel.meta.directory import Directory
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs, Table
 from hourwheel.queueing.faults import Faults
-
-_TELL_MS = 3_600_000
-"""Who reads the archive alone learns so often that nothing new is there."""
 
 _logger = logging.getLogger("hourwheel")
 
@@ -57,29 +55,13 @@ class Archived(msgspec.Struct):
     complete: bool = False
 
 
-@dataclass
-class _Circle:
-    """A way through all logs, in as many commits as it takes. ``whole``: nothing was left out so far; ``full``: the
-    commit is, at the log ``resume``."""
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a log that were taken: up to ``end``, with this many messages."""
 
-    began_ms: int
-    whole: bool
-    full: bool = False
-    resume: str = ""
-
-    @property
-    def complete_ms(self) -> int:
-        """0 where it is not at its end, or left something out."""
-        return self.began_ms if self.whole and not self.full else 0
-
-    def of(self, head: Head) -> Head:
-        """The head that knows where to go on."""
-        return msgspec.structs.replace(
-            head,
-            resume=self.resume if self.full else "",
-            circle_ms=self.began_ms if self.full else 0,
-            whole=self.whole or not self.full,
-        )
+    end: int
+    messages: int
+    read: LogRead
 
 
 @dataclass
@@ -93,12 +75,21 @@ class _Run:
     circle_ms: int = 0
     listed: list[tuple[Subject, list[Group]]] = field(default_factory=list)
 
-    def goes_on(self, circle: _Circle) -> bool:
+    def begin(self, head: Head, now_ms: int, directory: Directory) -> Pass:
+        """The pass that goes on, or begins; lists subjects and groups where that was not done for it yet."""
+        current = Pass.of(head, now_ms)
+        self.own_circle = self.own_circle or not head.circle_ms
+        if not head.circle_ms or current.began_ms != self.circle_ms:
+            # What is made from here on is for the next pass.
+            self.circle_ms, self.listed = current.began_ms, catalog(directory)
+        return current
+
+    def goes_on(self, current: Pass) -> bool:
         """Whether something is left that was there when the run began; notes whether nothing is."""
-        self.report.complete = self.own_circle and circle.complete_ms > 0
+        self.report.complete = self.own_circle and current.complete_ms > 0
         after_another = not self.own_circle
-        self.own_circle = self.own_circle and circle.full
-        return circle.full or after_another
+        self.own_circle = self.own_circle and current.commit_full
+        return current.commit_full or after_another
 
 
 @dataclass(frozen=True)
@@ -128,39 +119,37 @@ class Archiver:
         held = caught_up(self.context, self.archive)
         began_ms = self.context.clock.now_ms()
         collector = Collector(self.context, self.archive)
-        circle = _Circle(held.value.circle_ms or began_ms, held.value.whole)
-        run.own_circle = run.own_circle or not held.value.circle_ms
-        if not held.value.circle_ms or circle.began_ms != run.circle_ms:
-            # What is made from here on is for the next circle.
-            run.circle_ms, run.listed = circle.began_ms, catalog(self.directory)
+        current = run.begin(held.value, began_ms, self.directory)
         digest = self._catalog(collector, held.value, run.listed)
         stop_ms = min(run.until_ms, self.context.clock.now_ms() + self.limits.commit_ms)
-        self._collect(collector, circle, held.value.resume, run.listed, stop_ms)
+        current = self._collect(collector, current, run.listed, stop_ms)
         collector.finish()
-        nothing_new = not collector.segments and not collector.spans
-        if nothing_new and circle.complete_ms - held.value.told_ms < _TELL_MS:
-            complete_ms = max(held.value.complete_ms, circle.complete_ms)
-            value = msgspec.structs.replace(circle.of(held.value), complete_ms=complete_ms)
+        found = bool(collector.segments or collector.spans)
+        if not current.needs_manifest(held.value, found=found):
+            value = current.noted(held.value)
             if value != held.value:
                 note(self.context, held, value)
-            return run.goes_on(circle)
-        manifest = Manifest(
-            number=held.value.number,
+            return run.goes_on(current)
+        manifest = self._manifest(collector, current, held.value.number, began_ms, digest)
+        if not commit(self.archive, manifest):
+            run.report.lost_races += 1
+            return True
+        apply(self.context, Held(current.head(held.value), held.token), manifest)
+        self._count(run.report, manifest)
+        return run.goes_on(current) or found
+
+    def _manifest(self, collector: Collector, current: Pass, number: int, began_ms: int, digest: str) -> Manifest:
+        return Manifest(
+            number=number,
             began_ms=began_ms,
             ended_ms=self.context.clock.now_ms(),
-            complete_ms=circle.complete_ms,
+            complete_ms=current.complete_ms,
             segments=collector.segments,
             spans=collector.spans,
             damaged=collector.damaged,
             gone=collector.gone,
             catalog=digest,
         )
-        if not commit(self.archive, manifest):
-            run.report.lost_races += 1
-            return True
-        apply(self.context, Held(circle.of(held.value), held.token), manifest)
-        self._count(run.report, manifest)
-        return run.goes_on(circle) or not nothing_new
 
     def _catalog(self, collector: Collector, head: Head, listed: list[tuple[Subject, list[Group]]]) -> str:
         """Gathers the catalog where it has changed; its digest then."""
@@ -172,68 +161,75 @@ class Archiver:
         return digest
 
     def _collect(
-        self,
-        collector: Collector,
-        circle: _Circle,
-        resume: str,
-        listed: list[tuple[Subject, list[Group]]],
-        stop_ms: int,
-    ) -> None:
-        """Goes on behind the log where the last commit was full, up to the last one, or until this one is."""
+        self, collector: Collector, current: Pass, listed: list[tuple[Subject, list[Group]]], stop_ms: int
+    ) -> Pass:
+        """Reads logs behind the one at which the last commit was full, up to the last one, or until this one is
+        full."""
         known = marks(self.context)
         every = list(sources(self.context, listed))
-        at = next((at for at, source in enumerate(every) if _name(source) == resume), -1) + 1
-        before = resume
-        for source in every[at:]:
-            self._log(collector, source, known.get(_name(source)), circle, stop_ms)
-            if circle.full and before != resume:
-                circle.resume = before  # the rest of this log comes first
-                return
-            circle.whole = circle.whole and not circle.full
-            full = circle.full or len(collector.spans) >= self.limits.commit_spans
-            if full or self.context.clock.now_ms() >= stop_ms:
-                circle.full, circle.resume = source is not every[-1], _name(source)
-                return
-            before = _name(source)
+        names = [_name(source) for source in every]
+        start = names.index(current.first) + 1 if current.first in names else 0
+        for source, name in zip(every[start:], names[start:], strict=True):
+            read = self._log(collector, source, known.get(name), stop_ms)
+            stop = len(collector.spans) >= self.limits.commit_spans or self.context.clock.now_ms() >= stop_ms
+            current = current.after(name, read, stop=stop, at_end=source is every[-1])
+            if current.over:
+                break
+        return current
 
-    def _log(self, collector: Collector, source: Source, mark: int | None, circle: _Circle, stop_ms: int) -> None:
-        """Gathers a log's rows from the mark on, up to the limits: the circle is full then, before the log's end."""
-        start = end = given = mark or 0
-        messages, whole, known = 0, False, False
+    def _log(self, collector: Collector, source: Source, mark: int | None, stop_ms: int) -> LogRead:
+        """Gathers a log's rows from the mark on, up to the limits."""
+        bounds = self._bounds(source, mark)
+        if bounds is None:
+            return LogRead(complete=False)
+        start, given = bounds
+        if given < (mark or 0):
+            raise older(source.log)
+        if given <= start:
+            return LogRead(complete=True)
+        rows = self._rows(collector, source, start, given, stop_ms)
+        if rows.end > start:
+            behind = max(0, given - rows.end)
+            collector.spans.append(
+                Span(kind=source.kind, log=source.log, start=start, end=rows.end, messages=rows.messages, behind=behind)
+            )
+        return rows.read
+
+    def _bounds(self, source: Source, mark: int | None) -> tuple[int, int] | None:
+        """The row at which to begin, and the end of the log; None where they cannot be read."""
+        start = mark or 0
         with self._contained(source):
             given = source.given(start)
             if given > start and mark is None:
                 # What was removed before there was an archive is not missed.
                 first = next(source.items(0), None)
-                start = end = source.trimmed() if first is None else first.row
-            known = True
-        if given < (mark or 0):
-            raise older(source.log)
-        if given <= start:
-            circle.whole = circle.whole and known
-            return
-        limit = collector.size + self.limits.log_bytes
+                start = source.trimmed() if first is None else first.row
+            return start, given
+        return None
+
+    def _rows(self, collector: Collector, source: Source, start: int, given: int, stop_ms: int) -> _Rows:
+        end, messages, limit = start, 0, collector.size + self.limits.log_bytes
         for item in self._settled(source, start):
             if item is None:
-                with self._contained(source):
-                    if (trimmed := source.trimmed()) > end:
-                        collector.gone.append(Gone(log=source.log, start=end, end=trimmed))
-                        end = trimmed
-                    whole = end >= given or not source.held_up(end)
-                break
+                end, complete = self._end(collector, source, end, given)
+                return _Rows(end, messages, LogRead(complete))
             if item.row > end:
                 collector.gone.append(Gone(log=source.log, start=end, end=item.row))
             messages += collector.add(source, item)
             end = item.row + 1
-            circle.full = collector.size >= self.limits.commit_bytes or self.context.clock.now_ms() >= stop_ms
-            if circle.full or collector.size >= limit:
-                break
-        circle.whole = circle.whole and (whole or circle.full)
-        if end > start:
-            behind = max(0, given - end)
-            collector.spans.append(
-                Span(kind=source.kind, log=source.log, start=start, end=end, messages=messages, behind=behind)
-            )
+            full = commit_is_full(collector.size, self.limits.commit_bytes, self.context.clock.now_ms(), stop_ms)
+            if full or collector.size >= limit:
+                return _Rows(end, messages, LogRead(complete=False, commit_full=full))
+        return _Rows(end, messages, LogRead(complete=False))
+
+    def _end(self, collector: Collector, source: Source, end: int, given: int) -> tuple[int, bool]:
+        """Behind the last row: where the log is archived up to, and whether that is its end."""
+        with self._contained(source):
+            if (trimmed := source.trimmed()) > end:
+                collector.gone.append(Gone(log=source.log, start=end, end=trimmed))
+                end = trimmed
+            return end, end >= given or not source.held_up(end)
+        return end, False
 
     def _settled(self, source: Source, start: int) -> Iterator[Item | None]:
         """The rows from ``start`` on, and None behind the last one; it just ends where one cannot be read. Only reading

@@ -1,0 +1,79 @@
+"""A pass of the archive through all logs, as a value: each log that is read makes the next value. Reads and writes
+nothing.
+
+A pass takes as many commits as it needs. A commit that is full ends at a log; the next commit goes on behind it.
+"""
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from hourwheel.archive.marks import Head
+
+MANIFEST_EVERY_MS = 3_600_000
+"""A manifest without rows is written this often: a reader of the archive learns from it that nothing new is there."""
+
+
+@dataclass(frozen=True)
+class LogRead:
+    """How far a log was read. ``complete``: up to its end, ``commit_full``: as far as the commit had room."""
+
+    complete: bool
+    commit_full: bool = False
+
+
+@dataclass(frozen=True)
+class Pass:
+    """``complete``: no row was left out so far. ``first`` names the log behind which this commit began, ``last`` the
+    one behind which the next would. ``commit_full``: logs are left for the next commit. ``over``: this one reads no
+    more."""
+
+    began_ms: int
+    complete: bool
+    first: str = ""
+    last: str = ""
+    commit_full: bool = False
+    over: bool = False
+
+    @classmethod
+    def of(cls, head: Head, now_ms: int) -> "Pass":
+        """The pass that the head is in the middle of, or one that begins now."""
+        return cls(head.circle_ms or now_ms, head.whole, first=head.resume, last=head.resume)
+
+    @property
+    def complete_ms(self) -> int:
+        """Rows that were stored before this time are archived; 0 where the pass has not ended, or left a row out."""
+        return self.began_ms if self.complete and not self.commit_full else 0
+
+    def after(self, log: str, read: LogRead, *, stop: bool, at_end: bool) -> "Pass":
+        """The pass after a log was read. ``stop``: the commit takes no other log; ``at_end``: no other is left."""
+        if read.commit_full and self.last != self.first:
+            # The next commit begins with the rest of this log.
+            return replace(self, commit_full=True, over=True)
+        complete = self.complete and read.complete and not read.commit_full
+        if read.commit_full or stop:
+            # Others have their turn before the rest of this log.
+            return replace(self, complete=complete, last=log, commit_full=not at_end, over=True)
+        return replace(self, complete=complete, last=log)
+
+    def head(self, head: Head) -> Head:
+        """The head with the place at which the next commit goes on."""
+        return msgspec.structs.replace(
+            head,
+            resume=self.last if self.commit_full else "",
+            circle_ms=self.began_ms if self.commit_full else 0,
+            whole=self.complete or not self.commit_full,
+        )
+
+    def noted(self, head: Head) -> Head:
+        """The head after a pass, or a part of it, that found nothing to archive."""
+        return msgspec.structs.replace(self.head(head), complete_ms=max(head.complete_ms, self.complete_ms))
+
+    def needs_manifest(self, head: Head, *, found: bool) -> bool:
+        """Whether to write a manifest: there is something to archive, or the last manifest is old and the archive is
+        complete."""
+        return found or self.complete_ms - head.told_ms >= MANIFEST_EVERY_MS
+
+
+def commit_is_full(size: int, limit_bytes: int, now_ms: int, stop_ms: int) -> bool:
+    return size >= limit_bytes or now_ms >= stop_ms
