@@ -262,6 +262,13 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[ServeOptions]:
     return found
 
 
+def test_the_help_of_serve_has_the_tokens_too(shell: Shell) -> None:
+    shown = shell.ok("serve", "--help")
+    for option in ("--token ", "--token-file", "--read-only-token"):
+        assert any(line.lstrip("│ ").startswith(option) for line in shown.splitlines()), option
+    assert "HOURWHEEL_TOKEN_FILE" in shown
+
+
 def test_serve_hands_its_options_over(shell: Shell, served: list[ServeOptions], tmp_path: Path) -> None:
     where = ["--data", str(tmp_path), "--port", "0"]
     result = shell(

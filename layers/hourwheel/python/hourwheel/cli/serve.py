@@ -3,11 +3,11 @@
 import os
 import re
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from hourwheel.cli import serveoptions as options
 from hourwheel.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -16,112 +16,61 @@ if TYPE_CHECKING:
 
 def serve(
     ctx: typer.Context,
-    data: Annotated[Path, typer.Option(help="Directory of the data; made if there is none.")],
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on.")] = 7420,
-    read_only_token: Annotated[
-        list[str] | None, typer.Option(help="A token that may only read. Repeatable, as --token is.")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Serve other machines without a token: anybody may read and write.")
-    ] = False,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate, in PEM: serve HTTPS.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key, in PEM, which others may not read.")] = None,
-    max_connections: Annotated[
-        int,
-        typer.Option(min=1, max=100_000, help="Connections at the same time; further clients are told to come back."),
-    ] = 4_096,
-    synchronous: Annotated[
-        Literal["FULL", "NORMAL"],
-        typer.Option(help="FULL survives a power cut; NORMAL may then lose the last moments, and is faster."),
-    ] = "FULL",
-    bucket_minutes: Annotated[
-        int, typer.Option(min=5, max=60, help="Length of the buckets in which delayed messages wait.")
-    ] = 60,
-    archive_every: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=86_400,
-            metavar="SECONDS",
-            help="Seconds between two runs of the archiver; nothing is removed before it is archived. 0: never.",
-        ),
-    ] = 0,
-    auto_create: Annotated[
-        bool,
-        typer.Option(
-            "--auto-create/--no-auto-create", help="Producing and pulling make the subject and group that they name."
-        ),
-    ] = True,
-    max_subjects: Annotated[int, typer.Option(min=0, help="Make no more subjects than this. 0: any number.")] = 0,
-    max_groups: Annotated[int, typer.Option(min=0, help="Make no more groups of a subject. 0: any number.")] = 0,
-    group_rate: Annotated[
-        float, typer.Option(min=0, max=100_000, help="Pulls a second of each group; beyond, 429. 0: any number.")
-    ] = 0,
-    metrics_groups: Annotated[
-        int, typer.Option(min=0, help="Groups with series of their own in /metrics, those with most messages.")
-    ] = 1_000,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=MODULE:FUNCTION",
-            help="A Python function, importable from here, to which groups may push as python:NAME. Repeatable.",
-        ),
-    ] = None,
-    push_loopback: Annotated[
-        bool, typer.Option("--push-loopback", help="Groups may push to this machine, also over plain HTTP.")
-    ] = False,
-    accept_loss: Annotated[
-        bool,
-        typer.Option(
-            "--accept-loss",
-            help="Go on where transactions are missing from the database: its log was damaged, or it is an older copy.",
-        ),
-    ] = False,
+    data: options.DataOption,
+    host: options.HostOption = "127.0.0.1",
+    port: options.PortOption = 7420,
+    token: options.TokenOption = None,
+    token_file: options.TokenFileOption = None,
+    read_only_token: options.ReadOnlyTokenOption = None,
+    insecure: options.InsecureOption = False,
+    tls_cert: options.TlsCertOption = None,
+    tls_key: options.TlsKeyOption = None,
+    max_connections: options.MaxConnectionsOption = 4_096,
+    synchronous: options.SynchronousOption = "FULL",
+    bucket_minutes: options.BucketMinutesOption = 60,
+    archive_every: options.ArchiveEveryOption = 0,
+    auto_create: options.AutoCreateOption = True,
+    max_subjects: options.MaxSubjectsOption = 0,
+    max_groups: options.MaxGroupsOption = 0,
+    group_rate: options.GroupRateOption = 0,
+    metrics_groups: options.MetricsGroupsOption = 1_000,
+    target: options.TargetOption = None,
+    push_loopback: options.PushLoopbackOption = False,
+    accept_loss: options.AcceptLossOption = False,
 ) -> None:
-    """Run the server on this machine. With --token or --token-file each request needs a token.
-
-    Example: hourwheel serve --data ./queue --archive-every 60
-    """
-    targets = _targets(target or [])
-    if targets:
+    """Run the server on this machine. With --token or --token-file it serves only those who have one."""
+    assert (
+        token is None and token_file is None
+    )  # shared options: here for --help alone, the root takes them from the line
+    chosen = _options(
+        *settings_of(ctx).tokens,
+        read_only_token or [],
+        options.Listening(host, port, insecure, tls_cert, tls_key, max_connections),
+        options.Storing(data, synchronous, bucket_minutes, archive_every, accept_loss),
+        options.Quotas(auto_create, max_subjects, max_groups, group_rate, metrics_groups),
+        options.Pushing(_targets(target or []), push_loopback),
+    )
+    if chosen.targets:
         sys.path.insert(0, os.getcwd())  # python -m would have; a console script has its own folder there
 
     from hourwheel.embedded.server import serve as run_server
 
-    tokens = settings_of(ctx).tokens
-    options = _options(
-        data=data,
-        host=host,
-        port=port,
-        tokens=tokens.full,
-        read_only_tokens=(*tokens.read_only, *(read_only_token or ())),
-        insecure=insecure,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        max_connections=max_connections,
-        synchronous=synchronous,
-        bucket_minutes=bucket_minutes,
-        archive_seconds=archive_every,
-        auto_create=auto_create,
-        max_subjects=max_subjects,
-        max_groups=max_groups,
-        group_rate=group_rate,
-        metrics_groups=metrics_groups,
-        targets=targets,
-        push_loopback=push_loopback,
-        accept_loss=accept_loss,
-    )
-    raise typer.Exit(run_server(options))
+    raise typer.Exit(run_server(chosen))
 
 
-def _options(**given: Any) -> "ServeOptions":
+def _options(
+    tokens: tuple[str, ...],
+    read_only_tokens: tuple[str, ...],
+    more_read_only_tokens: list[str],
+    *groups: options.Listening | options.Storing | options.Quotas | options.Pushing,
+) -> "ServeOptions":
     from pydantic import ValidationError
 
     from hourwheel.embedded.options import ServeOptions
 
+    given: dict[str, Any] = {name: value for group in groups for name, value in group._asdict().items()}
     try:
-        return ServeOptions(**given)
+        return ServeOptions(tokens=tokens, read_only_tokens=(*read_only_tokens, *more_read_only_tokens), **given)
     except ValidationError as error:
         raise typer.BadParameter(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
 
