@@ -6,9 +6,10 @@ import msgspec
 
 from hourwheel.api.events import Event, Invocation, Response, ok
 from hourwheel.api.problems import StaleReceipts
-from hourwheel.api.requests import body_of, decode, path_name
+from hourwheel.api.requests import body_of, path_name
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected
+from hourwheel.misfits import decode
 from hourwheel.model import BATCH_MESSAGES, Settlement, SettleRequest, SettleResult
 from hourwheel.queueing.settle import verdict
 

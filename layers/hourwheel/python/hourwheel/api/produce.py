@@ -6,9 +6,10 @@ from hashlib import blake2b
 import msgspec
 
 from hourwheel.api.events import Event, Invocation, Response, ok
-from hourwheel.api.requests import body_of, check_values, decode, path_name
+from hourwheel.api.requests import body_of, check_values, path_name
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected, TooLarge
+from hourwheel.misfits import decode
 from hourwheel.model import (
     BATCH_BYTES,
     BATCH_MESSAGES,

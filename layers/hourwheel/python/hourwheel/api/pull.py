@@ -7,8 +7,9 @@ import msgspec
 from hourwheel.answersize import LAMBDA_BYTES, nested_bytes
 from hourwheel.api.ack import check_settlements
 from hourwheel.api.events import Event, Invocation, Response, answered
-from hourwheel.api.requests import body_of, decode, path_name
+from hourwheel.api.requests import body_of, path_name
 from hourwheel.cell import Cell
+from hourwheel.misfits import decode
 from hourwheel.model import PullRequest, PullResult, Settlement, check_name
 
 _logger = logging.getLogger("hourwheel")

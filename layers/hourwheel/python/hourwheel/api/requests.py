@@ -1,15 +1,13 @@
 """Reading requests: every way in which one can be wrong becomes ``Rejected``, with the place in the JSON."""
 
-import re
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import msgspec
 
 from hourwheel import gzipped
 from hourwheel.api.events import Event
 from hourwheel.errors import Rejected, TooLarge, UnknownEncoding
-from hourwheel.model import NAME_PATTERN, REQUEST_BYTES, check_name
+from hourwheel.misfits import QUOTED_CHARACTERS, not_json, of_pydantic
+from hourwheel.model import REQUEST_BYTES, check_name
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -17,21 +15,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 B = TypeVar("B", bound="BaseModel")
 
-_NAMES = ("subject", "consumer")
-_QUOTED_CHARACTERS = 200
-
-_SAID_CHARACTERS = 2_000
-"""Of what a decoder says: enough for what it says first, and where, at the end."""
-
 _BYTES_UNCOUNTED = 5
 """For each value that is allowed: so short a request cannot hold enough of them to hold anybody up."""
 
 _CONTROL_BYTES = 64 << 10
 """More than the largest control request takes: 1,000 ids of dead letters."""
-
-# "… - at `$.messages[3].key`", or "… - at `key` in `$.messages[3].headers`" for a key of an object.
-_PLACE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
-_MEMBER = re.compile(r"Object (?:missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
 
 
 def path_name(event: Event, parameter: str) -> str:
@@ -64,7 +52,7 @@ def _unpacked(data: bytes, encoding: str) -> bytes:
         return data
     if encoding != "gzip":
         raise UnknownEncoding(
-            "encoding-unknown", f"the encoding of a body is gzip, or none, got {encoding[:_QUOTED_CHARACTERS]!r}"
+            "encoding-unknown", f"the encoding of a body is gzip, or none, got {encoding[:QUOTED_CHARACTERS]!r}"
         )
     try:
         return gzipped.unpack(data, REQUEST_BYTES)
@@ -76,16 +64,6 @@ def _unpacked(data: bytes, encoding: str) -> bytes:
 
 def too_large_request() -> TooLarge:
     return TooLarge("request-too-large", f"a request holds at most {REQUEST_BYTES} bytes: send smaller batches")
-
-
-def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
-    """The body of a request that carries messages or receipts."""
-    try:
-        return decoder.decode(data)
-    except msgspec.ValidationError as error:
-        raise _misfit(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _not_json(data, str(error)) from None
 
 
 def check_values(data: bytes, most: int, error: Rejected) -> None:
@@ -111,7 +89,7 @@ def decode_control(model: type[B], data: bytes) -> B:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         if fault["type"] == "json_invalid":
-            raise _not_json(data, fault["msg"]) from None
+            raise not_json(data, fault["msg"]) from None
         raise _refused(fault) from None
 
 
@@ -125,31 +103,11 @@ def decode_query(model: type[B], event: Event) -> B:
         raise _refused(error.errors(include_url=False, include_input=False)[0]) from None
 
 
-def _not_json(data: bytes, reason: str) -> Rejected:
-    if not data:
-        return Rejected("json-invalid", "the body is empty: send a JSON object")
-    return Rejected("json-invalid", f"the body is not JSON in UTF-8: {reason}")
-
-
-def _misfit(text: str) -> Rejected:
-    """msgspec says what and where in one sentence. It quotes names at full length."""
-    if len(text) > _SAID_CHARACTERS:
-        text = text[: _SAID_CHARACTERS // 2] + text[-_SAID_CHARACTERS // 2 :]
-    found = _PLACE.fullmatch(text)
-    what, path = (found["what"], found["path"] or "") if found else (text, "")
-    member = _MEMBER.fullmatch(what)
-    if member:
-        path = f"{path}.{member['name']}".lstrip(".")
-    field = path[:_QUOTED_CHARACTERS] or None
-    if path.rpartition(".")[2] in _NAMES and ("length" in what or "matching" in what):
-        return Rejected("name-invalid", f"{field} must match {NAME_PATTERN}", field=field)
-    detail = f"{field}: {what[:_QUOTED_CHARACTERS]}" if field else what
-    return Rejected("field-invalid", detail, field=field)
-
-
 def _refused(fault: Any) -> Rejected:
     """pydantic says where in a tuple of names and indexes."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault["loc"]).lstrip(".")
-    field = path[:_QUOTED_CHARACTERS] or None
-    message = fault["msg"].removeprefix("Value error, ")
-    return Rejected("field-invalid", f"{field}: {message}" if field else message, field=field)
+    field = path[:QUOTED_CHARACTERS] or None
+    told = of_pydantic(fault)
+    if fault["type"] == "value_error":  # ours, a whole sentence
+        return Rejected("field-invalid", f"{field}: {told}" if field else told, field=field)
+    return Rejected("field-invalid", f"{field or 'the request'} {told}", field=field)

@@ -4,9 +4,10 @@ import msgspec
 
 from hourwheel.api.bodies import PageQuery, PendingQuery, RescheduleBody
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.requests import body_of, decode, decode_query, path_name, path_text
+from hourwheel.api.requests import body_of, decode_query, path_name, path_text
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected
+from hourwheel.misfits import decode
 from hourwheel.times import rfc3339
 
 _decoder = msgspec.json.Decoder(RescheduleBody)

@@ -22,6 +22,8 @@ from hourwheel.cli.settings import (
     to_server,
 )
 from hourwheel.client import Message, Placed, Producer
+from hourwheel.errors import Rejected
+from hourwheel.misfits import decode
 from hourwheel.model import NewMessage
 
 _DELIVERY_SECONDS = 10.0  # somebody waits at the terminal
@@ -135,9 +137,9 @@ _decoder = msgspec.json.Decoder(NewMessage)
 
 def _parse_object(number: int, line: bytes) -> Message:
     try:
-        found = _decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"message {number} is no message object: {error}") from error
+        found = decode(_decoder, line, whole="the line")
+    except Rejected as error:
+        raise typer.BadParameter(f"message {number}: {error}") from error
     if (found.body is None) == (found.body_base64 is None):
         raise typer.BadParameter(f"message {number} must have one of body and body_base64")
     body = found.body if found.body is not None else found.body_base64

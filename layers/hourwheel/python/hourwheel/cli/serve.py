@@ -9,6 +9,7 @@ import typer
 
 from hourwheel.cli import serveoptions as options
 from hourwheel.cli.settings import settings_of
+from hourwheel.misfits import of_pydantic
 
 if TYPE_CHECKING:
     from hourwheel.embedded.options import ServeOptions
@@ -39,9 +40,8 @@ def serve(
     accept_loss: options.AcceptLossOption = False,
 ) -> None:
     """Run the server on this machine. With --token or --token-file it serves only those who have one."""
-    assert (
-        token is None and token_file is None
-    )  # shared options: here for --help alone, the root takes them from the line
+    assert token is None  # a shared option, which the root takes from the line: it is here for --help alone
+    assert token_file is None  # as above
     chosen = _options(
         *settings_of(ctx).tokens,
         read_only_token or [],
@@ -72,7 +72,9 @@ def _options(
     try:
         return ServeOptions(tokens=tokens, read_only_tokens=(*read_only_tokens, *more_read_only_tokens), **given)
     except ValidationError as error:
-        raise typer.BadParameter(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
+        fault = error.errors()[0]
+        named = "" if fault["type"] == "value_error" else f"{fault['loc'][0]} "
+        raise typer.BadParameter(named + of_pydantic(fault)) from error
 
 
 def _targets(given: list[str]) -> dict[str, str]:
