@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hourwheel.api import requests
+from hourwheel import misfits
 from hourwheel.api.requests import check_values
 from hourwheel.errors import TooLarge
 from tests.memory import peak_bytes
@@ -74,7 +74,7 @@ def test_a_name_of_megabytes_is_quoted_in_part_and_searched_in_part(
             return self.pattern.fullmatch(text)
 
     for name in ("_PLACE", "_MEMBER"):
-        monkeypatch.setattr(requests, name, Watched(getattr(requests, name)))
+        monkeypatch.setattr(misfits, name, Watched(getattr(misfits, name)))
     name = "a`b" * 1_900_000
     for path in (MESSAGES, "/v1/messages", f"{GROUP}/pull", f"{GROUP}/ack"):
         answer = api.call("POST", path, raw=place.format(json.dumps({name: 1})).encode())

@@ -39,7 +39,10 @@ def serve(
     push_loopback: options.PushLoopbackOption = False,
     accept_loss: options.AcceptLossOption = False,
 ) -> None:
-    """Run the server on this machine. With --token or --token-file it serves only those who have one."""
+    """Run the server on this machine. With --token or --token-file each request needs a token.
+
+    Example: hourwheel serve --data ./queue --archive-every 60
+    """
     assert token is None  # a shared option, which the root takes from the line: it is here for --help alone
     assert token_file is None  # as above
     chosen = _options(

@@ -10,13 +10,17 @@ HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on.")]
 TokenOption = Annotated[
     list[str] | None,
-    typer.Option(help="A token that each request needs, and that allows everything. Repeatable. Also: the variable HOURWHEEL_TOKEN."),
+    typer.Option(
+        help="A token that each request needs, and that allows everything. Repeatable. Also: the variable HOURWHEEL_TOKEN."
+    ),
 ]
 TokenFileOption = Annotated[
     Path | None,
     typer.Option(help="A file of tokens, one on each line, that others may not read. Also: HOURWHEEL_TOKEN_FILE."),
 ]
-ReadOnlyTokenOption = Annotated[list[str] | None, typer.Option(help="A token that may only read. Repeatable, as --token is.")]
+ReadOnlyTokenOption = Annotated[
+    list[str] | None, typer.Option(help="A token that may only read. Repeatable, as --token is.")
+]
 InsecureOption = Annotated[
     bool, typer.Option("--insecure", help="Serve other machines without a token: anybody may read and write.")
 ]
