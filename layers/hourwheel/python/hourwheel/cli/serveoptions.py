@@ -10,9 +10,7 @@ HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on.")]
 TokenOption = Annotated[
     list[str] | None,
-    typer.Option(
-        help="A token that each request needs, and that allows everything. Repeatable. Also: the variable HOURWHEEL_TOKEN."
-    ),
+    typer.Option(help="A token that each request needs, and that allows all. Repeatable. Also: HOURWHEEL_TOKEN."),
 ]
 TokenFileOption = Annotated[
     Path | None,
