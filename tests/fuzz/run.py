@@ -58,9 +58,7 @@ def fuzz(requests: int, seed: int, only: int | None = None) -> Report:
             server.kill()
             raise
         finally:
-            for pipe in (server.process.stdout, server.process.stderr):
-                if pipe is not None:
-                    pipe.close()
+            server.process.close()
     faults = [line for line in errors.splitlines() if _EXPECTED not in line]
     if status or faults:
         raise Violation(f"the server ended with {status}: {faults[:5]}")
