@@ -1,6 +1,6 @@
 """What reports mean for the exit status: damage, and findings."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from hourwheel_pipeline.compact import CompactReport
@@ -36,7 +36,9 @@ def damage_in(report: Any) -> list[str]:
         aside = report.unknown.set_aside
         return [*_aside(aside), *report.unknown.catalogs, *_problems(report.archive, aside)]
     if isinstance(report, RepairReport):
-        return [reason for table in report.tables for reason in table.lost]
+        lost = [reason for table in report.tables for reason in table.lost]
+        named = {reason.partition(":")[0] for reason in lost}
+        return [*lost, *_aside(report.set_aside), *_problems(report.archive, report.set_aside, named)]
     if isinstance(report, Status):
         counts = [
             f"{counted(one.set_aside, 'segment')} of {one.table} set aside: run reconcile to have them named"
@@ -60,11 +62,13 @@ def _aside(found: Iterable[SetAside]) -> list[str]:
     ]
 
 
-def _problems(whole: Wholeness | None, aside: Iterable[SetAside] = ()) -> list[str]:
+def _problems(
+    whole: Wholeness | None, aside: Iterable[SetAside] = (), named: Collection[str] = frozenset()
+) -> list[str]:
     """What the archive lacks, save for what was named already."""
     if whole is None:
         return []
-    known = {one.key for one in aside}
+    known = {one.key for one in aside}.union(named)
     more = whole.count - len(whole.problems)
     rest = [f"and {counted(more, 'more problem')} of the archive"] if more else []
     return [*(one.says for one in whole.problems if one.key not in known), *rest]

@@ -5,6 +5,8 @@ It looks at each data file of each table: whether it is there, has its size, and
 segments of which rows are missing. What it takes out and what it brings back is one commit for each table, so that
 nobody sees the table without these rows. Findings and metrics are copies of nothing: the rows of their damaged files
 are given up, and the next reconciliation and ``metrics --since`` make new ones.
+
+What it cannot repair it names: objects that the archive lacks, and segments that were set aside.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,7 +25,8 @@ from hourwheel_pipeline.checks.claims import Archive, claims
 from hourwheel_pipeline.checks.known import missing_of, stored_of
 from hourwheel_pipeline.exits import DamagedLake
 from hourwheel_pipeline.failures import in_one_sentence
-from hourwheel_pipeline.holding import Holding
+from hourwheel_pipeline.holding import Holding, SetAside
+from hourwheel_pipeline.integrity import Wholeness, inspect
 from hourwheel_pipeline.lacking import IDENTITY, Fewer, lacking
 from hourwheel_pipeline.lake import NAMESPACE, Lake, Overtaken, files_of, frame_of, layout_of
 from hourwheel_pipeline.schemas import SCHEMAS
@@ -58,9 +61,26 @@ class TableRepair(msgspec.Struct, kw_only=True):
 
 
 class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The tables in which something was wrong."""
+    """The tables in which something was wrong, of ``files`` data files that were looked at. ``archive``: what it lacks;
+    ``set_aside``: segments that the lake never took. Of both only a copy can bring anything back."""
 
     tables: list[TableRepair]
+    files: int = 0
+    archive: Wholeness | None = None
+    set_aside: tuple[SetAside, ...] = ()
+
+    @property
+    def unrepaired(self) -> int:
+        """How many objects somebody has to put back."""
+        keys = {one.key for one in self.set_aside} | self._lost
+        if self.archive is None:
+            return len(keys)
+        listed = {problem.key for problem in self.archive.problems}
+        return self.archive.count - len(listed) + len(keys | listed)
+
+    @property
+    def _lost(self) -> set[str]:
+        return {sentence.partition(":")[0] for table in self.tables for sentence in table.lost}
 
 
 def run(spark: SparkSession, options: RepairOptions) -> RepairReport:
@@ -80,8 +100,25 @@ def _run(spark: SparkSession, options: RepairOptions) -> RepairReport:
         options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
     )
     with closing(opened) as lake:
-        reports = [_Repair(spark, options, lake, name).run() for name in lake.tables()]
-    return RepairReport(tables=[report for report in reports if report.removed or report.rows or report.lost])
+        return report_of(lake, options, [_Repair(spark, options, lake, name).run() for name in lake.tables()])
+
+
+def report_of(lake: Lake, options: RepairOptions, tables: Sequence[TableRepair]) -> RepairReport:
+    """What was done to the tables, and what is left for somebody to put back."""
+    holdings = [lake.holding(name) for name in SCHEMAS]
+    files = sum(len(files_of(lake.table(name).scan())) for name in lake.tables())
+    whole = inspect(
+        options.archive,
+        through=max(holding.through for holding in holdings),
+        region=options.region,
+        endpoint_url=options.endpoint_url,
+    )
+    return RepairReport(
+        tables=[report for report in tables if report.removed or report.rows or report.lost],
+        files=files + sum(len(report.removed) for report in tables),
+        archive=whole,
+        set_aside=tuple(one for holding in holdings for one in holding.aside),
+    )
 
 
 @dataclass(frozen=True)

@@ -83,10 +83,15 @@ def _maintained(report: "MaintainReport") -> str:
 def _repaired(report: "RepairReport") -> str:
     files = sum(len(one.removed) for one in report.tables)
     rows = sum(one.rows for one in report.tables)
+    if report.archive is None:
+        looked = ""
+    else:
+        looked = f"{counted(report.archive.segments, 'segment')} and {counted(report.files, 'data file')} looked at: "
     did = [f"{counted(files, 'damaged data file')} taken out"] * bool(files)
     did += [f"{counted(rows, 'row')} taken again from the archive"] * bool(rows)
-    did += [sentence for one in report.tables for sentence in one.lost]
-    return ", ".join(did) or "nothing to repair"
+    left = report.unrepaired
+    did += [f"{counted(left, 'thing')} that only a copy of the archive can bring back"] * bool(left)
+    return looked + (", ".join(did) or "nothing to repair")
 
 
 def _replayed(report: "ReplayReport") -> str:

@@ -8,6 +8,7 @@ from contextlib import closing
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,10 +20,13 @@ from hourwheel.cli.app import app
 from hourwheel.cli.pipeline import DAILY, JOBS, Output
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.model import Message
-from hourwheel_pipeline import exits, jobs
+from hourwheel_pipeline import exits, jobs, outcomes
 from hourwheel_pipeline.failures import Failed, translated
+from hourwheel_pipeline.holding import SetAside
 from hourwheel_pipeline.lake import Lake
-from hourwheel_pipeline.schemas import MESSAGES, PARTITION, SCHEMAS, SORTED_BY
+from hourwheel_pipeline.repair import RepairOptions, TableRepair, report_of
+from hourwheel_pipeline.schemas import MESSAGES, PARTITION, PULLS, SCHEMAS, SORTED_BY
+from hourwheel_pipeline.summaries import summary_of
 from tests.pipeline.archives import ArchiveBuilder
 
 
@@ -154,6 +158,33 @@ def test_what_a_job_starts_writes_into_a_log_that_is_named(tmp_path: Path, capfd
 def test_a_condition_that_is_none_is_wrong_usage() -> None:
     assert exits.of_error(Rejected("condition-wrong", "where is no condition on messages")) == exits.USAGE
     assert exits.of_error(Rejected("subject-wrong", "from the server")) == exits.FAULT
+
+
+def test_repair_names_what_only_a_copy_can_bring_back_and_ends_with_damage(root: Path) -> None:
+    archive = FileBlobs(root / "archive")
+    gone, aside = archive.list("segments/messages/")[:2]
+    archive.delete(gone)
+    options = RepairOptions(archive=str(root / "archive"), lake=str(root / "lake"))
+    notes = {"hourwheel.aside": msgspec.json.encode([SetAside(1, aside, 1, "it is cut off")]).decode()}
+    lost = TableRepair(table=MESSAGES, rows=3, removed=["a: it is missing"], lost=[f"{gone}: segment is missing"])
+    with closing(Lake.open(str(root / "lake"))) as lake:
+        whole = report_of(lake, options, [])
+        lake.commit(MESSAGES, added=[], notes=notes)
+        report = report_of(lake, options, [TableRepair(table=PULLS), lost])
+    assert summary_of(whole) == (
+        "3 segments and no data files looked at: 1 thing that only a copy of the archive can bring back"
+    )
+    assert outcomes.damage_in(whole) == [f"{gone}, of manifest 0, is missing: put it back from a copy"]
+    assert [table.table for table in report.tables] == [MESSAGES]
+    assert summary_of(report) == (
+        "3 segments and 1 data file looked at: 1 damaged data file taken out, 3 rows taken again from the archive,"
+        " 2 things that only a copy of the archive can bring back"
+    )
+    assert outcomes.damage_in(report) == [
+        f"{gone}: segment is missing",
+        f"{aside} is set aside (it is cut off): put it back from a copy, then run compact with --again",
+    ]
+    assert outcomes.of_reports([whole]) == outcomes.of_reports([report]) == exits.DAMAGE
 
 
 def test_an_option_that_does_not_exist_is_wrong_usage(root: Path) -> None:
