@@ -6,7 +6,7 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import NotFound, Rejected, Unavailable
 from hourwheel.model import MAX_LEASE_SECONDS, PullRequest, Settlement
-from hourwheel.ports import Table
+from hourwheel.ports import Key, Table
 from tests.support import AT_ONCE, Bench, CallByCall
 
 
@@ -31,6 +31,20 @@ def test_a_settled_pull_stays_settled(bench: Bench) -> None:
     bench.clock.pass_time(3_600)
     bench.cell.sweep()
     assert bench.bodies() == []
+
+
+def test_a_receipt_settles_no_other_claim_of_the_same_row(bench: Bench) -> None:
+    bench.send("a")
+    (lost,) = bench.pull()
+    key = Key(Table.PULL, "billing~1@orders~1/0", f"{0:016d}")
+    record = bench.store.get(key)
+    assert record is not None
+    bench.store.delete(key, expect=record.token)
+    other = Bench(bench.store, bench.blobs, bench.clock)
+    (pull,) = other.pull()
+    assert bench.settle(lost) == "stale"
+    assert other.settle(pull, retry=[0]) == "settled"
+    assert other.bodies() == ["a"]
 
 
 def test_settling_again_the_same_way_is_settled_and_another_way_is_stale(bench: Bench) -> None:
