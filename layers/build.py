@@ -80,7 +80,7 @@ class Interpreter:
 def isolated(python: str, *arguments: str) -> str:
     """What it prints; no setting of the environment changes what it does."""
     command = [python, "-I", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603 - a command of our own
 
 
 def interpreter() -> Interpreter:
@@ -103,7 +103,7 @@ def build_dependencies(folder: Path, python: Interpreter) -> None:
         command += ["--disable-pip-version-check", "--root-user-action", "ignore", "--no-deps"]
         command += ["--require-hashes", "--requirement", str(LOCK), "--only-binary", ":all:", "--target", scratch]
         command += ["--platform", PLATFORM, "--implementation", "cp", "--python-version", python.version]
-        subprocess.run(command, check=True)  # noqa: S603
+        subprocess.run(command, check=True)  # noqa: S603 - a command of our own
         copy(Path(scratch), folder / "python", lambda path: not _UNUSED.fullmatch(path))
     trim_metadata(folder / "python")
     trim_models(folder / "python/botocore/data")

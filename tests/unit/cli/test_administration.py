@@ -232,6 +232,14 @@ def test_the_token_comes_from_the_line_or_the_environment(shell: Shell) -> None:
     assert shell("subject", "list", HOURWHEEL_TOKEN=TOKEN).exit_code == 0
 
 
+def test_a_token_that_is_missing_and_one_that_is_wrong_are_told_apart(shell: Shell) -> None:
+    shell.server.token = TOKEN
+    missing, wrong = shell("subject", "list"), shell("subject", "list", "--token", "other")
+    assert (missing.exit_code, wrong.exit_code) == (1, 1)
+    assert "none was given: give --token-file" in missing.stderr
+    assert "does not know the token that was given" in wrong.stderr
+
+
 def test_requests_are_signed_when_the_line_or_the_environment_says_so(shell: Shell) -> None:
     keys = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_CONFIG_FILE": os.devnull}
     sign = ["--sign", "aws", "--region", "eu-west-1"]

@@ -91,7 +91,7 @@ class Cell:
 
     def prepare(self) -> None:
         """Reads or draws the cell's secret, before threads and fibres come for it at once."""
-        self.secret  # noqa: B018
+        self.secret  # noqa: B018 - read for its effect: it is loaded and kept
 
     def produce(
         self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None

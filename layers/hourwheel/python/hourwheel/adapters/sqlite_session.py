@@ -53,14 +53,14 @@ class SqliteSession:
 
     def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
         rows = self.connection.execute(
-            f"SELECT name, rows, numbers, sealed FROM counters WHERE name IN ({','.join('?' * len(counters))})",  # noqa: S608
+            f"SELECT name, rows, numbers, sealed FROM counters WHERE name IN ({','.join('?' * len(counters))})",  # noqa: S608 - question marks alone
             tuple(counters),
         ).fetchall()
         return dict.fromkeys(counters, Counter(0, 0)) | {row[0]: Counter(row[1], row[2], bool(row[3])) for row in rows}
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         row = self.connection.execute(
-            f"SELECT value, token, expires_ms FROM {key.table} WHERE partition = ? AND sort = ?",  # noqa: S608
+            f"SELECT value, token, expires_ms FROM {key.table} WHERE partition = ? AND sort = ?",  # noqa: S608 - the name of a table, of the enumeration
             (key.partition, key.sort),
         ).fetchone()
         return None if row is None else Record(*row)
@@ -76,13 +76,13 @@ class SqliteSession:
         values = (record.value, record.token, record.expires_ms, key.partition, key.sort)
         if expect is None:
             done = self.connection.execute(
-                f"INSERT INTO {key.table} (value, token, expires_ms, partition, sort) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
+                f"INSERT INTO {key.table} (value, token, expires_ms, partition, sort) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - the name of a table, of the enumeration
                 " ON CONFLICT DO NOTHING",
                 values,
             )
         else:
             done = self.connection.execute(
-                f"UPDATE {key.table} SET value = ?, token = ?, expires_ms = ?"  # noqa: S608
+                f"UPDATE {key.table} SET value = ?, token = ?, expires_ms = ?"  # noqa: S608 - the name of a table, of the enumeration
                 " WHERE partition = ? AND sort = ? AND token = ?",
                 (*values, expect),
             )
@@ -90,7 +90,7 @@ class SqliteSession:
 
     def delete(self, key: Key, *, expect: bytes) -> Refused | None:
         done = self.connection.execute(
-            f"DELETE FROM {key.table} WHERE partition = ? AND sort = ? AND token = ?",  # noqa: S608
+            f"DELETE FROM {key.table} WHERE partition = ? AND sort = ? AND token = ?",  # noqa: S608 - the name of a table, of the enumeration
             (key.partition, key.sort, expect),
         )
         return None if done.rowcount == 1 else Refused(self.get(key))
@@ -106,7 +106,7 @@ class SqliteSession:
         consistent: bool = True,
     ) -> list[tuple[str, Record]]:
         rows = self.connection.execute(
-            f"SELECT sort, value, token, expires_ms FROM {table} WHERE partition = ? AND sort >= ?"  # noqa: S608
+            f"SELECT sort, value, token, expires_ms FROM {table} WHERE partition = ? AND sort >= ?"  # noqa: S608 - the name of a table, of the enumeration
             f" ORDER BY sort {'DESC' if reverse else 'ASC'} LIMIT ?",
             (partition, start, limit),
         ).fetchall()
@@ -123,7 +123,7 @@ class SqliteSession:
     def remove(self, table: Table, where: str, values: tuple[str | int, ...], rows: int) -> bool:
         """Removes so many of the items for which the condition holds; whether there may be more."""
         done = self.connection.execute(
-            f"DELETE FROM {table} WHERE (partition, sort) IN"  # noqa: S608
+            f"DELETE FROM {table} WHERE (partition, sort) IN"  # noqa: S608 - the name of a table, of the enumeration
             f" (SELECT partition, sort FROM {table} WHERE {where} LIMIT ?)",
             (*values, rows),
         )

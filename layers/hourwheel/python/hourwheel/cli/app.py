@@ -11,7 +11,7 @@ from hourwheel import __version__
 from hourwheel.cli import consume, dead, groups, lag, pipeline, policy, produce, scheduled, serve, subjects
 from hourwheel.cli.output import shown, write_error, write_raw
 from hourwheel.cli.settings import Settings
-from hourwheel.client import DEFAULT_URL
+from hourwheel.client import DEFAULT_URL, Unauthorized
 from hourwheel.client.signing import Sign
 from hourwheel.embedded.tokens import Tokens, check_token, read_tokens
 from hourwheel.errors import HourwheelError
@@ -19,6 +19,11 @@ from hourwheel.errors import HourwheelError
 _FLAGS = {"--json", "--raw"}
 _WITH_VALUE = {"--url", "--token", "--token-file", "--ca-file", "--sign", "--region"}
 _TOKEN, _TOKEN_FILE = "HOURWHEEL_TOKEN", "HOURWHEEL_TOKEN_FILE"
+
+_TOKEN_ADVICE = {
+    "token-missing": f"the server wants a token, and none was given: give --token-file, --token or {_TOKEN}",
+    "token-wrong": f"the server does not know the token that was given: look at --token-file, --token and {_TOKEN}",
+}
 
 
 class _Root(TyperGroup):
@@ -31,7 +36,7 @@ class _Root(TyperGroup):
         try:
             return super().invoke(ctx)
         except HourwheelError as error:
-            write_error(str(error))
+            write_error(_TOKEN_ADVICE.get(error.slug, str(error)) if isinstance(error, Unauthorized) else str(error))
             raise typer.Exit(1) from error
         except typer.BadParameter as error:
             error.message = shown(error.message)  # it may quote lines of a file

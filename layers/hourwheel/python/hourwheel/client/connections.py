@@ -42,6 +42,7 @@ class Connections:
         self._security = _security(ca_file) if parts.scheme == "https" else None
         self._timeout_seconds = timeout_seconds
         self._closed = False
+        self._answered = False
         self._forget()
 
     def _forget(self) -> None:
@@ -81,6 +82,7 @@ class Connections:
         except BaseException:
             self._discard(connection)  # half an answer may be left in it
             raise
+        self._answered = True
         self._give_back(connection, reusable=not response.will_close)
         return reply
 
@@ -145,7 +147,16 @@ class Connections:
         port = f":{self._port}" if self._port else ""
         verb = "did not answer" if sent else "cannot be reached"
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return no_answer(f"the server at {self._host}{port} {verb}: {reason}", sent=sent)
+        return no_answer(f"the server at {self._host}{port} {verb}: {reason}{self._hint(error, sent)}", sent=sent)
+
+    def _hint(self, error: Exception, sent: bool) -> str:
+        """What to try where the URL may have the wrong scheme: nothing but the first bytes of a server tells."""
+        if isinstance(error, ssl.SSLError):
+            return "; it may serve plain HTTP: then the URL begins with http://"
+        broken = isinstance(error, http.client.BadStatusLine | ConnectionResetError | BrokenPipeError)
+        if self._security is None and sent and broken and not self._answered:
+            return "; it may serve HTTPS: then the URL begins with https://"
+        return ""
 
 
 def _security(ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:

@@ -58,8 +58,11 @@ class Access:
             return _from_a_web_page(headers, secure, request_id)
         if grant is not Grant.NONE or path in _OPEN:
             return None
-        slug = "token-missing" if header(headers, b"authorization") is None else "token-wrong"
-        detail = "send the header Authorization: Bearer and a token with which the server was started"
+        if header(headers, b"authorization") is None:
+            slug, what = "token-missing", "the request has no token"
+        else:
+            slug, what = "token-wrong", "the server does not know the token of the request"
+        detail = f"{what}: send the header Authorization: Bearer and a token with which the server was started"
         return problem(401, slug, detail, instance=request_id, headers={"www-authenticate": "Bearer"})
 
 
