@@ -71,7 +71,7 @@ def create_tables(client: "DynamoDBClient", prefix: str) -> None:
                 AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", *sorted_by)],
                 KeySchema=[
                     {"AttributeName": "pk", "KeyType": "HASH"},
-                    *({"AttributeName": key, "KeyType": "RANGE"} for key in sorted_by),  # type: ignore[list-item] - the stubs want literals
+                    *({"AttributeName": key, "KeyType": "RANGE"} for key in sorted_by),  # type: ignore[list-item]  # the stubs want literals
                 ],
             )
         for name in (*Table, COUNTERS):

@@ -50,7 +50,7 @@ def push_of(text: str | None, **settings: Any) -> PushTarget | NoPush | None:
     for pattern, kind, field in _KINDS:
         found = re.fullmatch(pattern, text)
         if found is not None:
-            return PushTarget(kind=kind, **{field: found[1]}, **settings)  # type: ignore[arg-type] - of **settings mypy knows one type for all
+            return PushTarget(kind=kind, **{field: found[1]}, **settings)  # type: ignore[arg-type]  # of **settings mypy knows one type for all
     raise typer.BadParameter(
         f"{text!r} is no target: https://…, the ARN of a function, queue or event bus, notify:ARN, python:NAME, none"
     )
