@@ -62,25 +62,36 @@ class Ledger:
             return
         if key.table == Table.CONSUME:
             self._row_stored(verb, key, before, record)
-        elif key.table == Table.SCHEDULE and key.partition.startswith("fates/"):
-            row, _, index = key.sort.partition("-")
-            fate = msgspec.msgpack.decode(record.value, type=Fate)
-            self.bucket(key.partition.removeprefix("fates/")).fated((int(row), int(index)), fate)
         elif key.table == Table.SCHEDULE:
-            self._row_stored(verb, key, before, record)
+            self._schedule_stored(verb, key, before, record)
         elif key.table == Table.DISPATCH:
-            if before is not None:
-                raise Violation("3", f"row {key.sort} of the dispatch log of {key.partition} was changed")
-            self.bucket(key.partition).dispatched(verb, int(key.sort), opened(record))
-        elif key.table == Table.PULL and key.partition.startswith("dead@"):
-            self._dead_stored(verb, key, record)
+            self._dispatch_stored(verb, key, before, record)
         elif key.table == Table.PULL:
-            value = msgspec.msgpack.decode(record.value, type=PullRow)
-            self.pull_history(key.partition).stored(verb, int(key.sort), value)
+            self._pull_stored(verb, key, record)
         elif key.table == Table.META and key.partition == "archive":
             self.rules.check_rises(key, before, record)
         elif key.table == Table.META:
             self._meta_stored(verb, key, record)
+
+    def _schedule_stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
+        if not key.partition.startswith("fates/"):
+            self._row_stored(verb, key, before, record)
+            return
+        row, _, index = key.sort.partition("-")
+        fate = msgspec.msgpack.decode(record.value, type=Fate)
+        self.bucket(key.partition.removeprefix("fates/")).fated((int(row), int(index)), fate)
+
+    def _dispatch_stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
+        if before is not None:
+            raise Violation("3", f"row {key.sort} of the dispatch log of {key.partition} was changed")
+        self.bucket(key.partition).dispatched(verb, int(key.sort), opened(record))
+
+    def _pull_stored(self, verb: Verb, key: Key, record: Record) -> None:
+        if key.partition.startswith("dead@"):
+            self._dead_stored(verb, key, record)
+            return
+        value = msgspec.msgpack.decode(record.value, type=PullRow)
+        self.pull_history(key.partition).stored(verb, int(key.sort), value)
 
     def removed(self, key: Key, record: Record) -> None:
         """Nothing that is still wanted may go (invariant 12)."""

@@ -81,15 +81,20 @@ class Application:
         body = b"" if grant is Grant.NONE else await request.body()
         if len(body) > REQUEST_BYTES:
             return problem_of(too_large_request(), request_id)
+        return await self._served(match, request, body, request_id)
+
+    async def _served(self, match: Match, request: Request, body: bytes, request_id: str) -> Response:
+        """The answer of the function to which the route leads: on the loop, or in a thread where it computes for
+        long."""
         if match.route.function == "ready":
             return await self._runtime.readiness.answer(request_id)
         if match.route.function == "metrics":
             return await asyncio.get_running_loop().run_in_executor(self._runtime.threads, self._exporter.answer)
         event = make_event(
             match,
-            path=path,
+            path=request.path,
             query=request.query,
-            headers=headers,
+            headers=request.headers,
             body=body,
             request_id=request_id,
             source=request.client,

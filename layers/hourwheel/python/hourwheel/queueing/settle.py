@@ -86,6 +86,22 @@ def _delays_ms(settlement: Settlement) -> dict[int, int]:
     return delays
 
 
+def answer_without_change(row: PullRow, claim: bytes, wish: Verdict) -> Settled | None:
+    """The answer of a pull row, claimed as ``claim``, which the settlement changes in nothing; None when it has to
+    change."""
+    if row.claim != claim:
+        return _STALE
+    ended = row.outcome == EXPIRED
+    if wish.extend_seconds is None and row.last == wish.mark:
+        # Our own earlier try, or the consumer's: its answer was lost. The lease may have ended since.
+        return Settled("open" if row.state == OPEN or ended else "settled")
+    if ended or row.state != OPEN:
+        return _STALE
+    if wish.extend_seconds is None and wish.named <= row.settled:
+        return Settled("open")
+    return None
+
+
 @dataclass(frozen=True)
 class Settler:
     """Settles pulls of one pull log."""
@@ -113,23 +129,12 @@ class Settler:
         held = seen
         while True:
             held = self.finish(number, held)
-            if held.value.claim != claim:
+            answer = answer_without_change(held.value, claim, wish)
+            if answer is not None:
+                return answer
+            value = self._next(held.value, wish)
+            if value is None:
                 return _STALE
-            ended = held.value.outcome == EXPIRED
-            if wish.extend_seconds is None and held.value.last == wish.mark:
-                # Our own earlier try, or the consumer's: its answer was lost. The lease may have ended since.
-                return Settled("open" if held.value.state == OPEN or ended else "settled")
-            if ended or held.value.state != OPEN:
-                return _STALE
-            if wish.extend_seconds is not None:
-                extended = self._extended(held.value, wish.extend_seconds)
-                if extended is None:
-                    return _STALE
-                value = extended
-            elif wish.named <= held.value.settled:
-                return Settled("open")
-            else:
-                value = self._settled(held.value, wish, SETTLED)
             before = held.value.settled
             outcome = self._swap(number, held, value)
             if outcome.held is None:
@@ -142,6 +147,12 @@ class Settler:
                 # The answer is what was written, whatever becomes of the rest of the pull meanwhile.
                 self.finish(number, held)
                 return Settled("open" if value.state == OPEN else "settled")
+
+    def _next(self, row: PullRow, wish: Verdict) -> PullRow | None:
+        """The row as the consumer wants it; None when it may not be held any longer."""
+        if wish.extend_seconds is not None:
+            return self._extended(row, wish.extend_seconds)
+        return self._settled(row, wish, SETTLED)
 
     def take_over(self, number: int, held: Held[PullRow]) -> bool:
         """``expire`` in one transaction where the store has them. False, too, if the group was deleted."""
