@@ -341,3 +341,32 @@ def test_the_sweeper_removes_rows_below_the_trim_mark_that_a_crash_has_left(benc
     bench.store.put(Key(Table.CONSUME, "orders~1/0", left[0]), left[1], expect=None)
     bench.cell.sweep()
     assert bench.store.scan(Table.CONSUME, "orders~1/0", limit=9) == []
+
+
+def test_a_claim_ends_before_rows_that_were_trimmed_while_it_read() -> None:
+    class Trimmed(CallByCall):
+        """Between the first page of rows and the second the older ones expire, and are swept."""
+
+        pages = 0
+
+        def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
+            if table is Table.CONSUME and partition == "orders~1/0" and how.get("limit", 0) > 1:
+                self.pages += 1
+                if self.pages == 2:
+                    bench.clock.pass_time(61)
+                    bench.another_process().sweep()
+            return super().scan(table, partition, **how)
+
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.cell.put_subject("orders", retention_seconds=60)
+    for body in "abcdef":
+        bench.send(body)
+    bench.cell.put_subject("orders", retention_seconds=3_600)
+    bench.send("g")
+    bench.store = Trimmed(bench.store)
+    bench.cell = bench.another_process()
+    (first,) = bench.pull()
+    assert [message.body for message in first.messages] == ["a", "b", "c", "d"]
+    (second,) = bench.pull()
+    assert bench.settle(second, retry=[0]) == "settled"
+    assert bench.bodies() == ["g"]
