@@ -137,6 +137,8 @@ class PullHistory:
     def _sought(self, verb: Verb, value: PullRow) -> None:
         """A seek may not go behind what it was asked for, as far as that was stored when it began."""
         details = verb.details
+        if value.first.row > self.ledger.totals(self.source).rows:
+            raise Violation("1", f"{self.partition}: the seek {details} passes row {value.first.row - 1}, yet to come")
         for number, fact in sorted(self.ledger.rows(self.source).items()):
             ahead = number >= value.first.row
             if ahead or fact.at > verb.at or fact.row.filler or self.ledger.expired(fact):
