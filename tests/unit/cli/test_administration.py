@@ -121,7 +121,7 @@ def test_a_dead_letter_that_does_not_exist_is_an_error(shell: Shell) -> None:
         assert (result.exit_code, result.stderr) == (1, "hourwheel: there is no dead letter '9-9'\n")
     result = shell("dead", "redrive", "orders", "billing", first, "9-9", first, "--json")
     assert (result.exit_code, result.stdout) == (1, '{"redriven":1}\n')
-    assert result.stderr == "hourwheel: 1 of the 2 dead letters do not exist; the others were redriven\n"
+    assert result.stderr == "hourwheel: 1 of the 2 dead letters does not exist; redriven 1\n"
     assert shell.ok("dead", "redrive", "orders", "billing", second, second) == "redriven 1\n"
 
 

@@ -161,4 +161,5 @@ def _move(
 def _missing(named: list[str], count: int, verb: str) -> str:
     if len(named) == 1:
         return f"there is no dead letter {named[0]!r}"
-    return f"{len(named) - count} of the {len(named)} dead letters do not exist; the others were {verb}"
+    missing = len(named) - count
+    return f"{missing} of the {len(named)} dead letters {'does' if missing == 1 else 'do'} not exist; {verb} {count}"

@@ -21,6 +21,7 @@ from hourwheel.client.errors import (
 from hourwheel.client.lanes import Pending
 from hourwheel.client.records import AddressedMessage, Message, Placed
 from hourwheel.ports import Ids
+from hourwheel.words import counted
 
 T = TypeVar("T")
 
@@ -71,7 +72,9 @@ def place(api: Api, ids: Ids, subject: str, messages: Sequence[Message], *, time
     except ServerUnavailable as error:
         raise DeliveryTimeout(f"the messages were not accepted in time; they may be stored or not: {error}") from error
     if len(placed) != len(messages):
-        raise ClientError(f"the server answered {len(placed)} places for {len(messages)} messages")
+        raise ClientError(
+            f"the server answered {counted(len(placed), 'place')} for {counted(len(messages), 'message')}"
+        )
     return placed
 
 

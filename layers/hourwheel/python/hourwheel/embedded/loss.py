@@ -11,6 +11,7 @@ from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Lost
 from hourwheel.ports import Blobs
 from hourwheel.times import rfc3339
+from hourwheel.words import counted
 
 _logger = logging.getLogger("hourwheel")
 
@@ -50,7 +51,8 @@ def check_archived(context: Context, archive: Blobs, *, accept_loss: bool) -> No
         return
     log, rows = max(missing.items(), key=lambda one: one[1])
     told = (
-        f"the archive has {sum(missing.values())} rows of {len(missing)} logs that the database does not have, {rows}"
+        f"the archive has {counted(sum(missing.values()), 'row')} of {counted(len(missing), 'log')}"
+        f" that the database does not have, {rows}"
         f" of them of {log}: it has lost them, or an older copy is in its place"
     )
     if not accept_loss:
@@ -63,8 +65,10 @@ def check_archived(context: Context, archive: Blobs, *, accept_loss: bool) -> No
 
 def _told(database: Path, expected: Synced, found: Synced) -> str:
     since = "" if found == NOTHING else f" since {rfc3339(found.at_ms)}"
+    missing = expected.number - found.number
     return (
-        f"{expected.number - found.number} transactions are missing from {database.name}, of {expected.number}, all"
+        f"{counted(missing, 'transaction')} {'is' if missing == 1 else 'are'} missing from"
+        f" {database.name}, of {expected.number}, all"
         f"{since} until {rfc3339(expected.at_ms)}: its write-ahead log ({database.name}-wal) is damaged or gone, or an"
         " older copy is in its place"
     )
