@@ -27,6 +27,8 @@ from hourwheel_pipeline.schemas import PARTITION, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.segmentrows import ASIDE, ArchivePlace, Unread, segment_rows, unread_of
 from hourwheel_pipeline.writing import FILE_BYTES, share_of, write
 
+__all__ = ["CompactOptions", "CompactReport", "run"]
+
 _GROWTH = 1.0
 """Bytes of Parquet for each byte of a segment."""
 
@@ -36,10 +38,20 @@ class Damaged(Corrupt):
 
 
 class CompactOptions(BaseModel):
-    """``archive`` and ``lake``: a folder or ``s3://bucket/prefix``. ``on_damage``: what to do with a segment that
-    cannot be read. ``again``: also take what was set aside before, and can be read now. One commit takes about
-    ``step_bytes`` or ``step_segments`` of the archive. ``most_aside``: with more unreadable segments of a table,
-    something is wrong with the archive and not with them; each snapshot of the table names them all."""
+    """The options of ``compact``. ``archive`` and ``lake`` are a folder or ``s3://bucket/prefix``.
+
+    ``on_damage`` says whether the job sets a segment aside that cannot be read, or stops. ``again`` also takes segments
+    that were set aside before and can be read now. One commit takes about ``step_bytes`` or ``step_segments`` of the
+    archive, and writes files of about ``file_bytes``. With more than ``most_aside`` unreadable segments of a table the
+    job fails: then the archive is wrong, not a few segments.
+
+    Raises:
+        ValidationError: an option is unknown, missing or out of its range.
+
+    Example:
+        >>> compact.CompactOptions(archive="orders-data/archive", lake="orders-data/lake").on_damage
+        'set_aside'
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -69,8 +81,14 @@ class TableReport(msgspec.Struct, kw_only=True):
 
 
 class CompactReport(msgspec.Struct, frozen=True, kw_only=True):
-    """``lost_races``: how often somebody else was faster. ``archive``: whether it is whole, also what the lake
-    holds already."""
+    """The report of ``compact``: what it did to each table. ``lost_races`` counts the commits that another job
+    overtook. ``archive`` says whether the archive is complete, the part included that the lake holds already.
+
+    Example:
+        >>> report = compact.run(spark, compact.CompactOptions(archive="orders-data/archive", lake="orders-data/lake"))
+        >>> report.lost_races
+        0
+    """
 
     tables: list[TableReport]
     lost_races: int
@@ -92,7 +110,18 @@ class _Written(NamedTuple):
 
 
 def run(spark: SparkSession, options: CompactOptions) -> CompactReport:
-    """Brings the lake up to the archive. Raises ``Damaged``, and ``Corrupt`` where a manifest cannot be read."""
+    """Adds to the lake the rows of every manifest that came since the last run, each row once.
+
+    Raises:
+        Damaged: segments cannot be read, and ``on_damage`` is ``stop``, or they are more than ``most_aside``.
+        Corrupt: a manifest cannot be read.
+        Broken: the lake was copied or moved, or another version wrote its tables.
+
+    Example:
+        >>> report = compact.run(spark, compact.CompactOptions(archive="orders-data/archive", lake="orders-data/lake"))
+        >>> sorted(table.table for table in report.tables)
+        ['dispatches', 'messages', 'pulls']
+    """
     archive = blobs_at(options.archive, options.region, options.endpoint_url)
     opened = Lake.open(
         options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url

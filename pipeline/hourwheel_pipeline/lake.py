@@ -62,7 +62,13 @@ class Overtaken(HourwheelError):
 
 @dataclass(frozen=True)
 class Lake:
-    """``location``: a folder, or ``s3://bucket/prefix``. For one thread; close it."""
+    """The tables of a lake. ``location`` is a folder, or ``s3://bucket/prefix``. For one thread; close it.
+
+    Example:
+        >>> with closing(Lake.open("orders-data/lake")) as lake:
+        ...     lake.tables()
+        ['dispatches', 'findings', 'messages', 'metrics', 'pulls']
+    """
 
     location: str
     catalog: Catalog
@@ -73,7 +79,14 @@ class Lake:
     def open(
         cls, location: str, *, namespace: str = NAMESPACE, region: str | None = None, endpoint_url: str | None = None
     ) -> Self:
-        """Opens the lake that is there, or makes it."""
+        """Opens a lake, and makes it where there is none. On AWS ``namespace`` is the cell's database in Glue.
+
+        Raises:
+            Broken: the catalog of the lake cannot be read.
+
+        Example:
+            >>> Lake.open("orders-data/lake").close()
+        """
         root = _root(location)
         catalog = open_catalog(root, namespace, region=region, endpoint_url=endpoint_url)
         return cls(root, catalog, Files(region, endpoint_url), namespace)
@@ -82,12 +95,27 @@ class Lake:
     def find(
         cls, location: str, *, namespace: str = NAMESPACE, region: str | None = None, endpoint_url: str | None = None
     ) -> Self | None:
-        """Opens the lake that is there; None where there is none, and nothing is made."""
+        """Opens a lake; None where there is none, and makes nothing.
+
+        Raises:
+            Broken: the catalog of the lake cannot be read.
+
+        Example:
+            >>> Lake.find("nowhere") is None
+            True
+        """
         root = _root(location)
         catalog = find_catalog(root, namespace, region=region, endpoint_url=endpoint_url)
         return None if catalog is None else cls(root, catalog, Files(region, endpoint_url), namespace)
 
     def close(self) -> None:
+        """Closes the catalog.
+
+        Raises nothing.
+
+        Example:
+            >>> Lake.open("orders-data/lake").close()
+        """
         self.catalog.close()
 
     def ensure(self, name: str, schema: pa.Schema, *, partition: Sequence[str], sorted_by: Sequence[str]) -> None:
@@ -102,8 +130,17 @@ class Lake:
             raise Broken(f"table {name} of the lake has the columns {found}, this version writes {schema.names}")
 
     def table(self, name: str) -> Table:
-        """As it is now; raises ``NotFound``, and ``Broken`` where it is the table of another place: its files, and who
-        commits them, are there."""
+        """The Iceberg table of this name, as it is now.
+
+        Raises:
+            NotFound: there is no such table.
+            Broken: the lake was copied or moved, and the table's files are elsewhere.
+
+        Example:
+            >>> with closing(Lake.open("orders-data/lake")) as lake:
+            ...     lake.table("messages").scan(row_filter="subject == 'orders'").to_arrow().num_rows
+            3
+        """
         try:
             found = self.catalog.load_table((self.namespace, name))
         except NoSuchTableError as error:
@@ -117,7 +154,15 @@ class Lake:
         return found
 
     def tables(self) -> list[str]:
-        """Their names, in order."""
+        """Lists the names of the tables, in order.
+
+        Raises nothing.
+
+        Example:
+            >>> with closing(Lake.open("orders-data/lake")) as lake:
+            ...     "messages" in lake.tables()
+            True
+        """
         return sorted(names[-1] for names in self.catalog.list_tables(self.namespace))
 
     def folder(self, name: str, run: str) -> str:
@@ -148,7 +193,17 @@ class Lake:
         return self.holding(name).through
 
     def read(self, spark: SparkSession, name: str, since: date | None = None, until: date | None = None) -> DataFrame:
-        """The rows whose ``day`` is in ``[since, until)``."""
+        """Reads the rows of a table whose ``day`` is in ``[since, until)``, in Spark.
+
+        Raises:
+            NotFound: there is no such table.
+            Broken: the lake was copied or moved.
+
+        Example:
+            >>> with closing(Lake.open("orders-data/lake")) as lake:
+            ...     lake.read(spark, "messages", since=date(2026, 11, 1)).where("subject = 'orders'").count()
+            3
+        """
         table = self.table(name)
         bounds = [f"day >= '{since}'"] * (since is not None) + [f"day < '{until}'"] * (until is not None)
         scan = table.scan(row_filter=" and ".join(bounds)) if bounds else table.scan()
@@ -167,7 +222,17 @@ class Lake:
         return 0 if summary is None else int(summary.additional_properties.get("total-records", "0"))
 
     def rows(self, name: str, where: str) -> pa.Table:
-        """The rows for which the condition holds, without Spark: for tables that fit into memory."""
+        """Reads the rows for which a condition of Iceberg holds, without Spark, into memory.
+
+        Raises:
+            NotFound: there is no such table.
+            Broken: the lake was copied or moved.
+
+        Example:
+            >>> with closing(Lake.open("orders-data/lake")) as lake:
+            ...     lake.rows("messages", "subject == 'orders'").num_rows
+            3
+        """
         table = self.table(name)
         scan = table.scan(row_filter=where)
         files_of(scan)

@@ -20,15 +20,27 @@ from hourwheel.adapters.system import SystemIds
 from hourwheel_pipeline.lake import NAMESPACE, Lake, Overtaken, files_of, frame_of, layout_of, noted
 from hourwheel_pipeline.writing import FILE_BYTES, write
 
+__all__ = ["MaintainOptions", "MaintainReport", "run"]
+
 _STEP_BYTES = 2 << 30
 _STEP_FILES = 2_000
 _TRIES = 10
 
 
 class MaintainOptions(BaseModel):
-    """Files under half of ``file_bytes`` are small; where a partition has ``fewest_files`` of them, they are merged.
-    Snapshots are kept for ``keep_seconds`` after they were replaced. Files that nobody names are removed when they are
-    older than ``grace_seconds``: longer than any job takes from its first file to its commit."""
+    """The options of ``maintain``. ``lake`` is a folder or ``s3://bucket/prefix``.
+
+    The job merges the files under half of ``file_bytes`` of a partition that has ``fewest_files`` of them. It removes
+    snapshots ``keep_seconds`` after they were replaced, and files that no table names ``grace_seconds`` after they were
+    written: longer than any job takes from its first file to its commit.
+
+    Raises:
+        ValidationError: an option is unknown, missing or out of its range.
+
+    Example:
+        >>> maintain.MaintainOptions(lake="orders-data/lake").fewest_files
+        5
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,11 +67,29 @@ class TableUpkeep(msgspec.Struct, kw_only=True):
 
 
 class MaintainReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The report of ``maintain``: what it did to each table.
+
+    Example:
+        >>> report = maintain.run(spark, maintain.MaintainOptions(lake="orders-data/lake"), now_ms)
+        >>> {table.lost_races for table in report.tables}
+        {0}
+    """
+
     tables: list[TableUpkeep]
 
 
 def run(spark: SparkSession, options: MaintainOptions, now_ms: int) -> MaintainReport:
-    """Looks after all tables of the lake."""
+    """Merges small files, removes old snapshots and files that no table names, of all tables. ``now_ms`` is the time of
+    the run, in Unix milliseconds.
+
+    Raises:
+        Broken: the lake was copied or moved.
+
+    Example:
+        >>> report = maintain.run(spark, maintain.MaintainOptions(lake="orders-data/lake"), now_ms)
+        >>> sum(table.files_removed for table in report.tables)
+        0
+    """
     opened = Lake.open(
         options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
     )

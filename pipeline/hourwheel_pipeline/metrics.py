@@ -42,6 +42,8 @@ from hourwheel_pipeline.reporting.steps import step_for
 from hourwheel_pipeline.schemas import QUEUE, SCHEMAS, TIMESTAMP
 from hourwheel_pipeline.writing import sized
 
+__all__ = ["Measured", "MetricsOptions", "run"]
+
 TABLE: Final = "metrics"
 NOTE: Final = "hourwheel.measured"
 """The note of the table with what the last run did, a ``_Note``."""
@@ -77,9 +79,19 @@ tells it in finer steps as well: ``hour`` is where a step begins then."""
 
 
 class MetricsOptions(Days):
-    """``since``: the day from which on hours are told, whatever was told before; without it, those since two days
-    before the last run's horizon, and no more than ``days``. The lake is read whole. ``hot_keys``: so many for each
-    hour and subject."""
+    """The options of ``metrics``. ``archive`` and ``lake`` are a folder or ``s3://bucket/prefix``.
+
+    The job computes the hours from the day ``since`` on, also those that it computed before; without ``since``, the
+    hours from two days before the last run's horizon on, of at most ``days``. It names at most ``hot_keys`` keys for
+    each hour and subject.
+
+    Raises:
+        ValidationError: an option is unknown, missing or out of its range.
+
+    Example:
+        >>> metrics.MetricsOptions(archive="orders-data/archive", lake="orders-data/lake").hot_keys
+        10
+    """
 
     archive: str
     lake: str
@@ -90,7 +102,14 @@ class MetricsOptions(Days):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """``rows`` were added, about what was stored before ``horizon_ms``."""
+    """The report of ``metrics``: it added ``rows`` to the table, about messages stored before ``horizon_ms`` (Unix
+    milliseconds).
+
+    Example:
+        >>> options = metrics.MetricsOptions(archive="orders-data/archive", lake="orders-data/lake")
+        >>> metrics.run(spark, options, now_ms).rows > 0
+        True
+    """
 
     computed_ms: int
     horizon_ms: int
@@ -106,6 +125,17 @@ class _Note(Measured, frozen=True, kw_only=True):
 
 
 def run(spark: SparkSession, options: MetricsOptions, now_ms: int) -> Measured:
+    """Adds the metrics of each hour, by subject and by group, to their table. ``now_ms`` is the time of the run, in
+    Unix milliseconds.
+
+    Raises:
+        Broken: the lake was copied or moved, or another version wrote its tables.
+
+    Example:
+        >>> options = metrics.MetricsOptions(archive="orders-data/archive", lake="orders-data/lake")
+        >>> metrics.run(spark, options, now_ms).computed_ms == now_ms
+        True
+    """
     opened = Lake.open(
         options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
     )

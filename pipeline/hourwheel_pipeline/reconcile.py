@@ -43,6 +43,8 @@ from hourwheel_pipeline.schemas import DISPATCHES, PULLS, SCHEMAS
 from hourwheel_pipeline.segmentrows import ArchivePlace
 from hourwheel_pipeline.writing import sized
 
+__all__ = ["ReconcileOptions", "Reconciled", "run"]
+
 NOTE = "hourwheel.reconciled"
 """The note of the table with what the last run knew, a ``_Note``."""
 
@@ -54,11 +56,20 @@ _STORAGE = StorageLevel.MEMORY_AND_DISK
 
 
 class ReconcileOptions(Days):
-    """``skew_seconds``: clocks of writers may differ by so much. A delayed message is late ``late_seconds`` after it
-    was due, and stuck after ``stuck_seconds``; a pull that is open ``lease_seconds`` after its lease is stuck: the
-    sweeper may rest for half an hour. ``since``, ``days``: the day from which on to read. ``listed``: so many findings
-    of a kind are in the answer; all are in the table. ``deep``: also read all segments of the
-    archive, and compare their checksums."""
+    """The options of ``reconcile``. ``archive`` and ``lake`` are a folder or ``s3://bucket/prefix``.
+
+    Clocks of writers may differ by ``skew_seconds``. A delayed message is late ``late_seconds`` after it was due, and
+    stuck after ``stuck_seconds``. A pull that is open ``lease_seconds`` after its lease is stuck: the sweeper may rest
+    for half an hour. ``since`` (a day) or ``days`` limits the reading. The report lists ``listed`` findings of a kind,
+    the table holds all. ``deep`` also reads all segments of the archive and compares their checksums.
+
+    Raises:
+        ValidationError: an option is unknown, missing or out of its range.
+
+    Example:
+        >>> reconcile.ReconcileOptions(archive="orders-data/archive", lake="orders-data/lake").late_seconds
+        60.0
+    """
 
     archive: str
     lake: str
@@ -111,13 +122,19 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
-    """``began_ms``: what was stored since is judged, if it was stored before ``horizon_ms``. ``counts``: findings by
-    kind. ``totals``: of messages that were accepted, delivered (acknowledged, once for each group) and given up.
-    ``new_errors``: findings that are no warnings and that no run had before. ``expired``: messages that expired
-    before their group came to them, by subject and group. ``archive``: whether it is whole.
+    """The report of ``reconcile`` about rows stored from ``began_ms`` on, before ``horizon_ms`` (Unix milliseconds).
 
-    ``listed_ms``: the ``found_at`` of its rows in the table, 0 where that is ``found_ms``: a run that has nothing new
-    to judge writes none."""
+    ``counts`` are the findings by kind, ``totals`` the messages that were accepted, delivered (acknowledged, once for
+    each group) and given up. ``new_errors`` counts the findings that are no warnings and that no run had before.
+    ``expired`` counts the messages that expired before their group came to them, by subject and group. ``archive`` says
+    whether the archive is complete. ``listed_ms`` is the ``found_at`` of the findings in the table; 0 stands for
+    ``found_ms``. A run that has nothing new to judge adds none.
+
+    Example:
+        >>> options = reconcile.ReconcileOptions(archive="orders-data/archive", lake="orders-data/lake")
+        >>> reconcile.run(spark, options, now_ms).new_errors
+        0
+    """
 
     found_ms: int
     began_ms: int
@@ -154,7 +171,17 @@ R = TypeVar("R", bound=Reconciled)
 
 
 def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconciled:
-    """Judges, appends the findings to their table, and tells."""
+    """Compares what was accepted, dispatched, pulled and settled, and adds the findings to their table. ``now_ms`` is
+    the time of the run, in Unix milliseconds.
+
+    Raises:
+        Broken: the lake was copied or moved, or another version wrote its tables.
+
+    Example:
+        >>> options = reconcile.ReconcileOptions(archive="orders-data/archive", lake="orders-data/lake")
+        >>> reconcile.run(spark, options, now_ms).counts
+        {}
+    """
     opened = Lake.open(
         options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
     )

@@ -33,12 +33,23 @@ from hourwheel_pipeline.schemas import SCHEMAS
 from hourwheel_pipeline.segmentrows import ASIDE, ArchivePlace, unread_of
 from hourwheel_pipeline.writing import FILE_BYTES, write
 
+__all__ = ["RepairOptions", "RepairReport", "run"]
+
 NOTE = "hourwheel.repaired"
 """The note of a table with the name of its last repair: two repairs at a time would bring rows twice."""
 
 
 class RepairOptions(BaseModel):
-    """``deep``: also read all data files, and not only their sizes and ends."""
+    """The options of ``repair``. ``archive`` and ``lake`` are a folder or ``s3://bucket/prefix``. ``deep`` reads all
+    data files, not only their sizes and ends.
+
+    Raises:
+        ValidationError: an option is unknown or missing.
+
+    Example:
+        >>> repair.RepairOptions(archive="orders-data/archive", lake="orders-data/lake", deep=True).deep
+        True
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,8 +72,15 @@ class TableRepair(msgspec.Struct, kw_only=True):
 
 
 class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The tables in which something was wrong, of ``files`` data files that were looked at. ``archive``: what it lacks;
-    ``set_aside``: segments that the lake never took. Of both only a copy can bring anything back."""
+    """The report of ``repair``: the tables in which something was wrong, of ``files`` data files that were checked.
+
+    ``archive`` says what the archive lacks, ``set_aside`` names the segments that the lake never took. Both come back
+    only from a copy.
+
+    Example:
+        >>> repair.run(spark, repair.RepairOptions(archive="orders-data/archive", lake="orders-data/lake")).tables
+        []
+    """
 
     tables: list[TableRepair]
     files: int = 0
@@ -71,7 +89,7 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unrepaired(self) -> int:
-        """How many objects somebody has to put back."""
+        """The number of objects that an operator has to put back."""
         keys = {one.key for one in self.set_aside} | self._lost
         if self.archive is None:
             return len(keys)
@@ -84,7 +102,17 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(spark: SparkSession, options: RepairOptions) -> RepairReport:
-    """Repairs all tables of the lake. Where only reading shows that a file is damaged, all files are read."""
+    """Repairs all tables of the lake from the archive. Reads all files where only reading shows that one is damaged.
+
+    Raises:
+        DamagedLake: the files of a table cannot be read, though each looks sound.
+        Corrupt: a manifest cannot be read.
+        Broken: the lake was copied or moved.
+
+    Example:
+        >>> repair.run(spark, repair.RepairOptions(archive="orders-data/archive", lake="orders-data/lake")).tables
+        []
+    """
     try:
         with in_one_sentence():
             return _run(spark, options)

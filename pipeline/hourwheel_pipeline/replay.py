@@ -30,14 +30,22 @@ from hourwheel_pipeline.replaying.progress import Attempt, Done, Plan, Progress
 from hourwheel_pipeline.replaying.selection import Totals, in_order, selected, totals_of
 from hourwheel_pipeline.schemas import MESSAGES
 
+__all__ = ["ReplayOptions", "ReplayReport", "run"]
+
 _MOST_HEADERS = 32
 _MARGIN_MS = 60_000
 """A key is not relied on in the last minute in which it is remembered."""
 
 
 class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the replay is of, by day. ``before``: sent by earlier runs of it; ``sent``: by this one; ``found``: messages
-    of an open chunk that the server had."""
+    """The report of ``replay``: the ``messages`` and ``bytes`` that it covers, by day. Earlier runs sent ``before``,
+    this one ``sent``; the server had ``found`` of a chunk of which the run before did not know.
+
+    Example:
+        >>> options = replay.ReplayOptions(lake="orders-data/lake", name="again", subject="orders", dry_run=True)
+        >>> replay.run(spark, options).sent
+        0
+    """
 
     name: str
     messages: int
@@ -53,8 +61,19 @@ class Undecided(Conflict):
 
 
 def run(spark: SparkSession, options: ReplayOptions) -> ReplayReport:
-    """Run again after an error, it goes on. Raises ``Unavailable`` when the server does not answer, ``Undecided``,
-    ``Conflict`` when the name stands for another replay, ``Rejected`` for options that make no sense."""
+    """Sends messages of the lake to a subject again, each once. A run after an error goes on where it stopped.
+
+    Raises:
+        Unavailable: the server does not answer.
+        Undecided: nobody can tell whether a chunk was stored: say so with ``assume``.
+        Conflict: the name stands for another replay.
+        Rejected: ``where`` is no condition on the table, or the lake has no such subject.
+
+    Example:
+        >>> options = replay.ReplayOptions(lake="orders-data/lake", name="again", subject="orders", dry_run=True)
+        >>> replay.run(spark, options).messages
+        3
+    """
     if options.url is None:
         return Replay(spark, options, None, SystemClock(), SystemIds()).run()
     with Api(options.url, token=options.token, sign=options.sign, region=options.region) as api:

@@ -24,12 +24,24 @@ from hourwheel_pipeline.reconcile import last_of, with_findings
 from hourwheel_pipeline.reporting.contents import Contents, GroupHours, HotKey, Hour, SubjectHours
 from hourwheel_pipeline.reporting.page import page
 
+__all__ = ["ReportOptions", "Reported", "run"]
+
 _PAGE, _JSON = "report.html", "report.json"
 
 
 class ReportOptions(BaseModel):
-    """``output``: a folder or ``s3://bucket/prefix``. It tells the last ``hours`` of the ``subjects`` with the most
-    messages, as many hours ahead, and ``listed`` findings of each kind."""
+    """The options of ``report``. ``lake`` and ``output`` are a folder or ``s3://bucket/prefix``.
+
+    The report shows the last ``hours`` of the ``subjects`` with the most messages, as many hours ahead, and ``listed``
+    findings of each kind.
+
+    Raises:
+        ValidationError: an option is unknown, missing or out of its range.
+
+    Example:
+        >>> report.ReportOptions(lake="orders-data/lake", output="orders-data/report").hours
+        168
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,7 +56,13 @@ class ReportOptions(BaseModel):
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
-    """``findings``: of the last reconciliation; None where there was none."""
+    """The paths of the report, as a ``page`` and as ``json``, and the number of ``findings`` of the last
+    reconciliation; None where there was none.
+
+    Example:
+        >>> report.run(report.ReportOptions(lake="orders-data/lake", output="orders-data/report"), now_ms).findings
+        0
+    """
 
     page: str
     json: str
@@ -53,7 +71,16 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(options: ReportOptions, now_ms: int) -> Reported:
-    """Reads the tables of findings and metrics, which are small, without Spark."""
+    """Writes the report of the last reconciliation and of the metrics. Needs no Spark. ``now_ms`` is the time of the
+    run, in Unix milliseconds.
+
+    Raises:
+        Broken: the lake was copied or moved.
+
+    Example:
+        >>> report.run(report.ReportOptions(lake="orders-data/lake", output="orders-data/report"), now_ms).page
+        'orders-data/report/report.html'
+    """
     opened = Lake.open(
         options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
     )

@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 
 from hourwheel_pipeline.scratch import make_scratch
 
+__all__ = ["session"]
+
 _SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Iceberg has microseconds; Spark would write times that it does not know.
@@ -49,9 +51,19 @@ def session(
     scratch: Path | None = None,
     log_level: str = "WARN",
 ) -> SparkSession:
-    """``master``: such as ``local[2]``, for one machine; without it, where the program was submitted to. ``scratch``:
-    the folder below which one machine spills (default: that of the system for such files). ``log_level``: of what Spark
-    itself writes to stderr."""
+    """Starts Spark with the settings that the jobs need, or returns the session that runs.
+
+    ``master`` is such as ``local[2]`` on one machine; without it, the session runs on the cluster that the program was
+    submitted to. One machine spills below ``scratch`` (default: the system's folder for temporary files). Spark itself
+    logs to stderr from ``log_level`` on.
+
+    Raises nothing of its own; Spark raises what keeps it from starting.
+
+    Example:
+        >>> from hourwheel_pipeline.session import session
+        >>> session("questions", master="local[2]").conf.get("spark.sql.session.timeZone")
+        'UTC'
+    """
     builder = SparkSession.builder.appName(f"hourwheel {name}")
     if master is not None:
         builder = builder.master(master)

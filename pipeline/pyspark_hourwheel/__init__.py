@@ -1,8 +1,4 @@
-"""Hourwheel as a Spark data source: its archive to read, in batches and as a stream, and its subjects to write to.
-
-spark.dataSource.register(HourwheelDataSource)
-spark.read.format("hourwheel").option("archive", "s3://bucket/archive").option("subject", "orders").load()
-"""
+"""Hourwheel as a Spark data source: reads the archive, as a batch or a stream, and writes to subjects."""
 
 from pyspark_hourwheel.source import HourwheelDataSource
 

@@ -1,14 +1,14 @@
 """The public names of the library, and the examples in their docstrings."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import hourwheel.client
 import hourwheel.client.webhooks
 
-MODULES: tuple[ModuleType, ...] = (hourwheel.client, hourwheel.client.webhooks)
+CLIENT: tuple[ModuleType, ...] = (hourwheel.client, hourwheel.client.webhooks)
 
 
 class Public(NamedTuple):
@@ -30,7 +30,7 @@ class Public(NamedTuple):
         return isinstance(self.thing, property)
 
 
-def public(modules: tuple[ModuleType, ...]) -> list[Public]:
+def public(modules: Iterable[ModuleType]) -> list[Public]:
     """What ``__all__`` names, and the members of its classes that the package defines."""
     found: dict[str, Public] = {}
     for module in modules:

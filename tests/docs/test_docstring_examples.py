@@ -3,24 +3,20 @@
 Each finds a subject ``orders`` that holds one message, ``paid``, a group ``billing``, and an ``Api`` named ``api``.
 """
 
-import doctest
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import hourwheel.client
 from hourwheel.client import Api, webhooks
-from tests.docs.names import MODULES, Public, public
+from tests.docs.docstrings import run_example
+from tests.docs.names import CLIENT, Public, public
 
-EXAMPLES = [each for each in public(MODULES) if ">>>" in each.text]
+EXAMPLES = [each for each in public(CLIENT) if ">>>" in each.text]
 
 
 @pytest.mark.parametrize("each", EXAMPLES, ids=[each.name for each in EXAMPLES])
 def test_the_example_of_the_docstring_runs(each: Public, api: Api, url: str) -> None:
     names = {name: getattr(hourwheel.client, name) for name in hourwheel.client.__all__}
     given = {**names, "api": api, "webhooks": webhooks, "UTC": UTC, "datetime": datetime, "timedelta": timedelta}
-    text = each.text.replace("http://127.0.0.1:7420", url)
-    example = doctest.DocTestParser().get_doctest(text, given, each.name, None, None)
-    told: list[str] = []
-    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=told.append)
-    assert told == []
+    assert run_example(each, each.text.replace("http://127.0.0.1:7420", url), given) == ""

@@ -25,10 +25,10 @@ List = Annotated[tuple[str, ...], BeforeValidator(_list)]
 
 
 class Selection(BaseModel):
-    """Messages that ``subject`` accepted in ``[since, until)``; or, with ``dead_of``, the dead letters of that group
-    which died then and are not known to have been redriven. Of those: what has one of the ``keys``, one of the
-    ``tags``, and fits ``where``, a condition in Spark's SQL on the columns of the table ``messages``. Lists are given
-    in Python, or as text with commas."""
+    """The messages that ``subject`` accepted in ``[since, until)``; or, with ``dead_of``, the dead letters of that
+    group which died then and are not known to have been redriven. Of those, the messages with one of the ``keys`` and
+    one of the ``tags`` for which ``where`` holds, a condition in Spark's SQL on the columns of the table ``messages``.
+    Lists are Python's, or text with commas."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,10 +42,22 @@ class Selection(BaseModel):
 
 
 class ReplayOptions(Selection):
-    """``name``: a replay of the same name goes on where it was left. ``to``: the subject to send to; without it, the
-    one they are from. ``header``: of that name gets the id that the message had. ``rate``: messages a second, of the
-    whole job. ``assume``: whether an open chunk was stored, where that can no longer be found out. ``dry_run``: counts,
-    and sends nothing."""
+    """The options of ``replay``: the selection of messages, and where to send them.
+
+    A replay of one ``name`` goes on where the run before stopped. It sends to the subject ``to`` of the server at
+    ``url`` (default: the subject that the messages are from), at most ``rate`` messages a second, and repeats a request
+    for ``retry_seconds``. ``header`` names a header for the id that the message had. ``assume`` says whether a chunk
+    was stored, where the server cannot tell any more. ``dry_run`` counts, and sends nothing.
+
+    Raises:
+        ValidationError: an option is unknown, missing or out of its range; or ``token`` and ``sign`` are both given, or
+            neither ``url`` nor ``dry_run``.
+
+    Example:
+        >>> options = replay.ReplayOptions(lake="orders-data/lake", name="again", subject="orders", dry_run=True)
+        >>> options.target
+        'orders'
+    """
 
     lake: str
     name: Name
@@ -72,9 +84,10 @@ class ReplayOptions(Selection):
 
     @property
     def target(self) -> str:
+        """The subject to send to."""
         return self.to or self.subject
 
     @property
     def identity(self) -> str:
-        """What must be the same when a replay goes on."""
+        """The options that a run must share with the run that it goes on from."""
         return self.model_dump_json(include={*Selection.model_fields, "to", "header", "url"})
