@@ -6,14 +6,14 @@ RUN := $(VENV)/bin/python
 SEEDS ?= 0:20000
 N ?= 100000
 SEED ?= 0
-SOURCES := layers functions infra pipeline app.py tests bench demo
+SOURCES := layers functions infra pipeline app.py tests bench demo docs/site
 CLOUD := deployed infra cost layers
 # Not empty where Spark 4.0 can start: on Java 17 to 22.
 JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E 'version "(1[7-9]|2[0-2])')
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-simulation test-pipeline test-cloud check bench cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
+.PHONY: demo test test-queue test-simulation test-pipeline test-cloud test-site check docs bench cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -21,11 +21,11 @@ demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 
 # The parts run to their end, three at a time, as two cores would often wait with two; all that they need is installed
 # before. Each can be run alone. The longest part begins first.
-test: check pipeline-package $(VENV)/infra-ready $(NEWEST)/ready node_modules/.package-lock.json
-	@$(MAKE) -j3 --keep-going --no-print-directory test-pipeline test-queue test-simulation test-cloud
+test: check pipeline-package $(VENV)/infra-ready $(VENV)/docs-ready $(NEWEST)/ready node_modules/.package-lock.json
+	@$(MAKE) -j3 --keep-going --no-print-directory test-pipeline test-queue test-simulation test-cloud test-site
 
 test-queue: pipeline-package $(VENV)/infra-ready node_modules/.package-lock.json
-	$(RUN) -m pytest tests $(addprefix --ignore=tests/,pipeline simulation $(CLOUD))
+	$(RUN) -m pytest tests $(addprefix --ignore=tests/,pipeline simulation site $(CLOUD))
 
 # From here on the parts show their output at the end, in one piece.
 test-simulation: $(VENV)/ready
@@ -37,6 +37,9 @@ test-pipeline: $(VENV)/pipeline-ready $(NEWEST)/ready
 test-cloud: layers pipeline-package $(VENV)/infra-ready node_modules/.package-lock.json
 	@$(call quietly,$(addprefix tests/,$(CLOUD)))
 
+test-site: docs
+	@$(call quietly,tests/site)
+
 quietly = output=$$($(RUN) -m pytest $(1) 2>&1); code=$$?; printf '\n%s\n%s\n' '$(1)' "$$output"; exit $$code
 
 check: layers $(VENV)/pipeline-ready
@@ -44,6 +47,12 @@ check: layers $(VENV)/pipeline-ready
 	$(VENV)/bin/ruff check $(SOURCES)
 	$(VENV)/bin/mypy
 	$(RUN) -m bench.imports
+
+# The pages and the API reference as a site in build/docs, which loads nothing from elsewhere. A link that leads nowhere
+# fails it. Takes a quarter of a minute.
+docs: $(VENV)/docs-ready
+	@$(RUN) -m sphinx -E -W --keep-going -q -c docs/site . build/docs
+	@echo build/docs/README.html
 
 bench: $(VENV)/pipeline-ready
 	$(RUN) -m bench
@@ -88,6 +97,7 @@ format: $(VENV)/ready
 lock:
 	$(LOCK) pyproject.toml --extra aws --group dev --output-file requirements/dev.lock
 	$(LOCK) --group infra --constraint requirements/dev.lock --output-file requirements/infra.lock
+	$(LOCK) --group docs --constraint requirements/dev.lock --constraint requirements/infra.lock --constraint requirements/pipeline.lock --output-file requirements/docs.lock
 	$(LOCK) pyproject.toml --extra pipeline --group spark --constraint requirements/dev.lock --output-file requirements/pipeline.lock
 	$(LOCK) pyproject.toml --group newest --constraint requirements/dev.lock --output-file requirements/spark-newest.lock
 	$(LOCK) requirements/layer.in --constraint requirements/dev.lock --output-file requirements/layer.lock
@@ -119,6 +129,11 @@ $(VENV)/infra-ready: $(VENV)/ready requirements/infra.lock
 # 0.75 GB: only those who test, measure or show the pipeline get it.
 $(VENV)/pipeline-ready: $(VENV)/ready requirements/pipeline.lock
 	$(RUN) $(PIP) --require-hashes --requirement requirements/pipeline.lock
+	@touch $@
+
+# The reference imports what it describes, the pipeline too.
+$(VENV)/docs-ready: $(VENV)/pipeline-ready requirements/docs.lock
+	$(RUN) $(PIP) --require-hashes --requirement requirements/docs.lock
 	@touch $@
 
 # An environment of its own, as two Sparks cannot share one.

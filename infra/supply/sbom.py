@@ -20,6 +20,7 @@ PURPOSES = {
     "pipeline": "installed with the extra 'pipeline', and for its tests",
     "dev": "installed to develop and test, with the library's own dependencies among it",
     "infra": "installed to deploy",
+    "docs": "installed to make the site of the documentation",
     "spark-newest": "installed to test with the newest Spark",
     "package-lock": "Node packages: installed to deploy and test",
 }

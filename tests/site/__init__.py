@@ -1,0 +1,1 @@
+"""The site of make docs, as it was built."""
