@@ -1,9 +1,17 @@
-"""docs/api.md has each call of the HTTP API and each problem that it answers, and no other."""
+"""docs/api.md has each call of the HTTP API and each problem that it answers, and no other; so has the client."""
 
+import contextlib
+import inspect
 import re
+from typing import Any
+
+import pytest
 
 from hourwheel.api.problems import TITLES
 from hourwheel.api.routes import ROUTES
+from hourwheel.client import Api, DeadSelection, Message, Settlement
+from hourwheel.client.http import Http
+from hourwheel.embedded.router import Match, Router
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/api.md").read_text()
@@ -12,6 +20,20 @@ OF_THE_SERVER = {"GET /v1/ready", "GET /metrics"}
 """The embedded server answers these by itself."""
 
 _CALL = re.compile(r"\b(GET|PUT|POST|PATCH|DELETE) +(/[^\s`?]+)")
+
+
+GIVEN = {
+    "self": Api(),
+    "messages": [Message("paid")],
+    "settlements": [Settlement(receipt="receipt")],
+    "to": "start",
+    "which": DeadSelection.everything(),
+}
+"""Arguments by their name; the others are names themselves."""
+
+
+class Asked(Exception):
+    """A request would be sent now."""
 
 
 def unnamed(call: str) -> str:
@@ -30,3 +52,22 @@ def test_each_problem_stands_in_the_page_and_each_problem_of_the_page_exists() -
     assert len(statuses) > 10
     listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)+|internal|unavailable)`", "\n".join(statuses)))
     assert sorted(listed) == sorted(TITLES)
+
+
+def test_the_client_has_a_method_for_each_route(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[str, str]] = []
+
+    def call(self: Http, method: str, target: str, *_: Any, **__: Any) -> Any:
+        called.append((method, target.partition("?")[0]))
+        raise Asked
+
+    monkeypatch.setattr(Http, "call", call)
+    methods = [method for name, method in inspect.getmembers(Api, inspect.isfunction) if not name.startswith("_")]
+    for method in methods:
+        needed = [name for name, each in inspect.signature(method).parameters.items() if each.default is each.empty]
+        optional = {"delay": 60} if method is Api.reschedule else {}
+        with contextlib.suppress(Asked):
+            method(*(GIVEN.get(name, name) for name in needed), **optional)
+    found = [Router().find(method, path) for method, path in called]
+    assert [match for match in found if not isinstance(match, Match)] == []
+    assert sorted(match.route.key for match in found if isinstance(match, Match)) == sorted(each.key for each in ROUTES)
