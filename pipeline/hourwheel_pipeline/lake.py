@@ -201,7 +201,7 @@ class Lake:
 
         Example:
             >>> with closing(Lake.open("orders-data/lake")) as lake:
-            ...     lake.read(spark, "messages", since=date(2026, 11, 1)).where("subject = 'orders'").count()
+            ...     lake.read(spark, "messages", since=date(2023, 1, 1)).where("subject = 'orders'").count()
             3
         """
         table = self.table(name)

@@ -48,7 +48,7 @@ class HourwheelDataSource(DataSource):
 
         Example:
             >>> HourwheelDataSource({}).schema().split(",")[0]
-            'subject STRING'
+            '`subject` string NOT NULL'
         """
         return DDL
 

@@ -9,7 +9,7 @@
     │   ├── TooLarge         it is over a limit: split it                                413
     │   ├── ServerUnavailable  nothing is wrong with it: send it again                   408, 429, 500, 502, 503, 504,
     │   │                                                                                no answer
-    │   └── ServerFault      only the server's operator can mend it                      507, answers that are not ours
+    │   └── ServerFault      only the server's operator can help                         507, answers that are not ours
     ├── DeliveryTimeout      not accepted in the time given; it may be stored or not
     ├── NotSent              the producer was closed before the server had accepted all of its messages
     └── Closed               the producer or the connection was closed meanwhile
