@@ -1,14 +1,23 @@
-"""The public names of the pipeline and of the data source: their docstrings have the format."""
+"""The public names of the pipeline and of the data source: their docstrings have the format, their examples run."""
 
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import date
 from importlib import import_module
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import pyspark_hourwheel
+from hourwheel.client import Api
 from hourwheel_pipeline import lake, session
 from hourwheel_pipeline.jobs import JOBS
-from tests.docs.docstrings import faults
+from pyspark_hourwheel import HourwheelDataSource
+from tests.docs.docstrings import faults, run_example
 from tests.docs.names import Public, members, public
+from tests.integration.process import Server
+from tests.pipeline.worlds import World
 
 OF_LAKE = {"open", "find", "close", "table", "tables", "read", "rows"}
 """The rest is for the jobs."""
@@ -19,8 +28,42 @@ NAMES = [
     Public("hourwheel_pipeline.lake.Lake", lake.Lake),
     *(each for each in members("Lake", lake.Lake) if each.name.partition(".")[2] in OF_LAKE),
 ]
+EXAMPLES = [each for each in NAMES if ">>>" in each.text]
 
 
 @pytest.mark.parametrize("each", NAMES, ids=[each.name for each in NAMES])
 def test_the_docstring_has_the_format(each: Public) -> None:
     assert list(faults(each)) == []
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> World:
+    """Three messages of ``orders`` in an archive and a lake."""
+    world = World(tmp_path_factory.mktemp("examples") / "orders-data")
+    world.bench.send("order 1", "order 2", "order 3")
+    world.rest()
+    world.compacted(spark)
+    world.reconciled(spark)
+    world.measured(spark)
+    return world
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    server = Server(tmp_path_factory.mktemp("server") / "data")
+    yield f"http://127.0.0.1:{server.port}"
+    server.stop()
+    for pipe in (server.process.stdout, server.process.stderr):
+        assert pipe is not None
+        pipe.close()
+
+
+@pytest.mark.parametrize("each", EXAMPLES, ids=[each.name for each in EXAMPLES])
+def test_the_example_runs(each: Public, world: World, spark: SparkSession, url: str, tmp_path: Path) -> None:
+    # Whole paths, as Spark's workers may run in another folder.
+    text = each.text.replace("orders-data", str(world.root)).replace('"checkpoint"', f'"{tmp_path}/checkpoint"')
+    with Api(url) as api:
+        given = {"spark": spark, "url": url, "api": api, "now_ms": world.now_ms, "date": date, "closing": closing}
+        names = {"Lake": lake.Lake, "HourwheelDataSource": HourwheelDataSource, **JOB_MODULES}
+        spark.dataSource.register(HourwheelDataSource)
+        assert run_example(each, text, {**given, **names}) == ""
