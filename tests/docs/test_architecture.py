@@ -22,6 +22,8 @@ BEFORE_THE_MOVE = {
     "buckets/lease.py": "delay/lease.py",
     "handover/handover.py": "logs/handover.py",
     "handover/moving.py": "queueing/moving.py",
+    "retention/manifests.py": "archive/manifests.py",
+    "retention/marks.py": "archive/marks.py",
     "sweep/sweep.py": "queueing/sweep.py",
 }
 
