@@ -22,10 +22,10 @@ from bench.measures import median, today
 from bench.serving import server
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.blocks import Entry, encode_messages
-from hourwheel.archive.kinds import MESSAGES
-from hourwheel.archive.manifests import Manifest, Part, Segment, Span, commit
 from hourwheel.archive.segments import join, segment_key
 from hourwheel.model import Message
+from hourwheel.retention.kinds import MESSAGES
+from hourwheel.retention.manifests import Manifest, Part, Segment, Span, commit
 from pyspark_hourwheel import HourwheelDataSource
 
 BODY_BYTES = 100

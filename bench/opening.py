@@ -13,8 +13,8 @@ from pathlib import Path
 from bench.measures import bodies
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.buckets.buckets import buckets
 from hourwheel.context import Settings
-from hourwheel.delay.buckets import buckets
 from hourwheel.delay.wheel import Ended, Wheel
 from hourwheel.model import NewMessage
 from tests.support import NOON_MS, Bench, HandClock

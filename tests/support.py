@@ -14,7 +14,7 @@ from hourwheel.delay.wheel import Ended
 from hourwheel.errors import Unavailable
 from hourwheel.model import Delay, Message, NewMessage, Placed, Pulled, PullRequest, PushTarget, RetryPolicy, Settlement
 from hourwheel.ports import Blobs, Counter, Key, MeterUnit, Record, Refused, Store, Table
-from hourwheel.push.targets import DONE, Delivery, Outcome
+from hourwheel.targets import DONE, Delivery, Outcome
 
 NOON_MS = 1_763_640_000_000
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.blocks import Entry, encode_messages
-from hourwheel.archive.kinds import MESSAGES
-from hourwheel.archive.manifests import Manifest, Part, Segment, Span, commit
 from hourwheel.archive.segments import HOUR_MS, join, segment_key
 from hourwheel.model import Message
+from hourwheel.retention.kinds import MESSAGES
+from hourwheel.retention.manifests import Manifest, Part, Segment, Span, commit
 
 BODY_BYTES = 100
 BATCH = 100

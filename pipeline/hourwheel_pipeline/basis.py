@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from hourwheel.archive.manifests import Manifest, read
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.ports import Blobs
+from hourwheel.retention.manifests import Manifest, read
 from hourwheel_pipeline.lake import Lake, files_of
 from hourwheel_pipeline.schemas import SCHEMAS
 

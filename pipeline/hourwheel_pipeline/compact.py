@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 from pyspark.sql import SparkSession
 
 from hourwheel.adapters.system import SystemIds
-from hourwheel.archive.manifests import Manifest, manifest_key, read
 from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
+from hourwheel.retention.manifests import Manifest, manifest_key, read
 from hourwheel_pipeline.holding import Holding, SetAside
 from hourwheel_pipeline.integrity import Wholeness, inspect
 from hourwheel_pipeline.lake import NAMESPACE, Lake, Overtaken, layout_of

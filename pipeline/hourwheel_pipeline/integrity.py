@@ -11,9 +11,9 @@ from functools import partial
 
 import msgspec
 
-from hourwheel.archive.manifests import PREFIX, Manifest, manifest_key, read
 from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
+from hourwheel.retention.manifests import PREFIX, Manifest, manifest_key, read
 from hourwheel_pipeline.places import blobs_at, object_sizes
 from hourwheel_pipeline.reading import Work, read_segment
 

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from hourwheel.archive.manifests import read
 from hourwheel.ports import Blobs
+from hourwheel.retention.manifests import read
 from hourwheel_pipeline.places import blobs_at
 from hourwheel_pipeline.reading import Work
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS

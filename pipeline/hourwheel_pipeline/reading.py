@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from hourwheel.archive.manifests import Manifest, Segment, manifest_key, read
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.ports import Blobs
+from hourwheel.retention.manifests import Manifest, Segment, manifest_key, read
 
 _AT_ONCE = 64
 _THREADS = 16

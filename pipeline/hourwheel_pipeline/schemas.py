@@ -15,7 +15,7 @@ known it is empty: strikes name a place in their log and no more, and what was d
 
 import pyarrow as pa
 
-from hourwheel.archive import kinds
+from hourwheel.retention import kinds
 
 MESSAGES, PULLS, DISPATCHES = kinds.MESSAGES, kinds.PULLS, kinds.DISPATCHES
 """Tables have the names of the segments' kinds."""

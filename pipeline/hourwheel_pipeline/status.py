@@ -6,9 +6,9 @@ from functools import partial
 
 import msgspec
 
-from hourwheel.archive.manifests import Manifest, read
 from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
+from hourwheel.retention.manifests import Manifest, read
 from hourwheel.times import rfc3339
 from hourwheel_pipeline.failures import REPAIR
 from hourwheel_pipeline.integrity import Wholeness, inspect, manifest_numbers

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from hourwheel.archive.kinds import MESSAGES
-from hourwheel.archive.manifests import Manifest
+from hourwheel.retention.kinds import MESSAGES
+from hourwheel.retention.manifests import Manifest
 from hourwheel_pipeline.names import place_of
 from hourwheel_pipeline.reading import Work
 from hourwheel_pipeline.schemas import QUEUE

@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from hourwheel.archive.blocks import decode_messages
-from hourwheel.archive.kinds import MESSAGES
 from hourwheel.archive.segments import blocks_of
 from hourwheel.errors import Corrupt
+from hourwheel.retention.kinds import MESSAGES
 from hourwheel_pipeline.places import blobs_at
 from hourwheel_pipeline.reading import Work, read_segment
 from pyspark_hourwheel.columns import Window, batch_of

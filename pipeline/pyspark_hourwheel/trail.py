@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from hourwheel.archive.blocks import decode_catalog
-from hourwheel.archive.kinds import CATALOG
 from hourwheel.archive.segments import blocks_of
+from hourwheel.retention.kinds import CATALOG
 from hourwheel_pipeline.places import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from, read_segment
 from pyspark_hourwheel.options import ArchiveOptions

@@ -23,7 +23,7 @@ from botocore.exceptions import (
 from hourwheel.adapters.targets import AwsTargets
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.model import Message, PushTarget
-from hourwheel.push.targets import DONE, Delivery, Outcome
+from hourwheel.targets import DONE, Delivery, Outcome
 
 from . import wire
 from .simulated import InstantClock

@@ -3,7 +3,7 @@
 import pytest
 
 from hourwheel.adapters.system import SystemClock
-from hourwheel.delay.buckets import Bucket
+from hourwheel.buckets.buckets import Bucket
 
 from .records import at_once
 from .timers import Opened

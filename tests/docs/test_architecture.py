@@ -16,21 +16,7 @@ _NAMED = re.compile(r"`([a-z_/]+\.py)` `([A-Za-z_.]+)`")
 _STEP = re.compile(r"^\d+\. ", re.MULTILINE)
 
 
-# The page shows these files where they belong; they are moved there in one step, together with all others.
-BEFORE_THE_MOVE = {
-    "buckets/buckets.py": "delay/buckets.py",
-    "buckets/lease.py": "delay/lease.py",
-    "handover/handover.py": "logs/handover.py",
-    "handover/moving.py": "queueing/moving.py",
-    "retention/manifests.py": "archive/manifests.py",
-    "retention/marks.py": "archive/marks.py",
-    "sweep/sweep.py": "queueing/sweep.py",
-}
-
-
 def file(path: str) -> Path:
-    if not (LIBRARY / "buckets").is_dir():
-        path = BEFORE_THE_MOVE.get(path, path)
     outside = path.split("/")[0] in {"functions", "infra", "pipeline", "tests"}
     return (ROOT if outside else LIBRARY) / path
 

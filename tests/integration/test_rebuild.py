@@ -7,8 +7,8 @@ from hourwheel.archive.archiver import Archiver
 from hourwheel.archive.rebuild import Rebuilding, Rebuilt, rebuild
 from hourwheel.embedded.offline import opened
 from hourwheel.logs.item import Slot
-from hourwheel.meta.directory import Directory
 from hourwheel.ports import Key, Table
+from hourwheel.sweep.erasure import make_directory
 from tests.integration.conftest import Start
 from tests.integration.process import Server, bodies, pull, send
 
@@ -18,7 +18,7 @@ GAP = 1_000
 
 def archived(data: Path, archive: FileBlobs) -> None:
     with opened(data) as context:
-        report = Archiver(context, Directory(context), archive).run(context.clock.now_ms() + 30_000)
+        report = Archiver(context, make_directory(context), archive).run(context.clock.now_ms() + 30_000)
         assert report.complete
 
 

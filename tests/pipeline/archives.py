@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hourwheel.archive.blocks import Entry, encode_messages, encode_rows
-from hourwheel.archive.kinds import DISPATCHES, MESSAGES, PULLS
-from hourwheel.archive.manifests import Gone, Manifest, Part, Segment, Span, commit
 from hourwheel.archive.segments import HOUR_MS, join, segment_key
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.logs.codec import Block
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
+from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS
+from hourwheel.retention.manifests import Gone, Manifest, Part, Segment, Span, commit
 
 RETENTION_MS = 3 * 86_400_000
 

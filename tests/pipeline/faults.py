@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from hourwheel.delay.buckets import Bucket
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.delay.ownership import Dispatched
+from hourwheel.handover.handover import Transfer
 from hourwheel.logs.codec import encode
-from hourwheel.logs.handover import Transfer
 from hourwheel.logs.notes import Strike, encode_note
 from hourwheel.logs.rows import Row, row_key, sort_of, to_record
 from hourwheel.logs.segments import messages_of

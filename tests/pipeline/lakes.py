@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.delay.ownership import Dispatched
-from hourwheel.logs.handover import Transfer
+from hourwheel.handover.handover import Transfer
 from hourwheel.logs.notes import Plan, Strike, encode_note
 from hourwheel.model import Message
 from hourwheel.queueing.records import CLOSED, SETTLED, Position, PullRow

@@ -17,8 +17,8 @@ from hourwheel.archive.blocks import SCHEMAS as BLOCK_SCHEMAS
 from hourwheel.archive.blocks import Entry
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
+from hourwheel.handover.handover import Transfer
 from hourwheel.logs.codec import pack
-from hourwheel.logs.handover import Transfer
 from hourwheel.logs.notes import Plan, Strike, decode_note, encode_note
 from hourwheel.model import Message, message_bytes
 from hourwheel.ports import Blobs

@@ -15,11 +15,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel.archive.manifests import manifest_key
 from hourwheel.cli.app import app
 from hourwheel.cli.pipeline import DAILY, JOBS, Output
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.model import Message
+from hourwheel.retention.manifests import manifest_key
 from hourwheel_pipeline import exits, jobs, outcomes
 from hourwheel_pipeline.failures import Failed, translated
 from hourwheel_pipeline.holding import SetAside

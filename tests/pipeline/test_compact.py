@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from hourwheel.archive import segments
 from hourwheel.archive.blocks import SCHEMAS as BLOCK_SCHEMAS
-from hourwheel.archive.manifests import manifest_key, read
 from hourwheel.errors import Corrupt
 from hourwheel.logs.codec import Block, pack, unpack
 from hourwheel.model import Message
+from hourwheel.retention.manifests import manifest_key, read
 from hourwheel_pipeline import compact
 from hourwheel_pipeline.compact import Damaged
 from hourwheel_pipeline.lake import Lake

@@ -10,11 +10,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from hourwheel.archive.blocks import Catalog, encode_catalog
-from hourwheel.archive.kinds import CATALOG
-from hourwheel.archive.manifests import Manifest, Segment, commit
 from hourwheel.archive.segments import join, segment_key
 from hourwheel.logs.codec import HEADER_BYTES
 from hourwheel.model import Message, Subject
+from hourwheel.retention.kinds import CATALOG
+from hourwheel.retention.manifests import Manifest, Segment, commit
 from pyspark_hourwheel import HourwheelDataSource
 from pyspark_hourwheel.scanning import Damaged
 from tests.pipeline.connecting import HOUR_MS, NOON_MS, Orders, moment, read, reader_of, scanned

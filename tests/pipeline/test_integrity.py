@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel.archive.manifests import manifest_key
 from hourwheel.errors import Corrupt
 from hourwheel.model import Message
+from hourwheel.retention.manifests import manifest_key
 from hourwheel_pipeline import exits, outcomes
 from hourwheel_pipeline.integrity import inspect
 from hourwheel_pipeline.reading import manifests_from

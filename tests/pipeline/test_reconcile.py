@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel.archive import manifests
+from hourwheel.retention import manifests
 from hourwheel_pipeline import exits, outcomes
 from hourwheel_pipeline.findings import COLUMNS, DDL, KINDS, dated
 from hourwheel_pipeline.lake import Lake

@@ -6,10 +6,12 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from hourwheel.archive import archiver, marks, rebuild, sources
-from hourwheel.archive.manifests import Manifest, manifest_key
+from hourwheel.archive import archiver, rebuild, sources
 from hourwheel.delay import upkeep
-from hourwheel.queueing import dead, leases, sweep
+from hourwheel.queueing import dead, leases
+from hourwheel.retention import marks
+from hourwheel.retention.manifests import Manifest, manifest_key
+from hourwheel.sweep import sweep
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Plan, archived, delayed
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from hourwheel.archive.archiver import Archived, Archiver, Limits
-from hourwheel.archive.manifests import manifests
 from hourwheel.queueing.records import CLOSED
+from hourwheel.retention.manifests import manifests
 from tests.simulation.actors import Actor
 from tests.simulation.facts import LogName
 from tests.simulation.ledger import Ledger

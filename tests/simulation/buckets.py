@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hourwheel.delay.buckets import Bucket, BucketRecord
+from hourwheel.buckets.buckets import Bucket, BucketRecord
 from hourwheel.delay.dispatch import AGAIN, DROPPED, DUE, ORPHANED
 from hourwheel.delay.fate import Fate
 from hourwheel.delay.ownership import Dispatched
-from hourwheel.logs.handover import Transfer
+from hourwheel.handover.handover import Transfer
 from hourwheel.logs.notes import Plan, Strike
 from hourwheel.ports import Key, Table
 from tests.simulation.facts import LogName, Pick, Promiser, RowFact

@@ -13,7 +13,8 @@ import msgspec
 
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.errors import Filled, OutcomeUnknown, Unavailable
-from hourwheel.logs import handover
+from hourwheel.handover import handover
+from hourwheel.handover.moving import target_row
 from hourwheel.logs.item import Held, Slot, Swap
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row, row_key, to_record
@@ -23,7 +24,6 @@ from hourwheel.queueing import dead, produce, pulllog, settle
 from hourwheel.queueing.dead import DeadState
 from hourwheel.queueing.idempotency import IdempotencyKey, Remembered
 from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.moving import target_row
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import EXPIRED, OPEN, Position, PullRow, Tail
 from hourwheel.queueing.settle import Settler

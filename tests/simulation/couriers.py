@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from hourwheel.model import PushTarget
 from hourwheel.ports import Key, Record, Table
-from hourwheel.push.targets import DONE, Delivery, Outcome, failure, unreached
+from hourwheel.targets import DONE, Delivery, Outcome, failure, unreached
 from tests.simulation.history import History
 from tests.simulation.store import Connection, Watcher
 from tests.simulation.world import Crashed, Process, Verb, World

@@ -10,12 +10,13 @@ from unittest.mock import patch
 import msgspec
 from greenlet import getcurrent
 
+from hourwheel.buckets import buckets
+from hourwheel.buckets.buckets import Bucket
+from hourwheel.buckets.lease import owner_slot
 from hourwheel.context import Context
-from hourwheel.delay import buckets, upkeep
-from hourwheel.delay.buckets import Bucket
+from hourwheel.delay import upkeep
 from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.fate import Fates
-from hourwheel.delay.lease import owner_slot
 from hourwheel.delay.ownership import DispatchLog, Ownership
 from hourwheel.delay.timing import TimingWheel
 from hourwheel.delay.wheel import Ended, Wheel
@@ -240,7 +241,7 @@ def a_bucket_is_removed_by_age() -> Iterator[None]:
         over = [bucket for bucket, _ in buckets.buckets(context, before_ms=now_ms) if bucket.end_ms + 60_000 <= now_ms]
         return sum(upkeep._drop(context, bucket, now_ms + 30_000) for bucket in over)
 
-    with patch("hourwheel.queueing.sweep.drop_closed", drop):
+    with patch("hourwheel.sweep.sweep.drop_closed", drop):
         yield
 
 

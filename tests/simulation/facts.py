@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from hourwheel.handover.handover import Transfer
 from hourwheel.lognames import SCHEDULE_PREFIX
-from hourwheel.logs.handover import Transfer
 from hourwheel.logs.notes import Note, decode_note
 from hourwheel.logs.rows import Row
 from hourwheel.model import Message

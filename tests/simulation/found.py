@@ -16,20 +16,21 @@ from hourwheel.context import Context
 from hourwheel.delay.fate import Fates
 from hourwheel.delay.wheel import Ended, Wheel
 from hourwheel.errors import Corrupt, Unavailable
+from hourwheel.handover import moving
+from hourwheel.handover.moving import complete
 from hourwheel.logs.item import Held
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import messages_of
-from hourwheel.meta import directory
-from hourwheel.meta.directory import Directory, group_slot, subject_slot
 from hourwheel.model import Group, Message, Settled, Subject
-from hourwheel.queueing import moving, produce, progress, settle
+from hourwheel.queueing import produce, progress, settle
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.idempotency import Spot
-from hourwheel.queueing.moving import complete
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import EXPIRED, Position, PullRow
 from hourwheel.queueing.settle import Settler
+from hourwheel.registry import registry as directory
+from hourwheel.registry.registry import Directory, group_slot, subject_slot
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Faults, Plan, delayed
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from hourwheel.delay.buckets import Bucket
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import NotFound
 from hourwheel.model import Message, Placed, Pulled, PullResult, ScheduledMessage, Settled, Settlement
 from hourwheel.queueing.receipts import Receipt

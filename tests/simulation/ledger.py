@@ -11,19 +11,19 @@ from functools import cached_property
 import msgspec
 
 from hourwheel.adapters.memory import MemoryBlobs
-from hourwheel.delay.buckets import Bucket, BucketRecord
+from hourwheel.buckets.buckets import Bucket, BucketRecord
 from hourwheel.delay.fate import Fate
 from hourwheel.delay.ownership import opened
 from hourwheel.errors import Corrupt
+from hourwheel.handover.handover import Transfer
+from hourwheel.handover.moving import REDRIVE, RETRY
 from hourwheel.lognames import SCHEDULE_PREFIX
-from hourwheel.logs.handover import Transfer
 from hourwheel.logs.notes import Plan
 from hourwheel.logs.rows import Row, from_record
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import Group, Message, Subject
 from hourwheel.ports import Counter, Key, Record, Table
 from hourwheel.queueing.dead import DeadState
-from hourwheel.queueing.moving import REDRIVE, RETRY
 from hourwheel.queueing.records import Checkpoint, PullRow
 from tests.simulation.buckets import BucketHistory
 from tests.simulation.facts import NEVER, LogName, Promise, Promiser, RowFact

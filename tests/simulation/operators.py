@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from hourwheel.archive.marks import archived_ms
 from hourwheel.logs.segments import drop_expired_segments
 from hourwheel.model import PullRequest
+from hourwheel.retention.marks import archived_ms
 from tests.simulation.actors import Actor
 from tests.simulation.couriers import target_of
 from tests.simulation.world import Violation

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hourwheel.logs.handover import Transfer
-from hourwheel.queueing.moving import RETRY
+from hourwheel.handover.handover import Transfer
+from hourwheel.handover.moving import RETRY
 from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, Checkpoint, Position, PullRow
 from tests.simulation.facts import LogName, Promiser, RowFact
 from tests.simulation.world import Verb, Violation

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import PushState
-from hourwheel.push.targets import DONE, Outcome
-from hourwheel.queueing import sweep
+from hourwheel.sweep import sweep
+from hourwheel.targets import DONE, Outcome
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Plan, pushed
 

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hourwheel.buckets.lease import Owner
 from hourwheel.delay.dispatch import AGAIN, DUE, ORPHANED
-from hourwheel.delay.lease import Owner
+from hourwheel.handover.handover import Transfer
+from hourwheel.handover.moving import ATTEMPTS, REDRIVE, REJECTED, RELEASED, RETRY
 from hourwheel.lognames import SCHEDULE_PREFIX
-from hourwheel.logs.handover import Transfer
 from hourwheel.model import DEAD_RETENTION_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS, RetryPolicy, Subject
 from hourwheel.ports import Key, Record
-from hourwheel.queueing.moving import ATTEMPTS, REDRIVE, REJECTED, RELEASED, RETRY
 from hourwheel.queueing.records import PullRow
 from tests.simulation.facts import LogName, RowFact
 from tests.simulation.plan import Plan

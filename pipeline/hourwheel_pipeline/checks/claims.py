@@ -17,11 +17,12 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from hourwheel.archive import blocks, manifests, segments
-from hourwheel.archive.kinds import CATALOG, MESSAGES
-from hourwheel.archive.manifests import Manifest
+from hourwheel.archive import blocks, segments
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.ports import Blobs
+from hourwheel.retention import manifests
+from hourwheel.retention.kinds import CATALOG, MESSAGES
+from hourwheel.retention.manifests import Manifest
 from hourwheel_pipeline.places import blobs_at
 from hourwheel_pipeline.schemas import TIMESTAMP, spark_ddl
 

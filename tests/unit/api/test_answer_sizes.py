@@ -11,7 +11,7 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.logs.rows import from_record, row_key
 from hourwheel.model import NewMessage, PullRequest
 from hourwheel.ports import Record
-from hourwheel.push.targets import Delivery
+from hourwheel.targets import Delivery
 from tests.lambdajson import MOST_ANSWER_BYTES, MOST_EVENT_BYTES, as_lambda_encodes
 from tests.unit.api.conftest import GROUP, Api
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hourwheel.delay.buckets import Bucket
-from hourwheel.delay.lease import LEASE_MS, Owner, owner_slot
+from hourwheel.buckets.buckets import Bucket
+from hourwheel.buckets.lease import LEASE_MS, Owner, owner_slot
 from hourwheel.times import rfc3339
 from tests.support import NOON_MS
 from tests.unit.api.conftest import GROUP, MESSAGES, Answer, Api

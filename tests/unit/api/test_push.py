@@ -14,8 +14,8 @@ from hourwheel.client.webhooks import verify
 from hourwheel.embedded.targets import EmbeddedTargets
 from hourwheel.errors import Rejected, Throttled
 from hourwheel.model import PushTarget
-from hourwheel.push.signing import signed_headers
-from hourwheel.push.targets import DONE, Delivery, Outcome, unreached
+from hourwheel.signatures import signed_headers
+from hourwheel.targets import DONE, Delivery, Outcome, unreached
 from tests.support import NOON_MS, Bench, HandClock
 from tests.unit.api.conftest import GROUP, Api, quoted
 

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from hourwheel.archive import blocks, kinds, manifests, segments
+from hourwheel.archive import blocks, segments
 from hourwheel.archive.blocks import Entry
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
+from hourwheel.retention import kinds, manifests
 
 
 @dataclass

@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.archive import collecting, manifests
+from hourwheel.archive import collecting
 from hourwheel.archive.archiver import Archived, Archiver, Limits
-from hourwheel.archive.marks import archived_ms
 from hourwheel.archive.rebuild import Rebuilding, rebuild
 from hourwheel.context import Settings
 from hourwheel.errors import Broken, Conflict, HourwheelError, Unavailable
@@ -16,6 +15,8 @@ from hourwheel.logs.item import Slot
 from hourwheel.logs.rows import Row
 from hourwheel.model import NewMessage
 from hourwheel.ports import Blobs, Counter, Key, Record, Table
+from hourwheel.retention import manifests
+from hourwheel.retention.marks import archived_ms
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.archive.reading import contents
 

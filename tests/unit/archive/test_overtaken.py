@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from hourwheel.adapters.memory import MemoryBlobs
-from hourwheel.archive.kinds import MESSAGES
-from hourwheel.archive.marks import mark_row
 from hourwheel.ports import Key, Record, Refused, Table
+from hourwheel.retention.kinds import MESSAGES
+from hourwheel.retention.marks import mark_row
 from tests.support import Bench, CallByCall
 from tests.unit.archive.reading import contents
 from tests.unit.archive.test_archiver import run

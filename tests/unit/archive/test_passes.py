@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from hourwheel.archive.marks import Head
 from hourwheel.archive.passes import MANIFEST_EVERY_MS, LogRead, Pass, commit_is_full
+from hourwheel.retention.marks import Head
 
 BEGAN_MS = 1_763_640_000_000
 NOW_MS = BEGAN_MS + 90_000

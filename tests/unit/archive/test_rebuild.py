@@ -9,8 +9,8 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.archive.archiver import Archiver, Limits
 from hourwheel.archive.rebuild import GAP as REBUILD_GAP
 from hourwheel.archive.rebuild import Rebuilt, rebuild
+from hourwheel.buckets.buckets import LEAD_MS, Bucket
 from hourwheel.context import Settings
-from hourwheel.delay.buckets import LEAD_MS, Bucket
 from hourwheel.delay.ownership import DispatchLog
 from hourwheel.errors import NotFound, Unavailable
 from hourwheel.model import NewMessage, RetryPolicy

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs
-from hourwheel.archive import manifests
 from hourwheel.archive.rebuild import rebuild
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, Corrupt, NotFound, Unavailable
 from hourwheel.ports import Key, Table
+from hourwheel.retention import manifests
 from tests.support import AT_ONCE, Bench
 from tests.unit.archive.test_archiver import dying_at
 from tests.unit.archive.test_rebuild import GAP, archived, archived_before, empty, rebuilt

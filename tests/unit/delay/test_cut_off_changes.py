@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from hourwheel.delay.buckets import Bucket
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.delay.fate import CHANGES
 from hourwheel.errors import Unavailable
 from hourwheel.ports import Table

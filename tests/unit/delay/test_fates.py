@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.delay.buckets import Bucket
-from hourwheel.delay.lease import Owner, owner_slot
+from hourwheel.buckets.buckets import Bucket
+from hourwheel.buckets.lease import Owner, owner_slot
 from hourwheel.errors import NotFound, Rejected, Unavailable
 from hourwheel.model import NewMessage, Placed, ScheduledMessage
 from hourwheel.times import parse_rfc3339, rfc3339

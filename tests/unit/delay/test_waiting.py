@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Settings
-from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.wheel import Ended
 from hourwheel.errors import NotFound, Rejected, TooLarge
 from hourwheel.model import Message, NewMessage, RetryLater, RetryPolicy

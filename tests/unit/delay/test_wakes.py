@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context, Settings
-from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.fate import Fates
 from hourwheel.delay.wheel import Ended, Wheel
 from hourwheel.errors import Broken, Corrupt, Throttled, Unavailable
-from hourwheel.logs.handover import Transfer
+from hourwheel.handover.handover import Transfer
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.model import NewMessage, PullRequest, Settlement

@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
+from hourwheel.buckets.buckets import Bucket, bucket_slot, register
+from hourwheel.buckets.lease import LEASE_MS, owner_slot
 from hourwheel.context import Context, Settings
-from hourwheel.delay.buckets import Bucket, bucket_slot, register
-from hourwheel.delay.lease import LEASE_MS, owner_slot
 from hourwheel.delay.ownership import RENEW_MS, Fenced
 from hourwheel.delay.wheel import Ended, Wheel
 from hourwheel.errors import Unavailable

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hourwheel.adapters.sqlite_writer import SqliteWriter
-from hourwheel.delay.buckets import Bucket
-from hourwheel.delay.lease import LEASE_MS, Owner, owner_slot
+from hourwheel.buckets.buckets import Bucket
+from hourwheel.buckets.lease import LEASE_MS, Owner, owner_slot
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.roster import Roster
 from hourwheel.embedded.runtime import Runtime

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hourwheel.model import Message
-from hourwheel.push.targets import DONE, Delivery, answered
+from hourwheel.targets import DONE, Delivery, answered
 
 DELIVERY = Delivery(
     "orders",

@@ -20,7 +20,7 @@ from hourwheel.push.decisions import (
     taken_by_another,
 )
 from hourwheel.push.state import PushState
-from hourwheel.push.targets import DONE, Outcome, unreached
+from hourwheel.targets import DONE, Outcome, unreached
 
 NOW_MS = 1_763_640_000_000
 PART = range(4, 8)

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from hourwheel.push.decisions import Ended
-from hourwheel.push.targets import DONE, Delivery, Outcome
+from hourwheel.targets import DONE, Delivery, Outcome
 from tests.support import Bench
 from tests.unit.push.test_pusher import bench_with, lag, push
 

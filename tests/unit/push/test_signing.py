@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel.client.webhooks import Unverified, verify
 from hourwheel.model import Group, PushTarget
-from hourwheel.push.signing import group_secret, secrets_of, signed_headers
+from hourwheel.signatures import group_secret, secrets_of, signed_headers
 from tests.support import NOON_MS, HandClock
 
 CELL_SECRET = bytes(range(32))

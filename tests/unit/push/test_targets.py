@@ -12,7 +12,7 @@ from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.errors import Rejected
 from hourwheel.model import Message, PushTarget
-from hourwheel.push.targets import DONE, Delivery
+from hourwheel.targets import DONE, Delivery
 from tests.support import HandClock
 
 PLACE = "eu-west-1:123456789012"

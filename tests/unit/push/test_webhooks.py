@@ -16,7 +16,7 @@ from hourwheel.adapters.webhooks import ANSWER_BYTES, Webhooks, public, resolved
 from hourwheel.client.webhooks import verify
 from hourwheel.errors import Rejected
 from hourwheel.model import Message, PushTarget
-from hourwheel.push.targets import DONE, Delivery, Outcome
+from hourwheel.targets import DONE, Delivery, Outcome
 from tests.support import HandClock
 from tests.unit.push.receivers import SECONDS, Authority, Receiver, receiving, reply
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from hourwheel.delay.buckets import Bucket
-from hourwheel.delay.waits import waits_of
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import TooLarge
 from hourwheel.model import MAX_DELAY_MS, NewMessage, Subject
 from hourwheel.queueing.routing import Batch, Part, RoutingInputs, delayed_batch, queue_of, shard_of
+from hourwheel.waits import waits_of
 from tests.support import NOON_MS, Bench
 
 HOUR_MS = 3_600_000

@@ -10,7 +10,7 @@ from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
 from hourwheel.model import PushTarget
 from hourwheel.ports import Counter, Key, Record, Table
-from hourwheel.queueing.sweep import SweepReport
+from hourwheel.sweep.sweep import SweepReport
 from tests.support import AT_ONCE, Bench, CallByCall
 
 REST_SECONDS = 1_920

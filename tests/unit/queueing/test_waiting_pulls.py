@@ -11,9 +11,9 @@ from hourwheel.context import Settings
 from hourwheel.errors import NotFound
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
-from hourwheel.meta.directory import Directory
 from hourwheel.model import NewMessage, PullRequest, Settlement
 from hourwheel.ports import Counter, Record, Store, Table
+from hourwheel.registry.registry import Directory
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall, HandClock, NoArrivals
 
 QUEUES = 64

@@ -11,16 +11,14 @@ from typing import Literal
 
 import msgspec
 
+from hourwheel.buckets.buckets import Bucket
+from hourwheel.buckets.handles import Waiting, open_handle, seal_handle
 from hourwheel.context import Context
-from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.fate import Fates, Scheduled
 from hourwheel.delay.forecast import Forecast
-from hourwheel.delay.handles import Waiting, open_handle, seal_handle
 from hourwheel.delay.orphans import orphans
-from hourwheel.delay.waits import check_limit, limited_delay_ms
 from hourwheel.delay.wheel import Ended, Pause, Wheel
 from hourwheel.errors import Conflict, NotFound, Rejected
-from hourwheel.meta.directory import Directory
 from hourwheel.model import (
     KEEP_VERSION,
     AddressedMessage,
@@ -41,7 +39,6 @@ from hourwheel.model import (
     Subject,
 )
 from hourwheel.push.state import PushState, retarget, state_slot
-from hourwheel.push.targets import NoTargets, Targets
 from hourwheel.queueing import progress
 from hourwheel.queueing.dead import DeadId, DeadLetters
 from hourwheel.queueing.ends import SourceEnds
@@ -51,8 +48,12 @@ from hourwheel.queueing.produce import produce, produce_many
 from hourwheel.queueing.pull import Puller
 from hourwheel.queueing.pulllog import PullLog, pull_logs
 from hourwheel.queueing.receipts import cell_secret
-from hourwheel.queueing.sweep import Sweeper, SweepReport
+from hourwheel.registry.registry import Directory
+from hourwheel.sweep.erasure import make_directory
+from hourwheel.sweep.sweep import Sweeper, SweepReport
+from hourwheel.targets import NoTargets, Targets
 from hourwheel.times import parse_rfc3339, rfc3339
+from hourwheel.waits import check_limit, limited_delay_ms
 
 _BACKING_OFF_MS = 86_400_000
 
@@ -78,7 +79,7 @@ class Cell:
 
     @cached_property
     def directory(self) -> Directory:
-        return Directory(self.context)
+        return make_directory(self.context)
 
     @cached_property
     def sweeper(self) -> Sweeper:

@@ -26,7 +26,7 @@ from hourwheel.adapters.awserrors import FOREIGN, LOST_ANSWERS, error_code
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
 from hourwheel.model import Message, PushTarget
-from hourwheel.push.targets import DONE, Delivery, Outcome, answered, failure, unreached
+from hourwheel.targets import DONE, Delivery, Outcome, answered, failure, unreached
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient

@@ -25,8 +25,8 @@ from hourwheel import __version__
 from hourwheel.errors import Rejected
 from hourwheel.model import PushTarget
 from hourwheel.ports import Clock
-from hourwheel.push.signing import signed_headers
-from hourwheel.push.targets import Delivery, Outcome, answered, failure, unreached
+from hourwheel.signatures import signed_headers
+from hourwheel.targets import Delivery, Outcome, answered, failure, unreached
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

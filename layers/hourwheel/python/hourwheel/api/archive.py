@@ -7,8 +7,8 @@ import msgspec
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.archive.archiver import Archiver, Limits
 from hourwheel.cell import Cell
+from hourwheel.faults import Faults
 from hourwheel.ports import Blobs
-from hourwheel.queueing.faults import Faults
 
 _LAST_COMMIT_MS = 60_000
 """Left over from the time of an invocation for a commit that was begun."""

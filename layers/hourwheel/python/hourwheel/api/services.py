@@ -23,7 +23,7 @@ from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.ports import Blobs, NoPushes, NoStream
-from hourwheel.push.targets import NoTargets, Targets
+from hourwheel.targets import NoTargets, Targets
 
 _PREFIX = "HOURWHEEL_"
 

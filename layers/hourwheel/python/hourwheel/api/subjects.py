@@ -5,7 +5,7 @@ from hourwheel.api.events import Event, Response, no_content, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name
 from hourwheel.cell import KEEP, Cell
 from hourwheel.model import Group, RetryPolicy, Subject, check_name
-from hourwheel.push.signing import secrets_of
+from hourwheel.signatures import secrets_of
 from hourwheel.times import parse_rfc3339, rfc3339
 
 _NOTHING = b"{}"

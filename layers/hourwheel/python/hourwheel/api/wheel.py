@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.api.minutely import minutely
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.cell import Cell
-from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.wheel import Pause
 from hourwheel.ports import Clock
 

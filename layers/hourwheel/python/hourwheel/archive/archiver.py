@@ -15,19 +15,19 @@ import msgspec
 
 from hourwheel.archive.blocks import Catalog, encode_catalog
 from hourwheel.archive.collecting import Collector
-from hourwheel.archive.kinds import MESSAGES
-from hourwheel.archive.manifests import Gone, Manifest, Span, commit
-from hourwheel.archive.marks import Head, apply, caught_up, mark_of, marks, note, older
 from hourwheel.archive.passes import LogRead, Pass, commit_is_full
 from hourwheel.archive.rebuild import unfinished
 from hourwheel.archive.sources import Item, Source, catalog, sources
 from hourwheel.context import Context
 from hourwheel.errors import Conflict
+from hourwheel.faults import Faults
 from hourwheel.logs.item import Held
-from hourwheel.meta.directory import Directory
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs, Table
-from hourwheel.queueing.faults import Faults
+from hourwheel.registry.registry import Directory
+from hourwheel.retention.kinds import MESSAGES
+from hourwheel.retention.manifests import Gone, Manifest, Span, commit
+from hourwheel.retention.marks import Head, apply, caught_up, mark_of, marks, note, older
 
 _logger = logging.getLogger("hourwheel")
 

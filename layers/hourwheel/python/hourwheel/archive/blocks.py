@@ -16,12 +16,12 @@ from typing import Self, TypeAlias, TypeVar
 
 import msgspec
 
-from hourwheel.archive.kinds import CATALOG, DISPATCHES, MESSAGES, PULLS
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.logs.codec import Block, check_length, length, pack, unpack
 from hourwheel.model import BATCH_MESSAGES, Group, Message, Subject
 from hourwheel.queueing.records import PullRow
+from hourwheel.retention.kinds import CATALOG, DISPATCHES, MESSAGES, PULLS
 
 T = TypeVar("T")
 

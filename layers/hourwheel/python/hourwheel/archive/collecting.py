@@ -4,8 +4,6 @@ import zlib
 from dataclasses import dataclass, field
 
 from hourwheel.archive.blocks import Catalog, Entry, encode_catalog, encode_messages, encode_rows
-from hourwheel.archive.kinds import CATALOG, MESSAGES
-from hourwheel.archive.manifests import Damage, Gone, Part, Segment, Span
 from hourwheel.archive.segments import HOUR_MS, join, segment_key
 from hourwheel.archive.sources import Item, Source
 from hourwheel.context import Context
@@ -17,6 +15,8 @@ from hourwheel.logs.segments import messages_of
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
+from hourwheel.retention.kinds import CATALOG, MESSAGES
+from hourwheel.retention.manifests import Damage, Gone, Part, Segment, Span
 
 _BLOCK_BYTES = 1 << 20
 _BLOCK_ROWS = 4_096

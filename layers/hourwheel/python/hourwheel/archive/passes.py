@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from hourwheel.archive.marks import Head
+from hourwheel.retention.marks import Head
 
 MANIFEST_EVERY_MS = 3_600_000
 """A manifest without rows is written this often: a reader of the archive learns from it that nothing new is there."""

@@ -13,13 +13,13 @@ from hourwheel.archive.blocks import (
     decode_messages,
     decode_pulls,
 )
-from hourwheel.archive.manifests import Segment
 from hourwheel.archive.segments import blocks_of
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
+from hourwheel.retention.manifests import Segment
 
 T = TypeVar("T")
 

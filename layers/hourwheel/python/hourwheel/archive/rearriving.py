@@ -8,19 +8,19 @@ from hashlib import blake2b
 import msgspec
 
 from hourwheel.archive.survey import Arrival, Pick
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
-from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.dispatch import Dispatcher, Pages
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.errors import Conflict, Filled
+from hourwheel.handover.handover import Transfer
+from hourwheel.handover.moving import RELEASED, RETRY, target_row
 from hourwheel.lognames import LogName, is_schedule, source_of
-from hourwheel.logs.handover import Transfer
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.notes import Plan
-from hourwheel.meta.directory import Directory
 from hourwheel.model import DEAD_RETENTION_MS, Group, Subject
-from hourwheel.queueing.moving import RELEASED, RETRY, target_row
 from hourwheel.queueing.records import Moved
+from hourwheel.sweep.erasure import make_directory
 
 OWNER = "rebuild"
 
@@ -111,7 +111,9 @@ class Rearrivals:
         bucket = Bucket.parse(name)
         # Without the bucket's lease: it only repeats the put.
         ownership = Ownership(self.context, bucket, OWNER)
-        dispatcher = Dispatcher(self.context, Directory(self.context), bucket, ownership, Pages(self.context, bucket))
+        dispatcher = Dispatcher(
+            self.context, make_directory(self.context), bucket, ownership, Pages(self.context, bucket)
+        )
         try:
             dispatcher.finish([transfer])
         except Fenced:

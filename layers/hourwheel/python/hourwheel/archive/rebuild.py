@@ -26,26 +26,26 @@ from typing import TypeVar
 
 import msgspec
 
-from hourwheel.archive.kinds import PULLS
-from hourwheel.archive.manifests import PREFIX, Manifest, Span, manifest_key
-from hourwheel.archive.marks import Head, advance, head_slot
 from hourwheel.archive.rearriving import Rearrivals, occupied, queue_of, token_of
 from hourwheel.archive.restoring import Restorer
 from hourwheel.archive.survey import Survey, some_manifests, survey
+from hourwheel.buckets.buckets import Bucket, register
 from hourwheel.context import Context
-from hourwheel.delay.buckets import Bucket, register
 from hourwheel.delay.orphans import enlist
 from hourwheel.errors import Conflict, Corrupt, NotFound
 from hourwheel.lognames import LogKind, LogName, is_schedule, pull_log, source_of
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.log import FILLER_MS, Reservation
 from hourwheel.logs.rows import Row
-from hourwheel.meta.directory import group_slot, subject_slot
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs, Key, Table
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import Checkpoint
 from hourwheel.queueing.skipped import skip
+from hourwheel.registry.registry import group_slot, subject_slot
+from hourwheel.retention.kinds import PULLS
+from hourwheel.retention.manifests import PREFIX, Manifest, Span, manifest_key
+from hourwheel.retention.marks import Head, advance, head_slot
 
 GAP = 1_000_000_000
 """More than one queue takes in a day at 10,000 messages a second."""

@@ -10,8 +10,6 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from hourwheel.archive.blocks import Entry
-from hourwheel.archive.kinds import DISPATCHES, MESSAGES
-from hourwheel.archive.manifests import Manifest, Segment
 from hourwheel.archive.reading import dispatch_rows, message_rows
 from hourwheel.archive.rearriving import OWNER, occupied, token_of
 from hourwheel.archive.survey import Survey, Tally, some_manifests
@@ -19,14 +17,16 @@ from hourwheel.context import Context
 from hourwheel.delay.dispatch import DROPPED
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt, Filled
+from hourwheel.handover.handover import Transfer
 from hourwheel.lognames import is_schedule
 from hourwheel.logs.codec import encode
-from hourwheel.logs.handover import Transfer
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.logs.segments import rows_of, segment_folder
 from hourwheel.model import DEAD_RETENTION_MS, MAX_RETENTION_SECONDS, Message
 from hourwheel.ports import Blobs, Key, Record, Table
+from hourwheel.retention.kinds import DISPATCHES, MESSAGES
+from hourwheel.retention.manifests import Manifest, Segment
 
 _BATCH_ROWS = 100
 _LONGEST_MS = max(MAX_RETENTION_SECONDS * 1_000, DEAD_RETENTION_MS)

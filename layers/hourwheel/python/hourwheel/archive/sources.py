@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from hourwheel.archive.kinds import DISPATCHES, MESSAGES, PULLS
+from hourwheel.buckets.buckets import LEAD_MS, buckets
 from hourwheel.context import Context
-from hourwheel.delay.buckets import LEAD_MS, buckets
 from hourwheel.delay.orphans import orphan_logs
 from hourwheel.delay.ownership import Dispatched, DispatchLog
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.meta.directory import Directory
 from hourwheel.model import Group, Subject
 from hourwheel.queueing.pulllog import PullLog, pull_logs
 from hourwheel.queueing.records import CLOSED, PullRow
+from hourwheel.registry.registry import Directory
+from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS
 
 _LONG_OPEN_MS = 86_400_000
 """No lease lasts so long: a pull that is still open then holds up what lies behind it."""

@@ -10,19 +10,19 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from hourwheel.archive.kinds import CATALOG, DISPATCHES, MESSAGES, PULLS
-from hourwheel.archive.manifests import Manifest, Segment, manifests
 from hourwheel.archive.reading import catalogs, dispatch_rows, entries, pull_rows
-from hourwheel.delay.buckets import Bucket
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
+from hourwheel.handover.handover import Transfer
 from hourwheel.lognames import LogName, is_schedule, source_of
-from hourwheel.logs.handover import Transfer
 from hourwheel.logs.notes import Plan, Strike, decode_note
-from hourwheel.meta.directory import alive
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import Moved, Position, PullRow
+from hourwheel.registry.registry import alive
+from hourwheel.retention.kinds import CATALOG, DISPATCHES, MESSAGES, PULLS
+from hourwheel.retention.manifests import Manifest, Segment, manifests
 
 T = TypeVar("T", Subject, Group)
 

@@ -1,1 +1,1 @@
-"""Delayed messages: buckets by the time at which they fall due, and the wheel that turns while one is open."""
+"""Delayed messages: the wheel that turns while a bucket is open, dispatch, cancel and reschedule."""

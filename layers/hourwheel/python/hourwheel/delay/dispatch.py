@@ -11,24 +11,24 @@ from typing import TypeAlias
 
 import msgspec
 
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
-from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.orphans import enlist
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.delay.timing import unpack
 from hourwheel.errors import Corrupt, Filled, NotFound, Sealed
+from hourwheel.faults import unreadable
+from hourwheel.handover.handover import Transfer, release
 from hourwheel.lognames import LogName, Member
 from hourwheel.logs.codec import decode_one, encode
-from hourwheel.logs.handover import Transfer, release
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.notes import Plan, decode_note
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import raw_messages_of, rows_of, segment_folder
-from hourwheel.meta.directory import Directory
 from hourwheel.model import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS, Message, Subject
 from hourwheel.ports import GET_MANY
-from hourwheel.queueing.faults import unreadable
 from hourwheel.queueing.routing import delayed_batch, queue_of
+from hourwheel.registry.registry import Directory
 from hourwheel.times import rfc3339
 
 DUE, AGAIN, ORPHANED, DROPPED, DAMAGED = "due", "again", "orphaned", "dropped", "damaged"

@@ -25,21 +25,21 @@ from typing import Literal, Self, TypeAlias
 
 import msgspec
 
+from hourwheel.buckets.buckets import Bucket, bucket_slot, order_timer
+from hourwheel.buckets.handles import Waiting
+from hourwheel.buckets.lease import owner_slot
 from hourwheel.context import Context
-from hourwheel.delay.buckets import Bucket, bucket_slot, order_timer
-from hourwheel.delay.handles import Waiting
-from hourwheel.delay.lease import owner_slot
 from hourwheel.delay.ownership import DispatchLog
 from hourwheel.errors import Corrupt, NotFound, Sealed, Unavailable
+from hourwheel.handover.handover import Transfer, carry_out, release, reserve
+from hourwheel.handover.moving import MOVED, target_row
 from hourwheel.logs.codec import decode_one
-from hourwheel.logs.handover import Transfer, carry_out, release, reserve
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.log import Log
 from hourwheel.logs.notes import Plan, Strike, decode_note, encode_note
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import raw_messages_of
 from hourwheel.ports import Key, Record, Table, items_of
-from hourwheel.queueing.moving import MOVED, target_row
 
 State: TypeAlias = Literal["waiting", "cancelled", "dispatched", "moved"]
 

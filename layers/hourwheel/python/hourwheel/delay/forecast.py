@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from hourwheel.buckets.buckets import Bucket, buckets
 from hourwheel.context import Context
-from hourwheel.delay.buckets import Bucket, buckets
 from hourwheel.delay.ownership import DispatchLog
 from hourwheel.errors import Corrupt
 from hourwheel.logs.notes import Note, Plan, Strike, decode_note

@@ -14,12 +14,12 @@ import msgspec
 from hourwheel.answersize import PULL_BYTES, message_size, tellable
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Rejected
+from hourwheel.faults import unreadable
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import DeadPage, Message
 from hourwheel.ports import Key, Record, Table, items_of
-from hourwheel.queueing.faults import unreadable
 
 _CURSOR = re.compile(r"(\d{1,12})-(\d{1,16})-(\d{1,4})", re.ASCII)
 _encoder = msgspec.msgpack.Encoder()

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from hourwheel.buckets.buckets import Bucket
+from hourwheel.buckets.lease import LEASE_MS, Owner, owner_slot
 from hourwheel.context import Context
-from hourwheel.delay.buckets import Bucket
-from hourwheel.delay.lease import LEASE_MS, Owner, owner_slot
 from hourwheel.errors import UNDECODABLE, Corrupt, HourwheelError
-from hourwheel.logs.handover import Transfer
+from hourwheel.handover.handover import Transfer
 from hourwheel.logs.item import Held
 from hourwheel.logs.rows import sort_of
 from hourwheel.ports import Key, Record, Table, items_of

@@ -4,13 +4,13 @@ they were closed."""
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from hourwheel.archive.kinds import DISPATCHES, MESSAGES
-from hourwheel.archive.marks import kept_below
+from hourwheel.buckets.buckets import LEAD_MS, Bucket, BucketRecord, bucket_slot, buckets, order_timer
+from hourwheel.buckets.lease import owner_slot, wanted
 from hourwheel.context import Context
-from hourwheel.delay.buckets import LEAD_MS, Bucket, BucketRecord, bucket_slot, buckets, order_timer
 from hourwheel.delay.fate import CHANGES
-from hourwheel.delay.lease import owner_slot, wanted
 from hourwheel.ports import Key, Table
+from hourwheel.retention.kinds import DISPATCHES, MESSAGES
+from hourwheel.retention.marks import kept_below
 
 _DAY_MS = 86_400_000
 _LONGEST_MS = 3_600_000

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hourwheel.buckets.buckets import LEAD_MS, Bucket, BucketRecord, bucket_slot, order_timer
+from hourwheel.buckets.lease import owner_slot
 from hourwheel.context import Context
-from hourwheel.delay.buckets import LEAD_MS, Bucket, BucketRecord, bucket_slot, order_timer
 from hourwheel.delay.dispatch import DAMAGED, Dispatcher, Pages
-from hourwheel.delay.lease import owner_slot
 from hourwheel.delay.ownership import DispatchLog, Fenced, Ownership
 from hourwheel.delay.timing import TimingWheel, pack
 from hourwheel.errors import Corrupt
-from hourwheel.logs.handover import Transfer
+from hourwheel.faults import unreadable
+from hourwheel.handover.handover import Transfer
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.logs.notes import Plan, Strike, decode_note
 from hourwheel.logs.rows import Row
-from hourwheel.meta.directory import Directory
-from hourwheel.queueing.faults import unreadable
+from hourwheel.registry.registry import Directory
 
 RELAY_MS = 45_000
 """So long before it leaves a wheel calls its successor, which reads the bucket meanwhile."""

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from hourwheel.adapters.sqlite_writer import translated
 from hourwheel.adapters.syncedmark import NOTHING, Synced, SyncedMark, last_transaction
-from hourwheel.archive.marks import rows_beyond
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Lost
 from hourwheel.ports import Blobs
+from hourwheel.retention.marks import rows_beyond
 from hourwheel.times import rfc3339
 from hourwheel.words import counted
 

@@ -8,13 +8,13 @@ from itertools import accumulate
 from hourwheel import __version__
 from hourwheel.adapters.metrics import BOUNDS_SECONDS, Histogram
 from hourwheel.api.events import Response
-from hourwheel.archive.marks import behind_seconds
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.model import Group, Lag, Subject
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.progress import lag_of
 from hourwheel.queueing.pulllog import pull_logs
+from hourwheel.retention.marks import behind_seconds
 from hourwheel.times import parse_rfc3339
 
 _HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}

@@ -17,12 +17,11 @@ from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.api.boundary import Boundary, log_line
 from hourwheel.archive.archiver import Archiver, Limits
-from hourwheel.archive.marks import archived_ms
 from hourwheel.archive.rebuild import unfinished
+from hourwheel.buckets import lease
+from hourwheel.buckets.buckets import LEAD_MS, buckets
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
-from hourwheel.delay import lease
-from hourwheel.delay.buckets import LEAD_MS, buckets
 from hourwheel.delay.upkeep import soon, start_wheels
 from hourwheel.embedded.arrivals import EmbeddedArrivals
 from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, prepare, synced
@@ -39,6 +38,7 @@ from hourwheel.errors import Broken
 from hourwheel.logs.segments import drop_expired_segments
 from hourwheel.model import RetryPolicy
 from hourwheel.push import state
+from hourwheel.retention.marks import archived_ms
 
 _LOOK_SECONDS = 0.25
 _OTHERS_SECONDS = 1.0

@@ -15,7 +15,7 @@ import msgspec
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
 from hourwheel.model import PushTarget
-from hourwheel.push.targets import Delivery, Outcome, answered, failure, unreached
+from hourwheel.targets import Delivery, Outcome, answered, failure, unreached
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 

@@ -8,8 +8,8 @@ from itertools import islice
 from hourwheel.adapters.system import SystemClock
 from hourwheel.api.boundary import Boundary
 from hourwheel.api.problems import is_fault
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.cell import Cell
-from hourwheel.delay.buckets import Bucket
 from hourwheel.delay.wheel import Ended
 
 _AGAIN_MS = 2_000

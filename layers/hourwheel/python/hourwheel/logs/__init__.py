@@ -1,1 +1,1 @@
-"""The log: counter and write-once rows, batches, segments, hand-over."""
+"""The log: counter and write-once rows, batches, segments."""

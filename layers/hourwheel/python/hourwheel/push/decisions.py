@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hourwheel.push.state import PushState
-from hourwheel.push.targets import Outcome
+from hourwheel.targets import Outcome
 
 SETTLING_SECONDS = 30
 """A lease, of messages or of the group, outlasts a delivery by this."""

@@ -11,7 +11,7 @@ from hourwheel.logs.item import Held
 from hourwheel.model import Group, PushTarget
 from hourwheel.push.decisions import SETTLING_SECONDS, Ended, TargetHealth, group_lease_ms, taken_by_another
 from hourwheel.push.state import PushState, state_slot
-from hourwheel.push.targets import Outcome
+from hourwheel.targets import Outcome
 
 
 @dataclass

@@ -16,22 +16,36 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from hourwheel.cell import Cell
+from hourwheel.context import Context
 from hourwheel.errors import HourwheelError, NotFound
-from hourwheel.model import Group, Pulled, PullRequest, PushTarget, Settlement, Subject
+from hourwheel.model import Group, Pulled, PullRequest, PullResult, PushTarget, Settled, Settlement, Subject
 from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, Ended, decide_pull, refused
 from hourwheel.push.lease import PushLease
-from hourwheel.push.signing import secrets_of
 from hourwheel.push.state import state_slot
-from hourwheel.push.targets import Delivery, Outcome, Targets
 from hourwheel.queueing.pulllog import PullLog, pull_logs
+from hourwheel.registry.registry import Directory
+from hourwheel.signatures import secrets_of
+from hourwheel.targets import Delivery, Outcome, Targets
 from hourwheel.times import parse_rfc3339
 
 _logger = logging.getLogger("hourwheel")
 
 _AGAIN_SECONDS = 0.2
+
+
+class PushedCell(Protocol):
+    """The part of a cell that a pusher uses."""
+
+    @property
+    def context(self) -> Context: ...
+    @property
+    def directory(self) -> Directory: ...
+    @property
+    def secret(self) -> bytes: ...
+    def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult: ...
+    def settle(self, subject: str, group: str, settlements: list[Settlement]) -> list[Settled]: ...
 
 
 @dataclass
@@ -50,7 +64,7 @@ class Pusher:
     """``owner`` names who pushes; after ``leaves_ms`` it begins no delivery any more (0: it may go on). A pull waits
     ``wait_seconds`` for messages. ``stopping`` says that it is to end. Runs once."""
 
-    cell: Cell
+    cell: PushedCell
     targets: Targets
     subject: str
     group: str

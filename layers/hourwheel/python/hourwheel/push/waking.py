@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, NotFound, Unavailable
 from hourwheel.lognames import LogKind, LogName
-from hourwheel.meta.directory import Directory
 from hourwheel.model import Group
 from hourwheel.push.state import Pushed, listen, pushed_groups, state_slot
+from hourwheel.registry.registry import Directory
 
 
 def wake(context: Context, logs: Iterable[str]) -> int:

@@ -15,20 +15,20 @@ from typing import Self
 import msgspec
 
 from hourwheel.answersize import PULL_BYTES, message_size, tellable
-from hourwheel.archive.kinds import MESSAGES
-from hourwheel.archive.marks import kept_below
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, NotFound, Rejected, Sealed
-from hourwheel.logs.handover import Transfer, carry_out, release, reserve
+from hourwheel.faults import unreadable
+from hourwheel.handover.handover import Transfer, carry_out, release, reserve
+from hourwheel.handover.moving import REDRIVE, target_row
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.log import GARBAGE_MS, Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.logs.segments import messages_of
-from hourwheel.meta.directory import unknown_group
 from hourwheel.model import DeadPage, Group, Message, Subject
 from hourwheel.ports import Key, Table, items_of
-from hourwheel.queueing.faults import unreadable
-from hourwheel.queueing.moving import REDRIVE, target_row
+from hourwheel.registry.registry import unknown_group
+from hourwheel.retention.kinds import MESSAGES
+from hourwheel.retention.marks import kept_below
 
 _FIRST_PAGE = 4
 _PAGE = 64

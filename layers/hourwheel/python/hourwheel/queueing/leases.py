@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from hourwheel.archive.kinds import PULLS
-from hourwheel.archive.marks import kept_below
+from hourwheel.faults import Faults
 from hourwheel.logs.rows import sort_of
 from hourwheel.model import Subject
 from hourwheel.ports import Table
-from hourwheel.queueing.faults import Faults
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import CLOSED, Checkpoint, PullRow, Tail
 from hourwheel.queueing.settle import Settler
+from hourwheel.retention.kinds import PULLS
+from hourwheel.retention.marks import kept_below
 
 _PAGE = 200
 _GLANCE_MS = 1_000

@@ -10,22 +10,22 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from hourwheel.buckets.buckets import Bucket, reserve_in
+from hourwheel.buckets.handles import Waiting
+from hourwheel.buckets.lease import expect
 from hourwheel.context import Context
-from hourwheel.delay.buckets import Bucket, reserve_in
-from hourwheel.delay.handles import Waiting
-from hourwheel.delay.lease import expect
-from hourwheel.delay.waits import Wait, check_limit, waits_of
 from hourwheel.errors import Filled, NotFound, Sealed, Unavailable
 from hourwheel.logs.codec import encode
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import rows_of, segment_folder
-from hourwheel.meta.directory import Directory
 from hourwheel.model import MAX_DELAY_MS, AddressedMessage, NewMessage, Placed, Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, Spot, remember, remember_spots
 from hourwheel.queueing.routing import Batch, Part, RoutingInputs
+from hourwheel.registry.registry import Directory
 from hourwheel.times import rfc3339
+from hourwheel.waits import Wait, check_limit, waits_of
 
 _TRIES = 5
 

@@ -9,19 +9,19 @@ import msgspec
 from hourwheel.answersize import PULL_BYTES, TEXT_BYTES, tellable
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Corrupt, Rejected, Unavailable
+from hourwheel.faults import unreadable
+from hourwheel.handover.moving import complete
 from hourwheel.logs.item import Held
 from hourwheel.logs.segments import messages_of
-from hourwheel.meta.directory import Directory
 from hourwheel.model import Group, Message, Pulled, PullRequest, PullResult, Settled, Settlement, Subject
 from hourwheel.ports import GET_MANY, Counter
 from hourwheel.queueing.ends import SourceEnds
-from hourwheel.queueing.faults import unreadable
 from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.moving import complete
 from hourwheel.queueing.pulllog import Claim, Nothing, PullLog, pull_logs
 from hourwheel.queueing.receipts import Receipt, open_receipt, seal_receipt
 from hourwheel.queueing.records import UNREADABLE, PullRow
 from hourwheel.queueing.settle import Settler, Verdict, verdict
+from hourwheel.registry.registry import Directory
 from hourwheel.times import rfc3339
 
 _LOOKING_MS = 5_000

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from hourwheel.logs.handover import Transfer
+from hourwheel.handover.handover import Transfer
 
 OPEN, CLOSING, CLOSED = 0, 1, 2
 """Leased; all is settled but transfers are to be carried out; done."""

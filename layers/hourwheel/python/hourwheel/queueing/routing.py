@@ -11,11 +11,11 @@ from zlib import crc32
 
 import msgspec
 
-from hourwheel.delay.buckets import Bucket
-from hourwheel.delay.waits import Wait
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import TooLarge
 from hourwheel.logs.notes import Plan, encode_note
 from hourwheel.model import MAX_DELAY_MS, NewMessage, Subject
+from hourwheel.waits import Wait
 
 
 def queue_of(key: str | None, batch: str, queues: int) -> int:

@@ -9,18 +9,18 @@ from hashlib import blake2b
 
 import msgspec
 
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
-from hourwheel.delay.buckets import Bucket
-from hourwheel.delay.waits import limited_delay_ms
 from hourwheel.errors import Rejected, Sealed
-from hourwheel.logs.handover import Transfer, carry_out, release, reserve
+from hourwheel.handover.handover import Transfer, carry_out, release, reserve
+from hourwheel.handover.moving import ATTEMPTS, REJECTED, RELEASED, RETRY, fetch, target_row
 from hourwheel.logs.item import Held, Swap
 from hourwheel.logs.notes import Plan
 from hourwheel.model import DEAD_RETENTION_MS, MAX_LEASE_SECONDS, RetryLater, Settled, Settlement, Subject
-from hourwheel.queueing.moving import ATTEMPTS, REJECTED, RELEASED, RETRY, fetch, target_row
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, PullRow
 from hourwheel.times import rfc3339
+from hourwheel.waits import limited_delay_ms
 
 _STALE = Settled("stale")
 

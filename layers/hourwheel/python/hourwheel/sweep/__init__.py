@@ -1,1 +1,1 @@
-"""The periodic repairs of a cell."""
+"""The sweeper: what is done each minute, and what a deleted subject or group leaves."""

@@ -12,15 +12,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from hourwheel.archive.keeping import keep
-from hourwheel.archive.kinds import MESSAGES, PULLS
-from hourwheel.archive.marks import behind_seconds, kept_below
 from hourwheel.context import Context
 from hourwheel.delay.fate import Fates
 from hourwheel.delay.orphans import delist, orphan_logs
 from hourwheel.delay.upkeep import Known, drop_closed, soon, start_wheels
 from hourwheel.logs.log import Log
-from hourwheel.meta.directory import Directory
 from hourwheel.model import DEAD_RETENTION_MS, Group, Subject
 from hourwheel.ports import Counter, Table
 from hourwheel.push.waking import start_free, start_overdue
@@ -29,6 +25,10 @@ from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.openends import LogEnd, OpenEnds
 from hourwheel.queueing.progress import Standing, standing_of
 from hourwheel.queueing.pulllog import PullLog, pull_logs
+from hourwheel.registry.registry import Directory
+from hourwheel.retention.keeping import keep
+from hourwheel.retention.kinds import MESSAGES, PULLS
+from hourwheel.retention.marks import behind_seconds, kept_below
 from hourwheel.sweep.decisions import (
     MAINTENANCE_MS,
     Behind,

@@ -1,10 +1,10 @@
 """Rows that the store may remove by itself, by their time, are given more of it while the archive is far behind."""
 
-from hourwheel.archive.kinds import MESSAGES
-from hourwheel.archive.marks import behind_seconds, mark_row
 from hourwheel.context import Context
 from hourwheel.logs.rows import sort_of, table_of
 from hourwheel.ports import Key, Record, Table, items_of
+from hourwheel.retention.kinds import MESSAGES
+from hourwheel.retention.marks import behind_seconds, mark_row
 
 _BEHIND_MS = 6 * 3_600_000
 _SOON_MS = 24 * 3_600_000

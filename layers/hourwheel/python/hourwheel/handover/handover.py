@@ -14,9 +14,9 @@ from typing import Protocol, Self, TypeVar
 
 import msgspec
 
+from hourwheel.buckets.buckets import Bucket, reserve_in
+from hourwheel.buckets.lease import expect
 from hourwheel.context import Context
-from hourwheel.delay.buckets import Bucket, reserve_in
-from hourwheel.delay.lease import expect
 from hourwheel.errors import Filled
 from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.log import Reservation

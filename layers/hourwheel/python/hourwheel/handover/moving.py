@@ -6,14 +6,14 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt
+from hourwheel.faults import unreadable
+from hourwheel.handover.handover import Transfer
 from hourwheel.logs.codec import encode
-from hourwheel.logs.handover import Transfer
 from hourwheel.logs.log import Log
 from hourwheel.logs.notes import encode_note
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import messages_of, rows_of, segment_folder
 from hourwheel.model import Message
-from hourwheel.queueing.faults import unreadable
 from hourwheel.times import rfc3339
 
 RETRY, RELEASED, ATTEMPTS, REJECTED, REDRIVE = "retry", "released", "attempts", "rejected", "redrive"

@@ -11,14 +11,14 @@ years after it: by then it has long been removed.
 
 import msgspec
 
-from hourwheel.archive.kinds import DISPATCHES, MESSAGES
-from hourwheel.archive.manifests import Manifest, Span, manifests, read
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
-from hourwheel.delay.buckets import Bucket
 from hourwheel.errors import UNDECODABLE, Conflict, Corrupt
 from hourwheel.lognames import is_schedule
 from hourwheel.logs.item import Held, Slot
 from hourwheel.ports import Blobs, Key, Record, Table, items_of
+from hourwheel.retention.kinds import DISPATCHES, MESSAGES
+from hourwheel.retention.manifests import Manifest, Span, manifests, read
 
 _PARTITION = "archive"
 _PAGE = 1_000

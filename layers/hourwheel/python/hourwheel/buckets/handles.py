@@ -8,7 +8,7 @@ import hmac
 import re
 from dataclasses import dataclass
 
-from hourwheel.delay.buckets import Bucket
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import Rejected
 
 _DIGITS = 16

@@ -9,19 +9,18 @@ A deleted record stays as a tombstone: it keeps the generation from which the ne
 all that belonged to it is erased.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import NotFound, Unavailable
 from hourwheel.logs.item import Held, Slot, Swap
-from hourwheel.meta.erasure import erase_group, erase_subject
-from hourwheel.meta.quotas import Room, check_groups, check_subjects
 from hourwheel.model import DEFAULT_MAX_ATTEMPTS, Group, Subject, check_name
 from hourwheel.ports import Key, Store, Table, atomically, items_of
+from hourwheel.registry.quotas import Room, check_groups, check_subjects
 
 T = TypeVar("T", Subject, Group)
 
@@ -50,11 +49,19 @@ def alive(group: Group | None, subject: Subject) -> bool:
     return group is not None and not group.deleted and group.subject_generation == subject.generation
 
 
+class Erasure(Protocol):
+    """Erases what deleted subjects and groups leave in logs that the registry does not know. Idempotent."""
+
+    def erase_subject(self, context: Context, subject: Subject, groups: Iterable[Group]) -> None: ...
+    def erase_group(self, context: Context, subject: Subject, group: Group) -> None: ...
+
+
 @dataclass
 class Directory:
     """Looks subjects and groups up. Thread-safe; holds copies up to ``settings.directory_seconds`` old."""
 
     context: Context
+    erasure: Erasure
     _seen: dict[tuple[str, ...], tuple[int, Subject | Group]] = field(default_factory=dict)
 
     def subject(self, name: str, *, create: bool = False) -> Subject:
@@ -101,7 +108,7 @@ class Directory:
         def fresh(last: Subject | None) -> Subject:
             # Whoever deletes it may not have come to this yet: what is sent to the old one from now on would be lost.
             if last is not None and not last.erased:
-                erase_subject(self.context, last, self._of_generation(last))
+                self.erasure.erase_subject(self.context, last, self._of_generation(last))
             return Subject(
                 name=name,
                 generation=last.generation + 1 if last else 1,
@@ -134,7 +141,7 @@ class Directory:
 
         def fresh(last: Group | None) -> Group:
             if last is not None and last.subject_generation == subject.generation and not last.erased:
-                erase_group(self.context, subject, last)
+                self.erasure.erase_group(self.context, subject, last)
             logs = [self.context.log(subject.log(queue)) for queue in range(subject.queues)]
             return Group(
                 subject=subject.name,
@@ -197,13 +204,13 @@ class Directory:
     def erase_subject(self, tombstone: Subject) -> None:
         """Erases what a deleted subject left, if that is still to be done."""
         if not tombstone.erased:
-            erase_subject(self.context, tombstone, self._of_generation(tombstone))
+            self.erasure.erase_subject(self.context, tombstone, self._of_generation(tombstone))
             self._erased(subject_slot(self.context, tombstone.name), tombstone)
 
     def erase_group(self, subject: Subject, tombstone: Group) -> None:
         """Erases what a deleted group left, if that is still to be done."""
         if not tombstone.erased:
-            erase_group(self.context, subject, tombstone)
+            self.erasure.erase_group(self.context, subject, tombstone)
             self._erased(group_slot(self.context, subject.name, tombstone.name), tombstone)
 
     def subjects(self, after: str = "", limit: int = _PAGE) -> tuple[list[Subject], str | None]:

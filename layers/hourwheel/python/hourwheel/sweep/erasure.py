@@ -10,8 +10,24 @@ from hourwheel.model import Group, Subject
 from hourwheel.ports import Table
 from hourwheel.push.state import forget
 from hourwheel.queueing.pulllog import pull_logs
+from hourwheel.registry.registry import Directory
 
 _ALL = "\U0010ffff"
+
+
+class LogErasure:
+    """Trims the logs of deleted subjects and groups, and ends their pushes."""
+
+    def erase_subject(self, context: Context, subject: Subject, groups: Iterable[Group]) -> None:
+        erase_subject(context, subject, groups)
+
+    def erase_group(self, context: Context, subject: Subject, group: Group) -> None:
+        erase_group(context, subject, group)
+
+
+def make_directory(context: Context) -> Directory:
+    """The registry of a cell, which erases what it deletes."""
+    return Directory(context, LogErasure())
 
 
 def erase_subject(context: Context, subject: Subject, groups: Iterable[Group]) -> None:

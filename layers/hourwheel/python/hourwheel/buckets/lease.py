@@ -12,8 +12,8 @@ from collections.abc import Collection
 
 import msgspec
 
+from hourwheel.buckets.buckets import LEAD_MS, Bucket, order_timer
 from hourwheel.context import Context
-from hourwheel.delay.buckets import LEAD_MS, Bucket, order_timer
 from hourwheel.errors import Unavailable
 from hourwheel.logs.item import Slot
 from hourwheel.ports import Key, Table, items_of

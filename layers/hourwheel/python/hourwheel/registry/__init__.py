@@ -1,0 +1,1 @@
+"""Subjects and groups: looked up, made, changed, deleted."""

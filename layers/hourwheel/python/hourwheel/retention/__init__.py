@@ -1,0 +1,1 @@
+"""How far each log is archived, so that nothing is removed before it is."""
