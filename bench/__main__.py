@@ -117,8 +117,8 @@ def table(title: str, columns: dict[str, dict[str, float]]) -> Table:
     found.add_column("")
     for name in columns:
         found.add_column(name, justify="right")
-    for figure in next(iter(columns.values())):
-        found.add_row(figure.replace("_", " "), *(f"{case[figure]:,}" for case in columns.values()))
+    for metric in next(iter(columns.values())):
+        found.add_row(metric.replace("_", " "), *(f"{case[metric]:,}" for case in columns.values()))
     return found
 
 
@@ -151,7 +151,7 @@ def main() -> int:
     costs = operations(quick)
     for spread, columns in costs.items():
         console.print(table(f"store operations for each delayed message, due within {spread}", columns))
-    figures = {
+    metrics = {
         "date": measures.today(),
         "python": sys.version.split()[0],
         "cores": os.cpu_count(),
@@ -166,7 +166,7 @@ def main() -> int:
         "delayed_open_buckets": buckets,
         "delayed_operations": costs,
     }
-    print(json.dumps(figures))
+    print(json.dumps(metrics))
     return 0
 
 

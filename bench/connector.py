@@ -57,8 +57,8 @@ def make_archive(folder: Path, messages: int) -> None:
         complete_ms=0,
         segments=found,
         spans=[Span(kind=MESSAGES, log=LOG, start=0, end=rows, messages=messages, behind=0)],
-        damaged=[],
-        gone=[],
+        unreadable=[],
+        missing=[],
     )
     assert commit(archive, manifest)
 
@@ -171,14 +171,14 @@ def main() -> int:
     quick = parser.parse_args().quick
     messages = SEGMENT_MESSAGES * (2 if quick else 25)
     with tempfile.TemporaryDirectory() as folder, spark() as session:
-        figures = {**reading(session, Path(folder), messages), **writing(session, 2_000 if quick else 100_000)}
+        metrics = {**reading(session, Path(folder), messages), **writing(session, 2_000 if quick else 100_000)}
     found = Table(title=f"{BODY_BYTES}-byte messages per second, 2 cores", title_justify="left")
     found.add_column("")
     found.add_column("messages/s", justify="right")
-    for name, figure in figures.items():
-        found.add_row(name, f"{figure:,}")
+    for name, metric in metrics.items():
+        found.add_row(name, f"{metric:,}")
     Console().print(found)
-    print(json.dumps({"date": today(), "python": sys.version.split()[0], "cores": os.cpu_count(), **figures}))
+    print(json.dumps({"date": today(), "python": sys.version.split()[0], "cores": os.cpu_count(), **metrics}))
     return 0
 
 

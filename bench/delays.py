@@ -108,7 +108,7 @@ def operations(batch: int, spread_seconds: int, messages: int) -> dict[str, floa
     """Store operations for each of so many delayed messages with due times within ``spread_seconds``: to send it, and
     in all up to its acknowledgement, the turning of wheels included. Counted on the calls that DynamoDB would get."""
     store = CallByCall(MemoryStore())
-    bench = Bench(store, clock=HandClock(NOON_MS), settings=Settings(retry=AT_ONCE, directory_seconds=60))
+    bench = Bench(store, clock=HandClock(NOON_MS), settings=Settings(retry=AT_ONCE, registry_seconds=60))
     bench.cell.put_group("orders", "billing")
     chance = random.Random(batch)
     store.calls.clear()

@@ -41,7 +41,7 @@ def fill(folder: Path, messages: int, batch: int) -> None:
 def opened(folder: Path) -> dict[str, float]:
     bench = cell_in(folder, NOON_MS + 3_600_000 - 60_000)
     ((bucket, _),) = buckets(bench.cell.context)
-    wheel = Wheel(bench.cell.context, bench.cell.directory, bucket, "bench")
+    wheel = Wheel(bench.cell.context, bench.cell.registry, bucket, "bench")
     idle_kb = memory_kb("VmRSS")
     began = time.perf_counter()
     assert wheel.run(lambda seconds: False) is Ended.STOPPED

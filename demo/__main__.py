@@ -55,7 +55,7 @@ def main() -> int:
     screen.say(f"[{'red' if wrong else 'green'}]{verdict}[/]")
     if lacking:
         screen.say(f"[yellow]this was a part of the demo only, without the pipeline: {escape(str(lacking))}[/yellow]")
-    figures = {
+    metrics = {
         "verdict": "failed" if wrong else "ok",
         "seconds": round(time.perf_counter() - began, 1),
         "flights": len(flights),
@@ -70,7 +70,7 @@ def main() -> int:
         "pipeline": None if archived is None else dataclasses.asdict(archived),
         "wrong": wrong,
     }
-    print(json.dumps(figures))
+    print(json.dumps(metrics))
     return 1 if wrong else 0
 
 

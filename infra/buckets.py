@@ -7,7 +7,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.acknowledging import acknowledge
+from infra.nag_suppressions import acknowledge
 
 
 def private_bucket(

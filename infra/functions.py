@@ -16,10 +16,10 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra import permissions
-from infra.acknowledging import acknowledge, allow_below
 from infra.delay import Delay
 from infra.encryption import Encryption
 from infra.lake import Lake
+from infra.nag_suppressions import acknowledge, allow_below
 from infra.names import function_arn, function_name
 from infra.settings import Settings, Wrong
 from infra.storage import Storage

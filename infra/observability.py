@@ -126,9 +126,9 @@ class Observability(Construct):
         behind_seconds = _INTERVALS_BEHIND * self._settings.archive_minutes * 60
         return [
             alarm("ArchiveBehind", own("ArchiveBehindSeconds", "Maximum"), behind_seconds),
-            alarm("ArchiveDamaged", own("ArchiveDamaged"), 0),
-            alarm("ArchiveGone", own("ArchiveGone"), 0),
-            alarm("SetAsideSegments", own("SetAsideSegments", "Maximum"), 0),
+            alarm("ArchiveUnreadableRows", own("ArchiveUnreadableRows"), 0),
+            alarm("ArchiveMissingRows", own("ArchiveMissingRows"), 0),
+            alarm("QuarantinedSegments", own("QuarantinedSegments", "Maximum"), 0),
             alarm("ArchiveLacksObjects", own("ArchiveLacksObjects", "Maximum"), 0),
             alarm("ReconcileFindings", own("ReconcileFindings", "Maximum"), 0),
             self._stopped("PipelineStopped", own("ReconcileFindings", "SampleCount", _DAY), periods=2),
@@ -162,7 +162,7 @@ class Observability(Construct):
             threshold=1,
             comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
             evaluation_periods=periods,
-            # What is never started has no figures.
+            # What is never started has no metrics.
             treat_missing_data=cloudwatch.TreatMissingData.BREACHING,
         )
         return self._sent(alarm)
@@ -235,10 +235,12 @@ class Observability(Construct):
         own = self._own
         return [
             _graph("Archived", [own("ArchivedMessages")], right=[own("ArchiveBehindSeconds", "Maximum")]),
-            _graph("Damaged or gone before they were archived", [own("ArchiveDamaged"), own("ArchiveGone")]),
+            _graph(
+                "Damaged or gone before they were archived", [own("ArchiveUnreadableRows"), own("ArchiveMissingRows")]
+            ),
             _graph(
                 "Segments set aside, and objects that the archive lacks",
-                [own("SetAsideSegments", "Maximum"), own("ArchiveLacksObjects", "Maximum")],
+                [own("QuarantinedSegments", "Maximum"), own("ArchiveLacksObjects", "Maximum")],
             ),
             _graph("Findings", [own("ReconcileFindings", "Maximum")]),
         ]

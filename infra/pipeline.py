@@ -18,11 +18,11 @@ from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.acknowledging import allow_below
 from infra.delay import Delay
 from infra.encryption import Encryption
 from infra.functions import ROOT, built, keep_days
 from infra.lake import ARCHIVE, LAKE, LOGS, REPORTS, Lake
+from infra.nag_suppressions import allow_below
 from infra.names import function_name
 from infra.settings import WORKER_GB, WORKER_VCPUS, Settings
 

@@ -5,8 +5,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from infra.acknowledging import allow_below
 from infra.functions import Functions
+from infra.nag_suppressions import allow_below
 from infra.permissions import TOGGLES_STREAM
 from infra.settings import Settings
 from infra.tables import Tables

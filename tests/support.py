@@ -226,7 +226,7 @@ class Bench:
                 blobs=self.blobs,
                 clock=self.clock,
                 ids=SystemIds(),
-                arrivals=self.arrivals,
+                wakeups=self.arrivals,
                 meter=self.meter,
                 timers=self.timers,
                 pushes=self.pushes,

@@ -39,7 +39,7 @@ class Line:
         return dollars(self.measured.usage) / dollars(self.theirs)
 
     @property
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         return {
             "run": self.measured.run,
             "dollars": round(dollars(self.measured.usage), 4),
@@ -205,9 +205,9 @@ def main() -> int:
     found = aims([*immediate, *delayed], months)
     for aim in found:
         console.print(str(aim), highlight=False)
-    figures = {
+    metrics = {
         "date": today(),
-        "million": {line.name: line.figures for line in [*immediate, *delayed]},
+        "million": {line.name: line.metrics for line in [*immediate, *delayed]},
         "archived": {
             name: {
                 "run": ours.run,
@@ -228,7 +228,7 @@ def main() -> int:
         },
         "aims": {aim.name: {"most": aim.most, "found": round(aim.found, 3)} for aim in found},
     }
-    print(json.dumps(figures))
+    print(json.dumps(metrics))
     return 0
 
 

@@ -334,7 +334,7 @@ def idle_poller(deployment: Deployment, polls: int = 3, queues: int = 1) -> Meas
 def lateness_ms(deployment: Deployment) -> float:
     """The largest lateness that was reported."""
     reported = [json.loads(line).get("DispatchLateness", 0) for line in deployment.printed if '"_aws"' in line]
-    return max((late for figure in reported for late in (figure if isinstance(figure, list) else [figure])), default=0)
+    return max((late for metric in reported for late in (metric if isinstance(metric, list) else [metric])), default=0)
 
 
 def _warm(deployment: Deployment) -> None:

@@ -15,7 +15,7 @@ from bench.cost.meter import MONTH_DAYS, CountedBlobs, CountedTimers, Meter, met
 from bench.cost.prices import Usage
 from hourwheel.adapters import dynamodb
 from hourwheel.adapters.metrics import EmfMeter
-from hourwheel.adapters.polling import PollingArrivals
+from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.adapters.system import SystemIds
 from hourwheel.api.ack import ack
@@ -135,18 +135,18 @@ class Deployment:
 
     def _services(self) -> Services:
         ids = SystemIds()
-        figures = EmfMeter(namespace="Hourwheel", service="hourwheel", clock=self.clock)
+        metrics = EmfMeter(namespace="Hourwheel", service="hourwheel", clock=self.clock)
         context = Context(
             store=RetryingStore(self.store, self.clock, ids),
             blobs=self._blobs,
             clock=self.clock,
             ids=ids,
-            arrivals=PollingArrivals(self.clock),
-            meter=figures,
+            wakeups=PollingWakeups(self.clock),
+            meter=metrics,
             timers=self.timers,
             settings=self._settings,
         )
-        return Services(Boundary(Cell(context), Logger(service="hourwheel")), figures, self._environment)
+        return Services(Boundary(Cell(context), Logger(service="hourwheel")), metrics, self._environment)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The answer to a request, which must succeed."""

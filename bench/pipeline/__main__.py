@@ -21,7 +21,7 @@ from bench.pipeline.archives import build
 from hourwheel_pipeline import compact
 from hourwheel_pipeline.arrow import batches
 from hourwheel_pipeline.lake import Lake, layout_of
-from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from, read_segment
 from hourwheel_pipeline.schemas import MESSAGES, PARTITION, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.segmentrows import ArchivePlace, segment_rows

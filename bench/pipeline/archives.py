@@ -50,8 +50,8 @@ def build(folder: Path, count: int, segments: int, manifests: int = 1) -> None:
             complete_ms=0,
             segments=named,
             spans=[Span(kind=MESSAGES, log=log, start=0, end=end, messages=0, behind=0) for log, end in rows.items()],
-            damaged=[],
-            gone=[],
+            unreadable=[],
+            missing=[],
         )
         assert commit(archive, found)
 

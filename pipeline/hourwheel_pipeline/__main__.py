@@ -15,8 +15,8 @@ import msgspec
 from hourwheel.adapters.system import SystemClock
 from hourwheel.errors import HourwheelError
 from hourwheel_pipeline.exits import of_error
-from hourwheel_pipeline.figures import figures_of, publish, without_failing
 from hourwheel_pipeline.jobs import DAILY, JOBS, jobs_of, options_of, read_options
+from hourwheel_pipeline.metrics_upload import metrics_of, publish, without_failing
 from hourwheel_pipeline.outcomes import damage_in, of_reports
 from hourwheel_pipeline.session import session
 
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Also where a later job failed: what the earlier ones found is true.
         if asked["cell"] is not None:
             where = {name: given.get(name) for name in ("region", "endpoint_url")}
-            without_failing(lambda: publish(figures_of(reports), asked["cell"], now_ms, **where))
+            without_failing(lambda: publish(metrics_of(reports), asked["cell"], now_ms, **where))
     return of_reports(reports)
 
 

@@ -19,13 +19,13 @@ def digest_of(lake: Lake, *how: object) -> str:
     return found.hexdigest()
 
 
-def quiet_horizon(archive: Blobs, start: int, through: int, known_ms: int) -> int | None:
+def quiet_horizon(archive: Blobs, start: int, last_manifest: int, known_ms: int) -> int | None:
     """What was stored before that time is archived by the manifests up to ``through``, where those below ``start`` say
     ``known_ms``. None where one of the others brought more than the time: rows, a catalog, or damage."""
     horizon_ms = known_ms
-    for number in range(start, through + 1):
+    for number in range(start, last_manifest + 1):
         manifest = _manifest(archive, number)
-        if manifest is None or manifest.segments or manifest.spans or manifest.damaged or manifest.gone:
+        if manifest is None or manifest.segments or manifest.spans or manifest.unreadable or manifest.missing:
             return None
         horizon_ms = max(horizon_ms, manifest.complete_ms)
     return horizon_ms
@@ -34,7 +34,7 @@ def quiet_horizon(archive: Blobs, start: int, through: int, known_ms: int) -> in
 def _contents(lake: Lake) -> Iterable[str]:
     for name in SCHEMAS:
         yield name
-        yield from sorted(one.key for one in lake.holding(name).aside)
+        yield from sorted(one.key for one in lake.table_progress(name).quarantined)
         try:
             yield from sorted(file.file_path for file in files_of(lake.table(name).scan()))
         except NotFound:

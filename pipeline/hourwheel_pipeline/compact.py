@@ -18,13 +18,13 @@ from hourwheel.adapters.system import SystemIds
 from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import Manifest, manifest_key, read
-from hourwheel_pipeline.holding import Holding, SetAside
 from hourwheel_pipeline.integrity import Wholeness, inspect
-from hourwheel_pipeline.lake import NAMESPACE, Lake, Overtaken, layout_of
-from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.lake import NAMESPACE, CommitConflict, Lake, layout_of
+from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from
 from hourwheel_pipeline.schemas import PARTITION, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.segmentrows import ASIDE, ArchivePlace, Unread, segment_rows, unread_of
+from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.writing import FILE_BYTES, share_of, write
 
 __all__ = ["CompactOptions", "CompactReport", "run"]
@@ -77,7 +77,7 @@ class TableReport(msgspec.Struct, kw_only=True):
     segments: int = 0
     files: int = 0
     bytes: int = 0
-    set_aside: tuple[SetAside, ...] = ()
+    set_aside: tuple[QuarantinedSegment, ...] = ()
 
 
 class CompactReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,11 +139,11 @@ def idle(options: CompactOptions) -> CompactReport | None:
     if found is None:
         return None
     with closing(found) as lake:
-        holdings = [lake.holding(table) for table in SCHEMAS]
-        start = min(holding.through for holding in holdings) + 1
-        aside = options.again and any(holding.aside for holding in holdings)
-        manifests = () if aside else manifests_from(archive, start)
-        if aside or any(segment.kind in SCHEMAS for one in manifests for segment in one.segments):
+        holdings = [lake.table_progress(table) for table in SCHEMAS]
+        start = min(progress.last_manifest for progress in holdings) + 1
+        quarantined = options.again and any(progress.quarantined for progress in holdings)
+        manifests = () if quarantined else manifests_from(archive, start)
+        if quarantined or any(segment.kind in SCHEMAS for one in manifests for segment in one.segments):
             return None
         return Compaction(None, options, archive, lake).run()
 
@@ -165,14 +165,14 @@ class Compaction:
             if self.options.again:
                 while not self._take_again(table):
                     self._lost_races += 1
-        start = min(self.lake.through(table) for table in SCHEMAS) + 1
+        start = min(self.lake.last_manifest(table) for table in SCHEMAS) + 1
         for step in self._steps(manifests_from(self.archive, start)):
             for table in SCHEMAS:
                 while not self._take(table, step):
                     self._lost_races += 1
         for table, report in self._tables.items():
-            holding = self.lake.holding(table)
-            report.through, report.set_aside = holding.through, holding.aside
+            progress = self.lake.table_progress(table)
+            report.through, report.set_aside = progress.last_manifest, progress.quarantined
         return CompactReport(tables=list(self._tables.values()), lost_races=self._lost_races, archive=self._inspected())
 
     def _inspected(self) -> Wholeness:
@@ -180,7 +180,7 @@ class Compaction:
         options = self.options
         return inspect(
             options.archive,
-            through=max(report.through for report in self._tables.values()),
+            last_manifest=max(report.through for report in self._tables.values()),
             region=options.region,
             endpoint_url=options.endpoint_url,
         )
@@ -188,51 +188,53 @@ class Compaction:
     def _steps(self, manifests: Iterator[Manifest]) -> Iterator[Step]:
         """Where a manifest cannot be read, those before it are a step, and the error comes after it."""
         works: list[Work] = []
-        size, through = 0, -1
+        size, last_manifest = 0, -1
         try:
             for manifest in manifests:
-                through = manifest.number
-                found = [Work.of(through, segment) for segment in manifest.segments if segment.kind in SCHEMAS]
+                last_manifest = manifest.number
+                found = [Work.of(last_manifest, segment) for segment in manifest.segments if segment.kind in SCHEMAS]
                 works += found
                 size += sum(work.bytes for work in found)
                 if size >= self.options.step_bytes or len(works) >= self.options.step_segments:
-                    yield Step(through, works)
+                    yield Step(last_manifest, works)
                     works, size = [], 0
         except Corrupt:
-            yield Step(through, works)
+            yield Step(last_manifest, works)
             raise
-        yield Step(through, works)
+        yield Step(last_manifest, works)
 
     def _take(self, table: str, step: Step) -> bool:
         """Brings the table up to the step; False if somebody else changed it meanwhile."""
         notes = self.lake.notes(table)
-        holding = Holding.of(notes)
-        if step.through <= holding.through:
+        progress = TableProgress.of(notes)
+        if step.through <= progress.last_manifest:
             return True
-        works = [work for work in step.works if work.kind == table and work.manifest > holding.through]
+        works = [work for work in step.works if work.kind == table and work.manifest > progress.last_manifest]
         return self._commit(table, works, step.through, notes)
 
     def _take_again(self, table: str) -> bool:
         """Takes what was set aside and can be read now; False if somebody else changed the table meanwhile."""
         notes = self.lake.notes(table)
-        holding = Holding.of(notes)
-        works = [self._named(one) for one in holding.aside]
-        return not works or self._commit(table, works, holding.through, notes)
+        progress = TableProgress.of(notes)
+        works = [self._named(one) for one in progress.quarantined]
+        return not works or self._commit(table, works, progress.last_manifest, notes)
 
-    def _named(self, aside: SetAside) -> Work:
-        manifest = read(self.archive, aside.manifest)
+    def _named(self, quarantined: QuarantinedSegment) -> Work:
+        manifest = read(self.archive, quarantined.manifest)
         for segment in manifest.segments if manifest else ():
-            if segment.key == aside.key:
-                return Work.of(aside.manifest, segment)
-        raise Corrupt(f"{manifest_key(aside.manifest)} does not name {aside.key}, which was set aside")
+            if segment.key == quarantined.key:
+                return Work.of(quarantined.manifest, segment)
+        raise Corrupt(f"{manifest_key(quarantined.manifest)} does not name {quarantined.key}, which was set aside")
 
-    def _commit(self, table: str, works: Sequence[Work], through: int, notes: dict[str, str]) -> bool:
+    def _commit(self, table: str, works: Sequence[Work], last_manifest: int, notes: dict[str, str]) -> bool:
         written = self._write(table, works)
-        holding = Holding.of(notes).after(through, {work.key for work in works}, _set_aside(works, written.unread))
+        progress = TableProgress.of(notes).after(
+            last_manifest, {work.key for work in works}, _set_aside(works, written.unread)
+        )
         try:
-            self._check(table, written.unread, holding)
-            self.lake.commit(table, added=written.paths, notes=holding.notes, on=notes)
-        except (Overtaken, Damaged) as error:
+            self._check(table, written.unread, progress)
+            self.lake.commit(table, added=written.paths, notes=progress.notes, on=notes)
+        except (CommitConflict, Damaged) as error:
             self.lake.files.delete_folder(written.folder)
             if isinstance(error, Damaged):
                 raise
@@ -248,7 +250,7 @@ class Compaction:
         """The rows of the segments as files, without any of those that cannot be read."""
         if self.spark is None:
             if works:
-                raise Overtaken("segments have come since it was seen that there are none")
+                raise CommitConflict("segments have come since it was seen that there are none")
             return _Written("", [], 0, [])
         place = ArchivePlace(self.options.archive, self.options.region, self.options.endpoint_url)
         folder = self.lake.folder(table, SystemIds().token().hex())
@@ -271,17 +273,18 @@ class Compaction:
             partial += [one for one in unread if one.rows]
         return _Written(folder, [], 0, partial)
 
-    def _check(self, table: str, unread: Sequence[Unread], holding: Holding) -> None:
+    def _check(self, table: str, unread: Sequence[Unread], progress: TableProgress) -> None:
         if unread and self.options.on_damage == "stop":
             reasons = "; ".join(f"{one.key}: {one.reason}" for one in unread[:10])
             raise Damaged(f"{len(unread)} segments of {table} cannot be read: {reasons}")
-        if len(holding.aside) > self.options.most_aside:
+        if len(progress.quarantined) > self.options.most_aside:
             raise Damaged(
-                f"{len(holding.aside)} segments of {table} cannot be read, most_aside is {self.options.most_aside}: is"
+                f"{len(progress.quarantined)} segments of {table} cannot be read, most_aside is "
+                f"{self.options.most_aside}: is"
                 " this the archive?"
             )
 
 
-def _set_aside(works: Sequence[Work], unread: Sequence[Unread]) -> list[SetAside]:
+def _set_aside(works: Sequence[Work], unread: Sequence[Unread]) -> list[QuarantinedSegment]:
     by_key = {work.key: work for work in works}
-    return [SetAside(by_key[one.key].manifest, one.key, by_key[one.key].rows, one.reason) for one in unread]
+    return [QuarantinedSegment(by_key[one.key].manifest, one.key, by_key[one.key].rows, one.reason) for one in unread]

@@ -14,7 +14,7 @@ import msgspec
 from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import PREFIX, Manifest, manifest_key, read
-from hourwheel_pipeline.places import blobs_at, object_sizes
+from hourwheel_pipeline.locations import blobs_at, object_sizes
 from hourwheel_pipeline.reading import Work, read_segment
 
 LISTED = 100
@@ -44,12 +44,17 @@ class Wholeness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def inspect(
-    location: str, *, through: int = -1, deep: bool = False, region: str | None = None, endpoint_url: str | None = None
+    location: str,
+    *,
+    last_manifest: int = -1,
+    deep: bool = False,
+    region: str | None = None,
+    endpoint_url: str | None = None,
 ) -> Wholeness:
     """Looks at the whole archive. ``through``: the last manifest that a lake holds, which must be there as well."""
     archive = blobs_at(location, region, endpoint_url)
     numbers = manifest_numbers(archive)
-    problems = list(gaps(numbers, through))
+    problems = list(gaps(numbers, last_manifest))
     with ThreadPoolExecutor(_THREADS) as pool:
         found = list(pool.map(partial(_read, archive), numbers))
         manifests = [one for one in found if isinstance(one, Manifest)]
@@ -75,12 +80,12 @@ def manifest_numbers(archive: Blobs) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def gaps(numbers: list[int], through: int = -1) -> Iterator[Problem]:
+def gaps(numbers: list[int], last_manifest: int = -1) -> Iterator[Problem]:
     """The manifests that are missing: below the last one that is there, and up to ``through``, which a lake holds."""
     last = numbers[-1] if numbers else -1
-    for number in sorted(set(range(max(last, through) + 1)).difference(numbers)):
+    for number in sorted(set(range(max(last, last_manifest) + 1)).difference(numbers)):
         key = manifest_key(number)
-        why = "later ones are there" if number < last else f"the lake holds the archive up to manifest {through}"
+        why = "later ones are there" if number < last else f"the lake holds the archive up to manifest {last_manifest}"
         yield Problem(kind="missing_manifest", key=key, says=f"{key} is missing, though {why}: put it back from a copy")
 
 

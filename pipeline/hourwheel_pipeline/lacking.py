@@ -8,7 +8,7 @@ from pyspark.sql import functions as fn
 
 from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import read
-from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
 from hourwheel_pipeline.segmentrows import ASIDE, ArchivePlace, segment_rows
@@ -33,7 +33,7 @@ def lacking(
     spark: SparkSession, place: ArchivePlace, table: str, fewer: Iterable[Fewer], present: DataFrame
 ) -> DataFrame:
     """The archived rows of these logs that are not ``present``, as the table would have them, and a row for each
-    segment that cannot be read, in the partition ``ASIDE``. ``present``: at least the columns of the identity."""
+    segment that cannot be read, in the partition ``QUARANTINED``. ``present``: at least the columns of the identity."""
     logs: dict[int, set[str]] = {}
     for one in fewer:
         if one.table == table:

@@ -33,9 +33,9 @@ from pyspark.sql import DataFrame, SparkSession
 from hourwheel.adapters.system import SystemIds
 from hourwheel.errors import Broken, HourwheelError, NotFound, Unavailable
 from hourwheel_pipeline.catalogs import find_catalog, open_catalog
-from hourwheel_pipeline.holding import Holding
-from hourwheel_pipeline.places import Files, FoundFile, folder_of, on_s3
+from hourwheel_pipeline.locations import Files, FoundFile, folder_of, on_s3
 from hourwheel_pipeline.schemas import spark_ddl
+from hourwheel_pipeline.table_progress import TableProgress
 from hourwheel_pipeline.writing import Layout, configured, share_of, write
 
 NAMESPACE = "hourwheel"
@@ -56,7 +56,7 @@ _PROPERTIES = {
 }
 
 
-class Overtaken(HourwheelError):
+class CommitConflict(HourwheelError):
     """Somebody else has committed to the table since it was looked at: look again (protocol)."""
 
 
@@ -181,16 +181,16 @@ class Lake:
             )
         return notes
 
-    def holding(self, name: str) -> Holding:
+    def table_progress(self, name: str) -> TableProgress:
         """What the table holds of the archive; nothing where it is not there yet."""
         try:
-            return Holding.of(self.notes(name))
+            return TableProgress.of(self.notes(name))
         except NotFound:
-            return Holding()
+            return TableProgress()
 
-    def through(self, name: str) -> int:
+    def last_manifest(self, name: str) -> int:
         """The number of the last manifest that the table holds; -1: none."""
-        return self.holding(name).through
+        return self.table_progress(name).last_manifest
 
     def read(self, spark: SparkSession, name: str, since: date | None = None, until: date | None = None) -> DataFrame:
         """Reads the rows of a table whose ``day`` is in ``[since, until)``, in Spark.
@@ -261,8 +261,8 @@ class Lake:
     ) -> None:
         """Adds these Parquet files, each with one value in each column of the partition, and takes those out, in one
         step; notes that are not given stay. Where ``on`` is given, the table must have these notes. Raises
-        ``Overtaken`` when it does not, or no longer has what is to be removed, and ``Broken`` when the rows that come
-        are not as many as those that go, unless ``same_rows`` is false: then nothing was changed."""
+        ``CommitConflict`` when it does not, or no longer has what is to be removed, and ``Broken`` when the rows that
+        come are not as many as those that go, unless ``same_rows`` is false: then nothing was changed."""
         table = self.table(name)
         try:
             described = _described(table, added)
@@ -275,12 +275,12 @@ class Lake:
         for _ in range(_TRIES):
             held = _notes_of(table)
             if on is not None and held != on:
-                raise Overtaken(f"table {name} was changed by somebody else")
+                raise CommitConflict(f"table {name} was changed by somebody else")
             try:
                 _commit(table, described, removed, {**held, **(notes or {})})
                 return
             except ValidationException as error:
-                raise Overtaken(f"files of table {name} were removed by somebody else: {error}") from error
+                raise CommitConflict(f"files of table {name} were removed by somebody else: {error}") from error
             except CommitFailedException:
                 table = self.table(name)
         raise Unavailable(f"table {name} is being changed by many at once: try again")

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from hourwheel.adapters.system import SystemIds
-from hourwheel_pipeline.lake import NAMESPACE, Lake, Overtaken, files_of, frame_of, layout_of, noted
+from hourwheel_pipeline.lake import NAMESPACE, CommitConflict, Lake, files_of, frame_of, layout_of, noted
 from hourwheel_pipeline.writing import FILE_BYTES, write
 
 __all__ = ["MaintainOptions", "MaintainReport", "run"]
@@ -54,7 +54,7 @@ class MaintainOptions(BaseModel):
     grace_seconds: NonNegativeInt = 3 * 86_400
 
 
-class TableUpkeep(msgspec.Struct, kw_only=True):
+class TableMaintenance(msgspec.Struct, kw_only=True):
     """What was done to a table. ``merged`` files became ``merged_into``."""
 
     table: str
@@ -75,7 +75,7 @@ class MaintainReport(msgspec.Struct, frozen=True, kw_only=True):
         {0}
     """
 
-    tables: list[TableUpkeep]
+    tables: list[TableMaintenance]
 
 
 def run(spark: SparkSession, options: MaintainOptions, now_ms: int) -> MaintainReport:
@@ -94,7 +94,7 @@ def run(spark: SparkSession, options: MaintainOptions, now_ms: int) -> MaintainR
         options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
     )
     with closing(opened) as lake:
-        return MaintainReport(tables=[Upkeep(spark, options, lake, name).run(now_ms) for name in lake.tables()])
+        return MaintainReport(tables=[Maintenance(spark, options, lake, name).run(now_ms) for name in lake.tables()])
 
 
 def idle(options: MaintainOptions, now_ms: int) -> MaintainReport | None:
@@ -106,11 +106,11 @@ def idle(options: MaintainOptions, now_ms: int) -> MaintainReport | None:
         names = lake.tables()
         if any(files for name in names for files in _crowds(lake.table(name), options)):
             return None
-        return MaintainReport(tables=[Upkeep(None, options, lake, name).run(now_ms) for name in names])
+        return MaintainReport(tables=[Maintenance(None, options, lake, name).run(now_ms) for name in names])
 
 
 @dataclass(frozen=True)
-class Upkeep:
+class Maintenance:
     """Of one table. Without Spark no files are merged."""
 
     spark: SparkSession | None
@@ -118,8 +118,8 @@ class Upkeep:
     lake: Lake
     name: str
 
-    def run(self, now_ms: int) -> TableUpkeep:
-        report = TableUpkeep(table=self.name)
+    def run(self, now_ms: int) -> TableMaintenance:
+        report = TableMaintenance(table=self.name)
         if self.spark is not None:
             for files in _steps(_crowds(self.lake.table(self.name), self.options)):
                 self._merge(self.spark, files, report)
@@ -127,7 +127,7 @@ class Upkeep:
         self._remove_unnamed(now_ms - self.options.grace_seconds * 1_000, report)
         return report
 
-    def _merge(self, spark: SparkSession, files: Sequence[DataFile], report: TableUpkeep) -> None:
+    def _merge(self, spark: SparkSession, files: Sequence[DataFile], report: TableMaintenance) -> None:
         table = self.lake.table(self.name)
         folder = self.lake.folder(self.name, SystemIds().token().hex())
         rows = frame_of(spark, table, [file.file_path for file in files])
@@ -139,14 +139,14 @@ class Upkeep:
             return
         try:
             self.lake.commit(self.name, added=written, removed=files)
-        except Overtaken:
+        except CommitConflict:
             self.lake.files.delete_folder(folder)
             report.lost_races += 1
             return
         report.merged += len(files)
         report.merged_into += len(written)
 
-    def _expire(self, before_ms: int, report: TableUpkeep) -> None:
+    def _expire(self, before_ms: int, report: TableMaintenance) -> None:
         for _ in range(_TRIES):
             table = self.lake.table(self.name)
             old = expired(table, before_ms)
@@ -159,7 +159,7 @@ class Upkeep:
             report.snapshots_expired += len(old)
             return
 
-    def _remove_unnamed(self, before_ms: int, report: TableUpkeep) -> None:
+    def _remove_unnamed(self, before_ms: int, report: TableMaintenance) -> None:
         # What is listed before the table is read, and named by a commit in between, is seen to be named.
         found = self.lake.files.below(f"{self.lake.location}/{self.name}")
         named = _named(self.lake.table(self.name))

@@ -13,24 +13,24 @@ import pyarrow.compute as pc
 from hourwheel.archive import blocks
 from hourwheel.archive.blocks import Columns, Entry, MessageRows
 from hourwheel.errors import Corrupt
-from hourwheel.logs.notes import Plan, Strike, decode_note
+from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
 from hourwheel_pipeline.columns import Ints, batch_of, byte_lengths, column_of, days, ints, sums, timestamps
 from hourwheel_pipeline.names import Place, place_of
-from hourwheel_pipeline.schemas import MESSAGES, QUEUE, SCHEMAS, STRIKE, TIMESTAMP
+from hourwheel_pipeline.schemas import CANCEL_MARKER, MESSAGES, QUEUE, SCHEMAS, TIMESTAMP
 
 
 def message_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
     found = blocks.decode_messages(block)
-    notes = {at: decode_note(entry.note) for at, entry in enumerate(found.entries) if entry.note}
-    plans = {at: note for at, note in notes.items() if isinstance(note, Plan)}
-    strikes = {at: note for at, note in notes.items() if isinstance(note, Strike)}
+    notes = {at: decode_entry(entry.meta) for at, entry in enumerate(found.entries) if entry.meta}
+    plans = {at: note for at, note in notes.items() if isinstance(note, DueTimes)}
+    cancel_markers = {at: note for at, note in notes.items() if isinstance(note, CancelMarker)}
     if found.held:
         yield _message_batch(found, plans, manifest)
-    if strikes:
-        yield _strike_batch(found, strikes, manifest)
+    if cancel_markers:
+        yield _cancel_marker_batch(found, cancel_markers, manifest)
 
 
-def _message_batch(found: MessageRows, plans: Mapping[int, Plan], manifest: int) -> pa.RecordBatch:
+def _message_batch(found: MessageRows, plans: Mapping[int, DueTimes], manifest: int) -> pa.RecordBatch:
     entries, columns = found.entries, found.columns
     held = ints(entry.held for entry in entries)
     total = int(held.sum())
@@ -58,9 +58,11 @@ def _message_batch(found: MessageRows, plans: Mapping[int, Plan], manifest: int)
     return batch_of(MESSAGES, fields, total, manifest)
 
 
-def _strike_batch(found: MessageRows, strikes: Mapping[int, Strike], manifest: int) -> pa.RecordBatch:
-    entries = [found.entries[at] for at in strikes]
-    places = [place_of(found.logs[entry.log])._replace(kind=STRIKE) for entry in entries]
+def _cancel_marker_batch(
+    found: MessageRows, cancel_markers: Mapping[int, CancelMarker], manifest: int
+) -> pa.RecordBatch:
+    entries = [found.entries[at] for at in cancel_markers]
+    places = [place_of(found.logs[entry.log])._replace(kind=CANCEL_MARKER) for entry in entries]
     rows = range(len(entries))
     fields = {
         **_place_columns(places, np.array(rows)),
@@ -68,13 +70,13 @@ def _strike_batch(found: MessageRows, strikes: Mapping[int, Strike], manifest: i
         "row": pa.array([entry.row for entry in entries]),
         "index": pa.array([0 for _ in rows], pa.int32()),
         "sequence": pa.array([entry.number for entry in entries]),
-        "struck_row": pa.array([strike.row for strike in strikes.values()]),
-        "struck_index": pa.array([strike.index for strike in strikes.values()], pa.int32()),
+        "cancelled_row": pa.array([marker.row for marker in cancel_markers.values()]),
+        "cancelled_index": pa.array([marker.index for marker in cancel_markers.values()], pa.int32()),
     }
     return batch_of(MESSAGES, fields, len(entries), manifest)
 
 
-def _places(found: MessageRows, plans: Mapping[int, Plan]) -> tuple[list[Place], Ints]:
+def _places(found: MessageRows, plans: Mapping[int, DueTimes]) -> tuple[list[Place], Ints]:
     """The places of the block, and which one each entry has."""
     places = [place_of(log) for log in found.logs]
     at = ints(entry.log for entry in found.entries)
@@ -143,7 +145,7 @@ def _attempts(columns: Columns, queued: pa.Array, total: int) -> pa.Array:
     return pc.if_else(queued, pa.scalar(1, pa.int32()), known)
 
 
-def _planned(plans: Mapping[int, Plan], held: Ints, total: int) -> pa.Array:
+def _planned(plans: Mapping[int, DueTimes], held: Ints, total: int) -> pa.Array:
     """When messages with a plan are due; null for others."""
     due, known = np.zeros(total, np.int64), np.zeros(total, bool)
     starts = np.cumsum(held) - held

@@ -30,14 +30,14 @@ from hourwheel.archive.segments import HOUR_MS
 from hourwheel.errors import NotFound
 from hourwheel_pipeline.basis import digest_of, quiet_horizon
 from hourwheel_pipeline.checks.claims import Archive, claims, groups
+from hourwheel_pipeline.checks.coverage import archive_times, groups_of, moment
 from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
-from hourwheel_pipeline.checks.known import archive_times, groups_of, moment
 from hourwheel_pipeline.days import Days
 from hourwheel_pipeline.lake import NAMESPACE, Lake
+from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.measures import groups as by_group
 from hourwheel_pipeline.measures import subjects as by_subject
 from hourwheel_pipeline.measures.hours import PERCENTILES
-from hourwheel_pipeline.places import blobs_at
 from hourwheel_pipeline.reporting.steps import step_for
 from hourwheel_pipeline.schemas import QUEUE, SCHEMAS, TIMESTAMP
 from hourwheel_pipeline.writing import sized
@@ -146,15 +146,15 @@ def run(spark: SparkSession, options: MetricsOptions, now_ms: int) -> Measured:
 
 
 def _run(spark: SparkSession, lake: Lake, options: MetricsOptions, now_ms: int) -> Measured:
-    through = {name: lake.through(name) for name in SCHEMAS}
-    archive = Archive(options.archive, max(through.values()), options.region, options.endpoint_url)
-    _, horizon_ms = archive_times(claims(spark, archive), min(through.values()))
+    last_manifest = {name: lake.last_manifest(name) for name in SCHEMAS}
+    archive = Archive(options.archive, max(last_manifest.values()), options.region, options.endpoint_url)
+    _, horizon_ms = archive_times(claims(spark, archive), min(last_manifest.values()))
     basis = _basis(lake, options)
-    evidence = evidence_of(spark, lake, through)
+    evidence = evidence_of(spark, lake, last_manifest)
     rows = _rows(evidence, groups(spark, archive), horizon_ms, options, now_ms)
     rows = evidence.keep(rows.where(fn.col("hour") >= moment(first_ms(options, _last(lake), now_ms))))
     found = Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count())
-    note = _Note(**msgspec.structs.asdict(found), basis=basis, through=min(through.values()))
+    note = _Note(**msgspec.structs.asdict(found), basis=basis, through=min(last_manifest.values()))
     lake.append(TABLE, rows, notes={NOTE: msgspec.json.encode(note).decode()})
     evidence.forget()
     return found
@@ -172,8 +172,8 @@ def idle(options: MetricsOptions, now_ms: int) -> Measured | None:
         if last is None or last.basis != _basis(lake, options):
             return None
         archive = blobs_at(options.archive, options.region, options.endpoint_url)
-        through = max(lake.through(name) for name in SCHEMAS)
-        horizon_ms = quiet_horizon(archive, last.through + 1, through, last.horizon_ms)
+        last_manifest = max(lake.last_manifest(name) for name in SCHEMAS)
+        horizon_ms = quiet_horizon(archive, last.through + 1, last_manifest, last.horizon_ms)
         if horizon_ms is None or horizon_ms // HOUR_MS != last.horizon_ms // HOUR_MS:
             return None
         return Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=0)

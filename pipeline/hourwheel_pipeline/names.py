@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 from hourwheel.errors import Corrupt
 from hourwheel.lognames import LogKind, LogName, Member, source_of
-from hourwheel.logs.notes import Plan
+from hourwheel.logs.entries import DueTimes
 from hourwheel_pipeline.schemas import DEAD, ORPHAN, QUEUE, RETRY, SCHEDULE
 
 _KINDS = {
@@ -28,7 +28,7 @@ class Place(NamedTuple):
     group: str | None = None
     group_generation: int | None = None
 
-    def planned(self, plan: Plan) -> Self:
+    def planned(self, plan: DueTimes) -> Self:
         """A place in a schedule log, for messages with that plan; raises ``Corrupt``."""
         group, number = (None, None) if plan.member is None else Member.parse(plan.member)
         return self._replace(subject=plan.subject, generation=plan.generation, group=group, group_generation=number)

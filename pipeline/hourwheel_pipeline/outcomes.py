@@ -6,11 +6,11 @@ from typing import Any
 from hourwheel_pipeline.compact import CompactReport
 from hourwheel_pipeline.exits import DAMAGE, FINDINGS, FINE
 from hourwheel_pipeline.findings import errors_in
-from hourwheel_pipeline.holding import SetAside
 from hourwheel_pipeline.integrity import Wholeness
 from hourwheel_pipeline.reconcile import Reconciled
 from hourwheel_pipeline.repair import RepairReport
 from hourwheel_pipeline.status import Status
+from hourwheel_pipeline.table_progress import QuarantinedSegment
 from hourwheel_pipeline.words import counted
 
 
@@ -30,11 +30,11 @@ def failed(status: int) -> int:
 def damage_in(report: Any) -> list[str]:
     """What is damaged and was not repaired, each in a sentence."""
     if isinstance(report, CompactReport):
-        aside = [one for table in report.tables for one in table.set_aside]
-        return [*_aside(aside), *_problems(report.archive, aside)]
+        quarantined = [one for table in report.tables for one in table.set_aside]
+        return [*_aside(quarantined), *_problems(report.archive, quarantined)]
     if isinstance(report, Reconciled):
-        aside = report.unknown.set_aside
-        return [*_aside(aside), *report.unknown.catalogs, *_problems(report.archive, aside)]
+        quarantined = report.unknown.set_aside
+        return [*_aside(quarantined), *report.unknown.catalogs, *_problems(report.archive, quarantined)]
     if isinstance(report, RepairReport):
         lost = [reason for table in report.tables for reason in table.lost]
         named = {reason.partition(":")[0] for reason in lost}
@@ -55,7 +55,7 @@ def _findings_in(report: Any) -> int:
     return errors_in(report.findings or {}) if isinstance(report, Status) else 0
 
 
-def _aside(found: Iterable[SetAside]) -> list[str]:
+def _aside(found: Iterable[QuarantinedSegment]) -> list[str]:
     return [
         f"{one.key} is set aside ({one.reason}): put it back from a copy, then run compact with --again"
         for one in found
@@ -63,12 +63,12 @@ def _aside(found: Iterable[SetAside]) -> list[str]:
 
 
 def _problems(
-    whole: Wholeness | None, aside: Iterable[SetAside] = (), named: Collection[str] = frozenset()
+    whole: Wholeness | None, quarantined: Iterable[QuarantinedSegment] = (), named: Collection[str] = frozenset()
 ) -> list[str]:
     """What the archive lacks, save for what was named already."""
     if whole is None:
         return []
-    known = {one.key for one in aside}.union(named)
+    known = {one.key for one in quarantined}.union(named)
     more = whole.count - len(whole.problems)
     rest = [f"and {counted(more, 'more problem')} of the archive"] if more else []
     return [*(one.says for one in whole.problems if one.key not in known), *rest]

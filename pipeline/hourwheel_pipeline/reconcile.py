@@ -27,20 +27,20 @@ from hourwheel.errors import NotFound
 from hourwheel_pipeline.basis import digest_of, quiet_horizon
 from hourwheel_pipeline.checks.chains import chain_findings, expired_unseen
 from hourwheel_pipeline.checks.claims import Archive, claims, groups
+from hourwheel_pipeline.checks.coverage import MARGIN_MS, Coverage, coverage_of, moment
 from hourwheel_pipeline.checks.delays import delay_findings
 from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
 from hourwheel_pipeline.checks.handovers import handover_findings
-from hourwheel_pipeline.checks.known import MARGIN_MS, Known, known_of, moment
 from hourwheel_pipeline.checks.rows import row_findings
 from hourwheel_pipeline.columns import milliseconds_of
 from hourwheel_pipeline.days import Days
 from hourwheel_pipeline.findings import DDL, SCHEMA, TABLE, dated
-from hourwheel_pipeline.holding import SetAside
 from hourwheel_pipeline.integrity import Wholeness, inspect
 from hourwheel_pipeline.lake import NAMESPACE, Lake
-from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.schemas import DISPATCHES, PULLS, SCHEMAS
 from hourwheel_pipeline.segmentrows import ArchivePlace
+from hourwheel_pipeline.table_progress import QuarantinedSegment
 from hourwheel_pipeline.writing import sized
 
 __all__ = ["ReconcileOptions", "Reconciled", "run"]
@@ -115,7 +115,7 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     are not."""
 
     segments: int
-    set_aside: list[SetAside]
+    set_aside: list[QuarantinedSegment]
     ranges: int
     rows: list[Lost]
     catalogs: list[str]
@@ -202,9 +202,11 @@ def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
         last = _last(lake, _Note)
         if last is None or last.basis != _basis(lake, options, now_ms):
             return None
-        through = {name: lake.through(name) for name in SCHEMAS}
+        last_manifest = {name: lake.last_manifest(name) for name in SCHEMAS}
         archive = blobs_at(options.archive, options.region, options.endpoint_url)
-        horizon_ms = quiet_horizon(archive, min(last.through.values()) + 1, max(through.values()), last.horizon_ms)
+        horizon_ms = quiet_horizon(
+            archive, min(last.through.values()) + 1, max(last_manifest.values()), last.horizon_ms
+        )
         if horizon_ms is None or last.horizon_ms < min(horizon_ms, last.open_until_ms):
             return None
         told = msgspec.structs.replace(
@@ -212,9 +214,9 @@ def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
             found_ms=now_ms,
             listed_ms=last.listed_ms or last.found_ms,
             horizon_ms=horizon_ms,
-            through=through,
+            through=last_manifest,
             new_errors=0,
-            archive=_inspected(options, through),
+            archive=_inspected(options, last_manifest),
         )
         lake.commit(TABLE, added=[], notes={NOTE: told.encoded})
         return with_findings(lake, told.answer, options.listed)
@@ -264,10 +266,10 @@ def _basis(lake: Lake, options: ReconcileOptions, now_ms: int) -> str:
     return digest_of(lake, _VERSION, options.first_day(now_ms), options.deep, *limits)
 
 
-def _inspected(options: ReconcileOptions, through: Mapping[str, int]) -> Wholeness:
+def _inspected(options: ReconcileOptions, last_manifest: Mapping[str, int]) -> Wholeness:
     return inspect(
         options.archive,
-        through=max(through.values()),
+        last_manifest=max(last_manifest.values()),
         deep=options.deep,
         region=options.region,
         endpoint_url=options.endpoint_url,
@@ -276,15 +278,15 @@ def _inspected(options: ReconcileOptions, through: Mapping[str, int]) -> Wholene
 
 def _run(spark: SparkSession, lake: Lake, options: ReconcileOptions, now_ms: int) -> Reconciled:
     since = options.first_day(now_ms)
-    holdings = {name: lake.holding(name) for name in SCHEMAS}
-    through = {name: holding.through for name, holding in holdings.items()}
-    aside = [one for holding in holdings.values() for one in holding.aside]
+    holdings = {name: lake.table_progress(name) for name in SCHEMAS}
+    last_manifest = {name: progress.last_manifest for name, progress in holdings.items()}
+    quarantined = [one for progress in holdings.values() for one in progress.quarantined]
     basis = _basis(lake, options, now_ms)
-    evidence = evidence_of(spark, lake, through, since)
-    archive = Archive(options.archive, max(through.values()), options.region, options.endpoint_url)
+    evidence = evidence_of(spark, lake, last_manifest, since)
+    archive = Archive(options.archive, max(last_manifest.values()), options.region, options.endpoint_url)
     named, listed = claims(spark, archive).persist(_STORAGE), groups(spark, archive).persist(_STORAGE)
     since_ms = None if since is None else start_ms(since)
-    known = known_of(named, listed, evidence, through, [one.key for one in aside], since_ms)
+    known = coverage_of(named, listed, evidence, last_manifest, [one.key for one in quarantined], since_ms)
     now = moment(now_ms)
     found = dated(judged(evidence, known, options), lake.read(spark, TABLE), now).persist(_STORAGE)
     unreadable = [row["detail"] for row in listed.where(fn.col("detail").isNotNull()).limit(options.listed).collect()]
@@ -293,14 +295,14 @@ def _run(spark: SparkSession, lake: Lake, options: ReconcileOptions, now_ms: int
         found_ms=now_ms,
         began_ms=known.began_ms,
         horizon_ms=known.horizon_ms,
-        through=through,
+        through=last_manifest,
         rows=rows,
         totals=_totals(evidence, rows),
         counts={row["kind"]: row["count"] for row in found.groupBy("kind").count().orderBy("kind").collect()},
         new_errors=found.where((fn.col("first_seen") == fn.col("found_at")) & (fn.col("severity") == "error")).count(),
         expired=_expired(evidence, known, options),
-        unknown=_unknown(known, aside, unreadable, options.listed),
-        archive=_inspected(options, through),
+        unknown=_unknown(known, quarantined, unreadable, options.listed),
+        archive=_inspected(options, last_manifest),
     )
     note = _Note(**msgspec.structs.asdict(told), basis=basis, open_until_ms=_open_until_ms(evidence, options))
     told = msgspec.structs.replace(told, findings=listed_of(found, options.listed))
@@ -311,7 +313,7 @@ def _run(spark: SparkSession, lake: Lake, options: ReconcileOptions, now_ms: int
     return told
 
 
-def judged(evidence: Evidence, known: Known, options: ReconcileOptions) -> DataFrame:
+def judged(evidence: Evidence, known: Coverage, options: ReconcileOptions) -> DataFrame:
     """The findings of all checks."""
     skew_ms, late_ms, stuck_ms, lease_ms = (
         round(seconds * 1_000)
@@ -358,17 +360,17 @@ def _sizes(evidence: Evidence) -> dict[str, int]:
     return dict(sorted(kinds.items())) | {PULLS: evidence.pulls.count(), DISPATCHES: evidence.dispatches.count()}
 
 
-def _expired(evidence: Evidence, known: Known, options: ReconcileOptions) -> dict[str, int]:
+def _expired(evidence: Evidence, known: Coverage, options: ReconcileOptions) -> dict[str, int]:
     found = expired_unseen(evidence, known, round(options.skew_seconds * 1_000))
     most = found.orderBy(fn.desc("messages"), "subject", "group").limit(options.listed).collect()
     return {f"{row['subject']} {row['group']}": row["messages"] for row in most}
 
 
-def _unknown(known: Known, aside: list[SetAside], catalogs: list[str], listed: int) -> Unknown:
+def _unknown(known: Coverage, quarantined: list[QuarantinedSegment], catalogs: list[str], listed: int) -> Unknown:
     rows = known.doubtful.orderBy("log", "start").limit(listed).collect()
     return Unknown(
-        segments=len(aside),
-        set_aside=aside[:listed],
+        segments=len(quarantined),
+        set_aside=quarantined[:listed],
         ranges=known.doubtful.count(),
         rows=[Lost(log=row["log"], start=row["start"], end=row["end"], why=row["why"]) for row in rows],
         catalogs=catalogs,

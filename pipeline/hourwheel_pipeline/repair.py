@@ -22,15 +22,15 @@ from pyspark.sql import functions as fn
 
 from hourwheel.adapters.system import SystemIds
 from hourwheel_pipeline.checks.claims import Archive, claims
-from hourwheel_pipeline.checks.known import missing_of, stored_of
+from hourwheel_pipeline.checks.coverage import missing_of, stored_of
 from hourwheel_pipeline.exits import DamagedLake
 from hourwheel_pipeline.failures import in_one_sentence
-from hourwheel_pipeline.holding import Holding, SetAside
 from hourwheel_pipeline.integrity import Wholeness, inspect
 from hourwheel_pipeline.lacking import IDENTITY, Fewer, lacking
-from hourwheel_pipeline.lake import NAMESPACE, Lake, Overtaken, files_of, frame_of, layout_of
+from hourwheel_pipeline.lake import NAMESPACE, CommitConflict, Lake, files_of, frame_of, layout_of
 from hourwheel_pipeline.schemas import SCHEMAS
 from hourwheel_pipeline.segmentrows import ASIDE, ArchivePlace, unread_of
+from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.writing import FILE_BYTES, write
 
 __all__ = ["RepairOptions", "RepairReport", "run"]
@@ -85,7 +85,7 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     tables: list[TableRepair]
     files: int = 0
     archive: Wholeness | None = None
-    set_aside: tuple[SetAside, ...] = ()
+    set_aside: tuple[QuarantinedSegment, ...] = ()
 
     @property
     def unrepaired(self) -> int:
@@ -133,11 +133,11 @@ def _run(spark: SparkSession, options: RepairOptions) -> RepairReport:
 
 def report_of(lake: Lake, options: RepairOptions, tables: Sequence[TableRepair]) -> RepairReport:
     """What was done to the tables, and what is left for somebody to put back."""
-    holdings = [lake.holding(name) for name in SCHEMAS]
+    holdings = [lake.table_progress(name) for name in SCHEMAS]
     files = sum(len(files_of(lake.table(name).scan())) for name in lake.tables())
     whole = inspect(
         options.archive,
-        through=max(holding.through for holding in holdings),
+        last_manifest=max(progress.last_manifest for progress in holdings),
         region=options.region,
         endpoint_url=options.endpoint_url,
     )
@@ -145,7 +145,7 @@ def report_of(lake: Lake, options: RepairOptions, tables: Sequence[TableRepair])
         tables=[report for report in tables if report.removed or report.rows or report.lost],
         files=files + sum(len(report.removed) for report in tables),
         archive=whole,
-        set_aside=tuple(one for holding in holdings for one in holding.aside),
+        set_aside=tuple(one for progress in holdings for one in progress.quarantined),
     )
 
 
@@ -164,7 +164,7 @@ class _Repair:
             try:
                 self._repair(report)
                 return report
-            except Overtaken:
+            except CommitConflict:
                 continue
 
     def _repair(self, report: TableRepair) -> None:
@@ -178,14 +178,14 @@ class _Repair:
         if self.name in SCHEMAS:
             sound = [file.file_path for file in files if file.file_path not in faults]
             frame = frame_of(self.spark, self.lake.table(self.name), sound)
-            fewer = self._fewer(frame, Holding.of(notes), {_day(file) for file in removed})
+            fewer = self._fewer(frame, TableProgress.of(notes), {_day(file) for file in removed})
             added = self._write(frame, fewer, folder, report) if fewer else []
         if not added and not removed:
             return
         try:
             mark = {NOTE: SystemIds().token().hex()}
             self.lake.commit(self.name, added=added, removed=removed, notes=mark, on=notes, same_rows=False)
-        except Overtaken:
+        except CommitConflict:
             self.lake.files.delete_folder(folder)
             raise
 
@@ -210,15 +210,17 @@ class _Repair:
         ]
         return [path for path in paths if path not in reports]
 
-    def _fewer(self, sound: DataFrame, holding: Holding, days: Collection[date]) -> Sequence[Fewer]:
+    def _fewer(self, sound: DataFrame, progress: TableProgress, days: Collection[date]) -> Sequence[Fewer]:
         """The logs and manifests of which the sound files have fewer rows than the archive, and all those with rows of
         the ``days``, of which files were removed: no manifest counts the rows that cancel a message."""
-        archive = Archive(self.options.archive, holding.through, self.options.region, self.options.endpoint_url)
+        archive = Archive(self.options.archive, progress.last_manifest, self.options.region, self.options.endpoint_url)
         brought = claims(self.spark, archive)
-        aside = [one.key for one in holding.aside]
+        quarantined = [one.key for one in progress.quarantined]
         once = stored_of(self.name, sound.dropDuplicates(list(IDENTITY[self.name])))
-        missing = missing_of(brought, once, aside).where(fn.col("table") == self.name)
-        parts = brought.where((fn.col("claim") == "part") & (fn.col("table") == self.name) & ~fn.col("key").isin(aside))
+        missing = missing_of(brought, once, quarantined).where(fn.col("table") == self.name)
+        parts = brought.where(
+            (fn.col("claim") == "part") & (fn.col("table") == self.name) & ~fn.col("key").isin(quarantined)
+        )
         removed = parts.where(fn.to_date("at").isin(list(days))) if days else parts.limit(0)
         every = missing.select(*Fewer._fields).unionByName(removed.select(*Fewer._fields)).distinct()
         return [Fewer(*row) for row in every.collect()]

@@ -22,7 +22,7 @@ from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
 from hourwheel.model import BATCH_MESSAGES, IDEMPOTENCY_MS
 from hourwheel.ports import Clock, Ids
 from hourwheel_pipeline.lake import Lake
-from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.replaying.chunks import Chunk, Chunks
 from hourwheel_pipeline.replaying.options import ReplayOptions
 from hourwheel_pipeline.replaying.probe import Server, stored
@@ -101,13 +101,13 @@ class Replay:
 
     def run(self) -> ReplayReport:
         known = self._progress.plan()
-        found, through = self._found(known)
+        found, last_manifest = self._found(known)
         totals, before = totals_of(found), 0
         if self.server is not None and not self.options.dry_run:
             if self.options.header is not None and totals.headers >= _MOST_HEADERS:
                 raise Rejected("header-too-many", f"a message has {totals.headers} headers already", field="header")
-            plan = known or self._progress.begin(self._plan(totals, through))
-            self._check(plan, totals, through)
+            plan = known or self._progress.begin(self._plan(totals, last_manifest))
+            self._check(plan, totals, last_manifest)
             before = self._send_all(self.server, plan, found, totals)
         return ReplayReport(
             name=self.options.name,
@@ -126,22 +126,22 @@ class Replay:
             options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
         )
         with closing(opened) as lake:
-            through = lake.through(MESSAGES) if plan is None else plan.through
+            last_manifest = lake.last_manifest(MESSAGES) if plan is None else plan.through
             since = options.since.astimezone(UTC).date() if options.since else None
-            return selected(lake.read(self.spark, MESSAGES, since=since), options, through), through
+            return selected(lake.read(self.spark, MESSAGES, since=since), options, last_manifest), last_manifest
 
-    def _plan(self, totals: Totals, through: int) -> Plan:
+    def _plan(self, totals: Totals, last_manifest: int) -> Plan:
         return Plan(
             unique=self.ids.unique(self.clock.now_ms()),
             identity=self.options.identity,
-            through=through,
+            through=last_manifest,
             messages=totals.messages,
             bytes=totals.bytes,
         )
 
-    def _check(self, plan: Plan, totals: Totals, through: int) -> None:
+    def _check(self, plan: Plan, totals: Totals, last_manifest: int) -> None:
         name = self.options.name
-        if plan.identity != self.options.identity or plan.through != through:
+        if plan.identity != self.options.identity or plan.through != last_manifest:
             raise Conflict("replay-other", f"replay {name!r} was begun as {plan.identity}: take another name")
         if (plan.messages, plan.bytes) != (totals.messages, totals.bytes):
             raise Broken(

@@ -19,7 +19,7 @@ from hourwheel.errors import NotFound
 from hourwheel_pipeline import metrics
 from hourwheel_pipeline.columns import milliseconds_of
 from hourwheel_pipeline.lake import NAMESPACE, Lake
-from hourwheel_pipeline.places import Files
+from hourwheel_pipeline.locations import Files
 from hourwheel_pipeline.reconcile import last_of, with_findings
 from hourwheel_pipeline.reporting.contents import Contents, GroupHours, HotKey, Hour, SubjectHours
 from hourwheel_pipeline.reporting.page import page

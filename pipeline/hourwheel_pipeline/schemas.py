@@ -1,13 +1,13 @@
 """The tables of the lake: one definition, from which Arrow, Spark and Iceberg have theirs.
 
     table       a row is                                 identity
-    messages    a message in a row of a log, or a strike (log, row, index, kind)
+    messages    a message in a row of a log, or a cancel marker (log, row, index, kind)
     pulls       a closed row of a pull log               (log, pull_row)
     dispatches  a message that was handed over           (bucket, dispatch_row, transfer, source_row, source_index)
 
 Each is partitioned by its first two columns, day (UTC) and subject, and only ever appended to. Where a subject is not
-known it is empty: strikes name a place in their log and no more, and what was dropped has no target. A strike's
-``index`` is 0, and its fields of messages are null but for ``accepted_at``.
+known it is empty: cancel markers name a place in their log and no more, and what was dropped has no target. A cancel
+marker's ``index`` is 0, and its fields of messages are null but for ``accepted_at``.
 
 ``origin_queue`` and ``origin_offset`` say where a message was first accepted: null for what was never in a queue.
 ``size`` counts UTF-8 bytes of body, key, tags and headers. ``manifest`` is the number of the archive's manifest.
@@ -20,8 +20,8 @@ from hourwheel.retention import kinds
 MESSAGES, PULLS, DISPATCHES = kinds.MESSAGES, kinds.PULLS, kinds.DISPATCHES
 """Tables have the names of the segments' kinds."""
 
-QUEUE, RETRY, DEAD, ORPHAN, SCHEDULE, STRIKE = "queue", "retry", "dead", "orphan", "schedule", "strike"
-"""Kinds of messages: the kind of their log, save for strikes."""
+QUEUE, RETRY, DEAD, ORPHAN, SCHEDULE, CANCEL_MARKER = "queue", "retry", "dead", "orphan", "schedule", "cancel_marker"
+"""Kinds of messages: the kind of their log, save for cancel markers."""
 
 PARTITION = ("day", "subject")
 
@@ -75,8 +75,8 @@ SCHEMAS = {
             pa.field("died_at", TIMESTAMP),
             pa.field("reason", _TEXT),
             pa.field("expires_at", TIMESTAMP),
-            pa.field("struck_row", _LONG),
-            pa.field("struck_index", _INT),
+            pa.field("cancelled_row", _LONG),
+            pa.field("cancelled_index", _INT),
             _always("manifest", _LONG),
         ]
     ),

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from hourwheel.errors import Corrupt
 from hourwheel_pipeline.arrow import batches
-from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, read_segment
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS, spark_ddl
 
@@ -60,7 +60,7 @@ def segment_rows(spark: SparkSession, place: ArchivePlace, table: str, works: Se
 
 
 def unread_of(table: str, rows: pa.Table) -> list[Unread]:
-    """What the rows of the partition ``ASIDE`` say."""
+    """What the rows of the partition ``QUARANTINED`` say."""
     columns = [rows[name].to_pylist() for name in _FIELDS[table]]
     return [Unread(*values) for values in zip(*columns, strict=True)]
 

@@ -13,7 +13,7 @@ from hourwheel.times import rfc3339
 from hourwheel_pipeline.failures import REPAIR
 from hourwheel_pipeline.integrity import Wholeness, inspect, manifest_numbers
 from hourwheel_pipeline.lake import NAMESPACE, Lake, files_of
-from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reconcile import last_of
 from hourwheel_pipeline.schemas import SCHEMAS
 
@@ -69,7 +69,7 @@ def status_of(
         reconciled = last_of(opened)
         return Status(
             archive=_archive(blobs, manifests),
-            whole=look(through=max(opened.through(name) for name in SCHEMAS)),
+            whole=look(last_manifest=max(opened.last_manifest(name) for name in SCHEMAS)),
             tables=[_table(opened, name, manifests) for name in SCHEMAS],
             found_at=None if reconciled is None else rfc3339(reconciled.found_ms),
             findings=None if reconciled is None else reconciled.counts,
@@ -109,10 +109,10 @@ def _manifest(blobs: Blobs, number: int) -> Manifest | None:
 
 
 def _table(lake: Lake, name: str, manifests: int) -> TableStatus:
-    holding = lake.holding(name)
+    progress = lake.table_progress(name)
     return TableStatus(
         table=name,
-        behind=max(0, manifests - 1 - holding.through),
-        set_aside=len(holding.aside),
+        behind=max(0, manifests - 1 - progress.last_manifest),
+        set_aside=len(progress.quarantined),
         rows=lake.size([name]),
     )

@@ -48,8 +48,8 @@ def _rebuilt(report: "Rebuilt") -> str:
 
 def _compacted(report: "CompactReport") -> str:
     segments, files = (sum(getattr(one, name) for one in report.tables) for name in ("segments", "files"))
-    aside = sum(len(one.set_aside) for one in report.tables)
-    worse = f", {counted(aside, 'segment')} set aside" if aside else ""
+    quarantined = sum(len(one.set_aside) for one in report.tables)
+    worse = f", {counted(quarantined, 'segment')} set aside" if quarantined else ""
     if not segments:
         return f"nothing new{worse}"
     return f"{counted(segments, 'segment')} taken into {counted(files, 'file')}{worse}"

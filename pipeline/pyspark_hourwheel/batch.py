@@ -6,9 +6,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_hourwheel.columns import Window
+from pyspark_hourwheel.manifest_cache import ManifestCache
 from pyspark_hourwheel.options import BatchOptions, Bound, Moment, Number
 from pyspark_hourwheel.scanning import Slice, scan, slices_of
-from pyspark_hourwheel.trail import Trail
 
 
 class BatchReader(DataSourceReader):
@@ -23,7 +23,7 @@ class BatchReader(DataSourceReader):
         """One at least: Spark reads a partition of its own where there is none."""
         options = self._options
         window = window_of(options.start, options.end)
-        trail = Trail(options)
+        trail = ManifestCache(options)
         trail.read_on()
         trail.check()
         generation = trail.generation()

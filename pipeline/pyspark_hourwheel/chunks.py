@@ -16,9 +16,9 @@ import msgspec
 from hourwheel.answersize import nested_bytes
 from hourwheel.client import Message
 from hourwheel.client.records import on_the_wire
+from hourwheel.due import delay_ms
 from hourwheel.model import BATCH_BYTES, BATCH_MESSAGES
 from hourwheel.times import parse_rfc3339
-from hourwheel.waits import delay_ms
 
 _HOUR_MS = 3_600_000
 _HOURS = 50

@@ -9,7 +9,7 @@ behind it, so a position splits all rows, once and for ever. Of the subject only
 
 from typing import NamedTuple, Self
 
-from pyspark_hourwheel.pieces import Piece
+from pyspark_hourwheel.subject_blocks import Piece
 
 
 class Position(NamedTuple):

@@ -11,12 +11,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_hourwheel.columns import Window
+from pyspark_hourwheel.manifest_cache import ManifestCache
 from pyspark_hourwheel.options import Moment, StreamOptions
-from pyspark_hourwheel.pieces import newest
 from pyspark_hourwheel.positions import Position
 from pyspark_hourwheel.scanning import Slice, scan, slices_of
-from pyspark_hourwheel.trail import Trail
-from pyspark_hourwheel.triggers import read_limit, rows_of, serves_available_now
+from pyspark_hourwheel.spark_compat import read_limit, rows_of, serves_available_now
+from pyspark_hourwheel.subject_blocks import newest
 
 _QUIET_MANIFESTS = 1_000
 """So many without a message of the subject are passed by in an empty batch: after a restart all of them are read."""
@@ -33,7 +33,7 @@ class StreamReader(DataSourceStreamReader):
     def __init__(self, options: StreamOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
-        self._trail: Trail | None = None
+        self._trail: ManifestCache | None = None
         self._initial: Position | None = None
         self._planned: Position | None = None
         self._until_now = False
@@ -77,7 +77,7 @@ class StreamReader(DataSourceStreamReader):
         """Where a new query begins; the same whenever it is asked."""
         if self._initial is None:
             options = self._options
-            trail = self._trail = Trail(options)
+            trail = self._trail = ManifestCache(options)
             trail.read_on()
             trail.check()
             start = options.startingposition
@@ -113,14 +113,14 @@ class StreamReader(DataSourceStreamReader):
         quiet = trail.known - 1 - position.manifest > _QUIET_MANIFESTS
         return position._replace(manifest=trail.known, place=0) if quiet else position
 
-    def _along(self, position: Position) -> Trail:
+    def _along(self, position: Position) -> ManifestCache:
         """The trail from that position on."""
         if self._trail is None:
-            self._trail = Trail(self._options)
+            self._trail = ManifestCache(self._options)
         self._trail.begin_at(position)
         return self._trail
 
-    def _generation(self, position: Position, trail: Trail) -> int:
+    def _generation(self, position: Position, trail: ManifestCache) -> int:
         """Which one is read: the first that was seen is kept."""
         wanted = self._options.generation
         if wanted is not None and position.generation not in {0, wanted}:
@@ -130,7 +130,7 @@ class StreamReader(DataSourceStreamReader):
             )
         return position.generation or wanted or newest(trail.after(position))
 
-    def _check_same_subject(self, position: Position, trail: Trail) -> None:
+    def _check_same_subject(self, position: Position, trail: ManifestCache) -> None:
         """Nothing of the generation is left to read: is there a newer one?"""
         later = newest(trail.after(position))
         if self._options.generation is None and later > position.generation > 0:
@@ -139,7 +139,7 @@ class StreamReader(DataSourceStreamReader):
                 f" {position.generation} is read. For generation {later} start a new query, with a new checkpoint"
             )
 
-    def _check_reaches(self, trail: Trail, position: Position) -> None:
+    def _check_reaches(self, trail: ManifestCache, position: Position) -> None:
         if position.manifest > trail.known or (position.manifest == trail.known and position.place):
             raise ValueError(
                 f"format hourwheel: the archive at {self._options.archive} ends before manifest {position.manifest},"

@@ -15,7 +15,7 @@ from hourwheel.adapters.system import SystemIds
 from hourwheel.client import AnswerError, Api, Message, ServerUnavailable
 from pyspark_hourwheel.chunks import Chunk, Task, chunks_of
 from pyspark_hourwheel.options import WriteOptions
-from pyspark_hourwheel.outgoing import check_columns, message_of
+from pyspark_hourwheel.row_to_message import check_columns, message_of
 
 # Spark's own names: the id of a query is that of its checkpoint.
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"

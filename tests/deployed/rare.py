@@ -361,7 +361,7 @@ def _cut_off_after(system: System, *, puts: int) -> Cell:
         blobs=S3Blobs(lambda: system.s3, system.bucket),
         clock=HandClock(round(system.clock.now() * 1_000)),
         ids=SystemIds(),
-        arrivals=NoArrivals(),
+        wakeups=NoArrivals(),
         meter=ListMeter(),
         timers=cast(Timers, None),  # it does not come to that
     )

@@ -19,19 +19,19 @@ def test_the_demo_accounts_for_every_flight() -> None:
         check=False,
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
-    figures = json.loads(demo.stdout.splitlines()[-1])
-    assert (figures["verdict"], figures["wrong"], figures["flights"]) == ("ok", {}, FLIGHTS)
-    for group in figures["groups"].values():
+    metrics = json.loads(demo.stdout.splitlines()[-1])
+    assert (metrics["verdict"], metrics["wrong"], metrics["flights"]) == ("ok", {}, FLIGHTS)
+    for group in metrics["groups"].values():
         assert (group["accepted"], group["delivered"], group["pending"], group["dead"]) == (FLIGHTS, FLIGHTS, 0, 0)
-    assert figures["groups"]["billing"]["redelivered"] > 0
-    assert (figures["groups"]["audit"]["died"], figures["groups"]["audit"]["redelivered"]) == (UNTAILED, 3 * UNTAILED)
+    assert metrics["groups"]["billing"]["redelivered"] > 0
+    assert (metrics["groups"]["audit"]["died"], metrics["groups"]["audit"]["redelivered"]) == (UNTAILED, 3 * UNTAILED)
 
-    assert figures["boarding_calls"] == FLIGHTS
-    assert figures["boarding_cancelled"] + figures["boarding_too_late"] == CANCELLED
-    assert figures["boarding_delivered"] == FLIGHTS - figures["boarding_cancelled"]
+    assert metrics["boarding_calls"] == FLIGHTS
+    assert metrics["boarding_cancelled"] + metrics["boarding_too_late"] == CANCELLED
+    assert metrics["boarding_delivered"] == FLIGHTS - metrics["boarding_cancelled"]
     for what in ("early", "double", "missing", "delivered_though_cancelled"):
-        assert figures[f"boarding_{what}"] == 0
-    for late in (figures["lateness_ms"], figures["lateness_ms_outside_outage"]):
+        assert metrics[f"boarding_{what}"] == 0
+    for late in (metrics["lateness_ms"], metrics["lateness_ms_outside_outage"]):
         assert 0 <= late["p50"] <= late["p99"] <= late["max"]
-    assert figures["outage_seconds"] > 0
+    assert metrics["outage_seconds"] > 0
     assert "█" not in demo.stdout  # plain text where nobody looks

@@ -6,7 +6,7 @@ from typing import Any
 from tests.infra.synthesis import ACCOUNT, Synthesis
 
 ROOT = Path(__file__).parents[2]
-FIGURES = ROOT / "pipeline/hourwheel_pipeline/figures.py"
+FIGURES = ROOT / "pipeline/hourwheel_pipeline/metrics_upload.py"
 LIBRARY = ROOT / "layers/hourwheel/python/hourwheel"
 
 ALARMS = {
@@ -29,9 +29,9 @@ OF_TABLES = {f"{kind}-{table}" for kind in ("WritesRefused", "WriteUnits") for t
 OF_TABLES |= {f"{kind}-{table}" for kind in ("ReadsRefused", "ReadUnits") for table in ("consume", "pull")}
 OF_PIPELINE = {
     "ArchiveBehind",
-    "ArchiveDamaged",
-    "ArchiveGone",
-    "SetAsideSegments",
+    "ArchiveUnreadableRows",
+    "ArchiveMissingRows",
+    "QuarantinedSegments",
     "ArchiveLacksObjects",
     "ReconcileFindings",
     "PipelineStopped",
@@ -171,7 +171,7 @@ def test_the_dashboard_shows_each_figure_that_is_recorded_and_the_docs_name(ever
     on_aws = [path for path in LIBRARY.rglob("*.py") if "embedded" not in path.parts]
     recorded = {name for path in on_aws for name in re.findall(r"\brecord\(\s*\"([A-Z]\w+)\"", path.read_text())}
     of_jobs = set(re.findall(r"\bfound\[\"([A-Z]\w+)\"\]", FIGURES.read_text()))
-    assert {"ReconcileFindings", "SetAsideSegments", "ArchiveLacksObjects"} == of_jobs
+    assert {"ReconcileFindings", "QuarantinedSegments", "ArchiveLacksObjects"} == of_jobs
     recorded |= of_jobs
     told = set(re.findall(r"^\| ([A-Z]\w+) \|", (ROOT / "docs/operating.md").read_text(), re.MULTILINE))
     assert {"Faults", "DispatchLateness"} <= recorded <= told

@@ -10,7 +10,7 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from hourwheel_pipeline.figures import log_group
+from hourwheel_pipeline.metrics_upload import log_group
 from infra import pipeline
 from infra.settings import Wrong
 from pipeline import build

@@ -9,7 +9,7 @@ import pytest
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.archiver import Archiver
 from hourwheel.embedded.offline import opened
-from hourwheel.sweep.erasure import make_directory
+from hourwheel.sweep.erasure import make_registry
 from tests.integration.conftest import Start
 from tests.integration.process import Server, bodies, pull, send
 
@@ -120,7 +120,7 @@ def test_a_copy_that_is_older_than_the_archive_is_refused(tmp_path: Path, start:
     shutil.copytree(data, copy)
     killed(data, "b", "c")
     with opened(data) as context:
-        Archiver(context, make_directory(context), FileBlobs(data / "archive")).run(1 << 60)
+        Archiver(context, make_registry(context), FileBlobs(data / "archive")).run(1 << 60)
     shutil.copytree(data / "archive", copy / "archive")
     errors = refused(start(copy))
     assert "the archive has 2 rows of 1 log that the database does not have, 2 of them of orders~1/0" in errors

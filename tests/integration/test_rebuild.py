@@ -6,9 +6,9 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.archiver import Archiver
 from hourwheel.archive.rebuild import Rebuilding, Rebuilt, rebuild
 from hourwheel.embedded.offline import opened
-from hourwheel.logs.item import Slot
+from hourwheel.logs.cas import CasRecord
 from hourwheel.ports import Key, Table
-from hourwheel.sweep.erasure import make_directory
+from hourwheel.sweep.erasure import make_registry
 from tests.integration.conftest import Start
 from tests.integration.process import Server, bodies, pull, send
 
@@ -18,7 +18,7 @@ GAP = 1_000
 
 def archived(data: Path, archive: FileBlobs) -> None:
     with opened(data) as context:
-        report = Archiver(context, make_directory(context), archive).run(context.clock.now_ms() + 30_000)
+        report = Archiver(context, make_registry(context), archive).run(context.clock.now_ms() + 30_000)
         assert report.complete
 
 
@@ -76,8 +76,8 @@ def test_a_lost_database_is_rebuilt_and_every_message_is_accounted_for(start: St
 
 def test_a_data_directory_that_is_half_rebuilt_is_not_served(tmp_path: Path) -> None:
     with opened(tmp_path) as context:
-        slot = Slot(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
-        slot.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=1))
+        record = CasRecord(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
+        record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=1))
     code, errors = Server(tmp_path).end()
     assert code != 0
     assert "is half rebuilt: run hourwheel pipeline run rebuild" in errors

@@ -13,7 +13,7 @@ from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS
-from hourwheel.retention.manifests import Gone, Manifest, Part, Segment, Span, commit
+from hourwheel.retention.manifests import Manifest, MissingRows, Part, Segment, Span, commit
 
 RETENTION_MS = 3 * 86_400_000
 
@@ -75,7 +75,7 @@ class ArchiveBuilder:
     def dispatch(self, bucket: str, dispatched: Dispatched) -> int:
         return self._other(_Row(bucket, self._next[DISPATCHES, bucket], dispatched.at_ms, value=dispatched))
 
-    def commit(self, gone: Sequence[Gone] = (), alter: Callable[[bytes], bytes] = bytes) -> Manifest:
+    def commit(self, gone: Sequence[MissingRows] = (), alter: Callable[[bytes], bytes] = bytes) -> Manifest:
         """Writes what was gathered; the manifest that names it. ``alter``: makes of each segment what is written and
         named in its place."""
         segments = [self._segment(kind, hour_ms, rows, alter) for (kind, hour_ms), rows in self._by_hour().items()]
@@ -86,8 +86,8 @@ class ArchiveBuilder:
             complete_ms=0,
             segments=segments,
             spans=self._spans(),
-            damaged=[],
-            gone=list(gone),
+            unreadable=[],
+            missing=list(gone),
         )
         assert commit(self.archive, manifest)
         self.number += 1

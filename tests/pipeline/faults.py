@@ -9,7 +9,7 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.codec import encode
-from hourwheel.logs.notes import Strike, encode_note
+from hourwheel.logs.entries import CancelMarker, encode_entry
 from hourwheel.logs.rows import Row, row_key, sort_of, to_record
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import Message
@@ -54,10 +54,10 @@ class Scene:
 
     def change_pull(self, number: int, change: Callable[[PullRow], PullRow]) -> None:
         context = self.bench.cell.context
-        slot = PullLog(context, self.group, context.log(self.queue), 0).slot(number)
-        held = slot.load()
+        record = PullLog(context, self.group, context.log(self.queue), 0).record(number)
+        held = record.load()
         assert held is not None
-        assert slot.swap(held.token, change(held.value)).stored
+        assert record.swap(held.token, change(held.value)).stored
 
     def change_row(self, log: str, number: int, change: Callable[[Row], Row]) -> None:
         key = row_key(log, number)
@@ -88,7 +88,7 @@ class Scene:
             expires_ms=now_ms + 2 * 86_400_000 if expires else 0,
             raw_bytes=block.raw_bytes,
             block=block.data,
-            note=note,
+            meta=note,
         )
         return self.bench.cell.context.log(log).append(row).row
 
@@ -269,12 +269,12 @@ def dispatched_by_nobody(scene: Scene) -> None:
 def moved_from_nowhere(scene: Scene) -> None:
     bucket = scene.later(30)
     log = scene.bench.cell.context.log(bucket.log)
-    (number,) = [row for row, held in log.rows(0) if held.note and held.count and scene.subject.encode() in held.note]
+    (number,) = [row for row, held in log.rows(0) if held.meta and held.count and scene.subject.encode() in held.meta]
     row = log.get(number)
     assert row is not None
     (message,) = scene.messages(bucket.log, number)
     born = msgspec.structs.replace(message, produced_at=rfc3339(row.at_ms))
-    scene.append(bucket.log, born, note=row.note, expires=False)
+    scene.append(bucket.log, born, note=row.meta, expires=False)
     scene.bench.turn(40)
     scene.finish()
 
@@ -312,14 +312,14 @@ def dispatched_though_cancelled(scene: Scene) -> None:
     scene.bench.turn(910)
     *_, transfer = scene.dispatch(bucket)
     ((row, index),) = transfer.picks
-    strike = Row(
+    cancel_marker = Row(
         number=-1,
         count=0,
         at_ms=scene.world.now_ms - 800_000,
         expires_ms=0,
-        note=encode_note(Strike(row, index)),
+        meta=encode_entry(CancelMarker(row, index)),
     )
-    scene.bench.cell.context.log(bucket.log).append(strike)
+    scene.bench.cell.context.log(bucket.log).append(cancel_marker)
     scene.finish()
 
 

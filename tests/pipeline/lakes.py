@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.handover.handover import Transfer
-from hourwheel.logs.notes import Plan, Strike, encode_note
+from hourwheel.logs.entries import CancelMarker, DueTimes, encode_entry
 from hourwheel.model import Message
 from hourwheel.queueing.records import CLOSED, SETTLED, Position, PullRow
 from hourwheel_pipeline import compact
@@ -64,7 +64,7 @@ class Compacted:
 
     def through(self) -> list[int]:
         with closing(Lake.open(self.lake)) as lake:
-            return [lake.through(table) for table in SCHEMAS]
+            return [lake.last_manifest(table) for table in SCHEMAS]
 
     def places(self) -> dict[str, Counter[tuple[Any, ...]]]:
         """How often each row is in each table."""
@@ -77,8 +77,10 @@ class Compacted:
         """The same of what the archive holds."""
         found = contents(self.builder.archive)
         messages = [(*place, _kind(place[0])) for place in found.messages]
-        strikes = [
-            (log, row, 0, "strike") for (log, row), entry in found.entries.items() if entry.note and not entry.held
+        cancel_markers = [
+            (log, row, 0, "cancel_marker")
+            for (log, row), entry in found.entries.items()
+            if entry.meta and not entry.held
         ]
         dispatches = [
             (bucket, row, place, *pick)
@@ -87,7 +89,7 @@ class Compacted:
             for pick in transfer.picks
         ]
         return {
-            MESSAGES: Counter(messages + strikes),
+            MESSAGES: Counter(messages + cancel_markers),
             PULLS: Counter(list(found.pulls)),
             DISPATCHES: Counter(dispatches),
         }
@@ -98,9 +100,9 @@ class Compacted:
         for subject in ("orders", "bills"):
             row = builder.row(f"{subject}~1/0", [Message(body=f"{at_ms}-{at}", key="k") for at in range(3)], at_ms)
             builder.pull(f"g~1@{subject}~1/0", closed(row, at_ms))
-        plan = encode_note(Plan("orders", 1, None, at_ms + HOUR_MS))
+        plan = encode_entry(DueTimes("orders", 1, None, at_ms + HOUR_MS))
         row = builder.row(f"schedule/{BUCKET}", [Message(body="later"), Message(body="never")], at_ms, note=plan)
-        builder.row(f"schedule/{BUCKET}", [], at_ms, note=encode_note(Strike(row, 1)))
+        builder.row(f"schedule/{BUCKET}", [], at_ms, note=encode_entry(CancelMarker(row, 1)))
         due = Transfer(
             kind="due", log="orders~1/0", row=0, number=0, token=b"", at_ms=at_ms, expires_ms=at_ms, picks=((row, 0),)
         )

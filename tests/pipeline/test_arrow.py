@@ -19,7 +19,7 @@ from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.codec import pack
-from hourwheel.logs.notes import Plan, Strike, decode_note, encode_note
+from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry, encode_entry
 from hourwheel.model import Message, message_bytes
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import CLOSED, EXPIRED, SETTLED, Moved, Position, PullRow
@@ -70,8 +70,8 @@ def told(message: Message, log: str, entry: Entry, index: int) -> dict[str, Any]
     group, _, number = (member or "").rpartition("~")
     due = written(message.due_at)
     if kind == "schedule":
-        note = decode_note(entry.note)
-        assert isinstance(note, Plan)
+        note = decode_entry(entry.meta)
+        assert isinstance(note, DueTimes)
         due = moment(note.due_ms(index))
     sequence = entry.number + index
     return {
@@ -102,8 +102,8 @@ def told(message: Message, log: str, entry: Entry, index: int) -> dict[str, Any]
         "died_at": written(message.died_at),
         "reason": message.reason,
         "expires_at": moment(entry.expires_ms) if entry.expires_ms else None,
-        "struck_row": None,
-        "struck_index": None,
+        "cancelled_row": None,
+        "cancelled_index": None,
     }
 
 
@@ -119,8 +119,8 @@ def kind_of(log: str) -> str:
 def taken_apart(log: str, entry: Entry) -> tuple[str, int, int | None, str | None]:
     """Subject, generation, queue and group."""
     if log.startswith("schedule/"):
-        note = decode_note(entry.note)
-        assert isinstance(note, Plan)
+        note = decode_entry(entry.meta)
+        assert isinstance(note, DueTimes)
         return note.subject, note.generation, None, note.member
     owner, *rest = log.split("/")
     subject, _, generation = owner.rpartition("~")
@@ -152,18 +152,22 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def test_of_a_real_cell_each_message_becomes_the_row_that_it_should(world: World) -> None:
     archive = FileBlobs(world.archive)
     rows = rows_of(archive)
-    assert {row["kind"] for row in rows} == {"queue", "retry", "dead", "orphan", "schedule", "strike"}
-    assert by_place([row for row in rows if row["kind"] != "strike"]) == by_place(expected(contents(archive)))
+    assert {row["kind"] for row in rows} == {"queue", "retry", "dead", "orphan", "schedule", "cancel_marker"}
+    assert by_place([row for row in rows if row["kind"] != "cancel_marker"]) == by_place(expected(contents(archive)))
 
 
 def test_of_a_real_cell_each_strike_becomes_a_row(world: World) -> None:
     archive = FileBlobs(world.archive)
     found = contents(archive)
-    notes = [(log, row, decode_note(entry.note)) for (log, row), entry in found.entries.items() if entry.note]
-    strikes = sorted((log, row, note.row, note.index) for log, row, note in notes if isinstance(note, Strike))
-    rows = [row for row in rows_of(archive) if row["kind"] == "strike"]
-    assert sorted((row["log"], row["row"], row["struck_row"], row["struck_index"]) for row in rows) == strikes
-    assert strikes
+    notes = [(log, row, decode_entry(entry.meta)) for (log, row), entry in found.entries.items() if entry.meta]
+    cancel_markers = sorted(
+        (log, row, note.row, note.index) for log, row, note in notes if isinstance(note, CancelMarker)
+    )
+    rows = [row for row in rows_of(archive) if row["kind"] == "cancel_marker"]
+    assert (
+        sorted((row["log"], row["row"], row["cancelled_row"], row["cancelled_index"]) for row in rows) == cancel_markers
+    )
+    assert cancel_markers
 
 
 def test_of_a_real_cell_each_pull_becomes_the_row_that_it_should(world: World) -> None:
@@ -254,8 +258,10 @@ def test_any_messages_become_the_rows_that_they_should(batch: list[tuple[str, li
     archive = MemoryBlobs()
     builder = ArchiveBuilder(archive, block_rows=block_rows)
     for at, (log, messages) in enumerate(batch):
-        plan = Plan.of("s", 1, "g~1" if at % 2 else None, [NOON_MS + at, *range(NOON_MS, NOON_MS + len(messages) - 1)])
-        note = encode_note(plan) if log == LATER and messages else b""
+        plan = DueTimes.of(
+            "s", 1, "g~1" if at % 2 else None, [NOON_MS + at, *range(NOON_MS, NOON_MS + len(messages) - 1)]
+        )
+        note = encode_entry(plan) if log == LATER and messages else b""
         builder.row(log, messages, NOON_MS + 1_000 * at, note=note)
     builder.commit()
     rows = rows_of(archive)
@@ -276,15 +282,20 @@ def test_rows_that_hold_no_messages_become_no_rows() -> None:
 def test_a_strike_is_a_row_among_messages() -> None:
     archive = MemoryBlobs()
     builder = ArchiveBuilder(archive)
-    note = encode_note(Plan("a", 1, None, NOON_MS + 5, (0, 7)))
+    note = encode_entry(DueTimes("a", 1, None, NOON_MS + 5, (0, 7)))
     builder.row(LATER, [Message(body="x"), Message(body="y")], NOON_MS, note=note)
-    builder.row(LATER, [], NOON_MS + 1, note=encode_note(Strike(0, 1)))
+    builder.row(LATER, [], NOON_MS + 1, note=encode_entry(CancelMarker(0, 1)))
     builder.commit()
-    first, second, strike = rows_of(archive)
+    first, second, cancel_marker = rows_of(archive)
     assert [row["due_at"] for row in (first, second)] == [moment(NOON_MS + 5), moment(NOON_MS + 12)]
-    assert (strike["kind"], strike["subject"], strike["row"]) == ("strike", "", 1)
-    assert (strike["struck_row"], strike["struck_index"], strike["body"], strike["size"]) == (0, 1, None, None)
-    assert strike["accepted_at"] == moment(NOON_MS + 1)
+    assert (cancel_marker["kind"], cancel_marker["subject"], cancel_marker["row"]) == ("cancel_marker", "", 1)
+    assert (
+        cancel_marker["cancelled_row"],
+        cancel_marker["cancelled_index"],
+        cancel_marker["body"],
+        cancel_marker["size"],
+    ) == (0, 1, None, None)
+    assert cancel_marker["accepted_at"] == moment(NOON_MS + 1)
 
 
 def pull(**given: Any) -> PullRow:
@@ -383,8 +394,8 @@ BODY = {"body": ["x"]}
         ([["a"], [an_entry()], BODY], "not the name of a log"),
         ([["a~1/retry"], [an_entry()], BODY], "not the name of a log"),
         ([["a~1/0"], [an_entry(note=b"?")], BODY], "not a note"),
-        ([[LATER], [an_entry(note=encode_note(Plan("a", 1, "g", 5)))], BODY], "not the name of a group"),
-        ([[LATER], [an_entry(note=encode_note(Plan("a", 1, None, 5, (1, 2))))], BODY], "a plan for 2"),
+        ([[LATER], [an_entry(note=encode_entry(DueTimes("a", 1, "g", 5)))], BODY], "not the name of a group"),
+        ([[LATER], [an_entry(note=encode_entry(DueTimes("a", 1, None, 5, (1, 2))))], BODY], "a plan for 2"),
     ],
 )
 def test_a_block_that_makes_no_sense_is_corrupt(payload: object, reason: str) -> None:

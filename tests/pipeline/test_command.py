@@ -22,11 +22,11 @@ from hourwheel.model import Message
 from hourwheel.retention.manifests import manifest_key
 from hourwheel_pipeline import exits, jobs, outcomes
 from hourwheel_pipeline.failures import Failed, translated
-from hourwheel_pipeline.holding import SetAside
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.repair import RepairOptions, TableRepair, report_of
 from hourwheel_pipeline.schemas import MESSAGES, PARTITION, PULLS, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.summaries import summary_of
+from hourwheel_pipeline.table_progress import QuarantinedSegment
 from tests.pipeline.archives import ArchiveBuilder
 
 
@@ -45,7 +45,7 @@ def root(tmp_path: Path) -> Path:
     with closing(Lake.open(str(tmp_path / "lake"))) as lake:
         for table in SCHEMAS:
             lake.ensure(table, SCHEMAS[table], partition=PARTITION, sorted_by=SORTED_BY[table])
-            lake.commit(table, added=[], notes={"hourwheel.through": "2", "hourwheel.aside": "[]"})
+            lake.commit(table, added=[], notes={"hourwheel.last-manifest": "2", "hourwheel.quarantined": "[]"})
     return tmp_path
 
 
@@ -165,7 +165,7 @@ def test_repair_names_what_only_a_copy_can_bring_back_and_ends_with_damage(root:
     gone, aside = archive.list("segments/messages/")[:2]
     archive.delete(gone)
     options = RepairOptions(archive=str(root / "archive"), lake=str(root / "lake"))
-    notes = {"hourwheel.aside": msgspec.json.encode([SetAside(1, aside, 1, "it is cut off")]).decode()}
+    notes = {"hourwheel.quarantined": msgspec.json.encode([QuarantinedSegment(1, aside, 1, "it is cut off")]).decode()}
     lost = TableRepair(table=MESSAGES, rows=3, removed=["a: it is missing"], lost=[f"{gone}: segment is missing"])
     with closing(Lake.open(str(root / "lake"))) as lake:
         whole = report_of(lake, options, [])

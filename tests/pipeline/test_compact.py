@@ -84,7 +84,7 @@ def test_a_file_has_rows_of_one_day_and_subject_in_their_order(lake: Compacted) 
         lake.add(NOON_MS + hour * HOUR_MS)
     lake.compact()
     files = list(lake.root.glob("lake/messages/data/**/*.parquet"))
-    assert len(files) == 3  # orders, bills, and the strikes, which name no subject
+    assert len(files) == 3  # orders, bills, and the cancel markers, which name no subject
     for file in files:
         rows = pq.ParquetFile(file).read().to_pylist()
         assert len({(row["day"], row["subject"]) for row in rows}) == 1
@@ -153,7 +153,7 @@ def killed_at(verb: str, number: int, late: bool, patch: pytest.MonkeyPatch) -> 
     def opened(*arguments: Any, **named: Any) -> Lake:
         found = opening(*arguments, **named)
         for table in SCHEMAS:
-            if found.through(table) < 0:
+            if found.last_manifest(table) < 0:
                 found.ensure(table, SCHEMAS[table], partition=("day", "subject"), sorted_by=SORTED_BY[table])
         patch.setattr(found.catalog, "commit_table", fatal(found.catalog.commit_table))
         return found

@@ -17,7 +17,7 @@ from hourwheel.client import Api, Message, Received
 from pyspark_hourwheel import HourwheelDataSource
 from pyspark_hourwheel.chunks import Task, chunks_of
 from pyspark_hourwheel.options import WriteOptions, read_options
-from pyspark_hourwheel.outgoing import message_of
+from pyspark_hourwheel.row_to_message import message_of
 from pyspark_hourwheel.writing import NotSent, batch_writer, send, stream_writer
 from tests.integration.process import Server
 from tests.pipeline.connecting import Orders

@@ -43,7 +43,7 @@ def asked(root: Path) -> Status:
 
 def test_an_archive_that_is_whole_has_no_problems(tmp_path: Path) -> None:
     archived(tmp_path)
-    found = inspect(str(tmp_path / "archive"), through=3, deep=True)
+    found = inspect(str(tmp_path / "archive"), last_manifest=3, deep=True)
     assert (found.manifests, found.segments, found.count) == (4, 4, 0)
     assert outcomes.of_reports([asked(tmp_path)]) == exits.FINE
 

@@ -17,7 +17,7 @@ from pyiceberg.catalog.glue import GlueCatalog
 from pyspark.sql import SparkSession
 
 from hourwheel.errors import Rejected
-from hourwheel_pipeline import figures
+from hourwheel_pipeline import metrics_upload
 from hourwheel_pipeline.__main__ import main, parser
 from hourwheel_pipeline.jobs import DAILY, Job, jobs_of, options_of, read_options
 from hourwheel_pipeline.lake import Lake
@@ -91,7 +91,7 @@ def test_an_alarm_is_of_errors_that_are_new() -> None:
         expired={},
         unknown=nothing,
     )
-    assert figures.figures_of([found]) == {"ReconcileFindings": 1, "ArchiveLacksObjects": 0}
+    assert metrics_upload.metrics_of([found]) == {"ReconcileFindings": 1, "ArchiveLacksObjects": 0}
 
 
 def test_the_same_arguments_start_any_job() -> None:
@@ -118,7 +118,7 @@ class CloudWatch:
         self.written: list[Any] = []
         self.requests = 0
         self.failure: Exception | None = None
-        make = figures.make_client
+        make = metrics_upload.make_client
 
         def made(service: str, config: Any, **place: Any) -> Any:
             self.services.add(service)
@@ -126,7 +126,7 @@ class CloudWatch:
             client.meta.events.register(f"before-send.{service}", self._sent)
             return client
 
-        monkeypatch.setattr(figures, "make_client", made)
+        monkeypatch.setattr(metrics_upload, "make_client", made)
 
     def _sent(self, request: AWSPreparedRequest, **_: Any) -> Any:
         self.requests += 1
@@ -186,7 +186,7 @@ def test_all_that_is_done_daily_is_reported_and_told(
     assert main(["daily", *arguments(world)]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["job"] for line in lines] == list(DAILY)
-    assert cloudwatch.figures == {"ReconcileFindings": 0, "SetAsideSegments": 0, "ArchiveLacksObjects": 0}
+    assert cloudwatch.figures == {"ReconcileFindings": 0, "QuarantinedSegments": 0, "ArchiveLacksObjects": 0}
     assert list((world.root / "report").iterdir())
 
 
@@ -194,7 +194,7 @@ def test_on_the_first_day_there_is_nothing_and_nothing_is_wrong(
     spark: SparkSession, tmp_path: Path, cloudwatch: CloudWatch
 ) -> None:
     assert main(["daily", *arguments(World(tmp_path))]) == 0
-    assert cloudwatch.figures == {"ReconcileFindings": 0, "SetAsideSegments": 0, "ArchiveLacksObjects": 0}
+    assert cloudwatch.figures == {"ReconcileFindings": 0, "QuarantinedSegments": 0, "ArchiveLacksObjects": 0}
 
 
 def test_what_is_damaged_is_told_and_a_job_that_is_told_to_stop_fails(
@@ -207,7 +207,7 @@ def test_what_is_damaged_is_told_and_a_job_that_is_told_to_stop_fails(
     assert "cannot be read" in capsys.readouterr().err
     assert cloudwatch.figures == {}
     assert main(["compact", *arguments(world)]) == 4
-    assert cloudwatch.figures == {"SetAsideSegments": 1}
+    assert cloudwatch.figures == {"QuarantinedSegments": 1}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_metrics_that_cannot_be_written_fail_no_job(
 
 def test_a_job_does_not_wait_for_metrics_that_hang(capsys: pytest.CaptureFixture[str]) -> None:
     over = threading.Event()
-    figures.without_failing(over.wait, patience_seconds=0.01)
+    metrics_upload.without_failing(over.wait, patience_seconds=0.01)
     assert "CloudWatch Logs has not answered for 0.01 s" in capsys.readouterr().err
     over.set()
 
@@ -260,9 +260,9 @@ def test_glue_is_asked_no_more_than_the_role_of_the_job_allows(glue: str, monkey
         catalog: Any = lake.catalog
         catalog.glue.meta.events.register("before-call.glue", lambda model, **_: asked.add(model.name))
         lake.ensure("pulls", schema, partition=("day",), sorted_by=("n",))
-        lake.commit("pulls", added=[], notes={"hourwheel.through": "0"})
-        assert lake.notes("pulls") == {"hourwheel.through": "0"}
-        assert lake.holding("findings").through == -1
+        lake.commit("pulls", added=[], notes={"hourwheel.last-manifest": "0"})
+        assert lake.notes("pulls") == {"hourwheel.last-manifest": "0"}
+        assert lake.table_progress("findings").last_manifest == -1
         assert lake.tables() == ["pulls"]
     assert wanted == []
     assert asked <= ALLOWED

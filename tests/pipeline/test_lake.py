@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from hourwheel.errors import Broken, NotFound
 from hourwheel_pipeline import maintain
-from hourwheel_pipeline.holding import Holding, SetAside
-from hourwheel_pipeline.lake import Lake, Overtaken
+from hourwheel_pipeline.lake import CommitConflict, Lake
 from hourwheel_pipeline.maintain import MaintainOptions
 from hourwheel_pipeline.schemas import SCHEMAS, TIMESTAMP, spark_ddl
+from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
 
 SCHEMA = pa.schema(
     [pa.field("day", pa.date32(), nullable=False), pa.field("n", pa.int64()), pa.field("text", pa.string())]
@@ -57,7 +57,7 @@ def test_a_table_without_rows_is_read(spark: SparkSession, lake: Lake) -> None:
 def test_a_table_that_is_not_there_is_not_found(spark: SparkSession, lake: Lake) -> None:
     with pytest.raises(NotFound, match="no table 'metrics'"):
         lake.read(spark, "metrics")
-    assert lake.holding("metrics") == Holding()
+    assert lake.table_progress("metrics") == TableProgress()
 
 
 def test_a_table_is_made_once_and_stays_what_it_is(lake: Lake) -> None:
@@ -126,7 +126,7 @@ def test_notes_are_those_of_the_rows_that_are_there(spark: SparkSession, lake: L
 def test_a_table_whose_notes_are_lost_is_not_taken_for_an_empty_one(lake: Lake) -> None:
     table = lake.table("findings")
     table.append(pa.table({"day": [date(2026, 1, 1)], "n": [3], "text": ["x"]}, schema=table.schema().as_arrow()))
-    for look in (lake.notes, lake.holding, lake.through):
+    for look in (lake.notes, lake.table_progress, lake.last_manifest):
         with pytest.raises(Broken, match="does not say what it holds"):
             look("findings")
 
@@ -157,7 +157,7 @@ def test_rows_that_another_engine_deleted_are_not_read_as_if_they_were_there(
 
 def test_a_commit_that_expects_other_notes_changes_nothing(spark: SparkSession, lake: Lake) -> None:
     lake.append("findings", rows(spark, 1), notes={"hourwheel.a": "1"})
-    with pytest.raises(Overtaken):
+    with pytest.raises(CommitConflict):
         lake.commit("findings", added=[], notes={"hourwheel.a": "3"}, on={"hourwheel.a": "2"})
     lake.commit("findings", added=[], notes={"hourwheel.a": "3"}, on={"hourwheel.a": "1"})
     assert lake.notes("findings") == {"hourwheel.a": "3"}
@@ -202,19 +202,19 @@ def test_the_catalog_is_one_that_other_tools_open(spark: SparkSession, lake: Lak
 
 
 def test_what_a_table_holds_is_read_as_it_was_noted() -> None:
-    aside = SetAside(manifest=3, key="segments/messages/x", rows=9, reason='"quoted"')
-    holding = Holding(4, (aside,))
-    assert Holding.of(holding.notes) == holding
-    assert Holding.of({}) == Holding(through=-1)
+    aside = QuarantinedSegment(manifest=3, key="segments/messages/x", rows=9, reason='"quoted"')
+    holding = TableProgress(4, (aside,))
+    assert TableProgress.of(holding.notes) == holding
+    assert TableProgress.of({}) == TableProgress(last_manifest=-1)
     with pytest.raises(Broken, match="does not say"):
-        Holding.of({"hourwheel.through": "4"})
+        TableProgress.of({"hourwheel.last-manifest": "4"})
 
 
 def test_what_can_be_read_again_is_no_longer_aside() -> None:
-    first, second = (SetAside(number, f"key-{number}", 1, "missing") for number in (1, 2))
-    holding = Holding(4, (first, second))
-    assert holding.after(4, {"key-1"}, []) == Holding(4, (second,))
-    assert holding.after(9, {"key-1", "key-5"}, [first]) == Holding(9, (first, second))
+    first, second = (QuarantinedSegment(number, f"key-{number}", 1, "missing") for number in (1, 2))
+    holding = TableProgress(4, (first, second))
+    assert holding.after(4, {"key-1"}, []) == TableProgress(4, (second,))
+    assert holding.after(9, {"key-1", "key-5"}, [first]) == TableProgress(9, (first, second))
 
 
 def test_schemas_are_those_of_spark(spark: SparkSession) -> None:

@@ -19,8 +19,8 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from hourwheel.adapters import s3
 from hourwheel.adapters.system import SystemClock
 from hourwheel_pipeline.lake import Lake
-from hourwheel_pipeline.maintain import MaintainOptions, Upkeep
-from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.locations import blobs_at
+from hourwheel_pipeline.maintain import MaintainOptions, Maintenance
 from tests.contract.services import ministack
 
 REGION, BUCKET = "us-east-1", "lake"
@@ -147,7 +147,7 @@ def upkeep(lake: Lake) -> Any:
     options = MaintainOptions(lake=lake.location, keep_seconds=0, grace_seconds=0)
     later_ms = SystemClock().now_ms() + 60_000
     no_spark: Any = None  # there is nothing to merge
-    return Upkeep(no_spark, options, lake, "figures").run(later_ms)
+    return Maintenance(no_spark, options, lake, "figures").run(later_ms)
 
 
 def test_an_archive_in_a_bucket_is_opened_by_its_address(endpoint: str, client: Any) -> None:

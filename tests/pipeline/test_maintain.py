@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from hourwheel.adapters.system import SystemClock
 from hourwheel_pipeline import maintain
 from hourwheel_pipeline.lake import Lake
-from hourwheel_pipeline.maintain import MaintainOptions, TableUpkeep, Upkeep
+from hourwheel_pipeline.maintain import MaintainOptions, Maintenance, TableMaintenance
 from hourwheel_pipeline.schemas import MESSAGES, spark_ddl
 from tests.pipeline.lakes import HOUR_MS, NOON_MS, Compacted
 
@@ -38,10 +38,10 @@ class Crowded:
         rows = self.spark.createDataFrame([(date(2026, 1, 1 + n % DAYS), n) for n in numbers], spark_ddl(SCHEMA))
         with closing(Lake.open(self.location)) as lake:
             lake.ensure("figures", SCHEMA, partition=("day",), sorted_by=("n",))
-            lake.append("figures", rows, notes={"hourwheel.through": str(self.rows)})
+            lake.append("figures", rows, notes={"hourwheel.last-manifest": str(self.rows)})
         self.rows += 2 * DAYS
 
-    def maintain(self, *, later_seconds: int = 0, **given: Any) -> TableUpkeep:
+    def maintain(self, *, later_seconds: int = 0, **given: Any) -> TableMaintenance:
         options = MaintainOptions(**{"lake": self.location, "fewest_files": 3, **given})
         now_ms = SystemClock().now_ms() + later_seconds * 1_000
         (report,) = maintain.run(self.spark, options, now_ms).tables
@@ -52,7 +52,7 @@ class Crowded:
         with closing(Lake.open(self.location)) as lake:
             found = lake.read(self.spark, "figures").collect()
             assert sorted(row["n"] for row in found) == list(range(self.rows))
-            assert lake.notes("figures") == {"hourwheel.through": str(self.rows - 2 * DAYS)}
+            assert lake.notes("figures") == {"hourwheel.last-manifest": str(self.rows - 2 * DAYS)}
 
     @property
     def named(self) -> set[str]:
@@ -216,7 +216,7 @@ def test_the_way_to_the_notes_stays_and_so_does_what_has_a_name() -> None:
 def test_statistics_of_another_engine_are_not_taken_for_leftovers(tmp_path: Path) -> None:
     with closing(Lake.open(str(tmp_path))) as lake:
         lake.ensure("figures", SCHEMA, partition=("day",), sorted_by=("n",))
-        lake.commit("figures", added=[], notes={"hourwheel.through": "0"})
+        lake.commit("figures", added=[], notes={"hourwheel.last-manifest": "0"})
         path, leftover = (tmp_path / "figures/metadata" / name for name in ("some.stats", "other.stats"))
         for one in (path, leftover):
             one.write_bytes(b"x")
@@ -233,7 +233,7 @@ def test_statistics_of_another_engine_are_not_taken_for_leftovers(tmp_path: Path
         table.update_statistics().set_statistics(statistics).commit()
         no_spark: Any = None  # there is nothing to merge
         options = MaintainOptions(lake=lake.location)
-        report = Upkeep(no_spark, options, lake, "figures").run(SystemClock().now_ms() + 30 * DAY_SECONDS * 1_000)
+        report = Maintenance(no_spark, options, lake, "figures").run(SystemClock().now_ms() + 30 * DAY_SECONDS * 1_000)
     assert (report.files_removed, path.exists(), leftover.exists()) == (1, True, False)
 
 

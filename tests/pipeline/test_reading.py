@@ -9,7 +9,7 @@ from hourwheel.errors import Corrupt
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import manifest_key
-from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from, read_segment
 from tests.pipeline.archives import ArchiveBuilder
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel_pipeline.places import folder_of
+from hourwheel_pipeline.locations import folder_of
 
 JOB = """
 import json, os, sys

@@ -46,7 +46,7 @@ class World:
 
     def archived(self) -> None:
         cell = self.bench.another_process()
-        report = Archiver(cell.context, cell.directory, FileBlobs(self.archive)).run(self.now_ms + 600_000)
+        report = Archiver(cell.context, cell.registry, FileBlobs(self.archive)).run(self.now_ms + 600_000)
         assert report.complete
 
     def compacted(self, spark: SparkSession) -> None:

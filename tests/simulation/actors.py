@@ -13,7 +13,7 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
-from hourwheel.delay.forecast import Forecast
+from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.errors import HourwheelError, Rejected, Unavailable
 from hourwheel.queueing.leases import Leases
 from tests.simulation.couriers import Couriers, SimulatedPushes, SimulatedTargets
@@ -75,7 +75,7 @@ def open_cell(machine: Machine, process: Process) -> Cell:
             blobs=SimulatedBlobs(process, machine.blobs),
             clock=process,
             ids=ids,
-            arrivals=silence,
+            wakeups=silence,
             meter=silence,
             timers=SimulatedTimers(process, machine.alarms),
             pushes=SimulatedPushes(process, machine.couriers),
@@ -83,16 +83,16 @@ def open_cell(machine: Machine, process: Process) -> Cell:
         ),
         SimulatedTargets(process, machine.history),
         Leases(_watches=Watches(machine.world)),
-        forecast=Forecast(_lock=Turns(machine.world)),  # type: ignore[arg-type]  # a lock of the scheduler's
+        pending_counts=PendingCounts(_lock=Turns(machine.world)),  # type: ignore[arg-type]  # a lock of the scheduler's
     )
 
 
 def share(mine: Cell, theirs: Cell) -> None:
     """Makes two cells those of two requests of one process, over the same caches."""
     mine.context = replace(mine.context, buckets=theirs.context.buckets)
-    mine.leases, mine.ends, mine.forecast = theirs.leases, theirs.ends, theirs.forecast
-    mine.directory = replace(theirs.directory, context=mine.context)
-    mine.sweeper = replace(theirs.sweeper, context=mine.context, directory=mine.directory)
+    mine.leases, mine.ends, mine.pending_counts = theirs.leases, theirs.ends, theirs.pending_counts
+    mine.registry = replace(theirs.registry, context=mine.context)
+    mine.sweeper = replace(theirs.sweeper, context=mine.context, registry=mine.registry)
 
 
 @dataclass

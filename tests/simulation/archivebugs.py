@@ -7,9 +7,9 @@ from typing import Any
 from unittest.mock import patch
 
 from hourwheel.archive import archiver, rebuild, sources
-from hourwheel.delay import upkeep
+from hourwheel.delay import maintenance
 from hourwheel.queueing import dead, leases
-from hourwheel.retention import marks
+from hourwheel.retention import watermarks
 from hourwheel.retention.manifests import Manifest, manifest_key
 from hourwheel.sweep import sweep
 from tests.simulation.bugs import Bug, registrar
@@ -62,13 +62,16 @@ def _mortal(plan: Plan) -> Plan:
 @planted(sharpen=_mortal)
 def marks_do_not_follow_the_manifests_of_others() -> Iterator[None]:
     def caught_up(context: Any, archive: Any) -> Any:
-        held = marks.head_slot(context).load() or marks.head_slot(context).swap(None, marks.Head()).held
-        while marks.read(archive, held.value.number) is not None:
-            value = marks.Head(number=held.value.number + 1)
-            held = marks.head_slot(context).swap(held.token, value).held
+        held = (
+            watermarks.head_record(context).load()
+            or watermarks.head_record(context).swap(None, watermarks.ArchiveHead()).current
+        )
+        while watermarks.read(archive, held.value.number) is not None:
+            value = watermarks.ArchiveHead(number=held.value.number + 1)
+            held = watermarks.head_record(context).swap(held.token, value).current
         return held
 
-    with patch.object(archiver, "caught_up", caught_up):
+    with patch.object(archiver, "catch_up", caught_up):
         yield
 
 
@@ -84,16 +87,16 @@ def rows_are_trimmed_before_they_are_archived() -> Iterator[None]:
         return below
 
     with (
-        patch.object(sweep, "kept_below", kept_below),
-        patch.object(dead, "kept_below", kept_below),
-        patch.object(leases, "kept_below", kept_below),
+        patch.object(sweep, "removable_below", kept_below),
+        patch.object(dead, "removable_below", kept_below),
+        patch.object(leases, "removable_below", kept_below),
     ):
         yield
 
 
 @planted(sharpen=_over)
 def a_bucket_is_dropped_before_it_is_archived() -> Iterator[None]:
-    with patch.object(upkeep, "_archived", lambda context, bucket: True):
+    with patch.object(maintenance, "_archived", lambda context, bucket: True):
         yield
 
 

@@ -18,7 +18,7 @@ _ROUNDS = 50
 
 def archive(actor: Actor, limits: Limits, seconds: int) -> Archived | None:
     blobs = SimulatedBlobs(actor.process, actor.machine.archive)
-    archiver = Archiver(actor.cell.context, actor.cell.directory, blobs, limits)
+    archiver = Archiver(actor.cell.context, actor.cell.registry, blobs, limits)
     _, report = actor.ask("archive", lambda: archiver.run(actor.process.now_ms() + seconds * 1_000))
     return report
 
@@ -49,7 +49,7 @@ def _judge(ledger: Ledger, actor: Actor) -> None:
         if times > 1:
             raise Violation("9", f"{place} was archived {times} times")
     for manifest in manifests(actor.machine.archive):
-        for gone in manifest.gone:
+        for gone in manifest.missing:
             if not gone.log.startswith("schedule/") and not ledger.gone(*_names(gone.log)):
                 raise Violation("12", f"{gone} was removed before it was archived")
     for log, facts in ledger.logs.items():

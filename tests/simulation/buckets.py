@@ -1,14 +1,14 @@
-"""The history of one bucket: what waited in it, what was handed over, struck or moved."""
+"""The history of one bucket: what waited in it, what was handed over, cancelled or moved."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hourwheel.buckets.buckets import Bucket, BucketRecord
+from hourwheel.delay.changes import PendingChange
 from hourwheel.delay.dispatch import AGAIN, DROPPED, DUE, ORPHANED
-from hourwheel.delay.fate import Fate
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.handover.handover import Transfer
-from hourwheel.logs.notes import Plan, Strike
+from hourwheel.logs.entries import CancelMarker, DueTimes
 from hourwheel.ports import Key, Table
 from tests.simulation.facts import LogName, Pick, Promiser, RowFact
 from tests.simulation.world import Verb, Violation
@@ -37,7 +37,7 @@ class BucketHistory:
     named_at: dict[Pick, int] = field(default_factory=dict)
     """The moment in the run at which a message was first named."""
     struck: set[Pick] = field(default_factory=set)
-    fates: dict[Pick, Fate] = field(default_factory=dict)
+    fates: dict[Pick, PendingChange] = field(default_factory=dict)
     cancelled: set[Pick] = field(default_factory=set)
 
     @property
@@ -74,7 +74,7 @@ class BucketHistory:
 
     def row_stored(self, number: int, fact: RowFact) -> None:
         note = fact.note
-        if isinstance(note, Strike):
+        if isinstance(note, CancelMarker):
             self.struck.add((note.row, note.index))
         elif not fact.row.filler and self.closed_ms:
             raise Violation("12", f"row {number} came into bucket {self.name}, which is closed")
@@ -95,10 +95,10 @@ class BucketHistory:
             for pick in transfer.picks:
                 self.named_at.setdefault(pick, self.ledger.world.calls)
 
-    def fated(self, pick: Pick, value: Fate) -> None:
-        """The fate of a message, which is final once it is certain (8)."""
+    def fated(self, pick: Pick, value: PendingChange) -> None:
+        """The pending change of a message, which is final once it is certain (8)."""
         where = f"message {pick} of bucket {self.name}"
-        before = self.fates.get(pick) or Fate(due_ms=value.due_ms)
+        before = self.fates.get(pick) or PendingChange(due_ms=value.due_ms)
         if before.due_ms != value.due_ms or (before.state != "waiting" and before.state != value.state):
             raise Violation("8", f"{where} was {before}, it is {value}")
         plan = self.plan(pick)
@@ -121,9 +121,9 @@ class BucketHistory:
             raise Violation("8", f"message {pick} of bucket {self.name} was handed over, the answer is cancelled")
         self.cancelled.add(pick)
 
-    def plan(self, pick: Pick) -> Plan:
+    def plan(self, pick: Pick) -> DueTimes:
         note = self.ledger.rows(self.bucket.log)[pick[0]].note
-        assert isinstance(note, Plan)
+        assert isinstance(note, DueTimes)
         return note
 
     def waiting(self) -> list[Pick]:
@@ -136,11 +136,11 @@ class BucketHistory:
         ]
 
     def _left(self, pick: Pick) -> bool:
-        fate = self.fates.get(pick)
-        if fate is None or pick not in self.struck:
+        change = self.fates.get(pick)
+        if change is None or pick not in self.struck:
             return False
         # A cancel that was never answered stands all the same.
-        return fate.state in ("cancelled", "moved") or fate.due_ms is None
+        return change.state in ("cancelled", "moved") or change.due_ms is None
 
     def _check_closed(self) -> None:
         total = self.ledger.totals(self.bucket.log)
@@ -169,9 +169,9 @@ class BucketHistory:
         if due_ms > min(clock_ms, value.at_ms, transfer.at_ms):
             raise Violation("7", f"{where} is due at {due_ms}, handed over at {clock_ms}, {value.at_ms}")
         self._check_late(where, max(due_ms, fact.at_ms))
-        fate = self.fates.get(pick)
-        if pick in self.cancelled or (fate and (fate.state in ("cancelled", "moved") or fate.transfers)):
-            raise Violation("8", f"{where} is handed over, it was {fate}")
+        change = self.fates.get(pick)
+        if pick in self.cancelled or (change and (change.state in ("cancelled", "moved") or change.transfers)):
+            raise Violation("8", f"{where} is handed over, it was {change}")
         named = self.named.get(pick)
         if named is not None:
             self._check_renamed(where, named)
@@ -193,7 +193,7 @@ class BucketHistory:
             raise Violation("9", f"{where} is handed over again, though {log} row {row} may be put")
         promise.replaced = True
 
-    def _check_target(self, transfer: Transfer, plan: Plan) -> None:
+    def _check_target(self, transfer: Transfer, plan: DueTimes) -> None:
         ledger, head = self.ledger, f"{plan.subject}~{plan.generation}"
         if transfer.kind == DUE:
             name = LogName.parse(transfer.log)
@@ -207,7 +207,7 @@ class BucketHistory:
         if not right:
             raise Violation("11", f"bucket {self.name}: messages for {plan} go to {transfer.kind} {transfer.log}")
 
-    def _check_moved(self, where: str, before: Fate, value: Fate) -> None:
+    def _check_moved(self, where: str, before: PendingChange, value: PendingChange) -> None:
         if value.moved is None or not before.transfers:
             raise Violation("8", f"{where} moved nowhere")
         transfer = before.transfers[0]

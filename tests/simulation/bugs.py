@@ -14,8 +14,8 @@ import msgspec
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.errors import Filled, OutcomeUnknown, Unavailable
 from hourwheel.handover import handover
-from hourwheel.handover.moving import target_row
-from hourwheel.logs.item import Held, Slot, Swap
+from hourwheel.handover.copies import row_builder
+from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row, row_key, to_record
 from hourwheel.model import Group
@@ -73,15 +73,20 @@ def a_log_forgets_its_own_token() -> Iterator[None]:
 @planted()
 def a_slot_forgets_its_own_token() -> Iterator[None]:
     def swap(
-        self: Slot[Any], expect: bytes | None, value: Any, *, token: bytes | None = None, expires_ms: int | None = None
-    ) -> Swap[Any]:
+        self: CasRecord[Any],
+        expect: bytes | None,
+        value: Any,
+        *,
+        token: bytes | None = None,
+        expires_ms: int | None = None,
+    ) -> CasResult[Any]:
         record = Record(msgspec.msgpack.encode(value), token or self.ids.token(), expires_ms)
         refused = self.store.put(self.key, record, expect=expect)
         if refused is None:
-            return Swap(True, Held(value, record.token))
-        return Swap(False, self.opened(refused.current))
+            return CasResult(True, Versioned(value, record.token))
+        return CasResult(False, self.opened(refused.current))
 
-    with patch.object(Slot, "swap", swap):
+    with patch.object(CasRecord, "swap", swap):
         yield
 
 
@@ -123,35 +128,37 @@ def a_hole_in_an_eventual_read_is_believed() -> Iterator[None]:
 
 @planted()
 def a_loser_claims_on_from_its_own_start() -> Iterator[None]:
-    def swap(self: Slot[Any], expect: bytes | None, value: Any, **rest: Any) -> Swap[Any]:
+    def swap(self: CasRecord[Any], expect: bytes | None, value: Any, **rest: Any) -> CasResult[Any]:
         outcome = real(self, expect, value, **rest)
-        if isinstance(value, PullRow) and expect is None and not outcome.stored and outcome.held is not None:
-            stale = msgspec.structs.replace(outcome.held.value, end=value.first)
-            return Swap(False, Held(stale, outcome.held.token))
+        if isinstance(value, PullRow) and expect is None and not outcome.stored and outcome.current is not None:
+            stale = msgspec.structs.replace(outcome.current.value, end=value.first)
+            return CasResult(False, Versioned(stale, outcome.current.token))
         return outcome
 
-    real = Slot.swap
-    with patch.object(Slot, "swap", swap):
+    real = CasRecord.swap
+    with patch.object(CasRecord, "swap", swap):
         yield
 
 
 @planted()
 def a_claim_overwrites_another() -> Iterator[None]:
-    with patch.object(Slot, "swap", _blind(lambda expect, value: expect is None and isinstance(value, PullRow))):
+    with patch.object(CasRecord, "swap", _blind(lambda expect, value: expect is None and isinstance(value, PullRow))):
         yield
 
 
 @planted()
 def a_settlement_does_not_compare_the_token() -> Iterator[None]:
-    with patch.object(Slot, "swap", _blind(lambda expect, value: expect is not None and isinstance(value, PullRow))):
+    with patch.object(
+        CasRecord, "swap", _blind(lambda expect, value: expect is not None and isinstance(value, PullRow))
+    ):
         yield
 
 
-def _blind(when: Callable[[bytes | None, Any], bool]) -> Callable[..., Swap[Any]]:
-    """``Slot.swap`` that replaces whatever is there."""
-    real = Slot.swap
+def _blind(when: Callable[[bytes | None, Any], bool]) -> Callable[..., CasResult[Any]]:
+    """``CasRecord.swap`` that replaces whatever is there."""
+    real = CasRecord.swap
 
-    def swap(self: Slot[Any], expect: bytes | None, value: Any, **rest: Any) -> Swap[Any]:
+    def swap(self: CasRecord[Any], expect: bytes | None, value: Any, **rest: Any) -> CasResult[Any]:
         if when(expect, value):
             current = self.store.get(self.key)
             expect = None if current is None else current.token
@@ -162,11 +169,11 @@ def _blind(when: Callable[[bytes | None, Any], bool]) -> Callable[..., Swap[Any]
 
 @planted()
 def a_receipt_is_accepted_after_its_lease_was_ended() -> Iterator[None]:
-    def finish(self: Settler, number: int, held: Held[PullRow]) -> Held[PullRow]:
+    def finish(self: Settler, number: int, held: Versioned[PullRow]) -> Versioned[PullRow]:
         done = real(self, number, held)
         if done.value.outcome != EXPIRED:
             return done
-        return Held(msgspec.structs.replace(done.value, state=OPEN, outcome=0), done.token)
+        return Versioned(msgspec.structs.replace(done.value, state=OPEN, outcome=0), done.token)
 
     real = Settler.finish
     with patch.object(Settler, "finish", finish):
@@ -175,9 +182,9 @@ def a_receipt_is_accepted_after_its_lease_was_ended() -> Iterator[None]:
 
 @planted()
 def an_ended_lease_forgets_what_was_settled() -> Iterator[None]:
-    def expire(self: Settler, number: int, held: Held[PullRow]) -> bool:
+    def expire(self: Settler, number: int, held: Versioned[PullRow]) -> bool:
         held = self.finish(number, held)
-        return real(self, number, Held(msgspec.structs.replace(held.value, settled=frozenset()), held.token))
+        return real(self, number, Versioned(msgspec.structs.replace(held.value, settled=frozenset()), held.token))
 
     real = Settler.expire
     with patch.object(Settler, "expire", expire):
@@ -191,8 +198,8 @@ def a_lease_is_ended_whatever_its_time() -> Iterator[None]:
         watch.open = {row: entry._replace(due_ms=0) for row, entry in watch.open.items()}
         return real(self, log, subject, **limits)
 
-    def swap(self: Settler, number: int, held: Held[PullRow]) -> bool:
-        early = Held(msgspec.structs.replace(held.value, lease_until_ms=0), held.token)
+    def swap(self: Settler, number: int, held: Versioned[PullRow]) -> bool:
+        early = Versioned(msgspec.structs.replace(held.value, lease_until_ms=0), held.token)
         return real_expire(self, number, early)
 
     real, real_expire = Leases.expire, Settler.expire
@@ -221,8 +228,8 @@ def the_checkpoint_passes_an_open_row() -> Iterator[None]:
 
 @planted()
 def a_retry_is_put_before_it_is_recorded() -> Iterator[None]:
-    def swap(self: Settler, number: int, held: Held[PullRow], value: PullRow) -> Swap[PullRow]:
-        row = target_row(self.context, self.log.source, self.log.queue)
+    def swap(self: Settler, number: int, held: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
+        row = row_builder(self.context, self.log.source, self.log.queue)
         for transfer in value.transfers:
             handover.place(self.context, transfer, row)
         return real(self, number, held, value)
@@ -234,13 +241,13 @@ def a_retry_is_put_before_it_is_recorded() -> Iterator[None]:
 
 @planted()
 def a_hand_over_is_closed_before_it_is_put() -> Iterator[None]:
-    def carry_out(context: Any, slot: Slot[Any], held: Held[Any], row: Any) -> Held[Any] | None:
+    def carry_out(context: Any, record: CasRecord[Any], held: Versioned[Any], row: Any) -> Versioned[Any] | None:
         value = held.value.left_with(())
-        closed = slot.swap(held.token, value, expires_ms=value.garbage_ms)
+        closed = record.swap(held.token, value, expires_ms=value.garbage_ms)
         if closed.stored:
             for transfer in held.value.transfers:
                 handover.place(context, transfer, row)
-        return closed.held
+        return closed.current
 
     with patch.object(settle, "carry_out", carry_out), patch.object(dead, "carry_out", carry_out):
         yield
@@ -285,26 +292,26 @@ def a_filled_reservation_is_replaced_without_a_record() -> Iterator[None]:
 
 @planted()
 def a_redrive_does_not_mark_what_it_sent() -> Iterator[None]:
-    def swap(self: Slot[Any], expect: bytes | None, value: Any, **rest: Any) -> Swap[Any]:
+    def swap(self: CasRecord[Any], expect: bytes | None, value: Any, **rest: Any) -> CasResult[Any]:
         if isinstance(value, DeadState):
             value = msgspec.structs.replace(value, done=frozenset())
         return real(self, expect, value, **rest)
 
-    real = Slot.swap
-    with patch.object(Slot, "swap", swap):
+    real = CasRecord.swap
+    with patch.object(CasRecord, "swap", swap):
         yield
 
 
 @planted()
 def a_batch_is_put_before_its_key_is_recorded() -> Iterator[None]:
     def store_once(self: Any, idempotency: IdempotencyKey, keyspace: str) -> Any:
-        slot = Slot(self.context.store, self.context.ids, Key(Table.KEYS, "late", idempotency.key), Remembered)
-        held = slot.load()
+        record = CasRecord(self.context.store, self.context.ids, Key(Table.KEYS, "late", idempotency.key), Remembered)
+        held = record.load()
         if held is not None:
             return self._repeat(held, idempotency, keyspace)
         parts, places = self.store()
         inputs = replace(self._inputs(), batch=parts[0].messages[0].id.split("-")[0])
-        slot.swap(None, self._offer(idempotency, inputs, self.context.ids.token(), places))
+        record.swap(None, self._offer(idempotency, inputs, self.context.ids.token(), places))
         return parts, places
 
     with patch.object(produce._Batch, "store_once", store_once):
@@ -356,7 +363,7 @@ def the_trim_mark_moves_one_row_too_far() -> Iterator[None]:
 
 @planted()
 def a_message_is_dropped_when_its_lease_ends() -> Iterator[None]:
-    def reserve(self: Settler, row: PullRow, wish: settle.Verdict) -> tuple[handover.Transfer, ...]:
+    def reserve(self: Settler, row: PullRow, wish: settle.Decision) -> tuple[handover.Transfer, ...]:
         return () if not wish.mark else real(self, row, wish)
 
     real = Settler._reserve

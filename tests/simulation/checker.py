@@ -76,8 +76,8 @@ def _open_changes(ledger: Ledger) -> list[str]:
     return [
         f"{name} {pick}"
         for name, history in sorted(ledger.buckets.items())
-        for pick, fate in history.fates.items()
-        if fate.state == "waiting"
+        for pick, change in history.fates.items()
+        if change.state == "waiting"
     ]
 
 
@@ -178,7 +178,7 @@ def _check_offsets(ledger: Ledger, log: str) -> None:
 
 def _check_landed(ledger: Ledger, token: bytes) -> None:
     promise = ledger.promises[token]
-    plan = promise.transfer.plan
+    plan = promise.transfer.due_times
     nowhere = promise.replaced or not promise.transfer.log or (plan is not None and ledger.abandoned(plan))
     nowhere = nowhere or (promise.source_expires_ms == NEVER and ledger.missed(promise.transfer))
     excused = promise.source_expires_ms <= ledger.soon or nowhere or ledger.lost(promise.transfer.log)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from hourwheel.due import delay_ms
 from hourwheel.model import PullRequest, RetryLater, Settled, Settlement
-from hourwheel.waits import delay_ms
 from tests.simulation.actors import Actor
 from tests.simulation.history import Held
 from tests.simulation.world import Verb

@@ -12,19 +12,19 @@ from greenlet import getcurrent
 
 from hourwheel.buckets import buckets
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.buckets.lease import owner_slot
+from hourwheel.buckets.lease import owner_record
 from hourwheel.context import Context
-from hourwheel.delay import upkeep
+from hourwheel.delay import maintenance
+from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.delay.dispatch import Dispatcher
-from hourwheel.delay.fate import Fates
 from hourwheel.delay.ownership import DispatchLog, Ownership
 from hourwheel.delay.timing import TimingWheel
 from hourwheel.delay.wheel import Ended, Wheel
 from hourwheel.errors import Filled, Sealed
+from hourwheel.logs.entries import DueTimes as Note
 from hourwheel.logs.log import Reservation
-from hourwheel.logs.notes import Plan as Note
 from hourwheel.model import RetryPolicy
-from hourwheel.queueing.settle import Settler, Verdict
+from hourwheel.queueing.settle import Decision, Settler
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Delays, Faults, Plan, delayed, prompt
 
@@ -117,33 +117,33 @@ def a_wheel_takes_a_slot_before_it_is_over() -> Iterator[None]:
 
 @planted(sharpen=_cancellers_at_work)
 def a_strike_is_ignored_when_its_message_is_due() -> Iterator[None]:
-    with patch.object(TimingWheel, "strike", lambda *_: None):
+    with patch.object(TimingWheel, "discard", lambda *_: None):
         yield
 
 
 @planted(sharpen=_owners_that_pause)
 def a_cancel_is_answered_when_a_lease_has_merely_run_out() -> Iterator[None]:
-    def wait(self: Fates, place: Any, strike: int) -> None:
-        held = owner_slot(self.context, place.bucket).load()
+    def wait(self: ScheduledMessages, place: Any, strike: int) -> None:
+        held = owner_record(self.context, place.bucket).load()
         if held is None or held.value.alive(self.context.clock.now_ms()):
             real(self, place, strike)
 
-    real = Fates._await
-    with patch.object(Fates, "_await", wait):
+    real = ScheduledMessages._await
+    with patch.object(ScheduledMessages, "_await", wait):
         yield
 
 
 @planted(sharpen=_cancellers_at_work)
 def a_cancel_is_answered_without_a_second_look_at_what_was_handed_over() -> Iterator[None]:
-    def settled(self: Fates, place: Any, held: Any) -> Any:
+    def settled(self: ScheduledMessages, place: Any, held: Any) -> Any:
         due_ms = self._message(place)[0].due_ms(place.index)
         if held.value.due_ms is not None or DispatchLog(self.context, place.bucket).search(*_at(place), due_ms):
             return real(self, place, held)
         self._await(place, held.value.strike)
         return self._swapped(place, held, msgspec.structs.replace(held.value, state="cancelled"))
 
-    real = Fates._settled
-    with patch.object(Fates, "_settled", settled):
+    real = ScheduledMessages._settled
+    with patch.object(ScheduledMessages, "_settled", settled):
         yield
 
 
@@ -153,7 +153,7 @@ def _at(place: Any) -> tuple[int, int]:
 
 @planted(sharpen=_cancellers_at_work)
 def a_message_is_moved_though_it_was_handed_over() -> Iterator[None]:
-    def settled(self: Fates, place: Any, held: Any) -> Any:
+    def settled(self: ScheduledMessages, place: Any, held: Any) -> Any:
         if held.value.due_ms is None:
             return real(self, place, held)
         blind.add(getcurrent())
@@ -166,8 +166,8 @@ def a_message_is_moved_though_it_was_handed_over() -> Iterator[None]:
         return None if getcurrent() in blind else real_search(self, *what)
 
     blind: set[Any] = set()
-    real, real_search = Fates._settled, DispatchLog.search
-    with patch.object(Fates, "_settled", settled), patch.object(DispatchLog, "search", search):
+    real, real_search = ScheduledMessages._settled, DispatchLog.search
+    with patch.object(ScheduledMessages, "_settled", settled), patch.object(DispatchLog, "search", search):
         yield
 
 
@@ -183,18 +183,18 @@ def an_owner_says_that_it_has_read_more_than_it_has() -> Iterator[None]:
 
 @planted(sharpen=_waiting(faults=Faults(crash=0.03), calls=900, cancellers=3, reach_ms=20_000, share=1.0))
 def a_cancel_that_was_cut_off_is_left_to_its_caller() -> Iterator[None]:
-    def resolved(self: Fates, place: Any, held: Any) -> Any:
+    def resolved(self: ScheduledMessages, place: Any, held: Any) -> Any:
         # The sweeper has no patience.
         return real(self, place, held) if self.patience_ms or held.value.due_ms is not None else held
 
-    real = Fates._resolved
-    with patch.object(Fates, "_resolved", resolved):
+    real = ScheduledMessages._resolved
+    with patch.object(ScheduledMessages, "_resolved", resolved):
         yield
 
 
 @planted(sharpen=_cancellers_at_work)
 def a_cancel_does_not_wait_for_the_wheel() -> Iterator[None]:
-    with patch.object(Fates, "_await", lambda *_: None):
+    with patch.object(ScheduledMessages, "_await", lambda *_: None):
         yield
 
 
@@ -217,7 +217,7 @@ def a_wheel_goes_to_sleep_without_a_second_look() -> Iterator[None]:
 
 @planted(sharpen=_promptly)
 def a_producer_does_not_have_the_wheel_woken() -> Iterator[None]:
-    with patch("hourwheel.queueing.produce.expect", lambda *_: None):
+    with patch("hourwheel.queueing.produce.ensure_wheel_by", lambda *_: None):
         yield
 
 
@@ -239,7 +239,7 @@ def a_bucket_is_removed_by_age() -> Iterator[None]:
     def drop(context: Context, _: object) -> int:
         now_ms = context.clock.now_ms()
         over = [bucket for bucket, _ in buckets.buckets(context, before_ms=now_ms) if bucket.end_ms + 60_000 <= now_ms]
-        return sum(upkeep._drop(context, bucket, now_ms + 30_000) for bucket in over)
+        return sum(maintenance._drop(context, bucket, now_ms + 30_000) for bucket in over)
 
     with patch("hourwheel.sweep.sweep.drop_closed", drop):
         yield
@@ -290,8 +290,8 @@ def a_retry_goes_to_all_groups_after_its_delay() -> Iterator[None]:
         transfers = real(self, *what)
         return tuple(
             transfer
-            if transfer.plan is None
-            else msgspec.structs.replace(transfer, plan=msgspec.structs.replace(transfer.plan, member=None))
+            if transfer.due_times is None
+            else msgspec.structs.replace(transfer, due_times=msgspec.structs.replace(transfer.due_times, member=None))
             for transfer in transfers
         )
 
@@ -302,7 +302,7 @@ def a_retry_goes_to_all_groups_after_its_delay() -> Iterator[None]:
 
 @planted(sharpen=_waiting(retry=RetryPolicy(first_seconds=5), calls=250))
 def a_retry_is_served_at_once() -> Iterator[None]:
-    def reserve(self: Settler, row: Any, wish: Verdict) -> Any:
+    def reserve(self: Settler, row: Any, wish: Decision) -> Any:
         return real(self, row, replace(wish, delays_ms=dict.fromkeys(wish.retried, 0)))
 
     real = Settler._reserve
@@ -327,7 +327,7 @@ def the_times_of_a_dispatch_log_go_back_with_the_clock() -> Iterator[None]:
         moves=("delete-subject",),
         share=0.5,
         calls=600,
-        directory_seconds=2.0,
+        registry_seconds=2.0,
         batches=20,
         reach_ms=60_000,
     )

@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeAlias
 
 from hourwheel.handover.handover import Transfer
 from hourwheel.lognames import SCHEDULE_PREFIX
-from hourwheel.logs.notes import Note, decode_note
+from hourwheel.logs.entries import ScheduleEntry, decode_entry
 from hourwheel.logs.rows import Row
 from hourwheel.model import Message
 
@@ -49,9 +49,9 @@ class RowFact:
     at_ms: int
 
     @property
-    def note(self) -> Note | None:
+    def note(self) -> ScheduleEntry | None:
         """What a row of a schedule log says beside its messages."""
-        return decode_note(self.row.note) if self.row.note else None
+        return decode_entry(self.row.meta) if self.row.meta else None
 
 
 @dataclass

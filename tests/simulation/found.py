@@ -13,12 +13,12 @@ from unittest.mock import patch
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.delay.fate import Fates
+from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.delay.wheel import Ended, Wheel
 from hourwheel.errors import Corrupt, Unavailable
-from hourwheel.handover import moving
-from hourwheel.handover.moving import complete
-from hourwheel.logs.item import Held
+from hourwheel.handover import copies
+from hourwheel.handover.copies import with_position
+from hourwheel.logs.cas import Versioned
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import messages_of
@@ -30,7 +30,7 @@ from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import EXPIRED, Position, PullRow
 from hourwheel.queueing.settle import Settler
 from hourwheel.registry import registry as directory
-from hourwheel.registry.registry import Directory, group_slot, subject_slot
+from hourwheel.registry.registry import Registry, group_record, subject_record
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Faults, Plan, delayed
 
@@ -87,10 +87,10 @@ def a_lease_outlives_its_messages_and_cannot_be_ended() -> Iterator[None]:
             row = source.get(number)
             if row is None:
                 raise Corrupt(f"row {number} of {source.name} is gone")
-            found.append(((number, index), complete(row, messages_of(row, context.blobs), queue)[index]))
+            found.append(((number, index), with_position(row, messages_of(row, context.blobs), queue)[index]))
         return found
 
-    with patch.object(moving, "fetch", fetch), patch.object(settle, "fetch", fetch):
+    with patch.object(copies, "read_messages", fetch), patch.object(settle, "read_messages", fetch):
         yield
 
 
@@ -102,7 +102,7 @@ def a_deleted_group_makes_settling_fail() -> Iterator[None]:
 
 @planted(lambda plan: "delete-group" in plan.moves)
 def a_deleted_group_makes_the_sweep_fail() -> Iterator[None]:
-    def take_over(self: Settler, number: int, held: Held[PullRow]) -> bool:
+    def take_over(self: Settler, number: int, held: Versioned[PullRow]) -> bool:
         return self.context.atomically(lambda context: self.on(context).expire(number, held))
 
     with patch.object(Settler, "take_over", take_over), patch.object(DeadLetters, "sweep", DeadLetters._sweep):
@@ -129,9 +129,9 @@ def _leases_that_end_during_an_answer(plan: Plan) -> Plan:
 
 @planted(sharpen=_leases_that_end_during_an_answer)
 def a_settlement_that_was_made_is_answered_stale() -> Iterator[None]:
-    def settled(self: Settler, number: int, seen: Held[PullRow], wish: settle.Verdict) -> Settled:
+    def settled(self: Settler, number: int, seen: Versioned[PullRow], wish: settle.Decision) -> Settled:
         answer = real(self, number, seen, wish)
-        held = self.log.slot(number).load()
+        held = self.log.record(number).load()
         return Settled("stale") if held is not None and held.value.outcome == EXPIRED else answer
 
     real = Settler.settle
@@ -175,7 +175,7 @@ def _deletions_beside_old_caches(plan: Plan) -> Plan:
         transactional=False,
         faults=Faults(pause=0.05, crash=0.01),
         latency_ms=20,
-        directory_seconds=2.0,
+        registry_seconds=2.0,
         moves=("delete-subject",),
         operators=2,
         producers=2,
@@ -189,40 +189,40 @@ def _deletions_beside_old_caches(plan: Plan) -> Plan:
 
 @planted(sharpen=_deletions_beside_old_caches)
 def a_process_that_knows_the_old_subject_replaces_a_group_of_the_new_one() -> Iterator[None]:
-    def change_group(self: Directory, subject: Subject, name: str, change: Any, **rest: Any) -> Group:
+    def change_group(self: Registry, subject: Subject, name: str, change: Any, **rest: Any) -> Group:
         try:
             return real(self, subject, name, change, **rest)
         except Unavailable:
-            slot = group_slot(self.context, subject.name, name)
-            held = slot.load()
+            record = group_record(self.context, subject.name, name)
+            held = record.load()
             if held is None or held.value.subject_generation <= subject.generation:
                 raise
             fresh = msgspec.structs.replace(
                 held.value, subject_generation=subject.generation, generation=held.value.generation + 1
             )
-            slot.swap(held.token, fresh)
+            record.swap(held.token, fresh)
             return fresh
 
-    def group(self: Directory, subject: Subject, name: str, **rest: Any) -> Group:
+    def group(self: Registry, subject: Subject, name: str, **rest: Any) -> Group:
         try:
             return real_group(self, subject, name, **rest)
         except Unavailable:
             return self.change_group(subject, name, lambda group: group)
 
-    real, real_group = Directory.change_group, Directory.group
-    with patch.object(Directory, "change_group", change_group), patch.object(Directory, "group", group):
+    real, real_group = Registry.change_group, Registry.group
+    with patch.object(Registry, "change_group", change_group), patch.object(Registry, "group", group):
         yield
 
 
 @planted(lambda plan: "delete-subject" in plan.moves)
 def a_subject_is_made_again_while_the_old_one_takes_messages() -> Iterator[None]:
-    def erase(self: Directory, tombstone: Subject) -> None:
+    def erase(self: Registry, tombstone: Subject) -> None:
         if not tombstone.erased:
             real(self.context, tombstone, self._of_generation(tombstone))
-            self._erased(subject_slot(self.context, tombstone.name), tombstone)
+            self._erased(subject_record(self.context, tombstone.name), tombstone)
 
     real = directory.erase_subject
-    with patch.object(directory, "erase_subject", lambda *_: None), patch.object(Directory, "erase_subject", erase):
+    with patch.object(directory, "erase_subject", lambda *_: None), patch.object(Registry, "erase_subject", erase):
         yield
 
 
@@ -279,7 +279,7 @@ def a_new_wheel_stops_reading_at_a_hole_before_the_strike() -> Iterator[None]:
 
 @planted(sharpen=_delayed_messages)
 def a_position_is_told_before_its_row_stands() -> Iterator[None]:
-    with patch.object(Fates, "_stands", lambda *_: True):
+    with patch.object(ScheduledMessages, "_stands", lambda *_: True):
         yield
 
 
@@ -291,5 +291,5 @@ def _owners_that_crash_when_all_is_done(plan: Plan) -> Plan:
 
 @planted(sharpen=_owners_that_crash_when_all_is_done)
 def a_move_waits_for_the_owner_of_a_closed_bucket() -> Iterator[None]:
-    with patch.object(Fates, "_closed", lambda *_: False):
+    with patch.object(ScheduledMessages, "_closed", lambda *_: False):
         yield

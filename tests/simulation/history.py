@@ -80,7 +80,7 @@ class History:
     earliest: dict[str, int] = field(default_factory=dict)
     """Before when a message cannot be due, whatever became of the calls of its senders."""
     finals: dict[tuple[str, Pick], ScheduledMessage] = field(default_factory=dict)
-    """What was answered of a message's place once its fate was certain."""
+    """What was answered of a message's place once its pending change was certain."""
     accepted: dict[str, tuple[str, int]] = field(default_factory=dict)
     delivered: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     last_offset: dict[tuple[str, str, int], int] = field(default_factory=dict)
@@ -190,8 +190,8 @@ class History:
         """Nothing may be known of a message only once its bucket, or one to which it was moved, is removed."""
         bucket, pick = ticket.place
         passed = [bucket]
-        while (fate := self.ledger.bucket(bucket).fates.get(pick)) is not None and fate.moved is not None:
-            bucket, pick = fate.moved[0], fate.moved[1:]
+        while (change := self.ledger.bucket(bucket).fates.get(pick)) is not None and change.moved is not None:
+            bucket, pick = change.moved[0], change.moved[1:]
             passed.append(bucket)
         if isinstance(verb.error, NotFound) and not any(self.ledger.bucket(name).may_go for name in passed):
             raise Violation("8", f"{verb.name} of {ticket.place}: {verb.error}")

@@ -11,7 +11,7 @@ from tests.simulation.world import Violation
 
 def check_lag(actor: Actor, group: Group) -> Lag:
     """Asks for the lag of the group, and compares."""
-    actor.cell.directory.forget(group.subject)  # or it is the lag of the group as it was two seconds ago
+    actor.cell.registry.forget(group.subject)  # or it is the lag of the group as it was two seconds ago
     _, lag = actor.ask("lag", lambda: actor.cell.lag(group.subject, group.name), group=group.name)
     if lag is None:
         raise Violation("errors", f"without faults, the lag of group {group.name} cannot be told")

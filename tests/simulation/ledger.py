@@ -12,13 +12,13 @@ import msgspec
 
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.buckets.buckets import Bucket, BucketRecord
-from hourwheel.delay.fate import Fate
+from hourwheel.delay.changes import PendingChange
 from hourwheel.delay.ownership import opened
 from hourwheel.errors import Corrupt
+from hourwheel.handover.copies import REDRIVE, RETRY
 from hourwheel.handover.handover import Transfer
-from hourwheel.handover.moving import REDRIVE, RETRY
 from hourwheel.lognames import SCHEDULE_PREFIX
-from hourwheel.logs.notes import Plan
+from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.rows import Row, from_record
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import Group, Message, Subject
@@ -74,12 +74,12 @@ class Ledger:
             self._meta_stored(verb, key, record)
 
     def _schedule_stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
-        if not key.partition.startswith("fates/"):
+        if not key.partition.startswith("changes/"):
             self._row_stored(verb, key, before, record)
             return
         row, _, index = key.sort.partition("-")
-        fate = msgspec.msgpack.decode(record.value, type=Fate)
-        self.bucket(key.partition.removeprefix("fates/")).fated((int(row), int(index)), fate)
+        change = msgspec.msgpack.decode(record.value, type=PendingChange)
+        self.bucket(key.partition.removeprefix("changes/")).fated((int(row), int(index)), change)
 
     def _dispatch_stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
         if before is not None:
@@ -98,7 +98,7 @@ class Ledger:
         if (record.expires_ms or self.soon + 1) <= self.soon:
             return
         if key.table in (Table.SCHEDULE, Table.DISPATCH):
-            log = key.partition.removeprefix("fates/").removeprefix(SCHEDULE_PREFIX)
+            log = key.partition.removeprefix("changes/").removeprefix(SCHEDULE_PREFIX)
             self.bucket(log).item_removed(key)
         elif key.table == Table.META and key.partition == "buckets":
             self.bucket(key.sort).removed()
@@ -149,7 +149,7 @@ class Ledger:
         left = self.rows(transfer.log).get(transfer.row)
         return left is not None and left.row.filler and transfer.expires_ms <= self.soon
 
-    def abandoned(self, plan: Plan) -> bool:
+    def abandoned(self, plan: DueTimes) -> bool:
         """Whether messages are retries of a group that was deleted: what becomes of its pulls is not looked at."""
         return plan.member is not None and self.gone(f"{plan.subject}~{plan.generation}/0", plan.member)
 
@@ -185,7 +185,7 @@ class Ledger:
                 raise Violation("9", f"a hand-over to {transfer.log} row {transfer.row} was closed before it landed")
 
     def _may_go(self, promiser: Promiser, transfer: Transfer) -> bool:
-        plan = transfer.plan
+        plan = transfer.due_times
         if plan is None or not transfer.log.startswith(SCHEDULE_PREFIX):
             return transfer.log in promiser.targets
         return (plan.subject, plan.generation, plan.member) == promiser.address
@@ -245,11 +245,11 @@ class Ledger:
         """Messages that a producer sends."""
         subject, generation = name.subject, name.generation
         plan = fact.note
-        if isinstance(plan, Plan) and self.abandoned(plan):
+        if isinstance(plan, DueTimes) and self.abandoned(plan):
             return
         if fact.messages and verb.name != "produce":
             raise Violation("9", f"{verb.name} put {fact.messages[0].body} into {subject} without a record of it")
-        if isinstance(plan, Plan):
+        if isinstance(plan, DueTimes):
             subject, generation = plan.subject, plan.generation
         for message in fact.messages:
             body = message.body or ""
@@ -261,8 +261,8 @@ class Ledger:
     def _handed_over(self, log: str, number: int, fact: RowFact) -> None:
         promise = self.promises.get(fact.token)
         # Its messages may have been erased before they were copied: then a filler stands there, without a note.
-        planned = fact.note if promise is None else promise.transfer.plan
-        if isinstance(planned, Plan) and self.abandoned(planned):
+        planned = fact.note if promise is None else promise.transfer.due_times
+        if isinstance(planned, DueTimes) and self.abandoned(planned):
             return
         if promise is None and fact.row.filler:
             return
@@ -282,10 +282,10 @@ class Ledger:
 
     def _check_dues(self, where: str, promise: Promise, fact: RowFact, found: list[tuple[str | None, int]]) -> None:
         """Each message is due when it was promised to be, also where others of the transfer are gone."""
-        plan, note = promise.transfer.plan, fact.note
+        plan, note = promise.transfer.due_times, fact.note
         if plan is None or fact.row.filler:
             return
-        if not isinstance(note, Plan) or (note.subject, note.generation, note.member) != (
+        if not isinstance(note, DueTimes) or (note.subject, note.generation, note.member) != (
             plan.subject,
             plan.generation,
             plan.member,

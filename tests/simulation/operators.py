@@ -6,7 +6,7 @@ from typing import Literal
 
 from hourwheel.logs.segments import drop_expired_segments
 from hourwheel.model import PullRequest
-from hourwheel.retention.marks import archived_ms
+from hourwheel.retention.watermarks import archived_ms
 from tests.simulation.actors import Actor
 from tests.simulation.couriers import target_of
 from tests.simulation.world import Violation

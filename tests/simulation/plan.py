@@ -84,7 +84,7 @@ class Plan:
     skew_ms: int
     long_pauses: bool
     budget_seconds: float
-    directory_seconds: float
+    registry_seconds: float
     inline_bytes: int
     faults: Faults
     subjects: tuple[str, ...]
@@ -326,7 +326,7 @@ def _draw(seed: int) -> Plan:
         skew_ms=rng.choice((0, 300, 4_000)),
         long_pauses=rng.random() < 0.15,
         budget_seconds=rng.choice((0.0, 0.3, 5.0)),
-        directory_seconds=rng.choice((0.0, 2.0, 2.0)),
+        registry_seconds=rng.choice((0.0, 2.0, 2.0)),
         inline_bytes=16 if rng.random() < 0.15 else 12_288,
         faults=Faults(**rates),
         subjects=("s", "t") if spanning else ("s",),

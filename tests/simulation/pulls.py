@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hourwheel.handover.copies import RETRY
 from hourwheel.handover.handover import Transfer
-from hourwheel.handover.moving import RETRY
 from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, Checkpoint, Position, PullRow
 from tests.simulation.facts import LogName, Promiser, RowFact
 from tests.simulation.world import Verb, Violation
@@ -127,7 +127,9 @@ class PullHistory:
         fact = self.ledger.rows(self.source).get(number)
         if fact is None:
             if number >= self.ledger.marks.get(self.source, 0):
-                raise Violation("1", f"{self.partition}: pull row {pull} passes row {number}, whose fate is open")
+                raise Violation(
+                    "1", f"{self.partition}: pull row {pull} passes row {number}, whose pending change is open"
+                )
             wanted = 0
         else:
             wanted = (end.index if number == end.row else fact.row.count) - low
@@ -246,11 +248,13 @@ class PullHistory:
                     self._check_wait(where, transfer, at, wait_ms, known.value.claimed_ms)
 
     def _check_wait(self, where: str, transfer: Transfer, at: int, wait_ms: int, claimed_ms: int) -> None:
-        if transfer.plan is None or not wait_ms:
-            if wait_ms or transfer.plan is not None:
+        if transfer.due_times is None or not wait_ms:
+            if wait_ms or transfer.due_times is not None:
                 raise Violation("7", f"{where} is tried again after another time than {wait_ms} ms")
             return
         # The claim has its time from another clock.
         earliest_ms = claimed_ms - 2 * self.ledger.world.plan.skew_ms
-        if not earliest_ms <= transfer.plan.due_ms(at) - wait_ms <= self.ledger.soon:
-            raise Violation("7", f"{where} is tried again at {transfer.plan.due_ms(at)}, its wait was {wait_ms} ms")
+        if not earliest_ms <= transfer.due_times.due_ms(at) - wait_ms <= self.ledger.soon:
+            raise Violation(
+                "7", f"{where} is tried again at {transfer.due_times.due_ms(at)}, its wait was {wait_ms} ms"
+            )

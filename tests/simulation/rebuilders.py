@@ -27,7 +27,7 @@ def rebuild_and_judge(actor: Actor) -> None:
         blobs=MemoryBlobs(),
         clock=process,
         ids=SimulatedIds(actor.rng),
-        arrivals=silence,
+        wakeups=silence,
         meter=silence,
         timers=SimulatedTimers(process, Alarms(actor.world)),
         settings=actor.machine.settings,

@@ -13,7 +13,7 @@ import msgspec
 from hourwheel import answersize
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
-from hourwheel.delay import dispatch, fate, orphans
+from hourwheel.delay import changes, dispatch, orphans
 from hourwheel.model import MAX_LEASE_SECONDS, Pulled, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
 from hourwheel.queueing import dead, pull, pulllog
@@ -110,7 +110,7 @@ def scaled(plan: Plan) -> Iterator[None]:
         _answers(plan.answer_bytes),
         patch.object(pulllog, "EMPTY_ROWS", plan.empty_rows),
         patch.object(dispatch, "_STEP_PICKS", picks),
-        patch.object(fate, "_LOOK_SECONDS", 0.9),
+        patch.object(changes, "_LOOK_SECONDS", 0.9),
     ):
         yield
 
@@ -184,7 +184,7 @@ def judge(keeper: Actor) -> None:
 def _settings(plan: Plan) -> Settings:
     settings = Settings(
         inline_bytes=plan.inline_bytes,
-        directory_seconds=plan.directory_seconds,
+        registry_seconds=plan.registry_seconds,
         retry=plan.retry,
         archive=plan.archivists > 0,
     )

@@ -296,7 +296,7 @@ class Turns:
 
 
 class Silence:
-    """``Arrivals`` and ``Meter`` of a process of its own: nobody announces, waiting is sleeping."""
+    """``Wakeups`` and ``Meter`` of a process of its own: nobody announces, waiting is sleeping."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hourwheel.answersize import ADDED_BYTES, LAMBDA_BYTES, PULL_BYTES, batch_size, message_size, tellable
+from hourwheel.logs.cas import Versioned
 from hourwheel.logs.codec import encode
-from hourwheel.logs.item import Held
 from hourwheel.logs.rows import Row
 from hourwheel.model import Message, NewMessage, Pulled, PullResult, Settled
-from hourwheel.queueing.receipts import Receipt, seal_receipt
+from hourwheel.queueing.receipts import Receipt, sign_receipt
 from hourwheel.queueing.records import Position, PullRow
 from tests.lambdajson import as_lambda_encodes
 
@@ -103,8 +103,8 @@ def test_receipts_and_settlements_fit_beside_the_messages() -> None:
             claimed_ms=most,
             lease_until_ms=most,
         )
-        receipt = Receipt(name, most, name, most, queue, most, token, Held(row, token).value)
-        return Pulled(seal_receipt(token, receipt), queue, moment, [])
+        receipt = Receipt(name, most, name, most, queue, most, token, Versioned(row, token).value)
+        return Pulled(sign_receipt(token, receipt), queue, moment, [])
 
     # Every queue of a subject and the retries; 1,000 messages in all, and as many rows without any as a claim covers.
     pulls = [pull(queue, (200,) * 16 + (0,) * 499) for queue in range(65)]

@@ -20,7 +20,7 @@ PRODUCE = ["add", "put"]
 
 @pytest.fixture(params=["memory", "memory, call by call", "sqlite", "dynamodb"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    settings = Settings(retry=AT_ONCE, directory_seconds=60)
+    settings = Settings(retry=AT_ONCE, registry_seconds=60)
     if request.param == "memory":
         yield Bench(CountedTransactions(MemoryStore()), settings=settings)
     elif request.param == "memory, call by call":

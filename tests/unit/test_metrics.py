@@ -131,7 +131,7 @@ def test_a_counting_meter_sums_counts_and_sorts_times() -> None:
 @pytest.fixture(params=["call by call", "transactions"])
 def bench(request: pytest.FixtureRequest) -> Bench:
     store = MemoryStore()
-    settings = Settings(retry=AT_ONCE, directory_seconds=0)
+    settings = Settings(retry=AT_ONCE, registry_seconds=0)
     return Bench(CallByCall(store) if request.param == "call by call" else store, settings=settings)
 
 

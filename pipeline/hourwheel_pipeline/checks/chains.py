@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from hourwheel_pipeline.checks.coverage import Coverage, span
 from hourwheel_pipeline.checks.evidence import GROUP, PULL_KEY, Evidence, holds
-from hourwheel_pipeline.checks.known import Known, span
 from hourwheel_pipeline.findings import findings, place
 
 _BIN_ROWS = 64
@@ -19,7 +19,7 @@ _BIN_ROWS = 64
 _PULL = (*PULL_KEY, *GROUP, "queue", "source")
 
 
-def chain_findings(evidence: Evidence, known: Known, *, skew_ms: int, lease_ms: int) -> Iterator[DataFrame | None]:
+def chain_findings(evidence: Evidence, known: Coverage, *, skew_ms: int, lease_ms: int) -> Iterator[DataFrame | None]:
     """``skew_ms``: clocks may differ by so much. ``lease_ms``: so long after its lease a pull should be closed."""
     links = evidence.keep(_links(evidence, known))
     across = evidence.keep(_across(evidence, _covered(links)))
@@ -29,14 +29,14 @@ def chain_findings(evidence: Evidence, known: Known, *, skew_ms: int, lease_ms: 
     yield _stuck(evidence, lease_ms)
 
 
-def expired_unseen(evidence: Evidence, known: Known, skew_ms: int) -> DataFrame:
+def expired_unseen(evidence: Evidence, known: Coverage, skew_ms: int) -> DataFrame:
     """Messages that expired before their group came to them, as (subject, group, messages)."""
     gone = _across(evidence, _covered(_links(evidence, known)))
     gone = gone.where(~_alive(skew_ms)).select("subject", "group", (fn.col("high") - fn.col("low")).alias("messages"))
     return gone.groupBy("subject", "group").agg(fn.sum("messages").alias("messages"))
 
 
-def _links(evidence: Evidence, known: Known) -> DataFrame:
+def _links(evidence: Evidence, known: Coverage) -> DataFrame:
     """Pulls, each with where it should begin: ``from_row``, ``from_index``. Null where that is not known."""
     before = evidence.pulls.select(
         "log",
@@ -88,7 +88,7 @@ def _alive(skew_ms: int) -> Column:
     return fn.col("expires_at").isNull() | (fn.col("expires_at") > fn.col("claimed_at") + span(skew_ms))
 
 
-def _passed_over(evidence: Evidence, known: Known, across: DataFrame, skew_ms: int) -> DataFrame | None:
+def _passed_over(evidence: Evidence, known: Coverage, across: DataFrame, skew_ms: int) -> DataFrame | None:
     """Messages that a pull passed and did not hand out."""
     step = (fn.col("row") - fn.col("first_row")).cast("int")
     taken = fn.when(step >= 0, fn.coalesce(fn.get("counts", step), fn.lit(0))).otherwise(fn.lit(0))
@@ -120,7 +120,7 @@ def _messages(evidence: Evidence, batches: DataFrame) -> DataFrame:
     return found.where((fn.col("index") >= fn.col("low")) & (fn.col("index") < fn.col("high")))
 
 
-def _phantoms(evidence: Evidence, known: Known) -> DataFrame:
+def _phantoms(evidence: Evidence, known: Coverage) -> DataFrame:
     """Messages that were handed out and are not in the source."""
     batches = evidence.batches.select(fn.col("log").alias("source"), "row", "messages")
     named = evidence.handed.join(batches, ["source", "row"], "left")

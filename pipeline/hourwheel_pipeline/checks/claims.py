@@ -23,7 +23,7 @@ from hourwheel.ports import Blobs
 from hourwheel.retention import manifests
 from hourwheel.retention.kinds import CATALOG, MESSAGES
 from hourwheel.retention.manifests import Manifest
-from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.schemas import TIMESTAMP, spark_ddl
 
 _TEXT, _INT, _LONG = pa.string(), pa.int32(), pa.int64()
@@ -121,10 +121,10 @@ def _claims_of(_: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:
         known = {"table": segment.kind, "key": segment.key, "at": _micros(segment.earliest_ms)}
         for part in segment.parts:
             yield _rows("part", number, part.log, part.start, part.end) | {"messages": part.messages} | known
-    for damage in manifest.damaged:
+    for damage in manifest.unreadable:
         found = {"table": MESSAGES, "messages": damage.messages, "detail": damage.error}
         yield _rows("damaged", number, damage.log, damage.row, damage.row + 1) | found
-    for gone in manifest.gone:
+    for gone in manifest.missing:
         yield _rows("gone", number, gone.log, gone.start, gone.end)
 
 

@@ -6,8 +6,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 from hourwheel.lognames import SCHEDULE_PREFIX
+from hourwheel_pipeline.checks.coverage import Coverage, moment, span
 from hourwheel_pipeline.checks.evidence import MESSAGE_KEY, Evidence
-from hourwheel_pipeline.checks.known import Known, moment, span
 from hourwheel_pipeline.findings import findings, place
 from hourwheel_pipeline.schemas import ORPHAN, QUEUE
 
@@ -15,7 +15,7 @@ _POSITION = ("source_log", "source_row", "source_index")
 
 
 def delay_findings(
-    evidence: Evidence, known: Known, *, skew_ms: int, late_ms: int, stuck_ms: int
+    evidence: Evidence, known: Coverage, *, skew_ms: int, late_ms: int, stuck_ms: int
 ) -> Iterator[DataFrame]:
     """``late_ms``: a message may be handed over so long after it was due; ``stuck_ms``: after that it should have
     been, and what a wheel began should be done."""
@@ -72,7 +72,7 @@ def _wanted() -> Column:
     return fn.greatest("due_at", "accepted_at")
 
 
-def _lost(known: Known, handovers: DataFrame, stuck_ms: int) -> DataFrame:
+def _lost(known: Coverage, handovers: DataFrame, stuck_ms: int) -> DataFrame:
     put = handovers.where(fn.col("last") & fn.col("target_log").isNotNull() & ~fn.col("there"))
     # A row that was filled meanwhile is put anew by the next dispatch row.
     put = put.where(fn.col("at") < moment(known.horizon_ms - stuck_ms))
@@ -98,7 +98,7 @@ def _doubled(handovers: DataFrame) -> DataFrame:
     return _found(often.where(fn.size("places") > 1), "doubled_dispatch", detail)
 
 
-def _phantoms(known: Known, handovers: DataFrame) -> DataFrame:
+def _phantoms(known: Coverage, handovers: DataFrame) -> DataFrame:
     absent = handovers.where(fn.col("planned").isNull() & (fn.col("kind") != "damaged") & fn.col("last"))
     detail = fn.concat(fn.lit("handed over by "), place("bucket", "dispatch_row"), fn.lit(", its source lacks it"))
     return _found(known.rows(absent, "source_log", "source_row"), "phantom", detail)
@@ -110,20 +110,22 @@ def _found(frame: DataFrame, kind: str, detail: Column, **columns: str) -> DataF
 
 
 def _cancelled(evidence: Evidence, timed: DataFrame, stuck_ms: int) -> DataFrame:
-    """A wheel reads what was struck before it hands anything over; a large tick takes a while."""
-    struck = timed.join(evidence.strikes, list(MESSAGE_KEY))
-    late = struck.where(fn.col("struck_at") + span(stuck_ms) < fn.col("first_at"))
+    """A wheel reads what was cancelled before it hands anything over; a large tick takes a while."""
+    cancelled = timed.join(evidence.cancel_markers, list(MESSAGE_KEY))
+    late = cancelled.where(fn.col("struck_at") + span(stuck_ms) < fn.col("first_at"))
     seconds = fn.unix_seconds("first_at") - fn.unix_seconds("struck_at")
     detail = fn.format_string("handed over %d s after it was cancelled or moved", seconds)
     return findings(late, "cancelled_dispatched", at="first_at", detail=detail)
 
 
-def _stuck(evidence: Evidence, known: Known, stuck_ms: int) -> DataFrame:
+def _stuck(evidence: Evidence, known: Coverage, stuck_ms: int) -> DataFrame:
     named = evidence.dispatches.select(
         fn.col("source_log").alias("log"), fn.col("source_row").alias("row"), fn.col("source_index").alias("index")
     )
     overdue = evidence.planned.where(_wanted() < moment(known.horizon_ms - stuck_ms))
-    overdue = overdue.join(named, list(MESSAGE_KEY), "left_anti").join(evidence.strikes, list(MESSAGE_KEY), "left_anti")
+    overdue = overdue.join(named, list(MESSAGE_KEY), "left_anti").join(
+        evidence.cancel_markers, list(MESSAGE_KEY), "left_anti"
+    )
     # Where rows of the bucket's logs may be missing, so may be what became of it.
     doubted = known.doubted.select(fn.explode(fn.array("log", fn.concat(fn.lit(SCHEDULE_PREFIX), "log"))).alias("log"))
     overdue = overdue.join(doubted, "log", "left_anti")
@@ -159,7 +161,7 @@ def _late(timed: DataFrame, late_ms: int) -> DataFrame:
     return findings(late, "late", at="last_at", detail=fn.format_string("handed over %d s late", seconds))
 
 
-def _unexplained(evidence: Evidence, known: Known, skew_ms: int) -> DataFrame:
+def _unexplained(evidence: Evidence, known: Coverage, skew_ms: int) -> DataFrame:
     """Messages that had been delayed, or are orphans, and that no wheel has put where they are."""
     named = evidence.dispatches.select(
         fn.col("target_log").alias("log"), fn.col("target_row").alias("row"), fn.col("target_index").alias("index")
@@ -174,16 +176,18 @@ def _unexplained(evidence: Evidence, known: Known, skew_ms: int) -> DataFrame:
     return findings(astray, "orphaned_copy", at="accepted_at", detail=detail)
 
 
-def _unexplained_moves(evidence: Evidence, known: Known, skew_ms: int) -> DataFrame:
-    """Messages that wait for a new time, more of them than were struck at their old one. Those that were moved say when
-    they were accepted; one that was not was accepted when its row was stored."""
+def _unexplained_moves(evidence: Evidence, known: Coverage, skew_ms: int) -> DataFrame:
+    """Messages that wait for a new time, more of them than were cancelled at their old one. Those that were moved say
+    when they were accepted; one that was not was accepted when its row was stored."""
     plans = evidence.planned.where(fn.col("group").isNull()).withColumn(
         "born", fn.coalesce("produced_at", "accepted_at")
     )
     same = ("subject", "generation", "born", "id")
-    struck = plans.join(evidence.strikes, list(MESSAGE_KEY)).groupBy(*same).agg(fn.count("*").alias("strikes"))
+    cancelled = (
+        plans.join(evidence.cancel_markers, list(MESSAGE_KEY)).groupBy(*same).agg(fn.count("*").alias("strikes"))
+    )
     nth = fn.row_number().over(Window.partitionBy(*same).orderBy("accepted_at", *MESSAGE_KEY))
-    moved = plans.where(fn.col("produced_at").isNotNull()).withColumn("nth", nth).join(struck, list(same), "left")
+    moved = plans.where(fn.col("produced_at").isNotNull()).withColumn("nth", nth).join(cancelled, list(same), "left")
     since, until = moment(known.began_ms + skew_ms), moment(known.horizon_ms - skew_ms)
     astray = moved.where(fn.col("nth") > fn.coalesce("strikes", fn.lit(0)))
     astray = astray.where((fn.col("born") >= since) & (fn.col("accepted_at") < until))

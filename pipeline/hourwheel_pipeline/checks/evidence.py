@@ -4,7 +4,7 @@
     batches    a row of a queue or a retry log          log, row; messages, accepted_at, expires_at, latest_due
     pulls      a closed pull                            log, pull_row …, copies
     handed     source rows that a pull handed out       log, pull_row; source, row, low, count
-    moves      messages that a pull handed over         log, pull_row; source, row, index; target_log, target_row
+    moves      messages that a pull handed over         log, pull_row; source, row, index; target_log, row_builder
     dispatches a message that a wheel handed over       bucket, dispatch_row …, copies
 
 ``copies`` is how often the lake has the row. ``handed`` stands for the messages ``[low, low + count)`` of the row.
@@ -24,6 +24,7 @@ from hourwheel.archive.segments import HOUR_MS
 from hourwheel.lognames import SCHEDULE_PREFIX
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.schemas import (
+    CANCEL_MARKER,
     DISPATCHES,
     MESSAGES,
     PULLS,
@@ -31,7 +32,6 @@ from hourwheel_pipeline.schemas import (
     RETRY,
     SCHEDULE,
     SCHEMAS,
-    STRIKE,
     spark_ddl,
 )
 
@@ -42,7 +42,7 @@ GROUP: Final = ("subject", "generation", "group", "group_generation")
 
 _MESSAGE: Final = (
     *("kind", *GROUP, "queue", "sequence", "origin_queue", "origin_offset", "id", "attempt"),
-    *("accepted_at", "produced_at", "due_at", "expires_at", "struck_row", "struck_index", "manifest"),
+    *("accepted_at", "produced_at", "due_at", "expires_at", "cancelled_row", "cancelled_index", "manifest"),
 )
 _PULL: Final = (
     *(*GROUP, "source", "queue", "consumer", "first_row", "first_index", "end_row", "end_index", "end_number"),
@@ -144,11 +144,13 @@ class Evidence:
         return self.messages.where(fn.col("kind") == SCHEDULE)
 
     @property
-    def strikes(self) -> DataFrame:
-        """One for each message that was struck: log, row, index; since when."""
-        struck = self.messages.where(fn.col("kind") == STRIKE)
+    def cancel_markers(self) -> DataFrame:
+        """One for each message that was cancelled: log, row, index; since when."""
+        cancelled = self.messages.where(fn.col("kind") == CANCEL_MARKER)
         at = fn.min("accepted_at").alias("struck_at")
-        return struck.groupBy("log", fn.col("struck_row").alias("row"), fn.col("struck_index").alias("index")).agg(at)
+        return cancelled.groupBy(
+            "log", fn.col("cancelled_row").alias("row"), fn.col("cancelled_index").alias("index")
+        ).agg(at)
 
     def forget(self) -> None:
         """Lets go of what was kept."""
@@ -156,23 +158,25 @@ class Evidence:
             frame.unpersist()
 
 
-def evidence_of(spark: SparkSession, lake: Lake, through: Mapping[str, int], since: date | None = None) -> Evidence:
+def evidence_of(
+    spark: SparkSession, lake: Lake, last_manifest: Mapping[str, int], since: date | None = None
+) -> Evidence:
     """What the lake has of the manifests up to ``through``, by table; with ``since``, what was stored from that day on,
     and what is due from then on."""
-    frames = {name: _table(spark, lake, name, number, since) for name, number in through.items()}
+    frames = {name: _table(spark, lake, name, number, since) for name, number in last_manifest.items()}
     messages = frames[MESSAGES]
-    if since is not None and through[MESSAGES] >= 0:
+    if since is not None and last_manifest[MESSAGES] >= 0:
         # What is due only now may have been accepted two years ago.
-        waiting = lake.read(spark, MESSAGES, until=since).where(fn.col("manifest") <= through[MESSAGES])
+        waiting = lake.read(spark, MESSAGES, until=since).where(fn.col("manifest") <= last_manifest[MESSAGES])
         messages = messages.unionByName(waiting.where(scheduled_since(fn.col("log"), start_ms(since))))
     return Evidence(messages, frames[PULLS], frames[DISPATCHES])
 
 
-def _table(spark: SparkSession, lake: Lake, name: str, through: int, since: date | None) -> DataFrame:
-    if through < 0:
+def _table(spark: SparkSession, lake: Lake, name: str, last_manifest: int, since: date | None) -> DataFrame:
+    if last_manifest < 0:
         return spark.createDataFrame([], spark_ddl(SCHEMAS[name]))
     # More may have come since it was asked how far the table is.
-    return lake.read(spark, name, since=since).where(fn.col("manifest") <= through)
+    return lake.read(spark, name, since=since).where(fn.col("manifest") <= last_manifest)
 
 
 def start_ms(day: date) -> int:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
+from hourwheel_pipeline.checks.coverage import MARGIN_MS, Coverage, moment, span
 from hourwheel_pipeline.checks.evidence import GROUP, MESSAGE_KEY, PULL_KEY, Evidence, holds
-from hourwheel_pipeline.checks.known import MARGIN_MS, Known, moment, span
 from hourwheel_pipeline.findings import findings, place
 from hourwheel_pipeline.schemas import DEAD, RETRY, SCHEDULE
 
@@ -18,7 +18,7 @@ _ORIGIN = ("origin_queue", "origin_offset")
 _TARGET = ("target_log", "target_row", *_ORIGIN, "nth")
 
 
-def handover_findings(evidence: Evidence, known: Known, *, skew_ms: int) -> Iterator[DataFrame | None]:
+def handover_findings(evidence: Evidence, known: Coverage, *, skew_ms: int) -> Iterator[DataFrame | None]:
     sent, copies = evidence.keep(_sent(evidence)), evidence.keep(_copies(evidence))
     yield _lost(known, sent, copies, skew_ms)
     left = evidence.some(_unexplained(evidence, known, sent, copies, skew_ms))
@@ -43,7 +43,7 @@ def _copies(evidence: Evidence) -> DataFrame:
     return evidence.messages.where(kinds).withColumn("nth", nth)
 
 
-def _lost(known: Known, sent: DataFrame, copies: DataFrame, skew_ms: int) -> DataFrame:
+def _lost(known: Coverage, sent: DataFrame, copies: DataFrame, skew_ms: int) -> DataFrame:
     there = copies.select(fn.col("log").alias("target_log"), fn.col("row").alias("target_row"), *_ORIGIN, "nth")
     # What expired while it was held may be gone.
     alive = fn.col("kept_until").isNull() | (fn.col("kept_until") > fn.col("at") + span(skew_ms))
@@ -59,7 +59,7 @@ def _lost(known: Known, sent: DataFrame, copies: DataFrame, skew_ms: int) -> Dat
     return findings(lost, "lost_handover", log="source", detail=detail)
 
 
-def _unexplained(evidence: Evidence, known: Known, sent: DataFrame, copies: DataFrame, skew_ms: int) -> DataFrame:
+def _unexplained(evidence: Evidence, known: Coverage, sent: DataFrame, copies: DataFrame, skew_ms: int) -> DataFrame:
     """Copies that nothing explains: neither a pull, nor a wheel, nor that they were sent again from the dead log."""
     named = sent.select(fn.col("target_log").alias("log"), fn.col("target_row").alias("row"), *_ORIGIN, "nth")
     unread = sent.where(fn.col("origin_offset").isNull())
@@ -93,7 +93,7 @@ def _told(evidence: Evidence, copies: DataFrame, left: DataFrame) -> DataFrame:
     return findings(marked, kind, at="accepted_at", queue="origin_queue", detail=detail)
 
 
-def _judged(known: Known, copies: DataFrame, skew_ms: int) -> DataFrame:
+def _judged(known: Coverage, copies: DataFrame, skew_ms: int) -> DataFrame:
     """The copies of which all is known that could explain them. A pull may be held, and is not archived, for a day."""
     since, until = moment(known.began_ms + skew_ms), moment(known.horizon_ms - MARGIN_MS)
     alive = known.groups.where("alive").select(*GROUP)
@@ -102,7 +102,7 @@ def _judged(known: Known, copies: DataFrame, skew_ms: int) -> DataFrame:
     return known.undisputed(sure)
 
 
-def _doubted_groups(known: Known) -> DataFrame:
+def _doubted_groups(known: Coverage) -> DataFrame:
     """The groups of whose pull logs rows are in doubt."""
     name = r"^(.+)~(\d+)@(.+)~(\d+)/"
     parts = {"group": 1, "group_generation": 2, "subject": 3, "generation": 4}
@@ -111,7 +111,7 @@ def _doubted_groups(known: Known) -> DataFrame:
     return found.select(*GROUP).distinct()
 
 
-def _not_redriven(evidence: Evidence, known: Known, copies: DataFrame, skew_ms: int) -> DataFrame:
+def _not_redriven(evidence: Evidence, known: Coverage, copies: DataFrame, skew_ms: int) -> DataFrame:
     """Without first attempts in a retry log that were dead letters before. The ``n``-th of them needs ``n`` deaths."""
     first = (fn.col("kind") == RETRY) & (fn.col("attempt") == 1)
     dead = evidence.messages.where(fn.col("kind") == DEAD).groupBy(*GROUP, *_ORIGIN)
@@ -123,7 +123,7 @@ def _not_redriven(evidence: Evidence, known: Known, copies: DataFrame, skew_ms: 
     return copies.where(~first).unionByName(_dead_log_known(known, astray))
 
 
-def _dead_log_known(known: Known, copies: DataFrame) -> DataFrame:
+def _dead_log_known(known: Coverage, copies: DataFrame) -> DataFrame:
     if not known.whole:
         return copies.limit(0)  # the letter may be older than what was read
     owner, member = fn.concat_ws("~", "subject", "generation"), fn.concat_ws("~", "group", "group_generation")
@@ -156,7 +156,7 @@ def _acknowledged(evidence: Evidence, copies: DataFrame) -> DataFrame:
     ).distinct()
 
 
-def _over_attempts(evidence: Evidence, known: Known) -> DataFrame:
+def _over_attempts(evidence: Evidence, known: Coverage) -> DataFrame:
     copies = evidence.messages.where(fn.col("kind") == RETRY)
     over = copies.join(known.groups, list(GROUP)).where(fn.col("attempt") > fn.col("max_attempts"))
     detail = fn.format_string("attempt %d, the group allows %d", "attempt", "max_attempts")

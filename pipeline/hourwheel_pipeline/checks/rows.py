@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from hourwheel_pipeline.checks.coverage import Coverage
 from hourwheel_pipeline.checks.evidence import Evidence
-from hourwheel_pipeline.checks.known import Known
 from hourwheel_pipeline.findings import findings
 from hourwheel_pipeline.lacking import Fewer, lacking_ranges
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
@@ -16,7 +16,7 @@ _NARROWED = 1_000
 """Of at most this many logs and manifests the segments are read again."""
 
 
-def row_findings(evidence: Evidence, known: Known, place: ArchivePlace) -> Iterator[DataFrame]:
+def row_findings(evidence: Evidence, known: Coverage, place: ArchivePlace) -> Iterator[DataFrame]:
     """``place``: the archive from which rows are read that the lake lacks."""
     yield _doubled_messages(evidence)
     yield _doubled_pulls(evidence)
@@ -40,7 +40,7 @@ def _doubled_dispatches(evidence: Evidence) -> DataFrame:
     return findings(doubled, "doubled_rows", detail=_times("dispatches"), **place)
 
 
-def _missing(evidence: Evidence, known: Known, place: ArchivePlace) -> DataFrame:
+def _missing(evidence: Evidence, known: Coverage, place: ArchivePlace) -> DataFrame:
     """One finding for each log, subject and manifest, with the rows that it is about: as a rule there is none, and no
     segment is read."""
     fewer = [Fewer(*row) for row in known.missing.select(*Fewer._fields).limit(_NARROWED).collect()]

@@ -46,7 +46,7 @@ def due(evidence: Evidence, horizon: Column) -> DataFrame:
     """Delayed messages that are still to come, by the hour in which they are due."""
     left = evidence.planned.where(fn.col("group").isNull() & (fn.col("due_at") >= horizon))
     left = left.join(_placed(evidence.dispatches).select(*MESSAGE_KEY), list(MESSAGE_KEY), "left_anti")
-    left = left.join(evidence.strikes, list(MESSAGE_KEY), "left_anti")
+    left = left.join(evidence.cancel_markers, list(MESSAGE_KEY), "left_anti")
     return left.groupBy(hour("due_at"), "subject").agg(fn.count("*").alias("due"))
 
 

@@ -44,10 +44,10 @@ class Totals(NamedTuple):
     headers: int
 
 
-def selected(rows: DataFrame, selection: Selection, through: int) -> DataFrame:
+def selected(rows: DataFrame, selection: Selection, last_manifest: int) -> DataFrame:
     """Those rows of the table ``messages`` that are meant, from manifests up to ``through``. Raises ``Rejected`` for a
     condition that is none."""
-    rows = rows.where((fn.col("subject") == selection.subject) & (fn.col("manifest") <= through))
+    rows = rows.where((fn.col("subject") == selection.subject) & (fn.col("manifest") <= last_manifest))
     if selection.dead_of is None:
         found = rows.where(fn.col("kind") == QUEUE)
     else:

@@ -42,7 +42,7 @@ svg { height: auto; width: 100% } svg text { fill: var(--soft); font-size: 11px 
 .key { background: currentColor; display: inline-block; height: .2rem; margin-right: .4rem; vertical-align: middle;
   width: 1.25rem }
 .series polyline { fill: none; stroke: currentColor; stroke-width: 1.75 }
-.series circle, .bars rect { fill: currentColor }
+.series pass, .bars rect { fill: currentColor }
 .s0 { color: var(--s0) } .s1 { color: var(--s1) } .s2 { color: var(--s2) } .s3 { color: var(--s3) }
 .s4 { color: var(--s4) } .s5 { color: var(--s5) } .s6 { color: var(--s6) }
 .dashed polyline { stroke-dasharray: 5 3 } .key.dashed { opacity: .55 }
@@ -144,8 +144,8 @@ def _place(one: Finding) -> str:
 
 def _unknown(found: Reconciled) -> Iterator[Markup]:
     unknown = found.unknown
-    through = ", ".join(f"{name} up to manifest {number}" for name, number in found.through.items())
-    yield tag("p", f"The lake holds {through}. What came later, and pulls that were open then, are not judged.")
+    last_manifest = ", ".join(f"{name} up to manifest {number}" for name, number in found.through.items())
+    yield tag("p", f"The lake holds {last_manifest}. What came later, and pulls that were open then, are not judged.")
     if found.archive is not None and found.archive.count:
         problems: list[list[Content]] = [[one.kind, one.says] for one in found.archive.problems]
         yield tag("p", f"The archive is not whole: {counted(found.archive.count, 'problem')}.", class_="error")

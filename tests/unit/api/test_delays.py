@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.buckets.lease import LEASE_MS, Owner, owner_slot
+from hourwheel.buckets.lease import LEASE_MS, Owner, owner_record
 from hourwheel.times import rfc3339
 from tests.support import NOON_MS
 from tests.unit.api.conftest import GROUP, MESSAGES, Answer, Api
@@ -315,10 +315,10 @@ def test_a_wheel_that_does_not_answer_is_to_be_asked_again(api: Api) -> None:
     scheduled_id = api.send_later("a", delay="1m")
     context = api.bench.cell.context
     bucket = Bucket.at(NOON_MS + 60_000, 60)
-    slot = owner_slot(context, bucket)
-    held = slot.load()
+    record = owner_record(context, bucket)
+    held = record.load()
     paused = Owner(owner="paused", until_ms=NOON_MS + LEASE_MS)
-    assert slot.swap(None if held is None else held.token, paused).stored
+    assert record.swap(None if held is None else held.token, paused).stored
     answer = api.call("DELETE", f"/v1/scheduled/{scheduled_id}")
     assert (answer.status, answer.slug) == (503, "unavailable")
     assert int(answer.headers["retry-after"]) > 0

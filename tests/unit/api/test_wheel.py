@@ -1,4 +1,4 @@
-"""The function ``wheel``: which events it takes, how long it turns, and when it prints its figures."""
+"""The function ``wheel``: which events it takes, how long it turns, and when it prints its metrics."""
 
 from itertools import pairwise
 from typing import Any

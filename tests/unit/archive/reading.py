@@ -47,7 +47,7 @@ def contents(archive: Blobs) -> Contents:
             if segment.kind == kinds.MESSAGES:
                 assert {part.log: part for part in segment.parts if part.messages} == _parts(entries)
             assert segment.messages == sum(part.messages for part in segment.parts)
-        gone = {(one.log, row) for one in manifest.gone for row in range(one.start, one.end)}
+        gone = {(one.log, row) for one in manifest.missing for row in range(one.start, one.end)}
         assert all(place in found.rows or place[1:] in gone for place in spans)
     return found
 

@@ -11,12 +11,12 @@ from hourwheel.archive.archiver import Archived, Archiver, Limits
 from hourwheel.archive.rebuild import Rebuilding, rebuild
 from hourwheel.context import Settings
 from hourwheel.errors import Broken, Conflict, HourwheelError, Unavailable
-from hourwheel.logs.item import Slot
+from hourwheel.logs.cas import CasRecord
 from hourwheel.logs.rows import Row
 from hourwheel.model import NewMessage
 from hourwheel.ports import Blobs, Counter, Key, Record, Table
 from hourwheel.retention import manifests
-from hourwheel.retention.marks import archived_ms
+from hourwheel.retention.watermarks import archived_ms
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.archive.reading import contents
 
@@ -27,7 +27,7 @@ HOUR = 3_600
 
 def archiver(bench: Bench, archive: Blobs, **limits: int) -> Archiver:
     cell = bench.another_process()
-    return Archiver(cell.context, cell.directory, archive, Limits(**limits))
+    return Archiver(cell.context, cell.registry, archive, Limits(**limits))
 
 
 def run(bench: Bench, archive: Blobs, **limits: int) -> Archived:
@@ -141,7 +141,7 @@ def test_messages_that_cannot_be_read_are_named_and_hold_nobody_up(bench: Bench,
     report = run(bench, archive)
     assert (report.damaged, report.complete) == (1, True)
     (manifest,) = manifests.manifests(archive)
-    assert [(one.log, one.row, one.messages) for one in manifest.damaged] == [("orders~1/0", 1, 1)]
+    assert [(one.log, one.row, one.messages) for one in manifest.unreadable] == [("orders~1/0", 1, 1)]
     assert contents(archive).bodies("orders~1/0") == ["before", "behind"]
 
 
@@ -304,7 +304,7 @@ def test_what_was_removed_all_the_same_is_named(bench: Bench, archive: MemoryBlo
     bench.cell.context.log("orders~1/0").trim(2)
     report = run(bench, archive)
     assert (report.gone, report.complete) == (1, True)
-    assert [(one.log, one.start, one.end) for one in list(manifests.manifests(archive))[-1].gone] == [
+    assert [(one.log, one.start, one.end) for one in list(manifests.manifests(archive))[-1].missing] == [
         ("orders~1/0", 1, 2)
     ]
     assert contents(archive).bodies("orders~1/0") == ["a", "c"]
@@ -432,8 +432,8 @@ def test_another_archive_is_not_gone_on_with(bench: Bench, archive: MemoryBlobs)
 
 def test_a_store_that_is_half_rebuilt_is_not_archived(bench: Bench, archive: MemoryBlobs) -> None:
     context = bench.cell.context
-    slot = Slot(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
-    slot.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=1))
+    record = CasRecord(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
+    record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=1))
     with pytest.raises(Conflict, match="half rebuilt"):
         run(bench, archive)
     assert archive.list("") == []

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from hourwheel.archive.passes import MANIFEST_EVERY_MS, LogRead, Pass, commit_is_full
-from hourwheel.retention.marks import Head
+from hourwheel.retention.watermarks import ArchiveHead
 
 BEGAN_MS = 1_763_640_000_000
 NOW_MS = BEGAN_MS + 90_000
@@ -26,31 +26,31 @@ def walk(begun: Pass, reads: Sequence[LogRead], logs: str = "abc", stop_at: str 
     return current
 
 
-BEGUN = Pass.of(Head(), BEGAN_MS)
+BEGUN = Pass.of(ArchiveHead(), BEGAN_MS)
 
 
 def test_a_pass_that_has_read_each_log_to_its_end_is_complete() -> None:
     ended = walk(BEGUN, [READ, READ, READ])
     assert (ended.complete_ms, ended.commit_full) == (BEGAN_MS, False)
-    assert ended.head(Head(number=7, resume="x", circle_ms=1)) == Head(number=7)
+    assert ended.head(ArchiveHead(number=7, resume="x", pass_ms=1)) == ArchiveHead(number=7)
 
 
 def test_a_pass_that_left_a_row_out_ends_and_is_not_complete() -> None:
     ended = walk(BEGUN, [READ, LEFT_OUT, READ])
     assert (ended.complete_ms, ended.commit_full, ended.over) == (0, False, False)
-    assert ended.head(Head()).whole, "the next pass begins with nothing left out"
+    assert ended.head(ArchiveHead()).complete, "the next pass begins with nothing left out"
 
 
 def test_a_commit_that_is_full_within_a_log_goes_on_with_the_rest_of_that_log() -> None:
     stopped = walk(BEGUN, [READ, FULL])
     assert (stopped.over, stopped.commit_full, stopped.last, stopped.complete) == (True, True, "a", True)
-    assert stopped.head(Head()) == Head(resume="a", circle_ms=BEGAN_MS, whole=True)
+    assert stopped.head(ArchiveHead()) == ArchiveHead(resume="a", pass_ms=BEGAN_MS, complete=True)
 
 
 def test_a_log_that_fills_a_commit_by_itself_gives_others_their_turn() -> None:
     stopped = walk(BEGUN, [FULL])
     assert (stopped.over, stopped.commit_full, stopped.last, stopped.complete) == (True, True, "a", False)
-    assert stopped.head(Head()) == Head(resume="a", circle_ms=BEGAN_MS, whole=False)
+    assert stopped.head(ArchiveHead()) == ArchiveHead(resume="a", pass_ms=BEGAN_MS, complete=False)
 
 
 def test_a_last_log_that_fills_a_commit_by_itself_ends_a_pass_that_is_not_complete() -> None:
@@ -70,7 +70,7 @@ def test_a_commit_that_is_full_behind_the_last_log_ends_the_pass() -> None:
 
 @pytest.mark.parametrize("read", [READ, LEFT_OUT])
 def test_a_pass_in_several_commits_is_complete_when_each_of_them_left_nothing_out(read: LogRead) -> None:
-    head = walk(BEGUN, [read, READ, READ], stop_at="b").head(Head())
+    head = walk(BEGUN, [read, READ, READ], stop_at="b").head(ArchiveHead())
     going_on = Pass.of(head, NOW_MS)
     assert (going_on.began_ms, going_on.first) == (BEGAN_MS, "b")
     ended = walk(going_on, [READ], logs="c")
@@ -79,21 +79,21 @@ def test_a_pass_in_several_commits_is_complete_when_each_of_them_left_nothing_ou
 
 def test_a_pass_that_found_nothing_moves_the_head_to_when_it_began_and_never_back() -> None:
     ended = walk(BEGUN, [READ, READ, READ])
-    assert ended.noted(Head(complete_ms=5)).complete_ms == BEGAN_MS
-    assert ended.noted(Head(complete_ms=BEGAN_MS + 1)).complete_ms == BEGAN_MS + 1
-    assert walk(BEGUN, [LEFT_OUT]).noted(Head(complete_ms=5)).complete_ms == 5
+    assert ended.noted(ArchiveHead(complete_ms=5)).complete_ms == BEGAN_MS
+    assert ended.noted(ArchiveHead(complete_ms=BEGAN_MS + 1)).complete_ms == BEGAN_MS + 1
+    assert walk(BEGUN, [LEFT_OUT]).noted(ArchiveHead(complete_ms=5)).complete_ms == 5
 
 
 def test_a_manifest_is_written_for_rows_and_once_an_hour_without_any() -> None:
     ended = walk(BEGUN, [READ, READ, READ])
-    head = Head(told_ms=BEGAN_MS - MANIFEST_EVERY_MS + 1)
+    head = ArchiveHead(last_manifest_ms=BEGAN_MS - MANIFEST_EVERY_MS + 1)
     assert ended.needs_manifest(head, found=True)
     assert not ended.needs_manifest(head, found=False)
-    assert ended.needs_manifest(Head(told_ms=BEGAN_MS - MANIFEST_EVERY_MS), found=False)
+    assert ended.needs_manifest(ArchiveHead(last_manifest_ms=BEGAN_MS - MANIFEST_EVERY_MS), found=False)
 
 
 def test_a_pass_that_is_not_complete_writes_no_manifest_without_rows() -> None:
-    assert not walk(BEGUN, [LEFT_OUT]).needs_manifest(Head(), found=False)
+    assert not walk(BEGUN, [LEFT_OUT]).needs_manifest(ArchiveHead(), found=False)
 
 
 def test_a_commit_is_full_by_bytes_or_by_time() -> None:

@@ -25,7 +25,7 @@ GAP = 1_000
 
 def archived(bench: Bench, archive: Blobs, **limits: int) -> None:
     cell = bench.another_process()
-    report = Archiver(cell.context, cell.directory, archive, Limits(**limits)).run(bench.clock.now_ms() + 600_000)
+    report = Archiver(cell.context, cell.registry, archive, Limits(**limits)).run(bench.clock.now_ms() + 600_000)
     assert report.complete
 
 
@@ -206,7 +206,7 @@ def archived_before(bench: Bench, archive: MemoryBlobs, *late: str) -> None:
     cell = bench.another_process()
     store = Hidden(bench.store, late)
     context = replace(cell.context, store=store)
-    Archiver(context, cell.directory, archive).run(bench.clock.now_ms() + 600_000)
+    Archiver(context, cell.registry, archive).run(bench.clock.now_ms() + 600_000)
     assert not any(log in late for log, _, _ in contents(archive).messages)
 
 

@@ -11,7 +11,7 @@ from hourwheel.errors import Unavailable
 from hourwheel.model import NewMessage
 from hourwheel.ports import Counter
 from tests.support import Bench, CallByCall, HandClock
-from tests.unit.delay.test_fates import later
+from tests.unit.delay.test_changes import later
 from tests.unit.delay.test_waiting import bodies
 from tests.unit.delay.test_wheel import bucket_of, turned, wheel_of
 

@@ -6,12 +6,12 @@ from contextlib import suppress
 import pytest
 
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.delay.fate import CHANGES
+from hourwheel.delay.changes import CHANGES
 from hourwheel.errors import Unavailable
 from hourwheel.ports import Table
 from hourwheel.times import rfc3339
 from tests.support import Bench
-from tests.unit.delay.test_fates import Failing, later
+from tests.unit.delay.test_changes import Failing, later
 from tests.unit.delay.test_waiting import bodies
 
 
@@ -112,7 +112,7 @@ def cut_off_cancels(effect: bool, delay: str) -> list[tuple[Bench, str, bool]]:
         store.fails_at = 1 << 60
         if finished:
             return found
-        wished = any(store.inner.scan(Table.SCHEDULE, f"fates/{name}", limit=1) for name in names_around(bucket))
+        wished = any(store.inner.scan(Table.SCHEDULE, f"changes/{name}", limit=1) for name in names_around(bucket))
         found.append((Bench(store, bench.blobs, bench.clock, timers=bench.timers), one, wished))
     raise AssertionError("it never finished")
 

@@ -29,7 +29,7 @@ def test_it_takes_what_a_list_of_due_times_would_give(todo: list[tuple[str, int]
             added += 1
         elif verb == "strike":
             if number < added:
-                wheel.strike(number)
+                wheel.discard(number)
                 struck.add(number)
         else:
             now_ms += number

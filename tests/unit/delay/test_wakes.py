@@ -8,8 +8,8 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context, Settings
+from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.delay.dispatch import Dispatcher
-from hourwheel.delay.fate import Fates
 from hourwheel.delay.wheel import Ended, Wheel
 from hourwheel.errors import Broken, Corrupt, Throttled, Unavailable
 from hourwheel.handover.handover import Transfer
@@ -18,7 +18,7 @@ from hourwheel.logs.rows import Row
 from hourwheel.model import NewMessage, PullRequest, Settlement
 from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall, HandClock, HandTimers
-from tests.unit.delay.test_fates import Failing, later
+from tests.unit.delay.test_changes import Failing, later
 from tests.unit.delay.test_waiting import bodies
 from tests.unit.delay.test_wheel import noise
 
@@ -80,7 +80,7 @@ def test_where_no_timer_can_be_ordered_messages_are_accepted_once_and_the_sweepe
     bench.send_later("soon", delay="4m")
     bench.send_later("other", delay="2h")
     timers.error = None
-    assert len([figure for figure in bench.meter.figures if figure[0] == "WakesMissed"]) == 2
+    assert len([metric for metric in bench.meter.figures if metric[0] == "WakesMissed"]) == 2
     assert delivered_after(bench, "soon", minutes=10) <= 300
     assert delivered_after(bench, "other", minutes=130) <= 7_260
 
@@ -267,7 +267,7 @@ def test_a_bucket_is_kept_as_long_as_a_move_out_of_it_cannot_be_finished(monkeyp
             return
         with monkeypatch.context() as patch:
             # What the move needs is out of order, day after day.
-            patch.setattr(Fates, "_finish", out_of_order)
+            patch.setattr(ScheduledMessages, "_finish", out_of_order)
             bench.turn(7_200)
             came = bodies(bench)
             bench.clock.pass_time(86_400)

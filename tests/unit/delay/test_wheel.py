@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.buckets.buckets import Bucket, bucket_slot, register
-from hourwheel.buckets.lease import LEASE_MS, owner_slot
+from hourwheel.buckets.buckets import Bucket, bucket_record, register
+from hourwheel.buckets.lease import LEASE_MS, owner_record
 from hourwheel.context import Context, Settings
 from hourwheel.delay.ownership import RENEW_MS, Fenced
 from hourwheel.delay.wheel import Ended, Wheel
@@ -17,7 +17,7 @@ from hourwheel.logs.rows import Row
 from hourwheel.model import AddressedMessage, NewMessage
 from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, Bench, CallByCall
-from tests.unit.delay.test_fates import Failing
+from tests.unit.delay.test_changes import Failing
 from tests.unit.delay.test_waiting import bodies, received
 
 
@@ -27,7 +27,7 @@ def bucket_of(bench: Bench, seconds: float = 0) -> Bucket:
 
 def wheel_of(bench: Bench, bucket: Bucket, owner: str = "w", leaves_ms: int = 0) -> Wheel:
     cell = bench.another_process()
-    return Wheel(cell.context, cell.directory, bucket, owner, leaves_ms)
+    return Wheel(cell.context, cell.registry, bucket, owner, leaves_ms)
 
 
 def turned(wheel: Wheel, *ticks: float, bench: Bench) -> Ended:
@@ -64,7 +64,7 @@ def test_a_wheel_that_is_cut_off_at_any_call_is_replaced_and_every_message_comes
         bench.clock.pass_time(LEASE_MS / 1_000 + 1)
         turned(wheel_of(bench, bucket, "second"), 1, 1, 4_000, 2, 2, bench=bench)
         assert sorted(bodies(bench)) == sorted(sent), cut
-        record = bucket_slot(bench.cell.context, bucket).load()
+        record = bucket_record(bench.cell.context, bucket).load()
         assert record is not None
         assert record.value.closed_ms
         if whole:
@@ -124,9 +124,9 @@ def test_an_owner_that_pauses_between_reading_and_handing_over_hands_nothing_ove
     bench.clock.sleeps = False
     context = bench.cell.context
     second._read()
-    # The strike is appended, then the second reads and publishes, then the first wakes up.
+    # The cancel marker is appended, then the second reads and publishes, then the first wakes up.
     bench.timers.ordered.clear()
-    held = owner_slot(context, bucket).load()
+    held = owner_record(context, bucket).load()
     assert held is not None
     cell = bench.another_process()
 
@@ -177,11 +177,11 @@ def test_a_successor_tells_nobody_what_it_has_read_before_the_former_owner_is_fe
     bench.clock.pass_time(RENEW_MS / 1_000)
     list(first._dispatcher.dispatch(first._wheel.take(bench.clock.now_ms())))
     second._read_dispatched()
-    held = owner_slot(bench.cell.context, bucket).load()
+    held = owner_record(bench.cell.context, bucket).load()
     assert held is not None
     assert (held.value.owner, held.value.read_below) == ("second", 0)
     second.open()
-    held = owner_slot(bench.cell.context, bucket).load()
+    held = owner_record(bench.cell.context, bucket).load()
     assert held is not None
     assert held.value.read_below == 1
 
@@ -198,7 +198,7 @@ def test_a_wheel_calls_its_successor_and_leaves_it_the_bucket() -> None:
     assert [name for _, name in bench.timers.ordered] == [bucket.name]
     assert bodies(bench) == ["a"]
     bench.clock.pass_time(-30)
-    held = owner_slot(bench.cell.context, bucket).load()
+    held = owner_record(bench.cell.context, bucket).load()
     assert held is not None
     assert held.value.left
     assert turned(wheel_of(bench, bucket, "second"), *[1] * 130, bench=bench) is Ended.ASLEEP
@@ -413,7 +413,7 @@ def test_lag_counts_what_backs_off() -> None:
 
 
 def test_a_cancel_behind_a_row_that_never_came_is_read_before_anything_is_sent() -> None:
-    """Who finds no owner answers at once: the next owner must not stop reading before the strike."""
+    """Who finds no owner answers at once: the next owner must not stop reading before the cancel marker."""
     bench = Bench(CallByCall(MemoryStore()))
     (placed,) = bench.send_later("a", delay=3)
     bucket = bucket_of(bench)

@@ -53,7 +53,7 @@ def test_a_call_that_was_dispatched_before_it_was_cancelled_is_told_and_received
 
 
 @pytest.mark.parametrize(
-    ("receipts", "figure", "sentence"),
+    ("receipts", "metric", "sentence"),
     [
         ([seen("a", late_ms=-0.1), seen("b")], "early", "1 received before they were due"),
         ([seen("a"), seen("a", offset=7), seen("b")], "double", "1 in the queue more than once"),
@@ -66,9 +66,9 @@ def test_a_call_that_was_dispatched_before_it_was_cancelled_is_told_and_received
         ),
     ],
 )
-def test_what_must_not_be_is_counted_and_said(receipts: list[Seen], figure: str, sentence: str) -> None:
+def test_what_must_not_be_is_counted_and_said(receipts: list[Seen], metric: str, sentence: str) -> None:
     found = settle(*receipts)
-    assert getattr(found, figure) == 1
+    assert getattr(found, metric) == 1
     assert found.wrong == (sentence,)
 
 

@@ -156,11 +156,11 @@ def test_deleted_groups_are_no_longer_told(server: Server, clock: HandClock) -> 
 def test_a_damaged_group_does_not_hide_the_others(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for group in ("audit", "billing"):
         server.runtime.cell.put_group("orders", group)
-    figures = server.application._exporter._figures
+    metrics = server.application._exporter._metrics
     monkeypatch.setattr(
         server.application._exporter,
-        "_figures",
-        lambda subject, group: 1 // 0 if group.name == "audit" else figures(subject, group),
+        "_metrics",
+        lambda subject, group: 1 // 0 if group.name == "audit" else metrics(subject, group),
     )
     answer = server.get()
     samples = answer.families()["hourwheel_group_dead"].samples

@@ -18,7 +18,7 @@ from hourwheel.push.waking import drop_leftover, start_overdue, wake
 from hourwheel.queueing.pulllog import pull_logs
 from hourwheel.targets import DONE, Delivery, Outcome, failure, unreached
 from tests.support import Bench, CallByCall
-from tests.unit.delay.test_fates import Failing
+from tests.unit.delay.test_changes import Failing
 
 TARGET = PushTarget(kind="lambda", address="arn:aws:lambda:eu-west-1:123456789012:function:bill", concurrency=1)
 LOG = "orders~1/0"
@@ -41,7 +41,7 @@ def push(bench: Bench, owner: str = "p1", **how: Any) -> Ended:
 
 def overdue(bench: Bench) -> int:
     cell = bench.another_process()
-    return start_overdue(cell.context, cell.directory)
+    return start_overdue(cell.context, cell.registry)
 
 
 def woken(bench: Bench, *logs: str) -> int:
@@ -667,13 +667,13 @@ def test_a_record_that_was_left_of_a_target_goes_when_somebody_was_started_for_n
     bench = bench_with()
     push(bench)
     cell = bench.another_process()
-    cell.directory.change_group(
+    cell.registry.change_group(
         cell.subject("orders"), "billing", lambda group: msgspec.structs.replace(group, push=None)
     )
     bench.send("a")
     assert woken(bench) == 1
     assert push(bench) is Ended.NO_TARGET
-    drop_leftover(cell.context, cell.directory, "orders", "billing")
+    drop_leftover(cell.context, cell.registry, "orders", "billing")
     assert woken(bench) == 0
 
 

@@ -10,5 +10,5 @@ from tests.support import AT_ONCE, Bench, CallByCall
 @pytest.fixture(params=["call by call", "transactions"])
 def bench(request: pytest.FixtureRequest) -> Bench:
     store = MemoryStore()
-    settings = Settings(retry=AT_ONCE, directory_seconds=0)
+    settings = Settings(retry=AT_ONCE, registry_seconds=0)
     return Bench(CallByCall(store) if request.param == "call by call" else store, settings=settings)

@@ -5,7 +5,7 @@ import pytest
 
 from hourwheel.model import Settled, Settlement
 from hourwheel.queueing.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, Position, PullRow
-from hourwheel.queueing.settle import answer_without_change, verdict
+from hourwheel.queueing.settle import answer_without_change, decide
 
 CLAIM = b"c" * 16
 ROW = PullRow(
@@ -18,8 +18,8 @@ ROW = PullRow(
     claimed_ms=0,
     lease_until_ms=30_000,
 )
-ACK = verdict(Settlement(receipt="r", ack=[0, 1]), 3)
-EXTEND = verdict(Settlement(receipt="r", extend_seconds=60), 3)
+ACK = decide(Settlement(receipt="r", ack=[0, 1]), 3)
+EXTEND = decide(Settlement(receipt="r", extend_seconds=60), 3)
 
 
 def answer(row: PullRow, wish: object = ACK, claim: bytes = CLAIM) -> Settled | None:

@@ -19,7 +19,7 @@ NOISE = random.Random(1).randbytes(4_000).hex()
 
 @pytest.fixture
 def bench() -> Bench:
-    return Bench(CallByCall(MemoryStore()), settings=Settings(retry=AT_ONCE, directory_seconds=0, inline_bytes=1_024))
+    return Bench(CallByCall(MemoryStore()), settings=Settings(retry=AT_ONCE, registry_seconds=0, inline_bytes=1_024))
 
 
 def remove_segments(bench: Bench) -> dict[str, bytes]:
@@ -47,7 +47,7 @@ def replace_payload(bench: Bench, row: int, payload: bytes) -> None:
 
 
 def count(bench: Bench, name: str) -> float:
-    return sum(value for figure, value in bench.meter.figures if figure == name)
+    return sum(value for metric, value in bench.meter.figures if metric == name)
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def test_a_redrive_that_lost_its_store_half_way_is_finished_by_the_sweeper() -> 
 @pytest.mark.parametrize("verb", ["redrive", "drop_dead"])
 def test_what_was_done_though_its_answer_was_lost_is_counted(verb: str) -> None:
     store = CallByCall(MemoryStore())
-    graves = five_graves(Bench(store, settings=Settings(retry=AT_ONCE, directory_seconds=0)))
+    graves = five_graves(Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0)))
     put, lost = store.put, []
 
     def forgetful(key, record, *, expect) -> Refused | None:
@@ -171,7 +171,7 @@ def test_a_page_of_dead_letters_holds_no_more_than_an_answer_may(bench: Bench) -
 
 def test_a_sweep_reads_dead_letters_no_further_than_the_first_that_stays() -> None:
     store = CallByCall(MemoryStore())
-    bench = Bench(store, settings=Settings(retry=AT_ONCE, directory_seconds=0))
+    bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0))
     for _ in range(300):
         bench.send("a")
         (pull,) = bench.pull()
@@ -184,7 +184,7 @@ def test_a_sweep_reads_dead_letters_no_further_than_the_first_that_stays() -> No
 
 
 def test_a_letter_whose_row_was_let_go_meanwhile_is_not_sent_again() -> None:
-    bench = five_graves(Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, directory_seconds=0)))
+    bench = five_graves(Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0)))
     names = bench.cell.subject("orders"), bench.cell.group("orders", "billing")
 
     class Swept(CallByCall):
@@ -199,7 +199,7 @@ def test_a_letter_whose_row_was_let_go_meanwhile_is_not_sent_again() -> None:
                 bench.cell.sweep()
             return super().scan(table, partition, **how)
 
-    late = Bench(Swept(bench.store), bench.blobs, bench.clock, settings=Settings(retry=AT_ONCE, directory_seconds=0))
+    late = Bench(Swept(bench.store), bench.blobs, bench.clock, settings=Settings(retry=AT_ONCE, registry_seconds=0))
     assert DeadLetters(late.cell.context, *names).redrive(everything) == 0
     assert bench.bodies() == list("abcde")
 

@@ -21,7 +21,7 @@ def test_a_look_at_leases_that_are_not_over_does_not_go_through_them(bench: Benc
     held = [bench.pull(1, lease=30)[0] for _ in range(2)] + bench.pull(1, lease=60)
     bench.clock.pass_time(2)
     assert bench.pull(1) == []
-    leases, directory = bench.cell.leases, bench.cell.directory
+    leases, directory = bench.cell.leases, bench.cell.registry
     subject = directory.subject("orders", create=False)
     group = directory.group(subject, "billing", create=False)
     log = next(log for log in pull_logs(bench.cell.context, subject, group) if log.queue == 0)

@@ -165,7 +165,7 @@ def test_a_subject_deleted_while_its_settings_are_cached_is_made_again(bench: Be
 def cut_off() -> Bench:
     """A keyed batch of a subject with a short retention whose writer got no further than its key."""
     store = CallByCall(MemoryStore())
-    bench = Bench(store, settings=Settings(retry=AT_ONCE, directory_seconds=0))
+    bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0))
     bench.cell.put_subject("orders", retention_seconds=60)
     bench.cell.put_group("orders", "billing")
     put = store.put

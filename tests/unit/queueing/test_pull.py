@@ -45,7 +45,7 @@ def test_a_pull_that_covers_many_empty_rows_has_a_receipt_that_can_be_settled(be
 
 def test_expired_rows_are_passed_over_once() -> None:
     store = CallByCall(MemoryStore())
-    bench = Bench(store, settings=Settings(retry=AT_ONCE, directory_seconds=0))
+    bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0))
     bench.send("first")
     (pull,) = bench.pull()
     bench.settle(pull)
@@ -91,7 +91,7 @@ class OneWait(NoArrivals):
 
 def test_a_pull_that_fails_when_it_was_woken_lets_another_one_look() -> None:
     store, arrivals = CallByCall(MemoryStore()), OneWait()
-    bench = Bench(store, arrivals=arrivals, settings=Settings(retry=AT_ONCE, directory_seconds=0))
+    bench = Bench(store, arrivals=arrivals, settings=Settings(retry=AT_ONCE, registry_seconds=0))
     bench.pull()
     counters = store.counters
 
@@ -121,7 +121,7 @@ class SweptBetween(CallByCall):
 
 
 def test_a_seek_holds_though_the_sweeper_lets_go_of_all_rows_meanwhile() -> None:
-    bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, directory_seconds=0))
+    bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
     bench.cell.put_subject("orders", retention_seconds=2_592_000)
     for body in "ab":
         bench.send(body)
@@ -130,15 +130,13 @@ def test_a_seek_holds_though_the_sweeper_lets_go_of_all_rows_meanwhile() -> None
         bench.cell.sweep()
     bench.clock.pass_time(SETTLED_KEPT_MS / 1_000 + 100)
     bench.send("c")
-    seeking = Bench(
-        SweptBetween(bench), bench.blobs, bench.clock, settings=Settings(retry=AT_ONCE, directory_seconds=0)
-    )
+    seeking = Bench(SweptBetween(bench), bench.blobs, bench.clock, settings=Settings(retry=AT_ONCE, registry_seconds=0))
     seeking.cell.seek("orders", "billing", to="end")
     assert bench.bodies() == []
 
 
 def test_a_process_that_was_away_saves_the_place_behind_rows_that_are_gone() -> None:
-    bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, directory_seconds=0))
+    bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
     bench.cell.put_subject("orders", retention_seconds=2_592_000)
     away = bench.another_process()
     bench.pull()

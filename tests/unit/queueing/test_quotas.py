@@ -19,7 +19,7 @@ MESSAGE = [NewMessage(body="a")]
 def limited(request: pytest.FixtureRequest) -> Bench:
     """Two subjects with two groups each at most."""
     store = MemoryStore()
-    settings = Settings(retry=AT_ONCE, directory_seconds=0, max_subjects=2, max_groups=2)
+    settings = Settings(retry=AT_ONCE, registry_seconds=0, max_subjects=2, max_groups=2)
     return Bench(CallByCall(store) if request.param == "call by call" else store, settings=settings)
 
 
@@ -91,7 +91,7 @@ class Raced(MemoryStore):
 
 
 def test_two_that_make_one_at_the_same_moment_do_not_both_find_room() -> None:
-    settings = Settings(retry=AT_ONCE, directory_seconds=0, max_subjects=1, max_groups=1)
+    settings = Settings(retry=AT_ONCE, registry_seconds=0, max_subjects=1, max_groups=1)
     bench = Bench(Raced(), settings=settings)
     assert isinstance(bench.store, Raced)
     other = bench.another_process()
@@ -104,7 +104,7 @@ def test_two_that_make_one_at_the_same_moment_do_not_both_find_room() -> None:
 
 
 def test_a_cell_that_makes_none_by_itself_says_how_to_make_them() -> None:
-    bench = Bench(settings=Settings(retry=AT_ONCE, directory_seconds=0, auto_create=False))
+    bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=0, auto_create=False))
     unknown: list[Callable[[], object]] = [
         lambda: bench.cell.produce("orders", MESSAGE),
         lambda: pull(bench, "orders", "billing"),

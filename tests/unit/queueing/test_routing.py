@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from hourwheel.buckets.buckets import Bucket
+from hourwheel.due import dues_of
 from hourwheel.errors import TooLarge
 from hourwheel.model import MAX_DELAY_MS, NewMessage, Subject
 from hourwheel.queueing.routing import Batch, Part, RoutingInputs, delayed_batch, queue_of, shard_of
-from hourwheel.waits import waits_of
 from tests.support import NOON_MS, Bench
 
 HOUR_MS = 3_600_000
@@ -22,7 +22,7 @@ def subject(name: str = "orders") -> Subject:
 
 
 def batch(*messages: NewMessage) -> Batch:
-    return Batch({"orders": subject()}, {"orders": range(len(messages))}, messages, waits_of(messages))
+    return Batch({"orders": subject()}, {"orders": range(len(messages))}, messages, dues_of(messages))
 
 
 def queues(parts: Sequence[Part]) -> Mapping[int | None, Sequence[int]]:

@@ -229,7 +229,7 @@ def test_a_pull_is_not_extended_beyond_twelve_hours_and_then_stale(bench: Bench)
 
 def test_a_retry_that_lost_its_store_half_way_does_not_wait_for_the_lease() -> None:
     store = CallByCall(MemoryStore())
-    bench = Bench(store, settings=Settings(retry=AT_ONCE, directory_seconds=0))
+    bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0))
     bench.send("a", "b")
     (pull,) = bench.pull(lease=MAX_LEASE_SECONDS)
     put = store.put

@@ -44,7 +44,7 @@ class PricedStore(CallByCall):
 
 
 def thrifty(rest_seconds: int = REST_SECONDS) -> Bench:
-    settings = Settings(retry=AT_ONCE, directory_seconds=0, sweep_rest_seconds=rest_seconds)
+    settings = Settings(retry=AT_ONCE, registry_seconds=0, sweep_rest_seconds=rest_seconds)
     return Bench(PricedStore(MemoryStore()), settings=settings)
 
 
@@ -58,7 +58,7 @@ def minutes(bench: Bench, count: int) -> list[SweepReport]:
 
 
 def figures(bench: Bench, name: str) -> list[float]:
-    return [value for figure, value in bench.meter.figures if figure == name]
+    return [value for metric, value in bench.meter.figures if metric == name]
 
 
 @pytest.fixture

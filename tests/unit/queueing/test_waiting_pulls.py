@@ -13,11 +13,11 @@ from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.model import NewMessage, PullRequest, Settlement
 from hourwheel.ports import Counter, Record, Store, Table
-from hourwheel.registry.registry import Directory
+from hourwheel.registry.registry import Registry
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall, HandClock, NoArrivals
 
 QUEUES = 64
-SETTINGS = Settings(retry=AT_ONCE, directory_seconds=1)
+SETTINGS = Settings(retry=AT_ONCE, registry_seconds=1)
 
 
 class Watched(CallByCall):
@@ -107,7 +107,7 @@ def log_of(bench: Bench, queue: int) -> Any:
 
 def test_a_look_at_64_idle_queues_is_one_request() -> None:
     store = Watched(MemoryStore())
-    bench = waiting_bench(store, Settings(retry=AT_ONCE, directory_seconds=60))
+    bench = waiting_bench(store, Settings(retry=AT_ONCE, registry_seconds=60))
     bench.cell.put_subject("orders", queues=QUEUES)
     everywhere(bench, QUEUES)
     while pulls := bench.pull(1_000):
@@ -129,7 +129,7 @@ def test_a_look_at_64_idle_queues_is_one_request() -> None:
 
 def test_a_pull_of_one_busy_queue_of_64_reads_that_queue_alone() -> None:
     store = Watched(MemoryStore())
-    bench = waiting_bench(store, Settings(retry=AT_ONCE, directory_seconds=60))
+    bench = waiting_bench(store, Settings(retry=AT_ONCE, registry_seconds=60))
     bench.cell.put_subject("orders", queues=QUEUES)
     everywhere(bench, QUEUES)
     while bench.pull(1_000):
@@ -259,12 +259,12 @@ def test_a_group_that_an_operator_moves_back_is_served_again(bench: Bench) -> No
 
 
 def test_a_seek_that_was_cut_off_is_seen_after_some_minutes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut_off(self: Directory, *of: Any) -> None:
+    def cut_off(self: Registry, *of: Any) -> None:
         raise KeyboardInterrupt
 
     other = bench.another_process()
     with monkeypatch.context() as patch:
-        patch.setattr(Directory, "count_seek", cut_off)
+        patch.setattr(Registry, "count_seek", cut_off)
         with pytest.raises(KeyboardInterrupt):
             other.seek("orders", "billing", to="start")
     assert bench.bodies() == []
@@ -277,7 +277,7 @@ def test_a_group_that_was_deleted_meanwhile_is_not_made_again_by_a_seek(bench: B
     owner, group = other.subject("orders"), other.group("orders", "billing")
     bench.cell.delete_group("orders", "billing")
     with pytest.raises(NotFound):
-        other.directory.count_seek(owner, group)
+        other.registry.count_seek(owner, group)
     assert bench.cell.groups("orders") == ([], None)
 
 
@@ -319,7 +319,7 @@ def test_letters_that_are_sent_again_during_the_wait_are_served(bench: Bench) ->
 
 def test_a_group_far_behind_what_expired_is_idle_as_well() -> None:
     store = Watched(MemoryStore())
-    bench = waiting_bench(store, Settings(retry=AT_ONCE, directory_seconds=60))
+    bench = waiting_bench(store, Settings(retry=AT_ONCE, registry_seconds=60))
     bench.cell.put_subject("orders", retention_seconds=60)
     bench.cell.put_group("orders", "billing")
     for _ in range(5):

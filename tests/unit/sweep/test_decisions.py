@@ -8,14 +8,14 @@ import pytest
 from hourwheel.logs.rows import Row
 from hourwheel.model import Group, PushTarget, Subject
 from hourwheel.ports import Counter
-from hourwheel.queueing.progress import Standing
+from hourwheel.queueing.progress import LogLag
 from hourwheel.queueing.records import Position, Tail
 from hourwheel.sweep.decisions import (
     EARLY_MS,
     LINES,
     MAINTENANCE_MS,
     REST_MS,
-    Behind,
+    GroupLag,
     LastLook,
     SubjectSnapshot,
     expired_below,
@@ -47,8 +47,8 @@ def group(name: str = "billing", push: PushTarget | None = None) -> Group:
     )
 
 
-def lag(waiting: int = 0, retrying: int = 0, in_flight: int = 0, oldest_ms: int | None = None) -> Behind:
-    return Behind("orders", "billing", waiting, in_flight, retrying, oldest_ms)
+def lag(waiting: int = 0, retrying: int = 0, in_flight: int = 0, oldest_ms: int | None = None) -> GroupLag:
+    return GroupLag("orders", "billing", waiting, in_flight, retrying, oldest_ms)
 
 
 FOUND = SubjectSnapshot(
@@ -144,7 +144,7 @@ def test_rests_double_from_a_minute_up_to_the_longest() -> None:
 
 
 @pytest.mark.parametrize("waits", [lag(waiting=1), lag(retrying=1), lag(in_flight=1), None], ids=str)
-def test_a_subject_does_not_rest_while_a_group_has(waits: Behind | None) -> None:
+def test_a_subject_does_not_rest_while_a_group_has(waits: GroupLag | None) -> None:
     assert next_rest_ms(after(rest_ms=REST_MS), FOUND, [lag(), waits], LONGEST_MS) == 0
 
 
@@ -154,19 +154,19 @@ def test_a_subject_that_is_pushed_rests_for_no_more_than_a_minute() -> None:
 
 def test_a_push_is_started_for_groups_with_a_target_for_which_something_waits_or_may_wait() -> None:
     groups = [group(str(n), push=TARGET if n < 5 else None) for n in range(6)]
-    lags: Sequence[Behind | None] = [lag(), lag(waiting=1), lag(retrying=1), None, lag(in_flight=1), lag(waiting=9)]
+    lags: Sequence[GroupLag | None] = [lag(), lag(waiting=1), lag(retrying=1), None, lag(in_flight=1), lag(waiting=9)]
     assert [found.name for found in groups_to_push(groups, lags)] == ["1", "2", "3"]
 
 
 def test_the_lag_of_a_group_adds_up_its_queues_and_its_retries() -> None:
-    queues = [Standing(3, 50, 0, 3), Standing(0, None, 7, 7), Standing(2, 40, 0, 2)]
-    found = lag_of_group(group(), [Standing(1, 60, 0, 1)], queues, [4, 0, 1, 0])
-    assert found == Behind("orders", "billing", waiting=5, in_flight=5, retrying=1, oldest_ms=40)
+    queues = [LogLag(3, 50, 0, 3), LogLag(0, None, 7, 7), LogLag(2, 40, 0, 2)]
+    found = lag_of_group(group(), [LogLag(1, 60, 0, 1)], queues, [4, 0, 1, 0])
+    assert found == GroupLag("orders", "billing", waiting=5, in_flight=5, retrying=1, oldest_ms=40)
     assert found.total == 6
 
 
 def test_a_group_that_has_no_message_waiting_has_no_oldest_one() -> None:
-    found = lag_of_group(group(), [], [Standing(0, None, 7, 7)], [2])
+    found = lag_of_group(group(), [], [LogLag(0, None, 7, 7)], [2])
     assert (found.oldest_ms, found.oldest_seconds(NOW_MS)) == (None, 0.0)
 
 

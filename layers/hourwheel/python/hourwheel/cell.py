@@ -12,12 +12,13 @@ from typing import Literal
 import msgspec
 
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.buckets.handles import Waiting, open_handle, seal_handle
+from hourwheel.buckets.scheduled_ids import SchedulePosition, read_scheduled_id, sign_scheduled_id
 from hourwheel.context import Context
-from hourwheel.delay.fate import Fates, Scheduled
-from hourwheel.delay.forecast import Forecast
+from hourwheel.delay.changes import Scheduled, ScheduledMessages
 from hourwheel.delay.orphans import orphans
+from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.delay.wheel import Ended, Pause, Wheel
+from hourwheel.due import check_limit, limited_delay_ms
 from hourwheel.errors import Conflict, NotFound, Rejected
 from hourwheel.model import (
     KEEP_VERSION,
@@ -38,7 +39,7 @@ from hourwheel.model import (
     Settlement,
     Subject,
 )
-from hourwheel.push.state import PushState, retarget, state_slot
+from hourwheel.push.state import PushState, retarget, state_record
 from hourwheel.queueing import progress
 from hourwheel.queueing.dead import DeadId, DeadLetters
 from hourwheel.queueing.ends import SourceEnds
@@ -48,12 +49,11 @@ from hourwheel.queueing.produce import produce, produce_many
 from hourwheel.queueing.pull import Puller
 from hourwheel.queueing.pulllog import PullLog, pull_logs
 from hourwheel.queueing.receipts import cell_secret
-from hourwheel.registry.registry import Directory
-from hourwheel.sweep.erasure import make_directory
+from hourwheel.registry.registry import Registry
+from hourwheel.sweep.erasure import make_registry
 from hourwheel.sweep.sweep import Sweeper, SweepReport
 from hourwheel.targets import NoTargets, Targets
 from hourwheel.times import parse_rfc3339, rfc3339
-from hourwheel.waits import check_limit, limited_delay_ms
 
 _BACKING_OFF_MS = 86_400_000
 
@@ -75,15 +75,15 @@ class Cell:
     targets: Targets = field(default_factory=NoTargets)
     leases: Leases = field(default_factory=Leases)
     ends: SourceEnds = field(default_factory=SourceEnds)
-    forecast: Forecast = field(default_factory=Forecast)
+    pending_counts: PendingCounts = field(default_factory=PendingCounts)
 
     @cached_property
-    def directory(self) -> Directory:
-        return make_directory(self.context)
+    def registry(self) -> Registry:
+        return make_registry(self.context)
 
     @cached_property
     def sweeper(self) -> Sweeper:
-        return Sweeper(self.context, self.directory, self.leases)
+        return Sweeper(self.context, self.registry, self.leases)
 
     @cached_property
     def secret(self) -> bytes:
@@ -91,20 +91,20 @@ class Cell:
         return cell_secret(self.context)
 
     def prepare(self) -> None:
-        """Reads or draws the cell's secret, before threads and fibres come for it at once."""
+        """Reads or draws the cell's secret, before threads and greenlets come for it at once."""
         self.secret  # noqa: B018 - read for its effect: it is loaded and kept
 
     def produce(
         self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
     ) -> list[Placed]:
         """Stores a batch; where each message is. The subject is made if there is none."""
-        return produce(self.context, self.directory, subject, messages, idempotency, handle=self._handle)
+        return produce(self.context, self.registry, subject, messages, idempotency, scheduled_id=self._scheduled_id)
 
     def produce_many(
         self, messages: Sequence[AddressedMessage], idempotency: IdempotencyKey | None = None
     ) -> list[Placed]:
         """The same for a batch that spans subjects."""
-        return produce_many(self.context, self.directory, messages, idempotency, handle=self._handle)
+        return produce_many(self.context, self.registry, messages, idempotency, scheduled_id=self._scheduled_id)
 
     def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult:
         """Messages for a consumer of the group. Subject and group are made if there are none, unless for
@@ -140,18 +140,18 @@ class Cell:
                 clamp_delays=subject.clamp_delays if clamp_delays is None else clamp_delays,
             )
 
-        return self.directory.change_subject(name, change)
+        return self.registry.change_subject(name, change)
 
     def subject(self, name: str) -> Subject:
-        self.directory.forget(name)
-        return self.directory.subject(name)
+        self.registry.forget(name)
+        return self.registry.subject(name)
 
     def subjects(self, after: str, limit: int) -> tuple[list[Subject], str | None]:
-        return self.directory.subjects(after, limit)
+        return self.registry.subjects(after, limit)
 
     def delete_subject(self, name: str) -> None:
         """Removes the subject, its groups and messages. What is sent meanwhile goes to a new one of that name."""
-        self.directory.delete_subject(name)
+        self.registry.delete_subject(name)
 
     def put_group(
         self,
@@ -186,9 +186,9 @@ class Cell:
             )
 
         # Not from the cache: ``latest`` must know all queues.
-        self.directory.forget(subject)
-        owner = self.directory.subject(subject, create=True)
-        group = self.directory.change_group(owner, name, change, start=start or "earliest")
+        self.registry.forget(subject)
+        owner = self.registry.subject(subject, create=True)
+        group = self.registry.change_group(owner, name, change, start=start or "earliest")
         if not isinstance(push, Keep):
             retarget(self.context, group, changed=group.push != before)
         return group
@@ -196,23 +196,23 @@ class Cell:
     def push_state(self, subject: str, group: str) -> tuple[Group, PushState]:
         """How pushing for the group goes; raises ``NotFound`` for a group without a target."""
         found = self.group(subject, group)
-        held = state_slot(self.context, found).load()
+        held = state_record(self.context, found).load()
         if found.push is None:
             raise NotFound("push-unknown", f"group {group!r} of subject {subject!r} has no target: set push")
         return found, PushState() if held is None else held.value
 
     def group(self, subject: str, name: str) -> Group:
-        self.directory.forget(subject)
+        self.registry.forget(subject)
         return self._group(subject, name)[1]
 
     def groups(self, subject: str, after: str = "", limit: int = 100) -> tuple[list[Group], str | None]:
         """Up to ``limit`` groups behind the name ``after``, and the name to go on from (None: no more)."""
-        return self.directory.group_page(self.subject(subject), after, limit)
+        return self.registry.group_page(self.subject(subject), after, limit)
 
     def delete_group(self, subject: str, name: str) -> None:
         """Removes the group, its progress, retries and dead letters."""
-        self.directory.forget(subject)
-        self.directory.delete_group(self.directory.subject(subject), name)
+        self.registry.forget(subject)
+        self.registry.delete_group(self.registry.subject(subject), name)
 
     def seek(self, subject: str, group: str, *, to: Literal["start", "end"]) -> dict[int, int]:
         """Moves the group on every queue; the offset it is at, by queue."""
@@ -237,7 +237,9 @@ class Cell:
         policy = group.retry or self.context.settings.retry
         # A consumer may have asked for a longer delay than the policy's.
         within_ms = self.context.clock.now_ms() + max(policy.longest_ms, _BACKING_OFF_MS)
-        return self.forecast.retries(self.context, subject.name, subject.generation, group.member, within_ms=within_ms)
+        return self.pending_counts.retries(
+            self.context, subject.name, subject.generation, group.member, within_ms=within_ms
+        )
 
     def dead(self, subject: str, group: str, *, after: str | None, limit: int) -> DeadPage:
         return self._dead(subject, group).page(after=after, limit=limit)
@@ -253,11 +255,11 @@ class Cell:
 
     def scheduled(self, scheduled_id: str) -> ScheduledMessage:
         """What is known of a delayed message. Raises ``NotFound`` long after its time."""
-        return self._scheduled(Fates(self.context).look(self._place(scheduled_id)))
+        return self._scheduled(ScheduledMessages(self.context).look(self._place(scheduled_id)))
 
     def cancel(self, scheduled_id: str) -> ScheduledMessage:
         """Cancels a delayed message if it was not sent yet. The state in the answer is final."""
-        return self._scheduled(Fates(self.context).cancel(self._place(scheduled_id)))
+        return self._scheduled(ScheduledMessages(self.context).cancel(self._place(scheduled_id)))
 
     def reschedule(
         self, scheduled_id: str, *, deliver_at: str | None = None, delay: Delay | None = None
@@ -270,7 +272,7 @@ class Cell:
         else:
             assert delay is not None
             due_ms = now_ms + limited_delay_ms(delay, "delay")
-        return self._scheduled(Fates(self.context).reschedule(place, due_ms))
+        return self._scheduled(ScheduledMessages(self.context).reschedule(place, due_ms))
 
     def orphans(self, subject: str, *, after: str | None, limit: int) -> DeadPage:
         """Messages that waited for their time when the subject was deleted."""
@@ -278,25 +280,25 @@ class Cell:
 
     def pending(self, subject: str, *, hours: int) -> list[tuple[int, int]]:
         """Delayed messages of the subject that are due within so many hours: (start of the hour, ms; messages)."""
-        owner = self.directory.subject(subject)
-        return self.forecast.hours(self.context, owner.name, owner.generation, hours=hours)
+        owner = self.registry.subject(subject)
+        return self.pending_counts.hours(self.context, owner.name, owner.generation, hours=hours)
 
     def turn_wheel(self, bucket: str, owner: str, pause: Pause, *, leaves_ms: int = 0) -> Ended:
         """Turns the wheel of a bucket until there is nothing to do for it, or ``pause`` says stop."""
-        return Wheel(self.context, self.directory, Bucket.parse(bucket), owner, leaves_ms).run(pause)
+        return Wheel(self.context, self.registry, Bucket.parse(bucket), owner, leaves_ms).run(pause)
 
     def sweep(self) -> SweepReport:
         return self.sweeper.sweep()
 
-    def _handle(self, place: Waiting) -> str:
-        return seal_handle(self.secret, place)
+    def _scheduled_id(self, place: SchedulePosition) -> str:
+        return sign_scheduled_id(self.secret, place)
 
-    def _place(self, scheduled_id: str) -> Waiting:
-        return open_handle(self.secret, scheduled_id)
+    def _place(self, scheduled_id: str) -> SchedulePosition:
+        return read_scheduled_id(self.secret, scheduled_id)
 
     def _scheduled(self, known: Scheduled) -> ScheduledMessage:
         return ScheduledMessage(
-            scheduled_id=self._handle(known.place),
+            scheduled_id=self._scheduled_id(known.place),
             state=known.state,
             id=known.message_id,
             subject=known.subject,
@@ -307,11 +309,11 @@ class Cell:
         )
 
     def _group(self, subject: str, name: str) -> tuple[Subject, Group]:
-        owner = self.directory.subject(subject)
-        return owner, self.directory.group(owner, name)
+        owner = self.registry.subject(subject)
+        return owner, self.registry.group(owner, name)
 
     def _puller(self, subject: str, group: str) -> Puller:
-        return Puller(self.context, self.directory, self.leases, self.ends, self.secret, subject, group)
+        return Puller(self.context, self.registry, self.leases, self.ends, self.secret, subject, group)
 
     def _dead(self, subject: str, group: str) -> DeadLetters:
         return DeadLetters(self.context, *self._group(subject, group))
@@ -327,8 +329,8 @@ class Cell:
             )
         moved = {number: move(log) for number, log in enumerate(logs) if queue in (None, number)}
         # After the rows: pulls look everywhere again once they see it.
-        self.directory.count_seek(owner, member)
-        self.context.arrivals.announce(subject, group)
+        self.registry.count_seek(owner, member)
+        self.context.wakeups.announce(subject, group)
         return moved
 
 

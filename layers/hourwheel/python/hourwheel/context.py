@@ -15,7 +15,6 @@ from hourwheel.model import (
     RetryPolicy,
 )
 from hourwheel.ports import (
-    Arrivals,
     Blobs,
     Clock,
     Ids,
@@ -26,6 +25,7 @@ from hourwheel.ports import (
     Store,
     StoredStream,
     Timers,
+    Wakeups,
     atomically,
     transactional,
 )
@@ -37,7 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Settings of a cell. Checked where they come in (``msgspec.convert``).
 
     ``inline_bytes``: largest encoded batch that sits in its row. DynamoDB's writes cost more than an S3 PUT
-    from 8 to 13 KB on. ``compression_level``: of zstd, for batches up to 64 KB. ``directory_seconds``: how old a
+    from 8 to 13 KB on. ``compression_level``: of zstd, for batches up to 64 KB. ``registry_seconds``: how old a
     subject's or group's settings may be when they are used. ``bucket_minutes`` and ``shards``: length and number of the
     buckets of delayed messages; they may be changed while messages wait. ``batch_buckets``: the messages of one batch
     may fall due in so many of them. ``tick_ms``: how often a wheel looks for what is due. ``retry``: for groups without
@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     compression_level: Annotated[int, msgspec.Meta(ge=1, le=19)] = 1
     inline_bytes: Annotated[int, msgspec.Meta(ge=1_024, le=300 * 1_024)] = 12 * 1_024
-    directory_seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 2.0
+    registry_seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 2.0
     bucket_minutes: Annotated[int, msgspec.Meta(ge=5, le=60)] = 60
     batch_buckets: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 1_000
     shards: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
@@ -73,7 +73,7 @@ class Context:
     blobs: Blobs
     clock: Clock
     ids: Ids
-    arrivals: Arrivals
+    wakeups: Wakeups
     meter: Meter
     timers: Timers
     pushes: Pushes = field(default_factory=NoPushes)

@@ -237,7 +237,7 @@ class Ids(Protocol):
         ...
 
 
-class Arrivals(Protocol):
+class Wakeups(Protocol):
     """Wakes pulls that wait for messages."""
 
     def announce(self, subject: str, group: str | None = None) -> None:
@@ -303,7 +303,7 @@ MeterUnit = Literal["Count", "Milliseconds", "Seconds", "Bytes"]
 
 
 class Meter(Protocol):
-    """Figures for those who operate a deployment."""
+    """Metrics for those who operate a deployment."""
 
     def record(self, name: str, value: float, *, unit: MeterUnit = "Count") -> None:
         """Adds to a count, or keeps one more value of something else. Never fails; cheap enough for every call."""

@@ -24,7 +24,7 @@ as its last line is older than that. Whatever tells of trouble is printed with t
 
 
 class EmfMeter:
-    """``Meter`` that keeps figures until ``flush``, once per invocation. Thread-safe.
+    """``Meter`` that keeps metrics until ``flush``, once per invocation. Thread-safe.
 
     Each name is one metric with the dimension ``service``, and with no other: CloudWatch takes money for each
     combination.
@@ -47,7 +47,7 @@ class EmfMeter:
                 values.append(value)
 
     def flush(self) -> None:
-        """Prints what was recorded in one line: sums of counts, of other figures up to 100 values. Nothing when there
+        """Prints what was recorded in one line: sums of counts, of other metrics up to 100 values. Nothing when there
         is nothing, or so little that it can wait for another call."""
         now_ms = self._clock.now_ms()
         with self._lock:

@@ -6,8 +6,8 @@ _FIRST_SECONDS = 0.1
 _LONGEST_SECONDS = 1.0
 
 
-class PollingArrivals:
-    """``Arrivals`` that sleep and look again, from ten times a second to once."""
+class PollingWakeups:
+    """``Wakeups`` that sleep and look again, from ten times a second to once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

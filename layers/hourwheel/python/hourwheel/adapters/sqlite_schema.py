@@ -12,7 +12,7 @@ from hourwheel.adapters.sqlite_writer import Synchronous, sync_durably
 from hourwheel.errors import Corrupt, DataVersion
 from hourwheel.ports import Table
 
-FORMAT = 2
+FORMAT = 3
 """Version of the file, raised with each change of the tables. Another one is refused untouched."""
 
 _APPLICATION_ID = 0x486F7572  # "Hour"

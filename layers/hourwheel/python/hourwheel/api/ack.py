@@ -11,7 +11,7 @@ from hourwheel.cell import Cell
 from hourwheel.errors import Rejected
 from hourwheel.misfits import decode
 from hourwheel.model import BATCH_MESSAGES, Settlement, SettleRequest, SettleResult
-from hourwheel.queueing.settle import verdict
+from hourwheel.queueing.settle import decide
 
 _decoder = msgspec.json.Decoder(SettleRequest)
 
@@ -33,6 +33,6 @@ def check_settlements(settlements: Sequence[Settlement]) -> None:
         if settlement.ack is settlement.retry is settlement.release is settlement.dead is None:
             continue
         try:
-            verdict(settlement, BATCH_MESSAGES)
+            decide(settlement, BATCH_MESSAGES)
         except Rejected as error:
             raise Rejected(error.slug, str(error), field=f"settle[{index}].{error.field}") from None

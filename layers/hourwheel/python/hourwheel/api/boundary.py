@@ -38,7 +38,7 @@ def log_line(record: object) -> str:
 
 @contextmanager
 def correlated(name: str | None) -> Iterator[None]:
-    """What this thread or fibre logs meanwhile carries the name."""
+    """What this thread or greenlet logs meanwhile carries the name."""
     token = _current.set(name)
     try:
         yield

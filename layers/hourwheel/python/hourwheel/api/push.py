@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hourwheel.api.events import Event, Function, Invocation, Response
-from hourwheel.api.minutely import minutely
+from hourwheel.api.periodic_flush import periodic_flush
 from hourwheel.cell import Cell
 from hourwheel.errors import NotFound
 from hourwheel.model import check_name
@@ -36,11 +36,11 @@ def pushing(flush: Callable[[], None]) -> Function:
             form = '{"push": {"subject": NAME, "group": NAME}}, or of a stream'
             raise ValueError(f"an event of the function push is {form}")
         subject, group = (check_name(wanted[name], name) for name in ("subject", "group"))
-        ended = _push(cell, subject, group, context, minutely(cell.context.clock, flush))
+        ended = _push(cell, subject, group, context, periodic_flush(cell.context.clock, flush))
         if ended is Ended.LEFT:
             cell.context.pushes.start(subject, group)
         elif ended is Ended.NO_TARGET:
-            drop_leftover(cell.context, cell.directory, subject, group)
+            drop_leftover(cell.context, cell.registry, subject, group)
         return {"ended": ended.value}
 
     return push

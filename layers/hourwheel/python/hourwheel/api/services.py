@@ -13,7 +13,7 @@ from msgspec import Meta
 from hourwheel.adapters import dynamodb, s3
 from hourwheel.adapters.functions import AsyncFunction, LambdaPushes, MappedStream
 from hourwheel.adapters.metrics import EmfMeter
-from hourwheel.adapters.polling import PollingArrivals
+from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.adapters.scheduler import SchedulerTimers
 from hourwheel.adapters.system import SystemClock, SystemIds
@@ -59,7 +59,7 @@ _FunctionArn = Annotated[str, Meta(pattern=r"^arn:[^:]+:lambda:[^:]+:[^:]+:funct
 class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The variables of a function, each named ``HOURWHEEL_`` and the field in capitals.
 
-    ``cell`` names the cell in figures and logs. ``push_targets``: what groups may name as targets, ARNs with ``*``
+    ``cell`` names the cell in metrics and logs. ``push_targets``: what groups may name as targets, ARNs with ``*``
     for any text, with commas between them; without it the function neither sets targets nor pushes. ``push_mapping``:
     the event source mapping that reads the stream of the table while some group has a target. ``archive``:
     nothing is removed before it is archived; ``lake_bucket``, of the function that archives: where to.
@@ -144,7 +144,7 @@ class Services:
             blobs=s3.S3Blobs(partial(s3.client, **place), environment.bucket),
             clock=clock,
             ids=ids,
-            arrivals=PollingArrivals(clock),
+            wakeups=PollingWakeups(clock),
             meter=meter,
             timers=SchedulerTimers(
                 clock, function=wheel, role=environment.timer_role, group=environment.timer_group, **place

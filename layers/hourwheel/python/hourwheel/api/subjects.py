@@ -104,7 +104,7 @@ def lag(cell: Cell, event: Event) -> Response:
 
 def _subject(cell: Cell, subject: Subject) -> dict[str, object]:
     """With the names of its first groups: a list of many subjects with many groups must fit into an answer."""
-    groups, following = cell.directory.group_page(subject)
+    groups, following = cell.registry.group_page(subject)
     return {
         "subject": subject.name,
         "queues": subject.queues,

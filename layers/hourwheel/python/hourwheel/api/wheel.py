@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hourwheel.api.events import Event, Function, Invocation, Response
-from hourwheel.api.minutely import minutely
+from hourwheel.api.periodic_flush import periodic_flush
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.cell import Cell
 from hourwheel.delay.wheel import Pause
@@ -17,7 +17,7 @@ _LEAST_MS = 360_000
 
 
 def turning(flush: Callable[[], None]) -> Function:
-    """The function. It calls ``flush`` about each minute, so that figures do not pile up while it turns.
+    """The function. It calls ``flush`` about each minute, so that metrics do not pile up while it turns.
 
     Raises ``ValueError`` for an event that names no bucket, and for an invocation that is too short.
     """
@@ -49,7 +49,7 @@ def _bucket(event: Event) -> str:
 
 
 def _flushing(clock: Clock, flush: Callable[[], None]) -> Pause:
-    tell = minutely(clock, flush)
+    tell = periodic_flush(clock, flush)
 
     def pause(seconds: float) -> bool:
         clock.sleep(seconds)

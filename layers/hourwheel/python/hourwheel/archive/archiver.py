@@ -21,13 +21,13 @@ from hourwheel.archive.sources import Item, Source, catalog, sources
 from hourwheel.context import Context
 from hourwheel.errors import Conflict
 from hourwheel.faults import Faults
-from hourwheel.logs.item import Held
+from hourwheel.logs.cas import Versioned
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs, Table
-from hourwheel.registry.registry import Directory
+from hourwheel.registry.registry import Registry
 from hourwheel.retention.kinds import MESSAGES
-from hourwheel.retention.manifests import Gone, Manifest, Span, commit
-from hourwheel.retention.marks import Head, apply, caught_up, mark_of, marks, note, older
+from hourwheel.retention.manifests import Manifest, MissingRows, Span, commit
+from hourwheel.retention.watermarks import ArchiveHead, apply, catch_up, older, replace_head, watermark_name, watermarks
 
 _logger = logging.getLogger("hourwheel")
 
@@ -66,29 +66,29 @@ class _Rows:
 
 @dataclass
 class _Run:
-    """``own_circle``: a circle that ends now began in this run. ``listed``: the subjects and groups of the circle that
-    began at ``circle_ms``, which may be another archiver's."""
+    """``own_pass``: a pass that ends now began in this run. ``listed``: the subjects and groups of the pass that
+    began at ``pass_ms``, which may be another archiver's."""
 
     until_ms: int
     report: Archived = field(default_factory=Archived)
-    own_circle: bool = False
-    circle_ms: int = 0
+    own_pass: bool = False
+    pass_ms: int = 0
     listed: list[tuple[Subject, list[Group]]] = field(default_factory=list)
 
-    def begin(self, head: Head, now_ms: int, directory: Directory) -> Pass:
+    def begin(self, head: ArchiveHead, now_ms: int, registry: Registry) -> Pass:
         """The pass that goes on, or begins; lists subjects and groups where that was not done for it yet."""
         current = Pass.of(head, now_ms)
-        self.own_circle = self.own_circle or not head.circle_ms
-        if not head.circle_ms or current.began_ms != self.circle_ms:
+        self.own_pass = self.own_pass or not head.pass_ms
+        if not head.pass_ms or current.began_ms != self.pass_ms:
             # What is made from here on is for the next pass.
-            self.circle_ms, self.listed = current.began_ms, catalog(directory)
+            self.pass_ms, self.listed = current.began_ms, catalog(registry)
         return current
 
     def goes_on(self, current: Pass) -> bool:
         """Whether something is left that was there when the run began; notes whether nothing is."""
-        self.report.complete = self.own_circle and current.complete_ms > 0
-        after_another = not self.own_circle
-        self.own_circle = self.own_circle and current.commit_full
+        self.report.complete = self.own_pass and current.complete_ms > 0
+        after_another = not self.own_pass
+        self.own_pass = self.own_pass and current.commit_full
         return current.commit_full or after_another
 
 
@@ -97,7 +97,7 @@ class Archiver:
     """``archive``: where to. Safe to run anywhere, any number at once."""
 
     context: Context
-    directory: Directory
+    registry: Registry
     archive: Blobs
     limits: Limits = field(default_factory=Limits)
     faults: Faults = field(default_factory=Faults)
@@ -116,10 +116,10 @@ class Archiver:
 
     def _commit(self, run: _Run) -> bool:
         """One commit, if there is anything to archive: whether to go on."""
-        held = caught_up(self.context, self.archive)
+        held = catch_up(self.context, self.archive)
         began_ms = self.context.clock.now_ms()
         collector = Collector(self.context, self.archive)
-        current = run.begin(held.value, began_ms, self.directory)
+        current = run.begin(held.value, began_ms, self.registry)
         digest = self._catalog(collector, held.value, run.listed)
         stop_ms = min(run.until_ms, self.context.clock.now_ms() + self.limits.commit_ms)
         current = self._collect(collector, current, run.listed, stop_ms)
@@ -128,13 +128,13 @@ class Archiver:
         if not current.needs_manifest(held.value, found=found):
             value = current.noted(held.value)
             if value != held.value:
-                note(self.context, held, value)
+                replace_head(self.context, held, value)
             return run.goes_on(current)
         manifest = self._manifest(collector, current, held.value.number, began_ms, digest)
         if not commit(self.archive, manifest):
             run.report.lost_races += 1
             return True
-        apply(self.context, Held(current.head(held.value), held.token), manifest)
+        apply(self.context, Versioned(current.head(held.value), held.token), manifest)
         self._count(run.report, manifest)
         return run.goes_on(current) or found
 
@@ -146,12 +146,12 @@ class Archiver:
             complete_ms=current.complete_ms,
             segments=collector.segments,
             spans=collector.spans,
-            damaged=collector.damaged,
-            gone=collector.gone,
+            unreadable=collector.damaged,
+            missing=collector.gone,
             catalog=digest,
         )
 
-    def _catalog(self, collector: Collector, head: Head, listed: list[tuple[Subject, list[Group]]]) -> str:
+    def _catalog(self, collector: Collector, head: ArchiveHead, listed: list[tuple[Subject, list[Group]]]) -> str:
         """Gathers the catalog where it has changed; its digest then."""
         found = Catalog([subject for subject, _ in listed], [group for _, groups in listed for group in groups])
         digest = blake2b(encode_catalog(found).data, digest_size=16).hexdigest()
@@ -165,7 +165,7 @@ class Archiver:
     ) -> Pass:
         """Reads logs behind the one at which the last commit was full, up to the last one, or until this one is
         full."""
-        known = marks(self.context)
+        known = watermarks(self.context)
         every = list(sources(self.context, listed))
         names = [_name(source) for source in every]
         start = names.index(current.first) + 1 if current.first in names else 0
@@ -177,13 +177,13 @@ class Archiver:
                 break
         return current
 
-    def _log(self, collector: Collector, source: Source, mark: int | None, stop_ms: int) -> LogRead:
+    def _log(self, collector: Collector, source: Source, watermark: int | None, stop_ms: int) -> LogRead:
         """Gathers a log's rows from the mark on, up to the limits."""
-        bounds = self._bounds(source, mark)
+        bounds = self._bounds(source, watermark)
         if bounds is None:
             return LogRead(complete=False)
         start, given = bounds
-        if given < (mark or 0):
+        if given < (watermark or 0):
             raise older(source.log)
         if given <= start:
             return LogRead(complete=True)
@@ -195,12 +195,12 @@ class Archiver:
             )
         return rows.read
 
-    def _bounds(self, source: Source, mark: int | None) -> tuple[int, int] | None:
+    def _bounds(self, source: Source, watermark: int | None) -> tuple[int, int] | None:
         """The row at which to begin, and the end of the log; None where they cannot be read."""
-        start = mark or 0
+        start = watermark or 0
         with self._contained(source):
             given = source.given(start)
-            if given > start and mark is None:
+            if given > start and watermark is None:
                 # What was removed before there was an archive is not missed.
                 first = next(source.items(0), None)
                 start = source.trimmed() if first is None else first.row
@@ -214,7 +214,7 @@ class Archiver:
                 end, complete = self._end(collector, source, end, given)
                 return _Rows(end, messages, LogRead(complete))
             if item.row > end:
-                collector.gone.append(Gone(log=source.log, start=end, end=item.row))
+                collector.gone.append(MissingRows(log=source.log, start=end, end=item.row))
             messages += collector.add(source, item)
             end = item.row + 1
             full = commit_is_full(collector.size, self.limits.commit_bytes, self.context.clock.now_ms(), stop_ms)
@@ -226,7 +226,7 @@ class Archiver:
         """Behind the last row: where the log is archived up to, and whether that is its end."""
         with self._contained(source):
             if (trimmed := source.trimmed()) > end:
-                collector.gone.append(Gone(log=source.log, start=end, end=trimmed))
+                collector.gone.append(MissingRows(log=source.log, start=end, end=trimmed))
                 end = trimmed
             return end, end >= given or not source.held_up(end)
         return end, False
@@ -253,23 +253,23 @@ class Archiver:
     def _count(self, report: Archived, manifest: Manifest) -> None:
         rows = sum(segment.rows for segment in manifest.segments)
         messages = sum(segment.messages for segment in manifest.segments if segment.kind == MESSAGES)
-        gone = sum(one.end - one.start for one in manifest.gone)
+        gone = sum(one.end - one.start for one in manifest.missing)
         report.commits += 1
         report.rows += rows
         report.messages += messages
         report.bytes += sum(segment.bytes for segment in manifest.segments)
-        report.damaged += len(manifest.damaged)
+        report.damaged += len(manifest.unreadable)
         report.gone += gone
         meter = self.context.meter
         meter.record("ArchivedMessages", messages)
-        for name, figure in (("ArchiveDamaged", len(manifest.damaged)), ("ArchiveGone", gone)):
-            if figure:
-                meter.record(name, figure)
-        for damage in manifest.damaged:
+        for name, metric in (("ArchiveUnreadableRows", len(manifest.unreadable)), ("ArchiveMissingRows", gone)):
+            if metric:
+                meter.record(name, metric)
+        for damage in manifest.unreadable:
             _logger.error("row %d of %s was archived without its messages: %s", damage.row, damage.log, damage.error)
-        for one in manifest.gone:
+        for one in manifest.missing:
             _logger.error("rows %d to %d of %s were removed before they were archived", one.start, one.end - 1, one.log)
 
 
 def _name(source: Source) -> str:
-    return mark_of(source.kind, source.log)
+    return watermark_name(source.kind, source.log)

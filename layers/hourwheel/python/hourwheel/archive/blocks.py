@@ -41,7 +41,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     held: int
     at_ms: int
     expires_ms: int
-    note: bytes = b""
+    meta: bytes = b""
 
 
 class Columns(msgspec.Struct, omit_defaults=True, kw_only=True):

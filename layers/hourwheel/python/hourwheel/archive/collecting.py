@@ -16,7 +16,7 @@ from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
 from hourwheel.retention.kinds import CATALOG, MESSAGES
-from hourwheel.retention.manifests import Damage, Gone, Part, Segment, Span
+from hourwheel.retention.manifests import MissingRows, Part, Segment, Span, UnreadableRow
 
 _BLOCK_BYTES = 1 << 20
 _BLOCK_ROWS = 4_096
@@ -89,8 +89,8 @@ class Collector:
     archive: Blobs
     segments: list[Segment] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
-    damaged: list[Damage] = field(default_factory=list)
-    gone: list[Gone] = field(default_factory=list)
+    damaged: list[UnreadableRow] = field(default_factory=list)
+    gone: list[MissingRows] = field(default_factory=list)
     size: int = 0
     _relieved: int = 0
     _open: dict[tuple[str, int], _Open] = field(default_factory=dict)
@@ -124,16 +124,16 @@ class Collector:
         try:
             messages = messages_of(row, self.context.blobs)
         except Corrupt as error:
-            self.damaged.append(Damage(log=log, row=number, messages=row.count, error=str(error)))
+            self.damaged.append(UnreadableRow(log=log, row=number, messages=row.count, error=str(error)))
         segment = self._segment(MESSAGES, row.at_ms)
         held = len(messages)
         place = segment.place(log)
-        segment.entries.append(Entry(place, number, row.number, row.count, held, row.at_ms, row.expires_ms, row.note))
+        segment.entries.append(Entry(place, number, row.number, row.count, held, row.at_ms, row.expires_ms, row.meta))
         segment.messages += messages
         segment.held += held
         first = 0 if row.filler else row.number
         part = Part(log=log, start=number, end=number + 1, first=first, following=first + held, messages=held)
-        segment.note(part, row.at_ms, row.raw_bytes + len(row.note) + _ROW_BYTES)
+        segment.note(part, row.at_ms, row.raw_bytes + len(row.meta) + _ROW_BYTES)
         self.size += row.raw_bytes
         return held
 

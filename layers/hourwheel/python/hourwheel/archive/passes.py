@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from hourwheel.retention.marks import Head
+from hourwheel.retention.watermarks import ArchiveHead
 
 MANIFEST_EVERY_MS = 3_600_000
 """A manifest without rows is written this often: a reader of the archive learns from it that nothing new is there."""
@@ -36,9 +36,9 @@ class Pass:
     over: bool = False
 
     @classmethod
-    def of(cls, head: Head, now_ms: int) -> "Pass":
+    def of(cls, head: ArchiveHead, now_ms: int) -> "Pass":
         """The pass that the head is in the middle of, or one that begins now."""
-        return cls(head.circle_ms or now_ms, head.whole, first=head.resume, last=head.resume)
+        return cls(head.pass_ms or now_ms, head.complete, first=head.resume, last=head.resume)
 
     @property
     def complete_ms(self) -> int:
@@ -56,23 +56,23 @@ class Pass:
             return replace(self, complete=complete, last=log, commit_full=not at_end, over=True)
         return replace(self, complete=complete, last=log)
 
-    def head(self, head: Head) -> Head:
+    def head(self, head: ArchiveHead) -> ArchiveHead:
         """The head with the place at which the next commit goes on."""
         return msgspec.structs.replace(
             head,
             resume=self.last if self.commit_full else "",
-            circle_ms=self.began_ms if self.commit_full else 0,
-            whole=self.complete or not self.commit_full,
+            pass_ms=self.began_ms if self.commit_full else 0,
+            complete=self.complete or not self.commit_full,
         )
 
-    def noted(self, head: Head) -> Head:
+    def noted(self, head: ArchiveHead) -> ArchiveHead:
         """The head after a pass, or a part of it, that found nothing to archive."""
         return msgspec.structs.replace(self.head(head), complete_ms=max(head.complete_ms, self.complete_ms))
 
-    def needs_manifest(self, head: Head, *, found: bool) -> bool:
+    def needs_manifest(self, head: ArchiveHead, *, found: bool) -> bool:
         """Whether to write a manifest: there is something to archive, or the last manifest is old and the archive is
         complete."""
-        return found or self.complete_ms - head.told_ms >= MANIFEST_EVERY_MS
+        return found or self.complete_ms - head.last_manifest_ms >= MANIFEST_EVERY_MS
 
 
 def commit_is_full(size: int, limit_bytes: int, now_ms: int, stop_ms: int) -> bool:

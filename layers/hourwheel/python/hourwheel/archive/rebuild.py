@@ -26,15 +26,15 @@ from typing import TypeVar
 
 import msgspec
 
-from hourwheel.archive.rearriving import Rearrivals, occupied, queue_of, token_of
+from hourwheel.archive.redo_handovers import HandoverReplayer, occupied, queue_of, token_of
 from hourwheel.archive.restoring import Restorer
-from hourwheel.archive.survey import Survey, some_manifests, survey
+from hourwheel.archive.summary import ArchiveSummary, some_manifests, summarize
 from hourwheel.buckets.buckets import Bucket, register
 from hourwheel.context import Context
-from hourwheel.delay.orphans import enlist
+from hourwheel.delay.orphans import register_orphan
 from hourwheel.errors import Conflict, Corrupt, NotFound
 from hourwheel.lognames import LogKind, LogName, is_schedule, pull_log, source_of
-from hourwheel.logs.item import Held, Slot
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import FILLER_MS, Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.model import Group, Subject
@@ -42,10 +42,10 @@ from hourwheel.ports import Blobs, Key, Table
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import Checkpoint
 from hourwheel.queueing.skipped import skip
-from hourwheel.registry.registry import group_slot, subject_slot
+from hourwheel.registry.registry import group_record, subject_record
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.manifests import PREFIX, Manifest, Span, manifest_key
-from hourwheel.retention.marks import Head, advance, head_slot
+from hourwheel.retention.watermarks import ArchiveHead, advance_watermark, head_record
 
 GAP = 1_000_000_000
 """More than one queue takes in a day at 10,000 messages a second."""
@@ -93,13 +93,13 @@ def rebuild(
 
     Raises ``Conflict`` when the store has something else in it, ``NotFound`` when the archive is empty.
     """
-    slot = _slot(context)
-    held = slot.load() or _begun(context, archive, slot, skip_damaged)
+    record = _slot(context)
+    held = record.load() or _begun(context, archive, record, skip_damaged)
     done = held.value.rebuilt
     if done is not None and done.finished_ms:
         return done
-    known = survey(archive, held.value.through, skip_damaged=skip_damaged)
-    return _Rebuild(context, archive, slot, held, known, gap, skip_damaged, workers).run()
+    known = summarize(archive, held.value.through, skip_damaged=skip_damaged)
+    return _Rebuild(context, archive, record, held, known, gap, skip_damaged, workers).run()
 
 
 def unfinished(context: Context) -> bool:
@@ -108,11 +108,13 @@ def unfinished(context: Context) -> bool:
     return held is not None and (held.value.rebuilt is None or not held.value.rebuilt.finished_ms)
 
 
-def _slot(context: Context) -> Slot[Rebuilding]:
-    return Slot(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
+def _slot(context: Context) -> CasRecord[Rebuilding]:
+    return CasRecord(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
 
 
-def _begun(context: Context, archive: Blobs, slot: Slot[Rebuilding], skip_damaged: bool) -> Held[Rebuilding]:
+def _begun(
+    context: Context, archive: Blobs, record: CasRecord[Rebuilding], skip_damaged: bool
+) -> Versioned[Rebuilding]:
     for partition in _USED:
         if context.store.scan(Table.META, partition, limit=1):
             raise Conflict("store-not-empty", f"the store is in use, it has {partition}: rebuild into an empty one")
@@ -125,7 +127,7 @@ def _begun(context: Context, archive: Blobs, slot: Slot[Rebuilding], skip_damage
             f"{manifest_key(through)} is missing, and later ones are there: put it back from a copy, or rebuild what"
             " was archived before it with skip_damaged"
         )
-    held = slot.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=through)).held
+    held = record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=through)).current
     assert held is not None
     return held
 
@@ -134,9 +136,9 @@ def _begun(context: Context, archive: Blobs, slot: Slot[Rebuilding], skip_damage
 class _Rebuild:
     context: Context
     archive: Blobs
-    slot: Slot[Rebuilding]
-    held: Held[Rebuilding]
-    known: Survey
+    slot: CasRecord[Rebuilding]
+    held: Versioned[Rebuilding]
+    known: ArchiveSummary
     gap: int
     skip_damaged: bool
     workers: int
@@ -148,11 +150,13 @@ class _Rebuild:
         for manifest in some_manifests(self.archive, self.known.through, self.held.value.restored):
             self._restore(manifest)
         self.restorer.dispatches()
-        rearrived, lost = Rearrivals(self.context, self.members, self.logs).carry_out(self.known.arrivals)
+        rearrived, lost = HandoverReplayer(self.context, self.members, self.logs).carry_out(
+            self.known.unarchived_handovers
+        )
         self._close_logs()
         self._place_groups()
         self._open_buckets()
-        self._mark()
+        self._write_watermark()
         subjects, groups = self._name()
         return self._finished(rearrived=rearrived, lost=lost, subjects=subjects, groups=groups)
 
@@ -251,7 +255,7 @@ class _Rebuild:
     def _place_groups(self) -> None:
         """Each group goes on where its archived progress ends."""
         for partition in sorted(self.members):
-            following = self.known.marks.get((PULLS, partition), 0)
+            following = self.known.watermarks.get((PULLS, partition), 0)
             if not following:
                 continue
             group = self.members[partition][1]
@@ -259,7 +263,7 @@ class _Rebuild:
             log = PullLog(self.context, group, self.context.log(source), queue_of(source))
             start = self.known.progress.get(partition) or log.beginning()
             value = Checkpoint(following, start.position, start.number, self.context.clock.now_ms())
-            outcome = log.checkpoint_slot.swap(None, value, token=token_of(partition, following))
+            outcome = log.checkpoint_record.swap(None, value, token=token_of(partition, following))
             if not outcome.stored:
                 raise occupied(f"the checkpoint of {partition}", following)
 
@@ -271,33 +275,33 @@ class _Rebuild:
             self.context.log(str(LogName.of_schedule(name))).seal()
         for log in sorted(self.logs):
             if LogName.parse(log).kind is LogKind.ORPHAN and self.context.log(log).first() is not None:
-                enlist(self.context, log)
+                register_orphan(self.context, log)
 
-    def _mark(self) -> None:
+    def _write_watermark(self) -> None:
         """The archive goes on behind its end."""
-        for (kind, log), end in sorted(self.known.marks.items()):
-            advance(self.context, Span(kind=kind, log=log, start=0, end=end, messages=0, behind=0))
-        head = Head(number=self.known.through, complete_ms=self.known.complete_ms, catalog=self.known.catalog)
-        slot = head_slot(self.context)
-        known = slot.load()
+        for (kind, log), end in sorted(self.known.watermarks.items()):
+            advance_watermark(self.context, Span(kind=kind, log=log, start=0, end=end, messages=0, behind=0))
+        head = ArchiveHead(number=self.known.through, complete_ms=self.known.complete_ms, catalog=self.known.catalog)
+        record = head_record(self.context)
+        known = record.load()
         # Who swept the empty store, or tried to archive it, has left a head without a manifest.
-        outcome = slot.swap(known.token if known is not None and not known.value.number else None, head)
-        if outcome.held is None or outcome.held.value != head:
+        outcome = record.swap(known.token if known is not None and not known.value.number else None, head)
+        if outcome.current is None or outcome.current.value != head:
             raise Conflict("store-in-use", "the archive has been written to: nothing may run until all is rebuilt")
 
     def _name(self) -> tuple[int, int]:
         """Subjects and groups, and the generations of those that are gone."""
         subjects, groups = self.known.remembered()
         for subject in subjects:
-            self._put_name(subject_slot(self.context, subject.name), subject)
+            self._put_name(subject_record(self.context, subject.name), subject)
         for group in groups:
-            self._put_name(group_slot(self.context, group.subject, group.name), group)
+            self._put_name(group_record(self.context, group.subject, group.name), group)
         return sum(not subject.deleted for subject in subjects), sum(not group.deleted for group in groups)
 
-    def _put_name(self, slot: Slot[T], value: T) -> None:
-        outcome = slot.swap(None, value)
-        if outcome.held is None or outcome.held.value != value:
-            raise Conflict("store-in-use", f"{slot.key.sort!r} was made meanwhile: nobody may use the store yet")
+    def _put_name(self, record: CasRecord[T], value: T) -> None:
+        outcome = record.swap(None, value)
+        if outcome.current is None or outcome.current.value != value:
+            raise Conflict("store-in-use", f"{record.key.sort!r} was made meanwhile: nobody may use the store yet")
 
     @property
     def _report(self) -> Rebuilt:
@@ -305,10 +309,10 @@ class _Rebuild:
             archived_ms=self.known.complete_ms, gap=self.gap, manifests=self.known.through
         )
 
-    def _finished(self, **figures: int) -> Rebuilt:
+    def _finished(self, **metrics: int) -> Rebuilt:
         report = msgspec.structs.replace(
             self._report,
-            **figures,
+            **metrics,
             gap=max(self._report.gap, self.gap),
             buckets=len(self.buckets),
             damaged=self._damaged,
@@ -319,6 +323,6 @@ class _Rebuild:
 
     def _save(self, value: Rebuilding) -> None:
         outcome = self.slot.swap(self.held.token, value)
-        if not outcome.stored or outcome.held is None:
+        if not outcome.stored or outcome.current is None:
             raise Conflict("store-in-use", "somebody else rebuilds the store as well")
-        self.held = outcome.held
+        self.held = outcome.current

@@ -11,8 +11,8 @@ import msgspec
 
 from hourwheel.archive.blocks import Entry
 from hourwheel.archive.reading import dispatch_rows, message_rows
-from hourwheel.archive.rearriving import OWNER, occupied, token_of
-from hourwheel.archive.survey import Survey, Tally, some_manifests
+from hourwheel.archive.redo_handovers import OWNER, occupied, token_of
+from hourwheel.archive.summary import ArchiveSummary, Tally, some_manifests
 from hourwheel.context import Context
 from hourwheel.delay.dispatch import DROPPED
 from hourwheel.delay.ownership import Dispatched
@@ -51,7 +51,7 @@ class Restorer:
 
     context: Context
     archive: Blobs
-    known: Survey
+    known: ArchiveSummary
     logs: set[str]
     buckets: set[str]
     needed: set[tuple[str, int]]
@@ -83,7 +83,7 @@ class Restorer:
                 if segment.kind == DISPATCHES and any(part.log in self.buckets for part in segment.parts):
                     self._dispatched(segment)
         for name in sorted(self.buckets):
-            following = self.known.marks.get((DISPATCHES, name), 0)
+            following = self.known.watermarks.get((DISPATCHES, name), 0)
             if following:
                 nothing = Transfer(kind=DROPPED, log="", row=0, number=0, token=b"", at_ms=0, expires_ms=0, picks=())
                 at_ms = self.known.tallies.get(name, Tally()).last_ms
@@ -140,8 +140,8 @@ class Restorer:
     def _row(self, log: str, entry: Entry, messages: list[Message]) -> Row:
         if not messages:
             # Of a row that could not be read nothing is left to be handed out.
-            note = entry.note if not entry.count else b""
-            return Row(number=-1, count=0, at_ms=entry.at_ms, expires_ms=entry.expires_ms, note=note)
+            note = entry.meta if not entry.count else b""
+            return Row(number=-1, count=0, at_ms=entry.at_ms, expires_ms=entry.expires_ms, meta=note)
         (row,) = rows_of(
             [encode(messages, self.context.settings.compression_level)],
             blobs=self.context.blobs,
@@ -150,7 +150,7 @@ class Restorer:
             expires_ms=entry.expires_ms,
             inline_bytes=self.context.settings.inline_bytes,
         )
-        return msgspec.structs.replace(row, note=entry.note)
+        return msgspec.structs.replace(row, meta=entry.meta)
 
 
 def _batches(rows: Iterable[Kept]) -> Iterator[list[Kept]]:

@@ -13,7 +13,7 @@ from hourwheel.logs.rows import Row
 from hourwheel.model import Group, Subject
 from hourwheel.queueing.pulllog import PullLog, pull_logs
 from hourwheel.queueing.records import CLOSED, PullRow
-from hourwheel.registry.registry import Directory
+from hourwheel.registry.registry import Registry
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS
 
 _LONG_OPEN_MS = 86_400_000
@@ -151,10 +151,10 @@ def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> It
             yield DispatchSource(DispatchLog(context, bucket))
 
 
-def catalog(directory: Directory) -> list[tuple[Subject, list[Group]]]:
+def catalog(registry: Registry) -> list[tuple[Subject, list[Group]]]:
     """Subjects with their groups: those of which something may be left."""
     return [
-        (subject, [group for group in directory.all_groups(subject) if not group.erased])
-        for subject in directory.all_subjects()
+        (subject, [group for group in registry.all_groups(subject) if not group.erased])
+        for subject in registry.all_subjects()
         if not subject.erased
     ]

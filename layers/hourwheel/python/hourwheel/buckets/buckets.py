@@ -18,7 +18,7 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Sealed, Unavailable
 from hourwheel.lognames import LogName, is_schedule
-from hourwheel.logs.item import Slot
+from hourwheel.logs.cas import CasRecord
 from hourwheel.logs.log import Reservation
 from hourwheel.ports import Key, Table, items_of
 
@@ -81,8 +81,8 @@ class BucketRecord(msgspec.Struct, array_like=True, frozen=True):
     closed_ms: int = 0
 
 
-def bucket_slot(context: Context, bucket: Bucket) -> Slot[BucketRecord]:
-    return Slot(context.store, context.ids, Key(Table.META, "buckets", bucket.name), BucketRecord)
+def bucket_record(context: Context, bucket: Bucket) -> CasRecord[BucketRecord]:
+    return CasRecord(context.store, context.ids, Key(Table.META, "buckets", bucket.name), BucketRecord)
 
 
 def register(context: Context, bucket: Bucket) -> None:
@@ -91,8 +91,8 @@ def register(context: Context, bucket: Bucket) -> None:
     process that has seen it registered before."""
     if bucket.name in context.buckets:
         return
-    slot = bucket_slot(context, bucket)
-    if slot.load() is None and slot.swap(None, BucketRecord()).stored:
+    record = bucket_record(context, bucket)
+    if record.load() is None and record.swap(None, BucketRecord()).stored:
         # Once it is certain: a wheel that starts before would find no bucket.
         context.afterwards(lambda outside: _order_first_timer(outside, bucket))
     context.afterwards(lambda outside: _remember(outside.buckets, bucket.name))
@@ -147,6 +147,6 @@ def buckets(context: Context, *, before_ms: int | None = None) -> Iterator[tuple
         bucket = Bucket.parse(name)
         if before_ms is not None and bucket.start_ms >= before_ms:
             return
-        held = bucket_slot(context, bucket).opened(record)
+        held = bucket_record(context, bucket).opened(record)
         assert held is not None
         yield bucket, held.value

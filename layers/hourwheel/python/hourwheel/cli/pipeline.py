@@ -333,10 +333,10 @@ def _archive(data: Path, archive: Path) -> Any:
     from hourwheel.adapters.files import FileBlobs
     from hourwheel.archive.archiver import Archiver
     from hourwheel.embedded.offline import opened
-    from hourwheel.sweep.erasure import make_directory
+    from hourwheel.sweep.erasure import make_registry
 
     with opened(data) as context:
-        archiver = Archiver(context, make_directory(context), FileBlobs(archive))
+        archiver = Archiver(context, make_registry(context), FileBlobs(archive))
         return archiver.run(context.clock.now_ms() + _ARCHIVE_SECONDS * 1_000)
 
 

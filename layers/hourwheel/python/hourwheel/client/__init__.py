@@ -26,7 +26,7 @@ from hourwheel.client.errors import (
     TooLarge,
     Unauthorized,
 )
-from hourwheel.client.ledger import Delivery
+from hourwheel.client.lease_tracker import Delivery
 from hourwheel.client.producer import Producer
 from hourwheel.client.records import (
     NO_PUSH,

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from hourwheel.adapters.system import SystemClock, SystemIds
+from hourwheel.client.due import Delay, Moment, due_at
 from hourwheel.client.errors import Conflict
 from hourwheel.client.http import Http, path
 from hourwheel.client.records import (
@@ -46,7 +47,6 @@ from hourwheel.client.records import (
     rfc3339,
 )
 from hourwheel.client.signing import Sign
-from hourwheel.client.waits import Delay, Moment, due_at
 from hourwheel.model import Settled, Settlement, SettleResult
 from hourwheel.ports import Clock, Ids
 

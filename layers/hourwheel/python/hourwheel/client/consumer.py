@@ -15,8 +15,8 @@ from typing import Any, Self, TypeVar
 from hourwheel.adapters.system import SystemIds
 from hourwheel.client.api import Api
 from hourwheel.client.errors import Reject, Retry
-from hourwheel.client.feed import Feed, FeedOptions
-from hourwheel.client.ledger import Delivery
+from hourwheel.client.lease_tracker import Delivery
+from hourwheel.client.prefetcher import Prefetcher, PrefetchOptions
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
 
@@ -89,8 +89,8 @@ class Consumer:
         self._loops: list[_Loop] = []
         self._used = False
         self._entered = False
-        self._feed = Feed(
-            FeedOptions(
+        self._feed = Prefetcher(
+            PrefetchOptions(
                 connect=functools.partial(Api, url, token=token, ca_file=ca_file, sign=sign, region=region, ids=ids),
                 subject=subject,
                 group=group,
@@ -109,7 +109,7 @@ class Consumer:
         """The number of messages whose lease was lost before they were settled. They are delivered again."""
         return self._feed.lost_messages
 
-    def handler(self, handle: Handler) -> Handler:
+    def handler(self, scheduled_id: Handler) -> Handler:
         """Sets the function that ``run`` calls with each message; a decorator. The last one that was set counts.
 
         Raises nothing.
@@ -120,8 +120,8 @@ class Consumer:
             ... def bill(message):
             ...     print(message.body)
         """
-        self._handler = handle
-        return handle
+        self._handler = scheduled_id
+        return scheduled_id
 
     def run(self) -> None:
         """Handles messages until ``stop``. On the main thread SIGINT and SIGTERM stop it too; a second signal of one
@@ -202,10 +202,10 @@ class Consumer:
         self._used = True
         self._feed.start()
 
-    def _work(self, handle: Callable[[Delivery], object]) -> None:
+    def _work(self, scheduled_id: Callable[[Delivery], object]) -> None:
         while (message := self._feed.next()) is not None:
             try:
-                handle(message)
+                scheduled_id(message)
             except Reject as reason:
                 _log.info("message %s rejected: %s", message.id, reason)
                 message.dead()
@@ -239,15 +239,15 @@ class Consumer:
         try:
             yield
         finally:
-            for number, handle in before.items():
-                signal.signal(number, handle)
+            for number, scheduled_id in before.items():
+                signal.signal(number, scheduled_id)
 
 
 class _Loop(Iterator[Delivery]):
     """One ``for`` over a consumer; several threads may each have theirs."""
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
+    def __init__(self, prefetcher: Prefetcher) -> None:
+        self._feed = prefetcher
         self._current: Delivery | None = None
 
     def __next__(self) -> Delivery:

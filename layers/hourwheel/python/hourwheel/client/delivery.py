@@ -1,4 +1,4 @@
-"""Sends one batch of a lane and settles its futures."""
+"""Sends one batch of a subject buffer and settles its futures."""
 
 import re
 import time
@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from hourwheel.client.accumulator import Pending
 from hourwheel.client.api import Api
 from hourwheel.client.errors import (
     BadRequest,
@@ -18,7 +19,6 @@ from hourwheel.client.errors import (
     ServerUnavailable,
     TooLarge,
 )
-from hourwheel.client.lanes import Pending
 from hourwheel.client.records import AddressedMessage, Message, Placed
 from hourwheel.ports import Ids
 from hourwheel.words import counted

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hourwheel.client.waits import Delay, checked_retry_delay
+from hourwheel.client.due import Delay, checked_retry_delay
 from hourwheel.errors import HourwheelError
 from hourwheel.words import counted
 

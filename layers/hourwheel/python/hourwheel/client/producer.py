@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Self
 
 from hourwheel.adapters.system import SystemIds
+from hourwheel.client.accumulator import Accumulator, InFlightBatch, Pending
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
 from hourwheel.client.delivery import deliver, give_up, give_up_rest, place
+from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
-from hourwheel.client.lanes import Flight, Lanes, Pending
 from hourwheel.client.records import Message, Placed
 from hourwheel.client.signing import Sign
-from hourwheel.client.waits import Delay, Moment
 from hourwheel.ports import Ids
 
 _MOST_SENDERS = 8  # subjects whose batches are under way at one time
@@ -99,7 +99,7 @@ class Producer:
 
     def _begin(self) -> None:
         self._api = self._connect()
-        self._lanes = Lanes(
+        self._lanes = Accumulator(
             batch_messages=self._batch_messages, batch_bytes=self._batch_bytes, linger_seconds=self._linger_seconds
         )
         lock = threading.Lock()
@@ -206,11 +206,11 @@ class Producer:
         """
         self._refuse_sender()
         with self._due:
-            through = self._lanes.hurry()
+            through = self._lanes.flush()
             for _ in through:
                 self._wake_sender()
             return self._landing.wait_for(
-                lambda: all(lane.landed >= count for lane, count in through.items()), timeout_seconds
+                lambda: all(buffer.landed >= count for buffer, count in through.items()), timeout_seconds
             )
 
     def close(self, timeout_seconds: float | None = None) -> None:
@@ -272,9 +272,9 @@ class Producer:
 
     def _room_for(self, pending: Pending) -> bool:
         """One message always fits. When closed, waiting has no point either."""
-        lanes = self._lanes
-        fits = lanes.size_bytes + pending.size_bytes <= self._max_pending_bytes or not lanes.messages
-        return self._closed or (fits and lanes.messages < self._max_pending_messages)
+        accumulator = self._lanes
+        fits = accumulator.size_bytes + pending.size_bytes <= self._max_pending_bytes or not accumulator.messages
+        return self._closed or (fits and accumulator.messages < self._max_pending_messages)
 
     def _wake_sender(self) -> None:
         """Starts another one if all are at work; not while closing, when no thread may be started any more."""
@@ -285,22 +285,22 @@ class Producer:
         self._due.notify()
 
     def _run_sender(self) -> None:
-        while (flight := self._next_flight()) is not None:
-            deliver(self._api, self._ids, flight.lane.subject, flight.batch, timeout_seconds=self._timeout_seconds)
+        while (batch := self._next_batch()) is not None:
+            deliver(self._api, self._ids, batch.buffer.subject, batch.batch, timeout_seconds=self._timeout_seconds)
             with self._due:
-                self._lanes.landed(flight)
+                self._lanes.completed(batch)
                 self._landing.notify_all()
 
-    def _next_flight(self) -> Flight | None:
+    def _next_batch(self) -> InFlightBatch | None:
         with self._due:
             while True:
                 now = time.monotonic()
-                flight = self._lanes.take(now)
+                batch = self._lanes.take(now)
                 due_at = self._lanes.next_due()
-                if flight is not None and (due_at is not None or self._lanes.ready):
+                if batch is not None and (due_at is not None or self._lanes.ready):
                     self._wake_sender()  # somebody else must look after the other subjects meanwhile
-                if flight is not None or self._ended:
-                    return flight
+                if batch is not None or self._ended:
+                    return batch
                 self._idle_senders += 1
                 self._due.wait(None if due_at is None else max(0.0, due_at - now))
                 self._idle_senders -= 1

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from hourwheel import model
-from hourwheel.client.waits import Delay, Moment, at_most_one, checked_delay, checked_moment
+from hourwheel.client.due import Delay, Moment, at_most_one, checked_delay, checked_moment
 from hourwheel.model import NewMessage, QueueLag, Settled
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
-from hourwheel.delay.orphans import enlist
+from hourwheel.delay.orphans import register_orphan
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.delay.timing import unpack
 from hourwheel.errors import Corrupt, Filled, NotFound, Sealed
@@ -21,14 +21,14 @@ from hourwheel.faults import unreadable
 from hourwheel.handover.handover import Transfer, release
 from hourwheel.lognames import LogName, Member
 from hourwheel.logs.codec import decode_one, encode
+from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.log import Reservation
-from hourwheel.logs.notes import Plan, decode_note
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import raw_messages_of, rows_of, segment_folder
 from hourwheel.model import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS, Message, Subject
 from hourwheel.ports import GET_MANY
 from hourwheel.queueing.routing import delayed_batch, queue_of
-from hourwheel.registry.registry import Directory
+from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
 DUE, AGAIN, ORPHANED, DROPPED, DAMAGED = "due", "again", "orphaned", "dropped", "damaged"
@@ -36,7 +36,7 @@ DUE, AGAIN, ORPHANED, DROPPED, DAMAGED = "due", "again", "orphaned", "dropped", 
 their group is deleted; nothing, as they cannot be read."""
 
 _STEP_PICKS = 5_000
-_STEP_PARCELS = 500
+_STEP_BATCHES = 500
 """A dispatch row names so many messages and targets at most: with the longest names it stays below 350 KB."""
 
 _logger = logging.getLogger("hourwheel")
@@ -51,25 +51,25 @@ Pick: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _DecodedRow:
     """A row of the schedule log with its messages still encoded; none when they cannot be read."""
 
     at_ms: int
-    plan: Plan
+    due_times: DueTimes
     raw: Sequence[msgspec.Raw]
     size: int
 
 
-class Pages:
+class ScheduleRowCache:
     """The rows of a schedule log that were used last. For one thread."""
 
     def __init__(self, context: Context, bucket: Bucket) -> None:
         self._context = context
         self._log = context.log(bucket.log)
-        self._rows: OrderedDict[int, _Opened] = OrderedDict()
+        self._rows: OrderedDict[int, _DecodedRow] = OrderedDict()
         self._size = 0
 
-    def each(self, numbers: Sequence[int]) -> Iterator[tuple[int, _Opened]]:
+    def each(self, numbers: Sequence[int]) -> Iterator[tuple[int, _DecodedRow]]:
         """These rows, which are in order, one by one: read in as few calls as it takes, held no longer than there is
         room."""
         for at in range(0, len(numbers), GET_MANY):
@@ -97,15 +97,15 @@ class Pages:
                 scattered += run
         return read | self._log.get_many(scattered) if scattered else read
 
-    def _keep(self, number: int, row: Row) -> _Opened:
-        note = decode_note(row.note)
-        assert isinstance(note, Plan)
+    def _keep(self, number: int, row: Row) -> _DecodedRow:
+        entry = decode_entry(row.meta)
+        assert isinstance(entry, DueTimes)
         try:
             raw = raw_messages_of(row, self._context.blobs)
         except Corrupt as error:
             unreadable(self._context, self._log.name, number, row.count, error)
             raw = []
-        page = _Opened(row.at_ms, note, raw, row.raw_bytes + _RAW_OVERHEAD * row.count)
+        page = _DecodedRow(row.at_ms, entry, raw, row.raw_bytes + _RAW_OVERHEAD * row.count)
         self._rows[number] = page
         self._size += page.size
         while self._size > _CACHE_BYTES and len(self._rows) > 1:
@@ -135,11 +135,11 @@ class Target:
 
 
 @dataclass(eq=False)
-class Parcel:
+class OutgoingBatch:
     """Messages of one bucket for one target: a row there."""
 
     target: Target
-    plan: Plan
+    due_times: DueTimes
     picks: list[Pick] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     size: int = 0
@@ -162,10 +162,10 @@ class Dispatcher:
     """Hands messages of one bucket over, under its owner's dispatch log. For one thread."""
 
     context: Context
-    directory: Directory
+    registry: Registry
     bucket: Bucket
     ownership: Ownership
-    pages: Pages
+    row_cache: ScheduleRowCache
 
     def dispatch(self, places: Sequence[int]) -> Iterator[None]:
         """Hands over the messages at these packed positions, which are due, step by step. Raises ``Fenced`` and the
@@ -173,9 +173,9 @@ class Dispatcher:
         for at in range(0, len(places), _STEP_PICKS):
             rest = [unpack(place) for place in places[at : at + _STEP_PICKS]]
             while rest:
-                parcels, rest = self._parcels(rest)
-                while parcels:
-                    parcels = self._hand_over(parcels)
+                batches, rest = self._batches(rest)
+                while batches:
+                    batches = self._hand_over(batches)
                 yield
 
     def finish(self, transfers: Iterable[Transfer]) -> None:
@@ -184,19 +184,19 @@ class Dispatcher:
         for transfer in transfers:
             if not transfer.log or self._expired(transfer):
                 continue
-            parcel = self._parcel_of(transfer)
+            batch = self._batch_of(transfer)
             if self._trimmed(transfer):
                 # A filler stood there, and its time is over: below the trim mark nobody reads. Or the batch did, and
                 # its own time came to an end while this was read.
                 if transfer.expires_ms > self.context.clock.now_ms():
-                    again.append(parcel)
+                    again.append(batch)
                 continue
-            row = self._row(parcel, transfer.at_ms, transfer.expires_ms, transfer.log)
+            row = self._row(batch, transfer.at_ms, transfer.expires_ms, transfer.log)
             try:
                 if self._put(self.context, transfer, row):
-                    self._announce([parcel])
+                    self._announce([batch])
             except Filled:
-                again.append(parcel)
+                again.append(batch)
         while again:
             again = self._hand_over(again)
 
@@ -208,27 +208,27 @@ class Dispatcher:
         log = self.context.log(transfer.log)
         return transfer.row < log.trimmed() and log.get(transfer.row) is None
 
-    def _hand_over(self, parcels: Sequence[Parcel]) -> list[Parcel]:
-        """One step: the parcels that found their row filled or their log sealed are to be sent anew."""
+    def _hand_over(self, batches: Sequence[OutgoingBatch]) -> list[OutgoingBatch]:
+        """One step: the batches that found their row filled or their log sealed are to be sent anew."""
         at_ms = self.ownership.time()
-        for log in {parcel.target.log for parcel in parcels if parcel.target.kind == ORPHANED}:
-            enlist(self.context, log)
+        for log in {batch.target.log for batch in batches if batch.target.kind == ORPHANED}:
+            register_orphan(self.context, log)
         rows = [
-            self._row(parcel, at_ms, at_ms + parcel.target.keep_ms, parcel.target.log) if parcel.target.log else None
-            for parcel in parcels
+            self._row(batch, at_ms, at_ms + batch.target.keep_ms, batch.target.log) if batch.target.log else None
+            for batch in batches
         ]
 
-        def work(context: Context) -> tuple[list[Parcel], list[Parcel]]:
+        def work(context: Context) -> tuple[list[OutgoingBatch], list[OutgoingBatch]]:
             transfers: list[Transfer] = []
-            ready: list[tuple[Parcel, Transfer, Row | None]] = []
+            ready: list[tuple[OutgoingBatch, Transfer, Row | None]] = []
             closed = []
-            for parcel, row in zip(parcels, rows, strict=True):
-                transfer = self._reserved(context, parcel, at_ms)
+            for batch, row in zip(batches, rows, strict=True):
+                transfer = self._reserved(context, batch, at_ms)
                 if transfer is None:
-                    closed.append(parcel)
+                    closed.append(batch)
                 else:
                     transfers.append(transfer)
-                    ready.append((parcel, transfer, row))
+                    ready.append((batch, transfer, row))
             if transfers:
                 try:
                     self.ownership.append(context, tuple(transfers))
@@ -236,44 +236,44 @@ class Dispatcher:
                     release(context, [transfer for transfer in transfers if transfer.log])
                     raise
             filled = []
-            for parcel, transfer, row in ready:
+            for batch, transfer, row in ready:
                 if row is not None:
                     try:
                         self._put(context, transfer, row)
                     except Filled:
-                        filled.append(parcel)
+                        filled.append(batch)
             return filled, closed
 
         filled, closed = self.context.atomically(work)
-        self._announce(parcel for parcel in parcels if parcel not in closed and parcel not in filled)
-        return filled + [self._redirected(parcel) for parcel in closed]
+        self._announce(batch for batch in batches if batch not in closed and batch not in filled)
+        return filled + [self._redirected(batch) for batch in closed]
 
-    def _reserved(self, context: Context, parcel: Parcel, at_ms: int) -> Transfer | None:
-        """A transfer for the parcel; None when its log is sealed."""
+    def _reserved(self, context: Context, batch: OutgoingBatch, at_ms: int) -> Transfer | None:
+        """A transfer for the batch; None when its log is sealed."""
         reservation = Reservation(0, 0)
-        if parcel.target.log:
+        if batch.target.log:
             try:
-                reservation = context.log(parcel.target.log).reserve(len(parcel.picks))
+                reservation = context.log(batch.target.log).reserve(len(batch.picks))
             except Sealed:
                 return None
         return Transfer(
-            kind=parcel.target.kind,
-            log=parcel.target.log,
+            kind=batch.target.kind,
+            log=batch.target.log,
             row=reservation.row,
             number=reservation.number,
             token=context.ids.token(),
             at_ms=at_ms,
-            expires_ms=at_ms + parcel.target.keep_ms,
-            picks=tuple(parcel.picks),
+            expires_ms=at_ms + batch.target.keep_ms,
+            picks=tuple(batch.picks),
         )
 
     def _put(self, context: Context, transfer: Transfer, row: Row) -> bool:
         return context.log(transfer.log).put(Reservation(transfer.row, transfer.number), row, transfer.token)
 
-    def _row(self, parcel: Parcel, at_ms: int, expires_ms: int, log: str) -> Row:
-        """The row that stands for the parcel: with the same messages whoever makes it."""
-        messages = parcel.messages
-        if parcel.target.kind == ORPHANED:
+    def _row(self, batch: OutgoingBatch, at_ms: int, expires_ms: int, log: str) -> Row:
+        """The row that stands for the batch: with the same messages whoever makes it."""
+        messages = batch.messages
+        if batch.target.kind == ORPHANED:
             died_at = rfc3339(at_ms)
             messages = [
                 msgspec.structs.replace(message, died_at=died_at, reason="subject-deleted") for message in messages
@@ -290,20 +290,20 @@ class Dispatcher:
         )
         return row
 
-    def _parcels(self, picks: Sequence[Pick]) -> tuple[list[Parcel], list[Pick]]:
+    def _batches(self, picks: Sequence[Pick]) -> tuple[list[OutgoingBatch], list[Pick]]:
         """The messages of these positions by target, in their order; and what would be too much for one step."""
         read, rest = self._read(picks), []
         targets: dict[tuple[str, int, str | None], tuple[Subject | None, Target | None]] = {}
-        open_parcels: dict[str, Parcel] = {}
-        parcels: list[Parcel] = []
+        open_batches: dict[str, OutgoingBatch] = {}
+        batches: list[OutgoingBatch] = []
         for pick in picks:
             if pick not in read:
                 rest.append(pick)
                 continue
-            plan, message, size = read[pick]
-            address = (plan.subject, plan.generation, plan.member)
+            due_times, message, size = read[pick]
+            address = (due_times.subject, due_times.generation, due_times.member)
             if address not in targets:
-                targets[address] = self._resolve(plan)
+                targets[address] = self._resolve(due_times)
             subject, fixed = targets[address]
             if message is None:
                 target = Target(DAMAGED, "")
@@ -312,102 +312,102 @@ class Dispatcher:
             else:
                 assert subject is not None
                 target = _queue(subject, message, delayed_batch(self.bucket.log, pick[0]))
-            lane = f"{target.kind} {target.log} {plan.subject}"
-            parcel = open_parcels.get(lane)
-            if parcel is None or not parcel.fits(size):
-                if len(parcels) == _STEP_PARCELS:
-                    open_parcels.pop(lane, None)  # what follows for this target waits with it
+            target_key = f"{target.kind} {target.log} {due_times.subject}"
+            batch = open_batches.get(target_key)
+            if batch is None or not batch.fits(size):
+                if len(batches) == _STEP_BATCHES:
+                    open_batches.pop(target_key, None)  # what follows for this target waits with it
                     rest.append(pick)
                     continue
-                parcel = open_parcels[lane] = Parcel(target, plan)
-                parcels.append(parcel)
-            parcel.add(pick, message, size, plan.due_ms(pick[1]))
-        return parcels, rest
+                batch = open_batches[target_key] = OutgoingBatch(target, due_times)
+                batches.append(batch)
+            batch.add(pick, message, size, due_times.due_ms(pick[1]))
+        return batches, rest
 
-    def _read(self, picks: Iterable[Pick]) -> dict[Pick, tuple[Plan, Message | None, int]]:
+    def _read(self, picks: Iterable[Pick]) -> dict[Pick, tuple[DueTimes, Message | None, int]]:
         """Plan, message (None: it cannot be read) and size, until it would be too much for one step."""
         by_row: dict[int, list[int]] = {}
         for row, index in picks:
             by_row.setdefault(row, []).append(index)
-        read: dict[Pick, tuple[Plan, Message | None, int]] = {}
+        read: dict[Pick, tuple[DueTimes, Message | None, int]] = {}
         total = 0
-        for row, page in self.pages.each(sorted(by_row)):
+        for row, page in self.row_cache.each(sorted(by_row)):
             for index in by_row[row]:
                 size = len(page.raw[index]) if page.raw else 0
-                read[row, index] = page.plan, _message(page, index), size
+                read[row, index] = page.due_times, _message(page, index), size
                 total += size
             if total > _STEP_BYTES:
                 break
         return read
 
-    def _parcel_of(self, transfer: Transfer) -> Parcel:
+    def _batch_of(self, transfer: Transfer) -> OutgoingBatch:
         """What a transfer stands for, made again."""
         indexes: dict[int, list[int]] = {}
         for row, index in transfer.picks:
             indexes.setdefault(row, []).append(index)
         found: dict[Pick, Message | None] = {}
-        for row, page in self.pages.each(sorted(indexes)):
-            plan = page.plan
+        for row, page in self.row_cache.each(sorted(indexes)):
+            due_times = page.due_times
             found |= {(row, index): _message(page, index) for index in indexes[row]}
         member = LogName.parse(transfer.log).member if transfer.kind == AGAIN else None
         keep_ms = transfer.expires_ms - transfer.at_ms
-        target = Target(transfer.kind, transfer.log, keep_ms, plan.subject, member.group if member else None)
-        parcel = Parcel(target, plan)
+        target = Target(transfer.kind, transfer.log, keep_ms, due_times.subject, member.group if member else None)
+        batch = OutgoingBatch(target, due_times)
         for pick in transfer.picks:
-            parcel.add(pick, found[pick], 0, 0)
-        return parcel
+            batch.add(pick, found[pick], 0, 0)
+        return batch
 
-    def _resolve(self, plan: Plan) -> tuple[Subject | None, Target | None]:
+    def _resolve(self, due_times: DueTimes) -> tuple[Subject | None, Target | None]:
         """The subject, whose queue depends on the message, or a target for all messages of the plan."""
         try:
-            subject = self.directory.subject(plan.subject)
-            if subject.generation < plan.generation:
-                self.directory.forget(plan.subject)
-                subject = self.directory.subject(plan.subject)
+            subject = self.registry.subject(due_times.subject)
+            if subject.generation < due_times.generation:
+                self.registry.forget(due_times.subject)
+                subject = self.registry.subject(due_times.subject)
         except NotFound:
             subject = None
-        if subject is None or subject.generation != plan.generation:
-            return None, self._astray(plan)
-        if plan.member is None:
+        if subject is None or subject.generation != due_times.generation:
+            return None, self._orphan_target(due_times)
+        if due_times.member is None:
             return subject, None
-        member = Member.parse(plan.member)
-        log = str(LogName.of_retries(plan.subject, plan.generation, member))
-        return subject, Target(AGAIN, log, subject.retention_ms, plan.subject, member.group)
+        member = Member.parse(due_times.member)
+        log = str(LogName.of_retries(due_times.subject, due_times.generation, member))
+        return subject, Target(AGAIN, log, subject.retention_ms, due_times.subject, member.group)
 
-    def _astray(self, plan: Plan) -> Target:
+    def _orphan_target(self, due_times: DueTimes) -> Target:
         """For messages whose subject, or group, is there no more."""
-        if plan.member is not None:
+        if due_times.member is not None:
             return Target(DROPPED, "")
-        log = str(LogName.of_orphans(plan.subject, plan.generation))
-        return Target(ORPHANED, log, DEAD_RETENTION_MS, plan.subject)
+        log = str(LogName.of_orphans(due_times.subject, due_times.generation))
+        return Target(ORPHANED, log, DEAD_RETENTION_MS, due_times.subject)
 
-    def _redirected(self, parcel: Parcel) -> Parcel:
-        """The log of a parcel was sealed since it was looked up: subject or group were deleted."""
-        self.directory.forget(parcel.plan.subject)
-        return replace(parcel, target=self._astray(parcel.plan))
+    def _redirected(self, batch: OutgoingBatch) -> OutgoingBatch:
+        """The log of a batch was sealed since it was looked up: subject or group were deleted."""
+        self.registry.forget(batch.due_times.subject)
+        return replace(batch, target=self._orphan_target(batch.due_times))
 
-    def _announce(self, parcels: Iterable[Parcel]) -> None:
+    def _announce(self, batches: Iterable[OutgoingBatch]) -> None:
         """Wakes those who wait for what was handed over, and tells those who operate."""
-        for parcel in parcels:
-            target = parcel.target
+        for batch in batches:
+            target = batch.target
             meter = self.context.meter
             if target.kind in (DUE, AGAIN):
-                self.context.arrivals.announce(target.subject, target.group)
-                meter.record("Dispatched", len(parcel.picks))
-                if parcel.earliest_ms:
-                    late_ms = self.context.clock.now_ms() - parcel.earliest_ms
+                self.context.wakeups.announce(target.subject, target.group)
+                meter.record("Dispatched", len(batch.picks))
+                if batch.earliest_ms:
+                    late_ms = self.context.clock.now_ms() - batch.earliest_ms
                     meter.record("DispatchLateness", late_ms, unit="Milliseconds")
             elif target.kind == ORPHANED:
-                meter.record("OrphanedMessages", len(parcel.picks))
+                meter.record("OrphanedMessages", len(batch.picks))
                 _logger.error(
                     "%d messages of subject %s, deleted meanwhile, went to %s",
-                    len(parcel.picks),
+                    len(batch.picks),
                     target.subject,
                     target.log,
                 )
 
 
-def _message(page: _Opened, index: int) -> Message | None:
+def _message(page: _DecodedRow, index: int) -> Message | None:
     """The message as it is sent; None when it cannot be read."""
     if not page.raw:
         return None
@@ -415,8 +415,8 @@ def _message(page: _Opened, index: int) -> Message | None:
         message = decode_one(page.raw[index])
     except Corrupt:
         return None
-    if page.plan.member is None:
-        message.due_at = rfc3339(page.plan.due_ms(index))
+    if page.due_times.member is None:
+        message.due_at = rfc3339(page.due_times.due_ms(index))
         if message.produced_at is None:
             message.produced_at = rfc3339(page.at_ms)
     return message

@@ -25,7 +25,7 @@ _CURSOR = re.compile(r"(\d{1,12})-(\d{1,16})-(\d{1,4})", re.ASCII)
 _encoder = msgspec.msgpack.Encoder()
 
 
-def enlist(context: Context, log: str) -> None:
+def register_orphan(context: Context, log: str) -> None:
     """Makes the log known before anything goes there."""
     key = Key(Table.META, "orphans", log)
     if context.store.get(key) is None:
@@ -38,7 +38,7 @@ def orphan_logs(context: Context) -> Iterator[str]:
     return (name for name, _ in items_of(context.store, Table.META, "orphans"))
 
 
-def delist(context: Context, log: Log) -> None:
+def unregister_orphan(context: Context, log: Log) -> None:
     """Forgets a log in which all has expired."""
     key = Key(Table.META, "orphans", log.name)
     record = context.store.get(key)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import msgspec
 
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.buckets.lease import LEASE_MS, Owner, owner_slot
+from hourwheel.buckets.lease import LEASE_MS, Owner, owner_record
 from hourwheel.context import Context
 from hourwheel.errors import UNDECODABLE, Corrupt, HourwheelError
 from hourwheel.handover.handover import Transfer
-from hourwheel.logs.item import Held
+from hourwheel.logs.cas import Versioned
 from hourwheel.logs.rows import sort_of
 from hourwheel.ports import Key, Record, Table, items_of
 
@@ -95,19 +95,19 @@ class Ownership:
         self._bucket = bucket
         self._owner = owner
         self._leaves_ms = leaves_ms
-        self._held: Held[Owner] | None = None
+        self._held: Versioned[Owner] | None = None
         self._next = 0
         self._last_ms = 0
 
     def take(self) -> bool:
         """Takes the lease; False while another owner's runs. Fenced only by ``fence``."""
-        slot = owner_slot(self._context, self._bucket)
-        held = slot.load()
+        record = owner_record(self._context, self._bucket)
+        held = record.load()
         while True:
             now_ms = self._context.clock.now_ms()
             if held is not None and held.value.owner != self._owner and held.value.alive(now_ms):
                 return False
-            stored, held = slot.swap(None if held is None else held.token, self._owner_now(0))
+            stored, held = record.swap(None if held is None else held.token, self._owner_now(0))
             if stored:
                 self._held = held
                 return True
@@ -164,7 +164,7 @@ class Ownership:
 
     def _swap(self, value: Owner) -> None:
         assert self._held is not None
-        outcome = owner_slot(self._context, self._bucket).swap(self._held.token, value)
-        if not outcome.stored or outcome.held is None:
+        outcome = owner_record(self._context, self._bucket).swap(self._held.token, value)
+        if not outcome.stored or outcome.current is None:
             raise Fenced(self._bucket.name)
-        self._held = outcome.held
+        self._held = outcome.current

@@ -30,7 +30,7 @@ class TimingWheel:
         self._order: list[int] = []
         self._struck: set[int] = set()
         self.waiting = 0
-        """Positions in the wheel, struck ones included."""
+        """Positions in the wheel, cancelled ones included."""
 
     def add(self, place: int, due_ms: int) -> None:
         """A position may be added at any time, also when its tick is over."""
@@ -38,15 +38,15 @@ class TimingWheel:
 
     def add_all(self, places: Iterable[int], due_ms: int) -> None:
         number = -(-due_ms // self._tick_ms)
-        slot = self._slots.get(number)
-        if slot is None:
-            slot = self._slots[number] = array("q")
+        record = self._slots.get(number)
+        if record is None:
+            record = self._slots[number] = array("q")
             heapq.heappush(self._order, number)
-        before = len(slot)
-        slot.extend(places)
-        self.waiting += len(slot) - before
+        before = len(record)
+        record.extend(places)
+        self.waiting += len(record) - before
 
-    def strike(self, place: int) -> None:
+    def discard(self, place: int) -> None:
         """The position will not be taken."""
         self._struck.add(place)
 
@@ -55,14 +55,14 @@ class TimingWheel:
         is taken once all of its positions are due."""
         taken: list[int] = []
         while self._order and self._order[0] * self._tick_ms <= now_ms:
-            slot = self._slots.pop(heapq.heappop(self._order))
-            self.waiting -= len(slot)
-            taken.extend(slot)
+            record = self._slots.pop(heapq.heappop(self._order))
+            self.waiting -= len(record)
+            taken.extend(record)
         if self._struck:
-            struck = self._struck.intersection(taken)
-            if struck:
-                taken = [place for place in taken if place not in struck]
-                self._struck -= struck
+            cancelled = self._struck.intersection(taken)
+            if cancelled:
+                taken = [place for place in taken if place not in cancelled]
+                self._struck -= cancelled
         return taken
 
     def next_ms(self) -> int | None:

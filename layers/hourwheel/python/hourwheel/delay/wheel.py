@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hourwheel.buckets.buckets import LEAD_MS, Bucket, BucketRecord, bucket_slot, order_timer
-from hourwheel.buckets.lease import owner_slot
+from hourwheel.buckets.buckets import LEAD_MS, Bucket, BucketRecord, bucket_record, order_timer
+from hourwheel.buckets.lease import owner_record
 from hourwheel.context import Context
-from hourwheel.delay.dispatch import DAMAGED, Dispatcher, Pages
+from hourwheel.delay.dispatch import DAMAGED, Dispatcher, ScheduleRowCache
 from hourwheel.delay.ownership import DispatchLog, Fenced, Ownership
 from hourwheel.delay.timing import TimingWheel, pack
 from hourwheel.errors import Corrupt
 from hourwheel.faults import unreadable
 from hourwheel.handover.handover import Transfer
+from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
 from hourwheel.logs.log import GRACE_MS
-from hourwheel.logs.notes import Plan, Strike, decode_note
 from hourwheel.logs.rows import Row
-from hourwheel.registry.registry import Directory
+from hourwheel.registry.registry import Registry
 
 RELAY_MS = 45_000
 """So long before it leaves a wheel calls its successor, which reads the bucket meanwhile."""
@@ -53,7 +53,7 @@ class Wheel:
     may stay)."""
 
     context: Context
-    directory: Directory
+    registry: Registry
     bucket: Bucket
     owner: str
     leaves_ms: int = 0
@@ -81,7 +81,7 @@ class Wheel:
         self._ownership = Ownership(self.context, self.bucket, self.owner, leaves_ms=self.leaves_ms)
         self._dispatched = DispatchLog(self.context, self.bucket)
         self._dispatcher = Dispatcher(
-            self.context, self.directory, self.bucket, self._ownership, Pages(self.context, self.bucket)
+            self.context, self.registry, self.bucket, self._ownership, ScheduleRowCache(self.context, self.bucket)
         )
 
     @property
@@ -92,7 +92,7 @@ class Wheel:
     def run(self, pause: Pause) -> Ended:
         """Turns until there is nothing to do, or ``pause`` says stop. Raises the store's errors: the lease is then left
         to run out, because the last call may still have its effect."""
-        held = bucket_slot(self.context, self.bucket).load()
+        held = bucket_record(self.context, self.bucket).load()
         if held is None or held.value.closed_ms:
             return Ended.CLOSED
         try:
@@ -121,7 +121,7 @@ class Wheel:
             raise Fenced(self.bucket.name)
         self._fenced = True
         self._dispatcher.finish(self._unfinished)
-        # A strike may stand behind a row that is still open: who found no owner has relied on it.
+        # A cancel marker may stand behind a row that is still open: who found no owner has relied on it.
         self._must_read = self._log.totals().rows
         self._read()
         self._ownership.keep(self._next)
@@ -130,8 +130,8 @@ class Wheel:
     def turn(self, pause: Pause = lambda seconds: True) -> Ended | None:
         """One tick; None while there is more to do. Raises ``Fenced``. Told to stop in a large tick it leaves what is
         not handed over yet to the next owner."""
-        struck = self._read()
-        if struck or self._ownership.due_for_renewal():
+        cancelled = self._read()
+        if cancelled or self._ownership.due_for_renewal():
             self._ownership.keep(self._next)
         if self._next < self._must_read:
             if self.context.clock.now_ms() >= self._opened_ms + GRACE_MS:
@@ -154,7 +154,7 @@ class Wheel:
 
     def _take(self, pause: Pause) -> bool:
         while not self._ownership.take():
-            held = owner_slot(self.context, self.bucket).load()
+            held = owner_record(self.context, self.bucket).load()
             now_ms = self.context.clock.now_ms()
             leaving = held is not None and 0 < held.value.leaves_ms <= now_ms + 2 * RELAY_MS
             if not leaving or held is None or now_ms > held.value.leaves_ms + RELAY_MS:
@@ -184,20 +184,20 @@ class Wheel:
                 fresh += [pack(row, index) for row, index in transfer.picks]
         if self._loaded:
             for place in fresh:
-                self._wheel.strike(place)
+                self._wheel.discard(place)
         elif fresh:
             self._done = array("q", sorted([*self._done, *fresh]))
 
     def _read(self) -> bool:
-        """Reads the schedule log to its end; whether there was a strike."""
+        """Reads the schedule log to its end; whether there was a cancel marker."""
         self._loaded = True
-        struck = False
+        cancelled = False
         for number, row in self._log.rows(self._next):
-            struck = self._note(number, row) or struck
+            cancelled = self._note(number, row) or cancelled
             self._next = number + 1
             if self._fenced and self._next % _STAY_ROWS == 0:
                 self._stay(self._next)
-        return struck
+        return cancelled
 
     def _stay(self, read_below: int) -> None:
         """Renews the lease, if there is one, where reading takes long."""
@@ -205,32 +205,32 @@ class Wheel:
             self._ownership.keep(read_below)
 
     def _note(self, number: int, row: Row) -> bool:
-        if not row.note:
+        if not row.meta:
             return False
         try:
-            note = decode_note(row.note)
+            entry = decode_entry(row.meta)
         except Corrupt as error:
             unreadable(self.context, self._log.name, number, row.count, error)
             self._damaged = True
             return False
-        if isinstance(note, Strike):
-            self._wheel.strike(pack(note.row, note.index))
+        if isinstance(entry, CancelMarker):
+            self._wheel.discard(pack(entry.row, entry.index))
             return True
-        self._add(number, row.count, note)
+        self._add(number, row.count, entry)
         return False
 
-    def _add(self, number: int, count: int, plan: Plan) -> None:
+    def _add(self, number: int, count: int, due_times: DueTimes) -> None:
         first = pack(number, 0)
         places: Iterable[int] = range(first, first + count)
         at = bisect_left(self._done, first)
         if at < len(self._done) and self._done[at] < first + count:
             done = set(self._done[at : bisect_left(self._done, first + count)])
             places = [place for place in places if place not in done]
-        if not plan.after_ms:
-            self._wheel.add_all(places, plan.first_ms)
+        if not due_times.after_ms:
+            self._wheel.add_all(places, due_times.first_ms)
             return
         for place in places:
-            self._wheel.add(place, plan.due_ms(place - first))
+            self._wheel.add(place, due_times.due_ms(place - first))
 
     def _rest(self, now_ms: int) -> Ended | None:
         """Leaves when nothing is due soon. The timer is ordered first; rows given out before we have left are seen by
@@ -277,9 +277,9 @@ class Wheel:
         if self._wheel.waiting:
             return None
         kept_ms = now_ms + _DAMAGE_KEPT_MS if self._damaged else now_ms
-        slot = bucket_slot(self.context, self.bucket)
-        held = slot.load()
+        record = bucket_record(self.context, self.bucket)
+        held = record.load()
         if held is not None and not held.value.closed_ms:
-            slot.swap(held.token, BucketRecord(closed_ms=kept_ms))
+            record.swap(held.token, BucketRecord(closed_ms=kept_ms))
         self._leave(0)
         return Ended.CLOSED

@@ -16,7 +16,6 @@ from hourwheel.api.pull import pull
 from hourwheel.api.requests import too_large_request
 from hourwheel.api.routes import ROUTES, Route
 from hourwheel.embedded.access import Access, Grant, read_only_refusal
-from hourwheel.embedded.arrivals import Caller
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.requests import Disconnected, Request
 from hourwheel.embedded.options import ServeOptions
@@ -24,6 +23,7 @@ from hourwheel.embedded.prometheus import Exporter
 from hourwheel.embedded.rates import Rate
 from hourwheel.embedded.router import Match, Router, check_query, make_event
 from hourwheel.embedded.runtime import Runtime
+from hourwheel.embedded.wakeups import Caller
 from hourwheel.errors import Rejected
 from hourwheel.model import REQUEST_BYTES
 
@@ -33,7 +33,7 @@ _OWN_ROUTES = (Route("GET", "/metrics", "metrics"), Route("GET", "/v1/ready", "r
 
 
 class Application:
-    """Producing, pulling and settling run in fibres, the rest, which may take long, in threads."""
+    """Producing, pulling and settling run in greenlets, the rest, which may take long, in threads."""
 
     def __init__(self, runtime: Runtime, options: ServeOptions) -> None:
         self._runtime = runtime
@@ -105,7 +105,7 @@ class Application:
         answer = partial(self._runtime.boundary.answer, function, event, None)
         if match.route.function == "meta":
             return await asyncio.get_running_loop().run_in_executor(self._runtime.threads, answer)
-        return await self._runtime.fibres.run(answer)
+        return await self._runtime.greenlets.run(answer)
 
     def _too_fast(self, match: Match, request_id: str) -> Response | None:
         """Only pulls are counted: settlements follow from them, and one that is refused costs another delivery."""
@@ -122,18 +122,18 @@ class Application:
     async def _pull(self, event: Event, request: Request) -> Response:
         """A pull whose client goes away stops waiting: it must not lease messages that nobody will settle."""
         caller = Caller()
-        answer = asyncio.ensure_future(self._runtime.fibres.run(partial(self._serve, caller, event)))
+        answer = asyncio.ensure_future(self._runtime.greenlets.run(partial(self._serve, caller, event)))
         gone = asyncio.ensure_future(request.left())
         await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
-            self._runtime.arrivals.leave(caller)
+            self._runtime.wakeups.leave(caller)
         gone.cancel()
         return await answer
 
     def _serve(self, caller: Caller, event: Event) -> Response:
         if caller.left:
             return no_content()
-        with self._runtime.arrivals.serving(caller):
+        with self._runtime.wakeups.serving(caller):
             return self._runtime.boundary.answer(pull, event, None)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from hourwheel.embedded.ownership import check_directory
 from hourwheel.errors import Corrupt, DataVersion
 
-FORMAT = 1
+FORMAT = 2
 
 INLINE_BYTES = 300 * 1024
 """A row in the same transaction is cheaper than a file of its own, which wants two syncs more."""

@@ -9,7 +9,7 @@ from hourwheel.adapters.syncedmark import NOTHING, Synced, SyncedMark, last_tran
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Lost
 from hourwheel.ports import Blobs
-from hourwheel.retention.marks import rows_beyond
+from hourwheel.retention.watermarks import rows_beyond
 from hourwheel.times import rfc3339
 from hourwheel.words import counted
 

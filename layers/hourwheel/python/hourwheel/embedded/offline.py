@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.metrics import CountingMeter
-from hourwheel.adapters.polling import PollingArrivals
+from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.syncedmark import SyncedMark
 from hourwheel.adapters.system import SystemClock, SystemIds
@@ -35,7 +35,7 @@ def opened(data: Path, *, accept_loss: bool = False) -> Iterator[Context]:
             blobs=FileBlobs(data),
             clock=clock,
             ids=SystemIds(),
-            arrivals=PollingArrivals(clock),
+            wakeups=PollingWakeups(clock),
             meter=CountingMeter(),
             timers=ServerTimers(),
             settings=Settings(inline_bytes=INLINE_BYTES),

@@ -1,4 +1,4 @@
-"""``GET /metrics``: figures for Prometheus, in its text format 0.0.4."""
+"""``GET /metrics``: metrics for Prometheus, in its text format 0.0.4."""
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from hourwheel.model import Group, Lag, Subject
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.progress import lag_of
 from hourwheel.queueing.pulllog import pull_logs
-from hourwheel.retention.marks import behind_seconds
+from hourwheel.retention.watermarks import behind_seconds
 from hourwheel.times import parse_rfc3339
 
 _HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
@@ -42,8 +42,8 @@ _COUNTERS = (
     ("PushFailed", "push_failed", "Messages that push targets did not take."),
     ("PushPaused", "push_paused", "Times that pushing for a group was paused."),
     ("ArchivedMessages", "archived_messages", "Messages archived, copies in retry, dead and schedule logs included."),
-    ("ArchiveDamaged", "archive_damaged", "Rows archived without their messages, which cannot be read."),
-    ("ArchiveGone", "archive_gone", "Rows that were removed before they were archived."),
+    ("ArchiveUnreadableRows", "archive_damaged", "Rows archived without their messages, which cannot be read."),
+    ("ArchiveMissingRows", "archive_gone", "Rows that were removed before they were archived."),
 )
 
 _BLOCKED = "For how long another process has kept this one from writing."
@@ -58,7 +58,7 @@ _GROUP_GAUGES = (
 
 
 class Exporter:
-    """Tells the figures of a runtime: of each of the ``groups`` groups with most messages, and of all together.
+    """Tells the metrics of a runtime: of each of the ``groups`` groups with most messages, and of all together.
     Thread-safe."""
 
     def __init__(self, runtime: Runtime, *, groups: int) -> None:
@@ -87,7 +87,7 @@ class Exporter:
         wheels = self._runtime.cell.context.timers
         assert isinstance(wheels, Wheels)
         gauges: list[tuple[str, str, dict[str, str], float]] = [
-            ("hourwheel_waiting_pulls", "Pulls that wait.", {}, self._runtime.arrivals.waiting),
+            ("hourwheel_waiting_pulls", "Pulls that wait.", {}, self._runtime.wakeups.waiting),
             ("hourwheel_writes_blocked_seconds", _BLOCKED, {}, self._runtime.blocked_seconds),
             ("hourwheel_wheels_turning", "Wheels of delayed messages that turn.", {}, wheels.turning),
             ("hourwheel_build_info", "Always 1.", {"version": __version__}, 1),
@@ -114,22 +114,22 @@ class Exporter:
     def _look(self) -> Iterator[str]:
         cell = self._runtime.cell
         found: list[tuple[dict[str, str], dict[str, float]]] = []
-        for subject in cell.directory.all_subjects():
+        for subject in cell.registry.all_subjects():
             if subject.deleted:
                 continue
-            for group in cell.directory.groups(subject):
+            for group in cell.registry.groups(subject):
                 with cell.leases.faults.contained(cell.context, f"the standing of {group.member} on {subject.name}"):
-                    found.append(({"subject": subject.name, "group": group.name}, self._figures(subject, group)))
+                    found.append(({"subject": subject.name, "group": group.name}, self._metrics(subject, group)))
         kept = nlargest(self._most, found, key=_size)
         kept.sort(key=lambda one: (one[0]["subject"], one[0]["group"]))
         dropped = (len(found) - len(kept)) * len(_GROUP_GAUGES)
         text = "Series of groups that are left out, those with the fewest messages."
         yield from _family("hourwheel_series_dropped", "gauge", text, [({}, dropped)])
         for name, text in _GROUP_GAUGES:
-            samples = [(labels, figures[name]) for labels, figures in kept]
+            samples = [(labels, metrics[name]) for labels, metrics in kept]
             yield from _family(f"hourwheel_group_{name}", "gauge", text, samples)
 
-    def _figures(self, subject: Subject, group: Group) -> dict[str, float]:
+    def _metrics(self, subject: Subject, group: Group) -> dict[str, float]:
         cell = self._runtime.cell
         logs = pull_logs(cell.context, subject, group)
         lag = lag_of(logs, cell.leases, DeadLetters(cell.context, subject, group))
@@ -148,8 +148,8 @@ class Exporter:
 
 
 def _size(found: tuple[dict[str, str], dict[str, float]]) -> tuple[float, float]:
-    figures = found[1]
-    return sum(figures[name] for name in ("waiting", "in_flight", "retrying", "dead")), figures["oldest_seconds"]
+    metrics = found[1]
+    return sum(metrics[name] for name in ("waiting", "in_flight", "retrying", "dead")), metrics["oldest_seconds"]
 
 
 def _family(name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> Iterator[str]:

@@ -76,7 +76,7 @@ class EmbeddedPushes:
         for subject, group in fresh:
             self.start(subject, group)
         if groups:
-            start_overdue(self._cell.context, self._cell.directory)
+            start_overdue(self._cell.context, self._cell.registry)
 
     def look_anew(self) -> None:
         """Has the next ``look`` start all groups: another server may have stopped pushing for them."""
@@ -122,7 +122,7 @@ class EmbeddedPushes:
                 stopping=self._stopping.is_set,
             ).run()
             if ended is Ended.NO_TARGET:
-                drop_leftover(self._cell.context, self._cell.directory, subject, group)
+                drop_leftover(self._cell.context, self._cell.registry, subject, group)
         except Exception as error:
             if is_fault(error):
                 self._boundary.report(error, f"pushing {subject}/{group} failed")

@@ -46,7 +46,7 @@ class Roster:
         while True:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             fcntl.flock(file, fcntl.LOCK_EX)
-            # Another server may have found it before it was locked, and struck it off.
+            # Another server may have found it before it was locked, and cancelled it off.
             if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
                 os.ftruncate(file, 0)
                 os.write(file, b"%d" % os.getpid())

@@ -22,10 +22,9 @@ from hourwheel.buckets import lease
 from hourwheel.buckets.buckets import LEAD_MS, buckets
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
-from hourwheel.delay.upkeep import soon, start_wheels
-from hourwheel.embedded.arrivals import EmbeddedArrivals
+from hourwheel.delay.maintenance import buckets_due_soon, start_wheels
 from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, prepare, synced
-from hourwheel.embedded.fibres import FibreBlobs, Fibres, FibreStore
+from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore
 from hourwheel.embedded.housekeeping import Repeating
 from hourwheel.embedded.loss import check_archived, check_whole
 from hourwheel.embedded.options import ServeOptions
@@ -33,12 +32,13 @@ from hourwheel.embedded.pushes import EmbeddedPushes
 from hourwheel.embedded.readiness import Readiness, WriteWatch
 from hourwheel.embedded.roster import Roster
 from hourwheel.embedded.targets import EmbeddedTargets, load_handler
+from hourwheel.embedded.wakeups import EmbeddedWakeups
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.errors import Broken
 from hourwheel.logs.segments import drop_expired_segments
 from hourwheel.model import RetryPolicy
 from hourwheel.push import state
-from hourwheel.retention.marks import archived_ms
+from hourwheel.retention.watermarks import archived_ms
 
 _LOOK_SECONDS = 0.25
 _OTHERS_SECONDS = 1.0
@@ -85,19 +85,19 @@ class Runtime:
         self.readiness = Readiness(store.probe)
         self._closing.callback(self.readiness.close)
         self.meter = CountingMeter()
-        self.fibres = Fibres()
+        self.greenlets = GreenletRunner()
         self.threads = ThreadPoolExecutor(options.threads, "request")
         self._closing.callback(self.threads.shutdown)
-        self.arrivals = EmbeddedArrivals(max_waiting=options.max_waiting, fibres=self.fibres)
+        self.wakeups = EmbeddedWakeups(max_waiting=options.max_waiting, greenlets=self.greenlets)
         self._wheels = Wheels(clock, at_once=_WHEELS)
         self._pushes = EmbeddedPushes()
-        self.arrivals.listen(self._pushes.heard)
+        self.wakeups.listen(self._pushes.heard)
         context = Context(
-            store=FibreStore(store, self.fibres),
-            blobs=FibreBlobs(FileBlobs(options.data), self.fibres, self.threads),
+            store=GreenletStore(store, self.greenlets),
+            blobs=GreenletBlobs(FileBlobs(options.data), self.greenlets, self.threads),
             clock=clock,
             ids=ids,
-            arrivals=self.arrivals,
+            wakeups=self.wakeups,
             meter=self.meter,
             timers=self._wheels,
             pushes=self._pushes,
@@ -122,7 +122,7 @@ class Runtime:
             self._closing.close()
             raise
         self.cell = Cell(context, EmbeddedTargets(Webhooks(clock, loopback=options.push_loopback), handlers))
-        self._archiver = Archiver(context, self.cell.directory, archive, Limits(commit_ms=_ARCHIVE_MS))
+        self._archiver = Archiver(context, self.cell.registry, archive, Limits(commit_ms=_ARCHIVE_MS))
         self._stopping = threading.Event()
         self.cell.prepare()
         logger = Logger(service="hourwheel", level="WARNING", stream=sys.stderr, json_serializer=log_line)
@@ -159,7 +159,7 @@ class Runtime:
     def close(self) -> None:
         """Stops all of it, then closes the files. No call may be under way."""
         self._stopping.set()
-        self.arrivals.close()
+        self.wakeups.close()
         self._store.uninvite()
         self._closing.close()
 
@@ -178,13 +178,13 @@ class Runtime:
         """Ends the leases of all servers but those that live, and has wheels turn in their place: nobody needs to wait
         for the leases to run out."""
         context = self.cell.context
-        lease.evict(context, living)
-        state.evict(context, living)
-        start_wheels(context, soon(context))
+        lease.expire_all(context, living)
+        state.expire_all(context, living)
+        start_wheels(context, buckets_due_soon(context))
 
     def _wake(self) -> None:
         if self._neighbours.wrote():
-            self.arrivals.announce_all()
+            self.wakeups.announce_all()
             self._pushes.heard_all()
 
     def _archive(self) -> None:

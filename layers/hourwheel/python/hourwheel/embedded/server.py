@@ -74,7 +74,7 @@ class _Server:
     async def run(self, listener: socket.socket) -> None:
         """Serves until a signal comes, then finishes what is in flight."""
         loop = asyncio.get_running_loop()
-        self._runtime.fibres.attach(loop)
+        self._runtime.greenlets.attach(loop)
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._stop)
         listening = await self._listen(listener)
@@ -107,7 +107,7 @@ class _Server:
         closing an idle one could cut a request that is on its way."""
         registry = self._registry
         registry.stopping = True
-        self._runtime.arrivals.close()
+        self._runtime.wakeups.close()
         await registry.drained(_FAREWELL_SECONDS)
         registry.finish()
         if not await registry.drained(self._options.stop_seconds):

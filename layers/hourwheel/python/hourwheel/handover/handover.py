@@ -15,12 +15,12 @@ from typing import Protocol, Self, TypeVar
 import msgspec
 
 from hourwheel.buckets.buckets import Bucket, reserve_in
-from hourwheel.buckets.lease import expect
+from hourwheel.buckets.lease import ensure_wheel_by
 from hourwheel.context import Context
 from hourwheel.errors import Filled
-from hourwheel.logs.item import Held, Slot
+from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.log import Reservation
-from hourwheel.logs.notes import Plan
 from hourwheel.logs.rows import Row
 
 
@@ -40,7 +40,7 @@ class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     at_ms: int
     expires_ms: int
     picks: tuple[tuple[int, int], ...]
-    plan: Plan | None = None
+    due_times: DueTimes | None = None
 
 
 class Source(Protocol):
@@ -69,7 +69,7 @@ def reserve(
     log: str,
     picks: tuple[tuple[int, int], ...],
     expires_ms: int,
-    plan: Plan | None = None,
+    due_times: DueTimes | None = None,
 ) -> Transfer:
     """Step 1, for the messages at ``picks``. One write."""
     taken, place = reserve_in(context, log, len(picks))
@@ -82,7 +82,7 @@ def reserve(
         at_ms=context.clock.now_ms(),
         expires_ms=expires_ms,
         picks=picks,
-        plan=plan,
+        due_times=due_times,
     )
 
 
@@ -101,16 +101,18 @@ def place(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]) 
     except Filled:
         taken, again = reserve_in(context, transfer.log, len(transfer.picks))
         return msgspec.structs.replace(transfer, log=taken, row=again.row, number=again.number)
-    if transfer.plan is not None:
-        expect(context, Bucket.of_log(transfer.log), transfer.plan.first_ms)
+    if transfer.due_times is not None:
+        ensure_wheel_by(context, Bucket.of_log(transfer.log), transfer.due_times.first_ms)
     return None
 
 
-def carry_out(context: Context, slot: Slot[S], held: Held[S], row: Callable[[Transfer], Row]) -> Held[S] | None:
+def carry_out(
+    context: Context, record: CasRecord[S], held: Versioned[S], row: Callable[[Transfer], Row]
+) -> Versioned[S] | None:
     """Steps 3 and 4 until the record names no transfer; the record then (None: it is gone)."""
-    current: Held[S] | None = held
+    current: Versioned[S] | None = held
     while current is not None and current.value.transfers:
         again = [place(context, transfer, row) for transfer in current.value.transfers]
         value = current.value.left_with(tuple(transfer for transfer in again if transfer is not None))
-        current = slot.swap(current.token, value, expires_ms=value.garbage_ms).held
+        current = record.swap(current.token, value, expires_ms=value.garbage_ms).current
     return current

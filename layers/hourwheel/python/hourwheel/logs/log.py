@@ -111,7 +111,8 @@ class Log:
 
     def read(self, start: int, limit: int, *, consistent: bool = False) -> list[tuple[int, Row]]:
         """Up to ``limit`` rows from ``start`` on, fillers included, in order and without a gap; fewer when there are
-        no more, or before a row whose fate is open. Where ``start`` is trimmed, it begins at the trim mark."""
+        no more, or before a row whose pending change is open. Where ``start`` is trimmed, it begins at the trim
+        mark."""
         found = self._scan(start, limit, consistent=consistent)
         if not found:
             return []
@@ -146,7 +147,7 @@ class Log:
             if len(rows) < page:
                 return
             start = rows[-1][0] + 1
-            size = sum(len(row.block) + len(row.note) + _ROW_BYTES for _, row in rows)
+            size = sum(len(row.block) + len(row.meta) + _ROW_BYTES for _, row in rows)
             page = max(_FIRST_PAGE, min(_LARGEST_PAGE, page * _PAGE_BYTES // size))
 
     def stored(self, start: int) -> Iterator[tuple[int, Row]]:
@@ -228,7 +229,7 @@ class Log:
         return abs(self.clock.now_ms() - follower.at_ms) >= GRACE_MS
 
     def _fill(self, hole: int, follower: Row) -> Row:
-        """What stands in the row once its fate is sealed: a filler, or the batch that came after all."""
+        """What stands in the row once its pending change is sealed: a filler, or the batch that came after all."""
         expires_ms = max(follower.expires_ms, self.clock.now_ms() + FILLER_MS) if follower.expires_ms else 0
         filler = Row(number=-1, count=0, at_ms=follower.at_ms, expires_ms=expires_ms)
         refused = self.store.put(row_key(self.name, hole), to_record(filler, self.ids.token(), GARBAGE_MS), expect=None)

@@ -8,7 +8,7 @@
 ``number`` is the sequence of the row's first message. A filler has ``count`` 0: its number was
 never used. A batch lies in ``block``, or in a segment that ``segment`` names as [key, offset, length].
 With ``expires_ms`` 0 it does not expire: rows of schedule logs go with their bucket. What their ``note`` says is
-drawn in ``notes.py``. ``answer_bytes`` and ``cuts`` say what the messages take in an answer (``answersize.py``).
+drawn in ``entries.py``. ``answer_bytes`` and ``cuts`` say what the messages take in an answer (``answersize.py``).
 """
 
 import msgspec
@@ -32,7 +32,7 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
     raw_bytes: int = 0
     block: bytes = b""
     segment: SegmentRef | None = None
-    note: bytes = b""
+    meta: bytes = b""
     answer_bytes: int = 0
     cuts: tuple[int, ...] = ()
 

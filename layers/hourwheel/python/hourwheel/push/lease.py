@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.logs.item import Held
+from hourwheel.logs.cas import Versioned
 from hourwheel.model import Group, PushTarget
 from hourwheel.push.decisions import SETTLING_SECONDS, Ended, TargetHealth, group_lease_ms, taken_by_another
-from hourwheel.push.state import PushState, state_slot
+from hourwheel.push.state import PushState, state_record
 from hourwheel.targets import Outcome
 
 
@@ -21,7 +21,7 @@ class PushLease:
     context: Context
     owner: str
     health: TargetHealth = field(default_factory=TargetHealth)
-    _held: Held[PushState] | None = None
+    _held: Versioned[PushState] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -31,8 +31,8 @@ class PushLease:
     def take(self, group: Group, target: PushTarget, something: Callable[[], bool]) -> Ended | None:
         """Takes the lease where somebody is to push; else returns the reason. ``something``: whether a message
         waits."""
-        slot = state_slot(self.context, group)
-        held = slot.load()
+        record = state_record(self.context, group)
+        held = record.load()
         now_ms = self._now_ms()
         before = PushState() if held is None else held.value
         if (ended := taken_by_another(before, now_ms)) is not None:
@@ -42,7 +42,7 @@ class PushLease:
         self.health = TargetHealth.of(before)
         until_ms = group_lease_ms(self._now_ms(), target.timeout_seconds)
         ours = msgspec.structs.replace(before, owner=self.owner, until_ms=until_ms, resumes_ms=0)
-        stored, held = slot.swap(None if held is None else held.token, ours)
+        stored, held = record.swap(None if held is None else held.token, ours)
         self._held = held
         return None if stored else Ended.BUSY
 
@@ -78,12 +78,12 @@ class PushLease:
     def _swap(self, group: Group, change: Callable[[PushState], PushState]) -> bool:
         """Changes the record, as long as it is ours."""
         assert self._held is not None
-        slot = state_slot(self.context, group)
-        stored, held = slot.swap(self._held.token, change(self._held.value))
+        record = state_record(self.context, group)
+        stored, held = record.swap(self._held.token, change(self._held.value))
         if not stored and held is not None and held.value.owner == self.owner and held.value.until_ms:
             # The target was changed: the record is ours still, and begins anew.
             self.health = TargetHealth.of(held.value)
-            stored, held = slot.swap(held.token, change(held.value))
+            stored, held = record.swap(held.token, change(held.value))
         self._held = held if stored else None
         return stored
 

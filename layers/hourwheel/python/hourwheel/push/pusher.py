@@ -23,9 +23,9 @@ from hourwheel.errors import HourwheelError, NotFound
 from hourwheel.model import Group, Pulled, PullRequest, PullResult, PushTarget, Settled, Settlement, Subject
 from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, Ended, decide_pull, refused
 from hourwheel.push.lease import PushLease
-from hourwheel.push.state import state_slot
+from hourwheel.push.state import state_record
 from hourwheel.queueing.pulllog import PullLog, pull_logs
-from hourwheel.registry.registry import Directory
+from hourwheel.registry.registry import Registry
 from hourwheel.signatures import secrets_of
 from hourwheel.targets import Delivery, Outcome, Targets
 from hourwheel.times import parse_rfc3339
@@ -41,7 +41,7 @@ class PushedCell(Protocol):
     @property
     def context(self) -> Context: ...
     @property
-    def directory(self) -> Directory: ...
+    def registry(self) -> Registry: ...
     @property
     def secret(self) -> bytes: ...
     def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult: ...
@@ -100,10 +100,10 @@ class Pusher:
         return ended
 
     def _find(self) -> tuple[Subject, Group, PushTarget] | None:
-        directory = self.cell.directory
+        registry = self.cell.registry
         try:
-            subject = directory.subject(self.subject)
-            group = directory.group(subject, self.group)
+            subject = registry.subject(self.subject)
+            group = registry.group(subject, self.group)
         except NotFound:
             return None
         return None if group.push is None else (subject, group, group.push)
@@ -126,7 +126,7 @@ class Pusher:
 
     def _look(self) -> Ended | None:
         """The last look, the lease being given up. None when it has been taken again."""
-        self.cell.directory.forget(self.subject)  # there may be more queues
+        self.cell.registry.forget(self.subject)  # there may be more queues
         found = self._find()
         if found is None:
             return Ended.NO_TARGET
@@ -224,7 +224,7 @@ class Pusher:
         if found is None or found[2].kind == "notify" or self._over:
             return Outcome(unreached=True)
         _, group, target = found
-        if state_slot(self.cell.context, group).key != state_slot(self.cell.context, hand.group).key:
+        if state_record(self.cell.context, group).key != state_record(self.cell.context, hand.group).key:
             return Outcome(unreached=True)  # another group of that name
         if not self._lease.extend(group, target) or not self._hold(hand, target):
             return Outcome(unreached=True)

@@ -17,7 +17,7 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
 from hourwheel.lognames import LogKind, LogName, Member
-from hourwheel.logs.item import Held, Slot
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model import Group
 from hourwheel.ports import Key, Table, items_of
 
@@ -62,7 +62,7 @@ class Pushed(NamedTuple):
     """A group with a target, as its record names it."""
 
     key: Key
-    held: Held[PushState]
+    held: Versioned[PushState]
 
     @property
     def subject(self) -> str:
@@ -73,9 +73,9 @@ class Pushed(NamedTuple):
         return Member.parse(self.key.sort.partition("/")[2]).group
 
 
-def state_slot(context: Context, group: Group) -> Slot[PushState]:
+def state_record(context: Context, group: Group) -> CasRecord[PushState]:
     name = f"{group.subject}~{group.subject_generation}/{group.member}"
-    return Slot(context.store, context.ids, Key(Table.META, _PARTITION, name), PushState)
+    return CasRecord(context.store, context.ids, Key(Table.META, _PARTITION, name), PushState)
 
 
 def pushed_groups(context: Context, log: str = "") -> Iterator[Pushed]:
@@ -84,7 +84,7 @@ def pushed_groups(context: Context, log: str = "") -> Iterator[Pushed]:
     name = LogName.parse(log) if log else None
     one = name is not None and name.kind is LogKind.RETRY
     prefix = f"{name.subject}~{name.generation}/{name.member if one else ''}" if name else ""
-    slot = Slot(context.store, context.ids, Key(Table.META, _PARTITION, "-"), PushState)
+    slot = CasRecord(context.store, context.ids, Key(Table.META, _PARTITION, "-"), PushState)
     for record_name, record in items_of(context.store, Table.META, _PARTITION, start=prefix, page=100):
         if not record_name.startswith(prefix):
             return
@@ -115,8 +115,8 @@ def retarget(context: Context, group: Group, *, changed: bool) -> None:
 
 
 def _renew(context: Context, group: Group, *, changed: bool) -> None:
-    slot = state_slot(context, group)
-    held = slot.load()
+    record = state_record(context, group)
+    held = record.load()
     while held is None or changed:
         # A new target is tried at once. Who pushes now finds it by itself.
         alive = held is not None and held.value.alive(context.clock.now_ms())
@@ -125,21 +125,23 @@ def _renew(context: Context, group: Group, *, changed: bool) -> None:
             if held is None
             else msgspec.structs.replace(held.value, failures=0, pauses=0, resumes_ms=0, error="")
         )
-        stored, held = slot.swap(None if held is None else held.token, fresh if alive else fresh.lapsed())
+        stored, held = record.swap(None if held is None else held.token, fresh if alive else fresh.lapsed())
         if stored:
             return
 
 
-def evict(context: Context, living: Collection[str] = ()) -> None:
+def expire_all(context: Context, living: Collection[str] = ()) -> None:
     """Ends the leases of all owners but those that live, where the others are gone: pushing begins anew at once."""
     for pushed in pushed_groups(context):
         if pushed.held.value.until_ms and pushed.held.value.owner not in living:
-            Slot(context.store, context.ids, pushed.key, PushState).swap(pushed.held.token, pushed.held.value.lapsed())
+            CasRecord(context.store, context.ids, pushed.key, PushState).swap(
+                pushed.held.token, pushed.held.value.lapsed()
+            )
 
 
 def forget(context: Context, group: Group) -> None:
     """Removes the record of a group that has no target, or is no more."""
-    key = state_slot(context, group).key
+    key = state_record(context, group).key
     record = context.store.get(key)
     while record is not None:
         refused = context.store.delete(key, expect=record.token)

@@ -6,8 +6,8 @@ from hourwheel.context import Context
 from hourwheel.errors import Corrupt, NotFound, Unavailable
 from hourwheel.lognames import LogKind, LogName
 from hourwheel.model import Group
-from hourwheel.push.state import Pushed, listen, pushed_groups, state_slot
-from hourwheel.registry.registry import Directory
+from hourwheel.push.state import Pushed, listen, pushed_groups, state_record
+from hourwheel.registry.registry import Registry
 
 
 def wake(context: Context, logs: Iterable[str]) -> int:
@@ -27,31 +27,31 @@ def wake(context: Context, logs: Iterable[str]) -> int:
 
 def start_free(context: Context, group: Group) -> bool:
     """Starts pushing for a group in which something waits, unless somebody pushes or it is paused; whether it did."""
-    held = state_slot(context, group).load()
+    held = state_record(context, group).load()
     if held is not None and not held.value.free(context.clock.now_ms()):
         return False
     return _started(context, group.subject, group.name)
 
 
-def start_overdue(context: Context, directory: Directory) -> int:
+def start_overdue(context: Context, registry: Registry) -> int:
     """Starts pushing where a pause is over, or somebody who pushed went without a word; for how many groups. Has the
     stream of what is stored read while there are groups with a target, and only then."""
     now_ms = context.clock.now_ms()
     groups = list(pushed_groups(context))
-    started = sum(_start(context, directory, pushed) for pushed in groups if pushed.held.value.overdue(now_ms))
+    started = sum(_start(context, registry, pushed) for pushed in groups if pushed.held.value.overdue(now_ms))
     listen(context, bool(groups))
     return started
 
 
-def drop_leftover(context: Context, directory: Directory, subject: str, group: str) -> None:
+def drop_leftover(context: Context, registry: Registry, subject: str, group: str) -> None:
     """Removes the record of a group that was found to have no target, or to be no more."""
     for pushed in pushed_groups(context):
         if (pushed.subject, pushed.group) == (subject, group):
-            _wanted(context, directory, pushed)
+            _needs_pusher(context, registry, pushed)
 
 
-def _start(context: Context, directory: Directory, pushed: Pushed) -> bool:
-    return _wanted(context, directory, pushed) and _started(context, pushed.subject, pushed.group)
+def _start(context: Context, registry: Registry, pushed: Pushed) -> bool:
+    return _needs_pusher(context, registry, pushed) and _started(context, pushed.subject, pushed.group)
 
 
 def _started(context: Context, subject: str, group: str) -> bool:
@@ -64,15 +64,15 @@ def _started(context: Context, subject: str, group: str) -> bool:
     return True
 
 
-def _wanted(context: Context, directory: Directory, pushed: Pushed) -> bool:
+def _needs_pusher(context: Context, registry: Registry, pushed: Pushed) -> bool:
     """Whether the group of a record has a target; else whoever took it away, or deleted the group, got no further, and
     the record is removed."""
-    directory.forget(pushed.subject)  # the record may be younger than what is cached
+    registry.forget(pushed.subject)  # the record may be younger than what is cached
     try:
-        group = directory.group(directory.subject(pushed.subject), pushed.group)
+        group = registry.group(registry.subject(pushed.subject), pushed.group)
     except NotFound:
         group = None
-    if group is not None and group.push is not None and state_slot(context, group).key == pushed.key:
+    if group is not None and group.push is not None and state_record(context, group).key == pushed.key:
         return True
     context.store.delete(pushed.key, expect=pushed.held.token)
     return False

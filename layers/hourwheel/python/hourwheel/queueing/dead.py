@@ -18,9 +18,9 @@ from hourwheel.answersize import PULL_BYTES, message_size, tellable
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, NotFound, Rejected, Sealed
 from hourwheel.faults import unreadable
+from hourwheel.handover.copies import REDRIVE, row_builder
 from hourwheel.handover.handover import Transfer, carry_out, release, reserve
-from hourwheel.handover.moving import REDRIVE, target_row
-from hourwheel.logs.item import Held, Slot
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import GARBAGE_MS, Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.logs.segments import messages_of
@@ -28,7 +28,7 @@ from hourwheel.model import DeadPage, Group, Message, Subject
 from hourwheel.ports import Key, Table, items_of
 from hourwheel.registry.registry import unknown_group
 from hourwheel.retention.kinds import MESSAGES
-from hourwheel.retention.marks import kept_below
+from hourwheel.retention.watermarks import removable_below
 
 _FIRST_PAGE = 4
 _PAGE = 64
@@ -130,7 +130,7 @@ class DeadLetters:
         except Sealed:
             raise unknown_group(self.subject.name, self.group.name) from None
         if total:
-            self.context.arrivals.announce(self.subject.name, self.group.name)
+            self.context.wakeups.announce(self.subject.name, self.group.name)
         return total
 
     def drop(self, choose: Callable[[DeadId, int], bool]) -> int:
@@ -161,13 +161,13 @@ class DeadLetters:
                 break
             below = number + 1
         if below is not None:
-            below = kept_below(self.context, MESSAGES, self.log.name, below)
+            below = removable_below(self.context, MESSAGES, self.log.name, below)
             self.log.trim(below)
             self.context.store.trim(Table.PULL, self._partition, below=sort_of(below))
         if faulty is not None:
             raise faulty
 
-    def _states(self) -> Iterator[tuple[int, Held[DeadState]]]:
+    def _states(self) -> Iterator[tuple[int, Versioned[DeadState]]]:
         """The state of each row that has one."""
         for sort, record in items_of(self.context.store, Table.PULL, self._partition, page=_LARGE_PAGE):
             held = self._slot(int(sort)).opened(record)
@@ -181,12 +181,14 @@ class DeadLetters:
     def _partition(self) -> str:
         return f"dead@{self.group.dead_log}"
 
-    def _slot(self, row: int) -> Slot[DeadState]:
-        return Slot(self.context.store, self.context.ids, Key(Table.PULL, self._partition, sort_of(row)), DeadState)
+    def _slot(self, row: int) -> CasRecord[DeadState]:
+        return CasRecord(
+            self.context.store, self.context.ids, Key(Table.PULL, self._partition, sort_of(row)), DeadState
+        )
 
     def _rows(
         self, start: int, *, end: int | None = None, expired: bool = False, page: int = _PAGE
-    ) -> Iterator[tuple[int, Row, Held[DeadState] | None]]:
+    ) -> Iterator[tuple[int, Row, Versioned[DeadState] | None]]:
         """The rows from ``start`` up to ``end`` that hold messages, each with its state; also fillers and
         ``expired`` rows if asked."""
         start = max(start, self.log.trimmed())
@@ -209,7 +211,7 @@ class DeadLetters:
                     yield number, row, self._slot(number).opened(states.get(sort_of(number)))
             start, page = rows[-1][0] + 1, max(page, _PAGE)
 
-    def _alive(self, number: int, row: Row, held: Held[DeadState] | None) -> list[tuple[int, Message]]:
+    def _alive(self, number: int, row: Row, held: Versioned[DeadState] | None) -> list[tuple[int, Message]]:
         done = held.value.done if held else frozenset()
         if len(done) == row.count:
             return []
@@ -223,8 +225,8 @@ class DeadLetters:
         return [dead_id.index for dead_id in ids if choose(dead_id, row.at_ms)]
 
     def _redrive_row(self, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
-        slot = self._slot(number)
-        held = slot.load()
+        record = self._slot(number)
+        held = record.load()
         offered: frozenset[int] = frozenset()
         while True:
             if held is not None:
@@ -246,16 +248,16 @@ class DeadLetters:
                 expires_ms=self.context.clock.now_ms() + self.subject.retention_ms,
             )
             value = msgspec.structs.replace(state, done=state.done | frozenset(indexes), transfers=(transfer,))
-            outcome = slot.swap(held.token if held else None, value, expires_ms=value.garbage_ms)
-            if outcome.stored and outcome.held is not None:
-                self._finish(number, outcome.held)
+            outcome = record.swap(held.token if held else None, value, expires_ms=value.garbage_ms)
+            if outcome.stored and outcome.current is not None:
+                self._finish(number, outcome.current)
                 return len(offered & value.done)
             release(self.context, (transfer,))
-            held = outcome.held
+            held = outcome.current
 
     def _drop_row(self, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
-        slot = self._slot(number)
-        held = slot.load()
+        record = self._slot(number)
+        held = record.load()
         offered: frozenset[int] = frozenset()
         while True:
             state = held.value if held else DeadState(expires_ms=row.expires_ms)
@@ -264,15 +266,15 @@ class DeadLetters:
                 return len(offered & state.done)
             offered |= frozenset(indexes)
             value = msgspec.structs.replace(state, done=state.done | frozenset(indexes))
-            outcome = slot.swap(held.token if held else None, value, expires_ms=value.garbage_ms)
+            outcome = record.swap(held.token if held else None, value, expires_ms=value.garbage_ms)
             if outcome.stored:
                 return len(offered & value.done)
-            held = outcome.held
+            held = outcome.current
 
-    def _finish(self, number: int, held: Held[DeadState]) -> Held[DeadState]:
+    def _finish(self, number: int, held: Versioned[DeadState]) -> Versioned[DeadState]:
         if not held.value.transfers:
             return held
         # Strict: a letter that cannot be read stays a dead letter until it is mended.
-        row = target_row(self.context, self.log, None, strict=True)
+        row = row_builder(self.context, self.log, None, strict=True)
         done = carry_out(self.context, self._slot(number), held, row)
         return done or held

@@ -17,7 +17,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Conflict, Unavailable
-from hourwheel.logs.item import Held, Slot
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model import IDEMPOTENCY_MS
 from hourwheel.ports import Key, Table
 
@@ -59,13 +59,13 @@ class IdempotencyKey:
     key: str
     digest: bytes
 
-    def slot(self, context: Context, keyspace: str) -> Slot[Remembered]:
-        return Slot(context.store, context.ids, Key(Table.KEYS, keyspace, self.key), Remembered)
+    def record(self, context: Context, keyspace: str) -> CasRecord[Remembered]:
+        return CasRecord(context.store, context.ids, Key(Table.KEYS, keyspace, self.key), Remembered)
 
     def refuse_if_used(self, context: Context, keyspace: str) -> None:
         """For a batch of which a subject does not exist: raises ``Conflict`` when the key came with a batch before, so
         that a repeat does not make the deleted subject again."""
-        first = self.slot(context, keyspace).load()
+        first = self.record(context, keyspace).load()
         if first is not None and first.value.ends_ms > context.clock.now_ms():
             raise self._conflict(first.value)
 
@@ -87,13 +87,13 @@ class IdempotencyKey:
         return Conflict(slug, detail, field="idempotency_key")
 
 
-def remember(slot: Slot[Remembered], offer: Remembered) -> Held[Remembered]:
+def remember(record: CasRecord[Remembered], offer: Remembered) -> Versioned[Remembered]:
     """Stores the offer under its key, and returns the record that holds: the offer, or an earlier one that has not run
     out."""
     expect: bytes | None = None
     for _ in range(_TRIES):
-        outcome = slot.swap(expect, offer, token=offer.token, expires_ms=offer.ends_ms)
-        held = outcome.held
+        outcome = record.swap(expect, offer, token=offer.token, expires_ms=offer.ends_ms)
+        held = outcome.current
         if outcome.stored and held is not None:
             return held
         if held is not None and held.value.ends_ms > offer.at_ms:
@@ -102,10 +102,12 @@ def remember(slot: Slot[Remembered], offer: Remembered) -> Held[Remembered]:
     raise Unavailable("many requests with this idempotency key at once: send it again")
 
 
-def remember_spots(slot: Slot[Remembered], held: Held[Remembered], spots: tuple[Spot, ...]) -> Held[Remembered]:
+def remember_spots(
+    record: CasRecord[Remembered], held: Versioned[Remembered], spots: tuple[Spot, ...]
+) -> Versioned[Remembered]:
     """Replaces the reservations, unless another request with the key has done so; returns the record that holds."""
     value = msgspec.structs.replace(held.value, places=spots)
-    outcome = slot.swap(held.token, value, expires_ms=value.ends_ms)
-    if outcome.held is None:
+    outcome = record.swap(held.token, value, expires_ms=value.ends_ms)
+    if outcome.current is None:
         raise Unavailable("the idempotency key ran out meanwhile: send the batch again with a new one")
-    return outcome.held
+    return outcome.current

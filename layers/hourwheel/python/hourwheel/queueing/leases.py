@@ -17,7 +17,7 @@ from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import CLOSED, Checkpoint, PullRow, Tail
 from hourwheel.queueing.settle import Settler
 from hourwheel.retention.kinds import PULLS
-from hourwheel.retention.marks import kept_below
+from hourwheel.retention.watermarks import removable_below
 
 _PAGE = 200
 _GLANCE_MS = 1_000
@@ -78,21 +78,21 @@ class Leases:
         scanned = self._watch(log).scanned
         return scanned is not None and scanned.row >= row
 
-    def pulled(self, log: PullLog, subject: Subject) -> int:
+    def record_pull(self, log: PullLog, subject: Subject) -> int:
         """Somebody pulls here: see ``busy``. The time."""
         watch = self._watch(log)
         watch.pulled, watch.pulled_ms = (log, subject), log.context.clock.now_ms()
         return watch.pulled_ms
 
-    def glance(self, log: PullLog, subject: Subject) -> int:
+    def expire_throttled(self, log: PullLog, subject: Subject) -> int:
         """Ends the leases that are over, at most once a second for each log and process; how many."""
         watch = self._watch(log)
-        now_ms = self.pulled(log, subject)
+        now_ms = self.record_pull(log, subject)
         if 0 <= now_ms - watch.looked_ms < _GLANCE_MS:
             return 0
         return self.expire(log, subject, pages=1, most=_GLANCE_ROWS)
 
-    def busy(self, now_ms: int) -> list[tuple[PullLog, Subject]]:
+    def active_logs(self, now_ms: int) -> list[tuple[PullLog, Subject]]:
         """The logs pulled in this process whose leases may be open: one was seen, or a pull was a moment ago."""
         return [
             watch.pulled
@@ -121,7 +121,7 @@ class Leases:
                 self._refresh(log, watch, row)
             return sum(entry.unsettled for entry in watch.open.values())
 
-    def known(self, log: PullLog) -> tuple[Tail | None, int]:
+    def snapshot(self, log: PullLog) -> tuple[Tail | None, int]:
         """Where the next claim goes (None: nobody looked) and how many messages are leased, as the last look saw it."""
         watch = self._watch(log)
         with watch.lock:
@@ -166,7 +166,7 @@ class Leases:
             page += 1
 
     def _refresh(self, log: PullLog, watch: _Watch, row: int) -> None:
-        held = log.slot(row).load()
+        held = log.record(row).load()
         entry = watch.open[row]
         if held is None or held.value.state == CLOSED:
             del watch.open[row]
@@ -177,7 +177,7 @@ class Leases:
         ended = 0
         now_ms = log.context.clock.now_ms()
         for row in [row for row, entry in watch.open.items() if entry.due_ms <= now_ms][:most]:
-            held = log.slot(row).load()
+            held = log.record(row).load()
             if held is not None and held.value.state != CLOSED:
                 ended += settler.take_over(row, held) or bool(held.value.transfers)
             self._refresh(log, watch, row)
@@ -185,8 +185,8 @@ class Leases:
         return ended
 
     def _save(self, log: PullLog, start: Tail) -> None:
-        slot = log.checkpoint_slot
-        held = slot.load()
+        record = log.checkpoint_record
+        held = record.load()
         now_ms = log.context.clock.now_ms()
         if held is not None:
             moved = start.row - held.value.row
@@ -195,14 +195,14 @@ class Leases:
         elif start.row == 0:
             return
         # Refused: another sweeper saved one; the next sweep compares again.
-        slot.swap(None if held is None else held.token, Checkpoint(start.row, start.position, start.number, now_ms))
+        record.swap(None if held is None else held.token, Checkpoint(start.row, start.position, start.number, now_ms))
 
     def _trim(self, log: PullLog, watch: _Watch) -> None:
         """Lets go of rows below the checkpoint that were closed long ago, about once an hour."""
         now_ms = log.context.clock.now_ms()
         if 0 <= now_ms - watch.trimmed_ms < _TRIM_MS:
             return
-        held = log.checkpoint_slot.load()
+        held = log.checkpoint_record.load()
         if held is None:
             return
         watch.trimmed_ms = now_ms
@@ -210,10 +210,10 @@ class Leases:
         low, high = 0, held.value.row
         while low < high:
             middle = (low + high) // 2
-            row = log.slot(middle).load()
+            row = log.record(middle).load()
             if row is None or (row.value.garbage_ms or now_ms + 1) <= now_ms:
                 low = middle + 1
             else:
                 high = middle
-        low = kept_below(log.context, PULLS, log.partition, low)
+        low = removable_below(log.context, PULLS, log.partition, low)
         log.context.store.trim(Table.PULL, log.partition, below=sort_of(low))

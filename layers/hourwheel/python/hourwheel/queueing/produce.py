@@ -11,70 +11,70 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from hourwheel.buckets.buckets import Bucket, reserve_in
-from hourwheel.buckets.handles import Waiting
-from hourwheel.buckets.lease import expect
+from hourwheel.buckets.lease import ensure_wheel_by
+from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.context import Context
+from hourwheel.due import Due, check_limit, dues_of
 from hourwheel.errors import Filled, NotFound, Sealed, Unavailable
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.codec import encode
-from hourwheel.logs.item import Held, Slot
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import rows_of, segment_folder
 from hourwheel.model import MAX_DELAY_MS, AddressedMessage, NewMessage, Placed, Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, Spot, remember, remember_spots
 from hourwheel.queueing.routing import Batch, Part, RoutingInputs
-from hourwheel.registry.registry import Directory
+from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
-from hourwheel.waits import Wait, check_limit, waits_of
 
 _TRIES = 5
 
 
 def produce(
     context: Context,
-    directory: Directory,
+    registry: Registry,
     subject: str,
     messages: Sequence[NewMessage],
     idempotency: IdempotencyKey | None = None,
     *,
-    handle: Callable[[Waiting], str],
+    scheduled_id: Callable[[SchedulePosition], str],
 ) -> list[Placed]:
     """Stores a batch of one subject; where each message is, in order. ``handle`` makes the ids of delayed ones."""
     by_subject = {subject: range(len(messages))}
-    return _produce(context, directory, by_subject, messages, idempotency, keyspace=subject, handle=handle)
+    return _produce(context, registry, by_subject, messages, idempotency, keyspace=subject, scheduled_id=scheduled_id)
 
 
 def produce_many(
     context: Context,
-    directory: Directory,
+    registry: Registry,
     messages: Sequence[AddressedMessage],
     idempotency: IdempotencyKey | None = None,
     *,
-    handle: Callable[[Waiting], str],
+    scheduled_id: Callable[[SchedulePosition], str],
 ) -> list[Placed]:
     """Stores a batch that spans subjects; where each message is, in order. Without a key, a failure half-way leaves
     the parts that were stored."""
     by_subject: dict[str, list[int]] = {}
     for index, message in enumerate(messages):
         by_subject.setdefault(message.subject, []).append(index)
-    return _produce(context, directory, by_subject, messages, idempotency, keyspace="*", handle=handle)
+    return _produce(context, registry, by_subject, messages, idempotency, keyspace="*", scheduled_id=scheduled_id)
 
 
 def _produce(
     context: Context,
-    directory: Directory,
+    registry: Registry,
     indexes: Mapping[str, Sequence[int]],
     messages: Sequence[NewMessage],
     idempotency: IdempotencyKey | None,
     *,
     keyspace: str,
-    handle: Callable[[Waiting], str],
+    scheduled_id: Callable[[SchedulePosition], str],
 ) -> list[Placed]:
     unnamed = [index for index, message in enumerate(messages) if message.id is None]
-    waits = waits_of(messages)
-    _check_limits(context, directory, indexes, waits)
+    waits = dues_of(messages)
+    _check_limits(context, registry, indexes, waits)
     for _ in range(_TRIES):
-        subjects = _subjects(context, directory, list(indexes), idempotency, keyspace)
+        subjects = _subjects(context, registry, list(indexes), idempotency, keyspace)
         batch = _Batch(context, Batch(subjects, indexes, messages, waits), unnamed)
         try:
             if idempotency is None:
@@ -84,28 +84,28 @@ def _produce(
         except Sealed:
             # The subject was deleted since it was looked up: look again.
             for name in subjects:
-                directory.forget(name)
+                registry.forget(name)
             continue
         _announce(context, parts, spots)
-        return _results(parts, spots, len(messages), handle)
+        return _results(parts, spots, len(messages), scheduled_id)
     raise Unavailable("the subject keeps being deleted: send the batch again")
 
 
 def _subjects(
-    context: Context, directory: Directory, names: Sequence[str], idempotency: IdempotencyKey | None, keyspace: str
+    context: Context, registry: Registry, names: Sequence[str], idempotency: IdempotencyKey | None, keyspace: str
 ) -> dict[str, Subject]:
     """The subjects; those that do not exist are made. Raises ``Conflict``, and makes none, for a repeated batch of
     which one was deleted."""
     try:
-        return {name: directory.subject(name) for name in names}
+        return {name: registry.subject(name) for name in names}
     except NotFound:
         if idempotency is not None:
             idempotency.refuse_if_used(context, keyspace)
-        return {name: directory.subject(name, create=True) for name in names}
+        return {name: registry.subject(name, create=True) for name in names}
 
 
 def _check_limits(
-    context: Context, directory: Directory, indexes: Mapping[str, Sequence[int]], waits: Mapping[int, Wait]
+    context: Context, registry: Registry, indexes: Mapping[str, Sequence[int]], waits: Mapping[int, Due]
 ) -> None:
     """Refuses delays that are too long, but of subjects that take the longest one instead; makes no subject."""
     now_ms = context.clock.now_ms()
@@ -114,7 +114,7 @@ def _check_limits(
         if due_ms > now_ms + MAX_DELAY_MS:
             name = next(name for name, inside in indexes.items() if index in inside)
             try:
-                clamps = directory.subject(name).clamp_delays
+                clamps = registry.subject(name).clamp_delays
             except NotFound:
                 clamps = False
             if not clamps:
@@ -124,10 +124,10 @@ def _check_limits(
 def _announce(context: Context, parts: Sequence[Part], spots: Sequence[Spot]) -> None:
     """Wakes the pulls that wait for the subjects, and the wheels of the buckets."""
     for name in {part.subject.name for part in parts if part.bucket is None}:
-        context.arrivals.announce(name)
+        context.wakeups.announce(name)
     for part, spot in zip(parts, spots, strict=True):
         if part.bucket is not None:
-            expect(context, Bucket.of_log(spot.log), min(part.dues))
+            ensure_wheel_by(context, Bucket.of_log(spot.log), min(part.dues))
 
 
 @dataclass(frozen=True)
@@ -182,16 +182,16 @@ class _Batch:
         parts = self._split(inputs)
         rows = self._rows(parts, inputs.at_ms)
 
-        def first(context: Context) -> Held[Remembered] | list[Spot]:
-            slot = idempotency.slot(context, keyspace)
+        def first(context: Context) -> Versioned[Remembered] | list[Spot]:
+            record = idempotency.record(context, keyspace)
             reserved = [_reserve(context, part.log, row.count) for part, row in zip(parts, rows, strict=True)]
             offer = self._offer(idempotency, inputs, context.ids.token(), reserved)
-            held = remember(slot, offer)
+            held = remember(record, offer)
             if held.value.token != offer.token:
                 for row, spot in zip(rows, reserved, strict=True):
                     context.log(spot.log).abandon(Reservation(spot.row, spot.number), row)
                 return held
-            return self._place(context, slot, held, parts, rows)
+            return self._place(context, record, held, parts, rows)
 
         outcome = self.context.atomically(first)
         if isinstance(outcome, list):
@@ -214,7 +214,7 @@ class _Batch:
         )
 
     def _repeat(
-        self, held: Held[Remembered], idempotency: IdempotencyKey, keyspace: str
+        self, held: Versioned[Remembered], idempotency: IdempotencyKey, keyspace: str
     ) -> tuple[list[Part], list[Spot]]:
         first = held.value
         idempotency.check_repeat(first, self._generations)
@@ -223,7 +223,7 @@ class _Batch:
         rows = self._rows(parts, self.context.clock.now_ms())
 
         def again(context: Context) -> list[Spot]:
-            return self._place(context, idempotency.slot(context, keyspace), held, parts, rows, again=True)
+            return self._place(context, idempotency.record(context, keyspace), held, parts, rows, again=True)
 
         return parts, self.context.atomically(again)
 
@@ -270,8 +270,8 @@ class _Batch:
     def _place(
         self,
         context: Context,
-        slot: Slot[Remembered],
-        held: Held[Remembered],
+        record: CasRecord[Remembered],
+        held: Versioned[Remembered],
         parts: Sequence[Part],
         rows: Sequence[Row],
         *,
@@ -294,13 +294,13 @@ class _Batch:
             moved = tuple(spots)
             if moved == current.places:
                 return spots
-            held = remember_spots(slot, held, moved)
+            held = remember_spots(record, held, moved)
 
 
 def _row_of(part: Part, row: Row, at_ms: int) -> Row:
     """The row as it stands in the part's log."""
     if part.bucket is not None:
-        return msgspec.structs.replace(row, expires_ms=0, note=part.note)
+        return msgspec.structs.replace(row, expires_ms=0, meta=part.meta)
     expires_ms = at_ms + part.subject.retention_ms
     return row if row.expires_ms == expires_ms else msgspec.structs.replace(row, expires_ms=expires_ms)
 
@@ -311,7 +311,7 @@ def _reserve(context: Context, log: str, count: int) -> Spot:
 
 
 def _results(
-    parts: Sequence[Part], spots: Sequence[Spot], count: int, handle: Callable[[Waiting], str]
+    parts: Sequence[Part], spots: Sequence[Spot], count: int, handle: Callable[[SchedulePosition], str]
 ) -> list[Placed]:
     found: list[Placed | None] = [None] * count
     for part, spot in zip(parts, spots, strict=True):
@@ -321,6 +321,6 @@ def _results(
             continue
         bucket = Bucket.of_log(spot.log)
         for step, (index, message, due_ms) in enumerate(zip(part.indexes, part.messages, part.dues, strict=True)):
-            scheduled_id = handle(Waiting(bucket, spot.row, step))
+            scheduled_id = handle(SchedulePosition(bucket, spot.row, step))
             found[index] = Placed(message.id or "", scheduled=rfc3339(due_ms), scheduled_id=scheduled_id)
     return [placed for placed in found if placed is not None]

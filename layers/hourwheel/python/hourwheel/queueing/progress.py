@@ -17,7 +17,7 @@ from hourwheel.times import rfc3339
 
 
 @dataclass(frozen=True)
-class Standing:
+class LogLag:
     """What waits in one source log, since when (ms), the offset of the next message and that of the log's end."""
 
     waiting: int
@@ -28,42 +28,42 @@ class Standing:
 
 def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
     """How far a group is behind. ``logs``: its retry log's, then its queues'."""
-    standings = [standing_of(log, log.tail(), log.source.totals()) for log in logs]
-    flights = [leases.in_flight(log) for log in logs]
+    log_lags = [lag_of_log(log, log.tail(), log.source.totals()) for log in logs]
+    in_flight = [leases.in_flight(log) for log in logs]
     queues = [
-        QueueLag(log.queue, standing.waiting, flight, standing.offset, standing.end)
-        for log, standing, flight in zip(logs, standings, flights, strict=True)
+        QueueLag(log.queue, log_lag.waiting, flight, log_lag.offset, log_lag.end)
+        for log, log_lag, flight in zip(logs, log_lags, in_flight, strict=True)
         if log.queue is not None
     ]
-    oldest = min((standing.oldest_ms for standing in standings if standing.oldest_ms is not None), default=None)
+    oldest = min((log_lag.oldest_ms for log_lag in log_lags if log_lag.oldest_ms is not None), default=None)
     return Lag(
         waiting=sum(queue.waiting for queue in queues),
-        in_flight=sum(flights),
-        retrying=standings[0].waiting,
+        in_flight=sum(in_flight),
+        retrying=log_lags[0].waiting,
         dead=dead.count(),
         oldest_at=None if oldest is None else rfc3339(oldest),
         queues=queues,
     )
 
 
-def standing_of(log: PullLog, tail: Tail, totals: Counter) -> Standing:
+def lag_of_log(log: PullLog, tail: Tail, totals: Counter) -> LogLag:
     """Where the group stands that claims next at ``tail``, on a log with these totals. No read where nothing waits."""
     now_ms = log.context.clock.now_ms()
     end, following, offset = totals.numbers, tail.position.row, tail.number
     if following >= totals.rows:
-        return Standing(0, None, end, end)
+        return LogLag(0, None, end, end)
     for number, row in log.unread(tail.position, now_ms, page=1, consistent=True):
         skip = tail.position.index if number == tail.position.row else 0
         if not row.filler and row.expires_ms > now_ms:
             offset = row.number + skip
-            return Standing(_waiting(log, totals, number, offset), row.at_ms, offset, max(end, offset))
+            return LogLag(_waiting(log, totals, number, offset), row.at_ms, offset, max(end, offset))
         following = number + 1
         offset = offset if row.filler else row.number + row.count
     # Below the trim mark all that waited has expired.
     if max(following, log.source.trimmed()) >= totals.rows:
-        return Standing(0, None, end, end)
+        return LogLag(0, None, end, end)
     # A row is on its way or its writer dead: nobody knows yet what waits there and behind it.
-    return Standing(_waiting(log, totals, following, offset), None, offset, end)
+    return LogLag(_waiting(log, totals, following, offset), None, offset, end)
 
 
 def _waiting(log: PullLog, totals: Counter, row: int, offset: int) -> int:

@@ -10,18 +10,18 @@ from hourwheel.answersize import PULL_BYTES, TEXT_BYTES, tellable
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Corrupt, Rejected, Unavailable
 from hourwheel.faults import unreadable
-from hourwheel.handover.moving import complete
-from hourwheel.logs.item import Held
+from hourwheel.handover.copies import with_position
+from hourwheel.logs.cas import Versioned
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import Group, Message, Pulled, PullRequest, PullResult, Settled, Settlement, Subject
 from hourwheel.ports import GET_MANY, Counter
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.pulllog import Claim, Nothing, PullLog, pull_logs
-from hourwheel.queueing.receipts import Receipt, open_receipt, seal_receipt
+from hourwheel.queueing.receipts import Receipt, open_receipt, sign_receipt
 from hourwheel.queueing.records import UNREADABLE, PullRow
-from hourwheel.queueing.settle import Settler, Verdict, verdict
-from hourwheel.registry.registry import Directory
+from hourwheel.queueing.settle import Decision, Settler, decide
+from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
 _LOOKING_MS = 5_000
@@ -46,7 +46,7 @@ class Puller:
     """Pulls and settles for one group of one subject."""
 
     context: Context
-    directory: Directory
+    registry: Registry
     leases: Leases
     ends: SourceEnds
     secret: bytes
@@ -59,8 +59,8 @@ class Puller:
         subject or group, instead of making them."""
         opened = self._open(request.settle or ())
         until_ms = self.context.clock.now_ms() + int(request.wait_seconds * 1_000)
-        arrivals = self.context.arrivals
-        mark = arrivals.mark(self.subject)
+        wakeups = self.context.wakeups
+        watermark = wakeups.mark(self.subject)
         settled, pulls, more = self._look(request, opened, pushing)
         tries = 0
         while not pulls:
@@ -68,22 +68,22 @@ class Puller:
             if more:
                 looks = left_ms > -_LOOKING_MS
             else:
-                looks = left_ms > 0 and arrivals.wait(
-                    self.subject, self.group, mark=mark, tries=tries, seconds=left_ms / 1_000
+                looks = left_ms > 0 and wakeups.wait(
+                    self.subject, self.group, mark=watermark, tries=tries, seconds=left_ms / 1_000
                 )
             if not looks:
                 break
-            mark = arrivals.mark(self.subject)
+            watermark = wakeups.mark(self.subject)
             try:
                 _, pulls, more = self._look(request, [], pushing)
             except BaseException:
                 # What woke this one is still there.
-                arrivals.announce(self.subject, self.group)
+                wakeups.announce(self.subject, self.group)
                 raise
             tries += 1
         if more:
             # Let the next one that waits have a look.
-            arrivals.announce(self.subject, self.group)
+            wakeups.announce(self.subject, self.group)
         if pulls:
             self.context.meter.record("Delivered", sum(len(pulled.messages) for pulled in pulls))
         return PullResult(pulls, None if request.settle is None else settled)
@@ -94,24 +94,24 @@ class Puller:
         subject, group = self._names(opened, create=False)
         settled = self.context.atomically(lambda context: self._settle(context, subject, group, opened))
         if any(wish.moves for _, wish in opened):
-            self.context.arrivals.announce(self.subject, self.group)
+            self.context.wakeups.announce(self.subject, self.group)
         return settled
 
-    def _open(self, settlements: Sequence[Settlement]) -> list[tuple[Receipt, Verdict]]:
+    def _open(self, settlements: Sequence[Settlement]) -> list[tuple[Receipt, Decision]]:
         opened = []
         for index, settlement in enumerate(settlements):
             try:
                 receipt = open_receipt(self.secret, settlement.receipt, subject=self.subject, group=self.group)
-                opened.append((receipt, verdict(settlement, receipt.value.size)))
+                opened.append((receipt, decide(settlement, receipt.value.size)))
             except Rejected as error:
                 error.field = f"settle[{index}].{error.field}"
                 raise
         return opened
 
     def _settle(
-        self, context: Context, subject: Subject, group: Group, opened: list[tuple[Receipt, Verdict]]
+        self, context: Context, subject: Subject, group: Group, opened: list[tuple[Receipt, Decision]]
     ) -> list[Settled]:
-        def settle(receipt: Receipt, wish: Verdict) -> Settled:
+        def settle(receipt: Receipt, wish: Decision) -> Settled:
             if (subject.generation, group.generation) != (receipt.subject_generation, receipt.group_generation):
                 return Settled("stale")
             source = context.log(group.retry_log if receipt.queue is None else subject.log(receipt.queue))
@@ -120,21 +120,21 @@ class Puller:
 
         return [settle(receipt, wish) for receipt, wish in opened]
 
-    def _names(self, opened: Sequence[tuple[Receipt, Verdict]], *, create: bool) -> tuple[Subject, Group]:
+    def _names(self, opened: Sequence[tuple[Receipt, Decision]], *, create: bool) -> tuple[Subject, Group]:
         """Subject and group; not from the cache when a receipt knows later ones."""
         for _ in range(2):
-            subject = self.directory.subject(self.subject, create=create)
-            group = self.directory.group(subject, self.group, create=create)
+            subject = self.registry.subject(self.subject, create=create)
+            group = self.registry.group(subject, self.group, create=create)
             if not any(
                 receipt.subject_generation > subject.generation or receipt.group_generation > group.generation
                 for receipt, _ in opened
             ):
                 break
-            self.directory.forget(self.subject)
+            self.registry.forget(self.subject)
         return subject, group
 
     def _look(
-        self, request: PullRequest, opened: list[tuple[Receipt, Verdict]], pushing: bool
+        self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool
     ) -> tuple[list[Settled], list[Pulled], bool]:
         """One attempt: the answers to the settlements, what was pulled, and whether there may be more."""
         attempt = self._attempt(request, opened, pushing)
@@ -142,7 +142,7 @@ class Puller:
         found = [pulled for pulled in pulls if pulled is not None]
         return attempt.settled, found, attempt.limited or len(found) < len(pulls)
 
-    def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Verdict]], pushing: bool) -> _Attempt:
+    def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool) -> _Attempt:
         # Looked up anew for each attempt: during a wait the subject may have got more queues, or become another.
         subject, group = self._names(opened, create=not pushing)
         logs = pull_logs(self.context, subject, group)
@@ -163,7 +163,7 @@ class Puller:
         attempt = self.context.atomically(work)
         for log, _ in attempt.claims:
             if log.queue is None:
-                self.leases.pulled(log.on(self.context), subject)
+                self.leases.record_pull(log.on(self.context), subject)
         for log, nothing in attempt.nothing:
             self._remember(log.on(self.context), nothing, totals[log.source.name])
         return attempt
@@ -183,7 +183,7 @@ class Puller:
             # Ending the leases of others is a service to them: it must not fail this pull.
             ending = f"ending leases of {log.partition}"
             with suppress(Unavailable, Broken), self.leases.faults.contained(self.context, ending):
-                ended += self.leases.glance(log, subject)
+                ended += self.leases.expire_throttled(log, subject)
         return ended
 
     def _remember(self, log: PullLog, nothing: Nothing, totals: Counter) -> None:
@@ -232,7 +232,7 @@ class Puller:
     def _pulled(self, attempt: _Attempt, log: PullLog, claim: Claim) -> Pulled | None:
         """The claim as an answer; None when none of it can be read."""
         counts, messages = self._read(log, claim)
-        held: Held[PullRow] | None = claim.held
+        held: Versioned[PullRow] | None = claim.held
         if counts != claim.held.value.counts:
             held = self._set_aside(log, claim, counts)
         if held is None or not messages:
@@ -248,7 +248,7 @@ class Puller:
             held.value,
         )
         return Pulled(
-            seal_receipt(self.secret, receipt),
+            sign_receipt(self.secret, receipt),
             "retry" if log.queue is None else log.queue,
             rfc3339(held.value.lease_until_ms),
             messages,
@@ -263,7 +263,7 @@ class Puller:
                 continue
             skip = value.first.index if number == value.first.row else 0
             try:
-                messages = complete(row, messages_of(row, self.context.blobs), log.queue)
+                messages = with_position(row, messages_of(row, self.context.blobs), log.queue)
             except Corrupt as error:
                 unreadable(self.context, log.source.name, number, count, error)
                 counts[step] = 0
@@ -272,11 +272,11 @@ class Puller:
             found += taken if row.raw_bytes <= TEXT_BYTES else [tellable(message) for message in taken]
         return tuple(counts), found
 
-    def _set_aside(self, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Held[PullRow] | None:
+    def _set_aside(self, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Versioned[PullRow] | None:
         """Takes what cannot be read out of the claim, so that indexes are those of the answer. None when the claim is
         no longer ours. What is set aside stays in its log: a seek finds it again once it is mended."""
         value = msgspec.structs.replace(claim.held.value, counts=counts)
         if not any(counts):
             value = value.closed(UNREADABLE, self.context.clock.now_ms())
-        outcome = log.slot(claim.row).swap(claim.held.token, value, expires_ms=value.garbage_ms)
-        return outcome.held if outcome.stored else None
+        outcome = log.record(claim.row).swap(claim.held.token, value, expires_ms=value.garbage_ms)
+        return outcome.current if outcome.stored else None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hourwheel.context import Context
 from hourwheel.lognames import pull_log
-from hourwheel.logs.item import Held, Slot
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model import Group, Subject
@@ -40,7 +40,7 @@ class Claim:
     an answer at most."""
 
     row: int
-    held: Held[PullRow]
+    held: Versioned[PullRow]
     rows: tuple[tuple[int, Row], ...]
     answer_bytes: int
 
@@ -111,12 +111,14 @@ class PullLog:
     def partition(self) -> str:
         return pull_log(self.group.member, self.source.name)
 
-    def slot(self, row: int) -> Slot[PullRow]:
-        return Slot(self.context.store, self.context.ids, Key(Table.PULL, self.partition, sort_of(row)), PullRow)
+    def record(self, row: int) -> CasRecord[PullRow]:
+        return CasRecord(self.context.store, self.context.ids, Key(Table.PULL, self.partition, sort_of(row)), PullRow)
 
     @property
-    def checkpoint_slot(self) -> Slot[Checkpoint]:
-        return Slot(self.context.store, self.context.ids, Key(Table.META, "checkpoint", self.partition), Checkpoint)
+    def checkpoint_record(self) -> CasRecord[Checkpoint]:
+        return CasRecord(
+            self.context.store, self.context.ids, Key(Table.META, "checkpoint", self.partition), Checkpoint
+        )
 
     def tail(self) -> Tail:
         """Where the next claim goes."""
@@ -127,16 +129,16 @@ class PullLog:
             if abs(self.context.clock.now_ms() - value.claimed_ms) < SETTLED_KEPT_MS // 2:
                 return _behind(row, value)
         # Read after it: a sweeper saves the checkpoint before it lets go of rows.
-        checkpoint = self.checkpoint_slot.load()
+        checkpoint = self.checkpoint_record.load()
         for row, value in last:
             # Expired rows vanish in any order: one that is left below the checkpoint is not the last.
             if checkpoint is None or row >= checkpoint.value.row:
                 return _behind(row, value)
         return self.beginning(checkpoint)
 
-    def beginning(self, checkpoint: Held[Checkpoint] | None = None) -> Tail:
+    def beginning(self, checkpoint: Versioned[Checkpoint] | None = None) -> Tail:
         """The lowest row that may be unsettled: the checkpoint, or where the group began."""
-        checkpoint = checkpoint or self.checkpoint_slot.load()
+        checkpoint = checkpoint or self.checkpoint_record.load()
         if checkpoint is not None:
             return Tail(checkpoint.value.row, checkpoint.value.position, checkpoint.value.number)
         origins = self.group.origins
@@ -165,15 +167,15 @@ class PullLog:
             )
             if not taken.total:
                 value = value.closed(PASSED, now_ms)
-            outcome = self.slot(tail.row).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
-            if outcome.stored and outcome.held is not None:
-                claim = Claim(tail.row, outcome.held, tuple(taken.rows), taken.size) if taken.total else None
+            outcome = self.record(tail.row).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
+            if outcome.stored and outcome.current is not None:
+                claim = Claim(tail.row, outcome.current, tuple(taken.rows), taken.size) if taken.total else None
                 return Found(claim, taken.limited)
             self.context.meter.record("ClaimConflicts", 1)
-            if outcome.held is None or race > 1:
+            if outcome.current is None or race > 1:
                 tail = self.tail()
             else:
-                tail = Tail(tail.row + 1, outcome.held.value.end, outcome.held.value.end_number)
+                tail = Tail(tail.row + 1, outcome.current.value.end, outcome.current.value.end_number)
         return Found(None, limited=True)
 
     def seek(self, position: Position, number: int) -> None:
@@ -194,16 +196,16 @@ class PullLog:
                 outcome=SOUGHT,
                 closed_ms=now_ms,
             )
-            if self.slot(tail.row).swap(None, value, expires_ms=value.garbage_ms).stored:
+            if self.record(tail.row).swap(None, value, expires_ms=value.garbage_ms).stored:
                 return
 
-    def rows(self, start: int, limit: int = _PAGE) -> list[tuple[int, Held[PullRow]]]:
+    def rows(self, start: int, limit: int = _PAGE) -> list[tuple[int, Versioned[PullRow]]]:
         """Up to ``limit`` pull rows from ``start`` on, in order."""
         items = self.context.store.scan(Table.PULL, self.partition, start=sort_of(start), limit=limit)
         return [(int(sort), self.opened(int(sort), record)) for sort, record in items]
 
-    def opened(self, row: int, record: Record) -> Held[PullRow]:
-        held = self.slot(row).opened(record)
+    def opened(self, row: int, record: Record) -> Versioned[PullRow]:
+        held = self.record(row).opened(record)
         assert held is not None
         return held
 

@@ -13,7 +13,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Rejected
-from hourwheel.logs.item import Held, Slot
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.ports import Key, Table
 from hourwheel.queueing.records import PullRow
 
@@ -33,8 +33,8 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
     value: PullRow
 
     @property
-    def held(self) -> Held[PullRow]:
-        return Held(self.value, self.token)
+    def held(self) -> Versioned[PullRow]:
+        return Versioned(self.value, self.token)
 
 
 class Secret(msgspec.Struct, array_like=True, frozen=True):
@@ -47,13 +47,13 @@ _decoder = msgspec.msgpack.Decoder(Receipt)
 
 def cell_secret(context: Context) -> bytes:
     """The cell's secret, the same for all its functions: drawn by whoever comes first."""
-    slot = Slot(context.store, context.ids, Key(Table.META, "cell", "receipts"), Secret)
-    held = slot.load() or slot.swap(None, Secret(context.ids.token() + context.ids.token())).held
+    record = CasRecord(context.store, context.ids, Key(Table.META, "cell", "receipts"), Secret)
+    held = record.load() or record.swap(None, Secret(context.ids.token() + context.ids.token())).current
     assert held is not None
     return held.value.key
 
 
-def seal_receipt(secret: bytes, receipt: Receipt) -> str:
+def sign_receipt(secret: bytes, receipt: Receipt) -> str:
     data = _encoder.encode(receipt)
     return base64.urlsafe_b64encode(_mac(secret, data) + data).rstrip(b"=").decode()
 

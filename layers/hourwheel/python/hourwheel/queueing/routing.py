@@ -12,10 +12,10 @@ from zlib import crc32
 import msgspec
 
 from hourwheel.buckets.buckets import Bucket
+from hourwheel.due import Due
 from hourwheel.errors import TooLarge
-from hourwheel.logs.notes import Plan, encode_note
+from hourwheel.logs.entries import DueTimes, encode_entry
 from hourwheel.model import MAX_DELAY_MS, NewMessage, Subject
-from hourwheel.waits import Wait
 
 
 def queue_of(key: str | None, batch: str, queues: int) -> int:
@@ -61,10 +61,10 @@ class Part:
         return self.subject.log(self.queue)
 
     @property
-    def note(self) -> bytes:
+    def meta(self) -> bytes:
         if self.bucket is None:
             return b""
-        return encode_note(Plan.of(self.subject.name, self.subject.generation, None, self.dues))
+        return encode_entry(DueTimes.of(self.subject.name, self.subject.generation, None, self.dues))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Batch:
     subjects: Mapping[str, Subject]
     indexes: Mapping[str, Sequence[int]]
     messages: Sequence[NewMessage]
-    waits: Mapping[int, Wait]
+    waits: Mapping[int, Due]
 
     def split(self, inputs: RoutingInputs, most_buckets: int) -> list[Part]:
         """The parts of the batch: subject by subject, buckets before queues, each in order. The same inputs give the

@@ -11,22 +11,22 @@ import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
+from hourwheel.due import limited_delay_ms
 from hourwheel.errors import Rejected, Sealed
+from hourwheel.handover.copies import ATTEMPTS, REJECTED, RELEASED, RETRY, read_messages, row_builder
 from hourwheel.handover.handover import Transfer, carry_out, release, reserve
-from hourwheel.handover.moving import ATTEMPTS, REJECTED, RELEASED, RETRY, fetch, target_row
-from hourwheel.logs.item import Held, Swap
-from hourwheel.logs.notes import Plan
+from hourwheel.logs.cas import CasResult, Versioned
+from hourwheel.logs.entries import DueTimes
 from hourwheel.model import DEAD_RETENTION_MS, MAX_LEASE_SECONDS, RetryLater, Settled, Settlement, Subject
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, PullRow
 from hourwheel.times import rfc3339
-from hourwheel.waits import limited_delay_ms
 
 _STALE = Settled("stale")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Decision:
     """What becomes of messages of a pull, by index: tried again (after a delay of its own, or as the group's policy
     says), given back, dead, the rest of ``named`` acknowledged. Or nothing of that, and the lease is extended.
     ``mark`` recognises the same verdict when it comes again."""
@@ -45,7 +45,7 @@ class Verdict:
         return bool(self.retried or self.released or self.dead)
 
 
-def verdict(settlement: Settlement, size: int) -> Verdict:
+def decide(settlement: Settlement, size: int) -> Decision:
     """What a settlement says about a pull of ``size`` messages; raises ``Rejected`` where it contradicts itself."""
     retried = None if settlement.retry is None else [_index(entry) for entry in settlement.retry]
     lists = {"ack": settlement.ack, "retry": retried, "release": settlement.release, "dead": settlement.dead}
@@ -59,7 +59,7 @@ def verdict(settlement: Settlement, size: int) -> Verdict:
             if index in seen:
                 raise Rejected("field-invalid", f"index {index} is named twice: settle a message one way", field=name)
             seen.add(index)
-    return Verdict(
+    return Decision(
         named=frozenset(range(size) if settlement.ack is None else seen),
         retried=frozenset(retried or ()),
         delays_ms=_delays_ms(settlement),
@@ -86,7 +86,7 @@ def _delays_ms(settlement: Settlement) -> dict[int, int]:
     return delays
 
 
-def answer_without_change(row: PullRow, claim: bytes, wish: Verdict) -> Settled | None:
+def answer_without_change(row: PullRow, claim: bytes, wish: Decision) -> Settled | None:
     """The answer of a pull row, claimed as ``claim``, which the settlement changes in nothing; None when it has to
     change."""
     if row.claim != claim:
@@ -116,7 +116,7 @@ class Settler:
     def on(self, context: Context) -> "Settler":
         return Settler(self.log.on(context), self.subject)
 
-    def settle(self, number: int, seen: Held[PullRow], wish: Verdict) -> Settled:
+    def settle(self, number: int, seen: Versioned[PullRow], wish: Decision) -> Settled:
         """Carries out what a consumer says of its pull; ``stale`` when the pull is no longer its own."""
         try:
             return self._settle(number, seen, wish)
@@ -124,7 +124,7 @@ class Settler:
             # The group was deleted since it was looked up: its retry and dead logs take nothing more.
             return _STALE
 
-    def _settle(self, number: int, seen: Held[PullRow], wish: Verdict) -> Settled:
+    def _settle(self, number: int, seen: Versioned[PullRow], wish: Decision) -> Settled:
         claim = seen.value.claim
         held = seen
         while True:
@@ -137,9 +137,9 @@ class Settler:
                 return _STALE
             before = held.value.settled
             outcome = self._swap(number, held, value)
-            if outcome.held is None:
+            if outcome.current is None:
                 return _STALE
-            held = outcome.held
+            held = outcome.current
             if outcome.stored and wish.extend_seconds is not None:
                 return Settled("extended", lease_until=rfc3339(value.lease_until_ms))
             if outcome.stored:
@@ -148,20 +148,20 @@ class Settler:
                 self.finish(number, held)
                 return Settled("open" if value.state == OPEN else "settled")
 
-    def _next(self, row: PullRow, wish: Verdict) -> PullRow | None:
+    def _next(self, row: PullRow, wish: Decision) -> PullRow | None:
         """The row as the consumer wants it; None when it may not be held any longer."""
         if wish.extend_seconds is not None:
             return self._extended(row, wish.extend_seconds)
         return self._settled(row, wish, SETTLED)
 
-    def take_over(self, number: int, held: Held[PullRow]) -> bool:
+    def take_over(self, number: int, held: Versioned[PullRow]) -> bool:
         """``expire`` in one transaction where the store has them. False, too, if the group was deleted."""
         try:
             return self.context.atomically(lambda context: self.on(context).expire(number, held))
         except Sealed:
             return False
 
-    def expire(self, number: int, held: Held[PullRow]) -> bool:
+    def expire(self, number: int, held: Versioned[PullRow]) -> bool:
         """Takes over a pull whose lease has ended: what is unsettled is tried again. False if it was settled or
         extended meanwhile."""
         held = self.finish(number, held)
@@ -169,22 +169,22 @@ class Settler:
         if held.value.state != OPEN or held.value.lease_until_ms > now_ms:
             return False
         rest = frozenset(held.value.unsettled())
-        value = self._settled(held.value, Verdict(named=rest, retried=rest, mark=held.value.last), EXPIRED)
+        value = self._settled(held.value, Decision(named=rest, retried=rest, mark=held.value.last), EXPIRED)
         outcome = self._swap(number, held, value)
-        if not outcome.stored or outcome.held is None:
+        if not outcome.stored or outcome.current is None:
             return False
-        self.finish(number, outcome.held)
+        self.finish(number, outcome.current)
         self._count("EndedLeases", 1)
         return True
 
-    def finish(self, number: int, held: Held[PullRow]) -> Held[PullRow]:
+    def finish(self, number: int, held: Versioned[PullRow]) -> Versioned[PullRow]:
         """Carries out the transfers that the row names."""
         if not held.value.transfers:
             return held
-        row = target_row(self.context, self.log.source, self.log.queue)
-        done = carry_out(self.context, self.log.slot(number), held, row)
+        row = row_builder(self.context, self.log.source, self.log.queue)
+        done = carry_out(self.context, self.log.record(number), held, row)
         # Closed rows vanish days later at the earliest; one that is gone was closed.
-        return done or Held(msgspec.structs.replace(held.value, state=CLOSED, transfers=()), held.token)
+        return done or Versioned(msgspec.structs.replace(held.value, state=CLOSED, transfers=()), held.token)
 
     def _extended(self, row: PullRow, seconds: int) -> PullRow | None:
         """The row with a lease that ends no sooner than before; None when it may not be held any longer."""
@@ -196,19 +196,19 @@ class Settler:
         until_ms = max(row.lease_until_ms, min(now_ms + seconds * 1_000, latest_ms))
         return msgspec.structs.replace(row, lease_until_ms=until_ms)
 
-    def _swap(self, number: int, held: Held[PullRow], value: PullRow) -> Swap[PullRow]:
-        outcome = self.log.slot(number).swap(held.token, value, expires_ms=value.garbage_ms)
+    def _swap(self, number: int, held: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
+        outcome = self.log.record(number).swap(held.token, value, expires_ms=value.garbage_ms)
         if not outcome.stored:
             release(self.context, value.transfers)
         elif dead := sum(len(one.picks) for one in value.transfers if one.kind in (ATTEMPTS, REJECTED)):
             self._count("DeadLetters", dead)
         return outcome
 
-    def _count(self, name: str, figure: int) -> None:
+    def _count(self, name: str, metric: int) -> None:
         # Once it is certain: a transaction may be run anew.
-        self.context.afterwards(lambda outside: outside.meter.record(name, figure))
+        self.context.afterwards(lambda outside: outside.meter.record(name, metric))
 
-    def _settled(self, row: PullRow, wish: Verdict, outcome: int) -> PullRow:
+    def _settled(self, row: PullRow, wish: Decision, outcome: int) -> PullRow:
         """The row once the wish is written into it, with a reservation for each transfer."""
         settled = row.settled | wish.named
         closed = len(settled) == row.size
@@ -223,7 +223,7 @@ class Settler:
             last=wish.mark,
         )
 
-    def _reserve(self, row: PullRow, wish: Verdict) -> tuple[Transfer, ...]:
+    def _reserve(self, row: PullRow, wish: Decision) -> tuple[Transfer, ...]:
         places = row.places()
 
         def at(indexes: frozenset[int]) -> list[tuple[int, int]]:
@@ -236,7 +236,7 @@ class Settler:
         group = self.log.group
         policy = group.retry or self.context.settings.retry
         now_ms = self.context.clock.now_ms()
-        for pick, message in fetch(self.context, self.log.source, self.log.queue, picks):
+        for pick, message in read_messages(self.context, self.log.source, self.log.queue, picks):
             wait_ms = wish.delays_ms.get(picks[pick], policy.delay_ms(message.attempt))
             if message.attempt >= group.max_attempts:
                 spent.append(pick)
@@ -257,9 +257,11 @@ class Settler:
         ]
         for bucket, waiting in later.items():
             dues = [due_ms for _, due_ms in waiting]
-            plan = Plan.of(group.subject, group.subject_generation, group.member, dues)
+            due_times = DueTimes.of(group.subject, group.subject_generation, group.member, dues)
             waits = tuple(pick for pick, _ in waiting)
-            moved.append(reserve(self.context, kind=RETRY, log=bucket.log, picks=waits, expires_ms=0, plan=plan))
+            moved.append(
+                reserve(self.context, kind=RETRY, log=bucket.log, picks=waits, expires_ms=0, due_times=due_times)
+            )
         return tuple(moved)
 
     def _bucket(self, due_ms: int) -> Bucket:

@@ -13,7 +13,7 @@ between could hold. Only then is the record looked for.
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.logs.item import Slot
+from hourwheel.logs.cas import CasRecord
 from hourwheel.ports import Key, Table
 
 
@@ -24,21 +24,21 @@ class Skipped(msgspec.Struct, array_like=True, frozen=True):
     following: int
 
 
-def skipped_slot(context: Context, log: str) -> Slot[Skipped]:
-    return Slot(context.store, context.ids, Key(Table.META, "skipped", log), Skipped)
+def skipped_record(context: Context, log: str) -> CasRecord[Skipped]:
+    return CasRecord(context.store, context.ids, Key(Table.META, "skipped", log), Skipped)
 
 
 def skip(context: Context, log: str, first: int, following: int) -> None:
     """Notes that these sequences are skipped. Idempotent."""
-    slot = skipped_slot(context, log)
-    held, value = slot.load(), Skipped(first, following)
+    record = skipped_record(context, log)
+    held, value = record.load(), Skipped(first, following)
     if held is None or held.value != value:
-        slot.swap(None if held is None else held.token, value)
+        record.swap(None if held is None else held.token, value)
 
 
 def messages_between(context: Context, log: str, start: int, end: int) -> int:
     """How many of the sequences from ``start`` up to ``end`` were not skipped."""
-    held = skipped_slot(context, log).load(consistent=False)
+    held = skipped_record(context, log).load(consistent=False)
     if held is None:
         return max(0, end - start)
     missing = min(end, held.value.following) - max(start, held.value.first)

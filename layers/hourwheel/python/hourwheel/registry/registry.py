@@ -17,7 +17,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import NotFound, Unavailable
-from hourwheel.logs.item import Held, Slot, Swap
+from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.model import DEFAULT_MAX_ATTEMPTS, Group, Subject, check_name
 from hourwheel.ports import Key, Store, Table, atomically, items_of
 from hourwheel.registry.quotas import Room, check_groups, check_subjects
@@ -37,12 +37,12 @@ def unknown_group(subject: str, name: str, *, auto_create: bool = True) -> NotFo
     return NotFound("group-unknown", f"subject {subject!r} has no group {name!r}: {advice}", field="group")
 
 
-def subject_slot(context: Context, name: str) -> Slot[Subject]:
-    return Slot(context.store, context.ids, Key(Table.META, "subjects", name), Subject)
+def subject_record(context: Context, name: str) -> CasRecord[Subject]:
+    return CasRecord(context.store, context.ids, Key(Table.META, "subjects", name), Subject)
 
 
-def group_slot(context: Context, subject: str, name: str) -> Slot[Group]:
-    return Slot(context.store, context.ids, Key(Table.META, f"groups/{subject}", name), Group)
+def group_record(context: Context, subject: str, name: str) -> CasRecord[Group]:
+    return CasRecord(context.store, context.ids, Key(Table.META, f"groups/{subject}", name), Group)
 
 
 def alive(group: Group | None, subject: Subject) -> bool:
@@ -57,8 +57,8 @@ class Erasure(Protocol):
 
 
 @dataclass
-class Directory:
-    """Looks subjects and groups up. Thread-safe; holds copies up to ``settings.directory_seconds`` old."""
+class Registry:
+    """Looks subjects and groups up. Thread-safe; holds copies up to ``settings.registry_seconds`` old."""
 
     context: Context
     erasure: Erasure
@@ -69,7 +69,7 @@ class Directory:
         cached = self._cached((name,))
         if isinstance(cached, Subject):
             return cached
-        held = subject_slot(self.context, name).load()
+        held = subject_record(self.context, name).load()
         if held is None or held.value.deleted:
             if not (create and self.context.settings.auto_create):
                 raise unknown_subject(name, auto_create=self.context.settings.auto_create)
@@ -84,7 +84,7 @@ class Directory:
         cached = self._cached((subject.name, name))
         if isinstance(cached, Group) and alive(cached, subject):
             return cached
-        held = group_slot(self.context, subject.name, name).load()
+        held = group_record(self.context, subject.name, name).load()
         if held is not None and held.value.subject_generation > subject.generation:
             raise self._made_again(subject)
         if held is None or not alive(held.value, subject):
@@ -124,7 +124,7 @@ class Directory:
             return change(fresh(held) if held is None or held.deleted else held)
 
         room = check_subjects if self.context.settings.max_subjects else None
-        value = self._change(subject_slot(self.context, name), decide, is_new, room)
+        value = self._change(subject_record(self.context, name), decide, is_new, room)
         self.forget(name)
         return value
 
@@ -164,7 +164,7 @@ class Directory:
             return not alive(held, subject)
 
         room = check_groups(subject) if self.context.settings.max_groups else None
-        value = self._change(group_slot(self.context, subject.name, name), decide, is_new, room)
+        value = self._change(group_record(self.context, subject.name, name), decide, is_new, room)
         self.forget(subject.name)
         return value
 
@@ -180,23 +180,23 @@ class Directory:
 
     def delete_subject(self, name: str) -> None:
         """Removes the subject, its groups and messages; a deletion that was left half done goes on."""
-        held = subject_slot(self.context, name).load()
+        held = subject_record(self.context, name).load()
         if held is None or held.value.erased:
             raise unknown_subject(name)
         tombstone = msgspec.structs.replace(held.value, deleted=True)
-        if not held.value.deleted and not subject_slot(self.context, name).swap(held.token, tombstone).stored:
+        if not held.value.deleted and not subject_record(self.context, name).swap(held.token, tombstone).stored:
             raise Unavailable("the subject was changed meanwhile: send the request again")
         self.forget(name)
         self.erase_subject(tombstone)
 
     def delete_group(self, subject: Subject, name: str) -> None:
         """Removes the group, its progress, retries and dead letters; goes on where a deletion was left half done."""
-        slot = group_slot(self.context, subject.name, name)
-        held = slot.load()
+        record = group_record(self.context, subject.name, name)
+        held = record.load()
         if held is None or held.value.subject_generation != subject.generation or held.value.erased:
             raise unknown_group(subject.name, name)
         tombstone = msgspec.structs.replace(held.value, deleted=True)
-        if not held.value.deleted and not slot.swap(held.token, tombstone).stored:
+        if not held.value.deleted and not record.swap(held.token, tombstone).stored:
             raise Unavailable("the group was changed meanwhile: send the request again")
         self.forget(subject.name)
         self.erase_group(subject, tombstone)
@@ -205,13 +205,13 @@ class Directory:
         """Erases what a deleted subject left, if that is still to be done."""
         if not tombstone.erased:
             self.erasure.erase_subject(self.context, tombstone, self._of_generation(tombstone))
-            self._erased(subject_slot(self.context, tombstone.name), tombstone)
+            self._erased(subject_record(self.context, tombstone.name), tombstone)
 
     def erase_group(self, subject: Subject, tombstone: Group) -> None:
         """Erases what a deleted group left, if that is still to be done."""
         if not tombstone.erased:
             self.erasure.erase_group(self.context, subject, tombstone)
-            self._erased(group_slot(self.context, subject.name, tombstone.name), tombstone)
+            self._erased(group_record(self.context, subject.name, tombstone.name), tombstone)
 
     def subjects(self, after: str = "", limit: int = _PAGE) -> tuple[list[Subject], str | None]:
         """Up to ``limit`` subjects behind the name ``after``, and the name to go on from (None: no more)."""
@@ -244,11 +244,11 @@ class Directory:
         """The groups of a deleted subject whose logs are still there."""
         return (group for group in self.all_groups(subject) if not group.erased)
 
-    def _erased(self, slot: Slot[T], tombstone: T) -> None:
-        held = slot.load()
+    def _erased(self, record: CasRecord[T], tombstone: T) -> None:
+        held = record.load()
         # Another value: it was made again meanwhile, or somebody else has finished.
         if held is not None and held.value == tombstone:
-            slot.swap(held.token, msgspec.structs.replace(tombstone, erased=True))
+            record.swap(held.token, msgspec.structs.replace(tombstone, erased=True))
 
     def _made_again(self, subject: Subject) -> Unavailable:
         """Ours is the old subject, from the cache."""
@@ -256,31 +256,35 @@ class Directory:
         return Unavailable(f"subject {subject.name!r} was made again meanwhile: send the request again")
 
     def _change(
-        self, slot: Slot[T], decide: Callable[[T | None], T], is_new: Callable[[T | None], bool], room: Room | None
+        self,
+        record: CasRecord[T],
+        decide: Callable[[T | None], T],
+        is_new: Callable[[T | None], bool],
+        room: Room | None,
     ) -> T:
-        held = slot.load()
+        held = record.load()
         for _ in range(10):
             value = decide(None if held is None else held.value)
             if held is not None and value == held.value:
                 return value
             bounded = room if room is not None and is_new(None if held is None else held.value) else None
-            outcome = self._swap(slot, held, value, bounded)
+            outcome = self._swap(record, held, value, bounded)
             if outcome.stored:
                 return value
-            held = outcome.held
-        raise Unavailable(f"{slot.key.sort!r} is being changed by many at once: send the request again")
+            held = outcome.current
+        raise Unavailable(f"{record.key.sort!r} is being changed by many at once: send the request again")
 
-    def _swap(self, slot: Slot[T], held: Held[T] | None, value: T, room: Room | None) -> Swap[T]:
+    def _swap(self, record: CasRecord[T], held: Versioned[T] | None, value: T, room: Room | None) -> CasResult[T]:
         """Stores the value, and only if there is ``room`` for one more: exactly where the store has transactions."""
         expect = None if held is None else held.token
         if room is None:
-            return slot.swap(expect, value)
+            return record.swap(expect, value)
         # First outside: a piece of work that raises costs all that share its transaction another one.
         room(self.context.store, self.context.settings)
 
-        def swap(store: Store) -> Swap[T]:
+        def swap(store: Store) -> CasResult[T]:
             room(store, self.context.settings)
-            return replace(slot, store=store).swap(expect, value)
+            return replace(record, store=store).swap(expect, value)
 
         return atomically(self.context.store, swap)
 
@@ -290,7 +294,7 @@ class Directory:
             return None
         age_ms = self.context.clock.now_ms() - seen[0]
         # A clock set back makes entries look young: they are dropped as well.
-        return seen[1] if 0 <= age_ms < self.context.settings.directory_seconds * 1_000 else None
+        return seen[1] if 0 <= age_ms < self.context.settings.registry_seconds * 1_000 else None
 
     def _keep(self, path: tuple[str, ...], value: T) -> T:
         self._seen[path] = (self.context.clock.now_ms(), value)
@@ -307,4 +311,4 @@ def _page(records: Iterator[T], limit: int) -> tuple[list[T], str | None]:
     return found, None
 
 
-__all__ = ["Directory", "Held", "alive", "group_slot", "subject_slot", "unknown_group", "unknown_subject"]
+__all__ = ["Registry", "Versioned", "alive", "group_record", "subject_record", "unknown_group", "unknown_subject"]

@@ -58,7 +58,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     behind: int
 
 
-class Damage(msgspec.Struct, frozen=True, kw_only=True):
+class UnreadableRow(msgspec.Struct, frozen=True, kw_only=True):
     """A row whose messages could not be read."""
 
     log: str
@@ -67,7 +67,7 @@ class Damage(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
-class Gone(msgspec.Struct, frozen=True, kw_only=True):
+class MissingRows(msgspec.Struct, frozen=True, kw_only=True):
     """Rows ``[start, end)`` of a log were removed before they could be archived."""
 
     log: str
@@ -86,8 +86,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     complete_ms: int
     segments: list[Segment]
     spans: list[Span]
-    damaged: list[Damage]
-    gone: list[Gone]
+    unreadable: list[UnreadableRow]
+    missing: list[MissingRows]
     catalog: str = ""
 
 

@@ -11,7 +11,7 @@ import msgspec
 from hourwheel.logs.rows import Row
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Counter
-from hourwheel.queueing.progress import Standing
+from hourwheel.queueing.progress import LogLag
 from hourwheel.queueing.records import Tail
 
 REST_MS = 60_000
@@ -28,7 +28,7 @@ LINES = 100
 """At most this many groups are logged by one sweep."""
 
 
-class Behind(msgspec.Struct, frozen=True):
+class GroupLag(msgspec.Struct, frozen=True):
     """How far a group is behind. ``oldest_ms``: since when the oldest message waits."""
 
     subject: str
@@ -103,7 +103,7 @@ def needs_maintenance(last: LastLook | None, found: SubjectSnapshot) -> bool:
     return any(found.leased) or not within(maintained_ms, found.at_ms, MAINTENANCE_MS)
 
 
-def groups_to_push(groups: Sequence[Group], lags: Sequence[Behind | None]) -> list[Group]:
+def groups_to_push(groups: Sequence[Group], lags: Sequence[GroupLag | None]) -> list[Group]:
     """The groups with a target for which something waits, or may wait: their lag could not be told."""
     return [
         group
@@ -112,7 +112,9 @@ def groups_to_push(groups: Sequence[Group], lags: Sequence[Behind | None]) -> li
     ]
 
 
-def next_rest_ms(last: LastLook | None, found: SubjectSnapshot, lags: Sequence[Behind | None], longest_ms: int) -> int:
+def next_rest_ms(
+    last: LastLook | None, found: SubjectSnapshot, lags: Sequence[GroupLag | None], longest_ms: int
+) -> int:
     """How long the subject rests after this look: twice as long as before while nothing changes, waits or is leased;
     0 where it is looked at by the next sweep."""
     idle = all(lag is not None and not (lag.total or lag.in_flight) for lag in lags)
@@ -122,17 +124,15 @@ def next_rest_ms(last: LastLook | None, found: SubjectSnapshot, lags: Sequence[B
     return min(max(2 * last.rest_ms, REST_MS), REST_MS if pushed else longest_ms)
 
 
-def lag_of_group(
-    group: Group, retries: Sequence[Standing], queues: Sequence[Standing], leased: Iterable[int]
-) -> Behind:
+def lag_of_group(group: Group, retries: Sequence[LogLag], queues: Sequence[LogLag], leased: Iterable[int]) -> GroupLag:
     """The lag of a group from where it stands in its retry log and in its queues."""
-    oldest_ms = [standing.oldest_ms for standing in (*retries, *queues) if standing.oldest_ms is not None]
-    return Behind(
+    oldest_ms = [log_lag.oldest_ms for log_lag in (*retries, *queues) if log_lag.oldest_ms is not None]
+    return GroupLag(
         subject=group.subject,
         group=group.name,
-        waiting=sum(standing.waiting for standing in queues),
+        waiting=sum(log_lag.waiting for log_lag in queues),
         in_flight=sum(leased),
-        retrying=sum(standing.waiting for standing in retries),
+        retrying=sum(log_lag.waiting for log_lag in retries),
         oldest_ms=min(oldest_ms, default=None),
     )
 
@@ -141,12 +141,12 @@ def lag_of_group(
 class LagReport:
     """The groups to log, the largest lag first, and the metrics of a sweep."""
 
-    lines: Sequence[Behind]
+    lines: Sequence[GroupLag]
     waiting: int
     oldest_seconds: float
 
 
-def lag_report(lags: Iterable[Behind], now_ms: int) -> LagReport:
+def lag_report(lags: Iterable[GroupLag], now_ms: int) -> LagReport:
     behind = sorted((lag for lag in lags if lag.total), key=lambda lag: lag.total, reverse=True)
     oldest_seconds = max((lag.oldest_seconds(now_ms) for lag in behind), default=0.0)
     return LagReport(behind[:LINES], sum(lag.total for lag in behind), oldest_seconds)

@@ -10,7 +10,7 @@ from hourwheel.model import Group, Subject
 from hourwheel.ports import Table
 from hourwheel.push.state import forget
 from hourwheel.queueing.pulllog import pull_logs
-from hourwheel.registry.registry import Directory
+from hourwheel.registry.registry import Registry
 
 _ALL = "\U0010ffff"
 
@@ -25,9 +25,9 @@ class LogErasure:
         erase_group(context, subject, group)
 
 
-def make_directory(context: Context) -> Directory:
+def make_registry(context: Context) -> Registry:
     """The registry of a cell, which erases what it deletes."""
-    return Directory(context, LogErasure())
+    return Registry(context, LogErasure())
 
 
 def erase_subject(context: Context, subject: Subject, groups: Iterable[Group]) -> None:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.delay.fate import Fates
-from hourwheel.delay.orphans import delist, orphan_logs
-from hourwheel.delay.upkeep import Known, drop_closed, soon, start_wheels
+from hourwheel.delay.changes import ScheduledMessages
+from hourwheel.delay.maintenance import Known, buckets_due_soon, drop_closed, start_wheels
+from hourwheel.delay.orphans import orphan_logs, unregister_orphan
 from hourwheel.logs.log import Log
 from hourwheel.model import DEAD_RETENTION_MS, Group, Subject
 from hourwheel.ports import Counter, Table
@@ -23,15 +23,15 @@ from hourwheel.push.waking import start_free, start_overdue
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.openends import LogEnd, OpenEnds
-from hourwheel.queueing.progress import Standing, standing_of
+from hourwheel.queueing.progress import LogLag, lag_of_log
 from hourwheel.queueing.pulllog import PullLog, pull_logs
-from hourwheel.registry.registry import Directory
-from hourwheel.retention.keeping import keep
+from hourwheel.registry.registry import Registry
+from hourwheel.retention.extend_ttl import extend_ttl
 from hourwheel.retention.kinds import MESSAGES, PULLS
-from hourwheel.retention.marks import behind_seconds, kept_below
+from hourwheel.retention.watermarks import behind_seconds, removable_below
 from hourwheel.sweep.decisions import (
     MAINTENANCE_MS,
-    Behind,
+    GroupLag,
     LastLook,
     SubjectSnapshot,
     expired_below,
@@ -73,7 +73,7 @@ class _Member(NamedTuple):
 @dataclass(frozen=True)
 class Sweeper:
     context: Context
-    directory: Directory
+    registry: Registry
     leases: Leases
     _looks: dict[str, LastLook] = field(default_factory=dict)
     _ends: OpenEnds = field(default_factory=OpenEnds)
@@ -84,10 +84,10 @@ class Sweeper:
         """One pass over everything, around what is faulty. Safe to run anywhere, any number at once."""
         began_ms = self.context.clock.now_ms()
         report = SweepReport()
-        behind: list[Behind] = []
+        behind: list[GroupLag] = []
         with self._contained("starting pushes"):
-            report.started_pushes += start_overdue(self.context, self.directory)
-        for subject in self.directory.all_subjects():
+            report.started_pushes += start_overdue(self.context, self.registry)
+        for subject in self.registry.all_subjects():
             with self._contained(f"sweeping subject {subject.name}"):
                 self._subject(subject, report, behind)
         self._delayed(report)
@@ -98,7 +98,7 @@ class Sweeper:
     def _delayed(self, report: SweepReport) -> None:
         known: list[Known] = []
         with self._contained("reading the buckets"):
-            known = soon(self.context)
+            known = buckets_due_soon(self.context)
         with self._contained("starting wheels"):
             report.started_wheels = start_wheels(self.context, known)
         with self._contained("finishing changes of delayed messages"):
@@ -109,12 +109,12 @@ class Sweeper:
             for name in orphan_logs(self.context):
                 with self._contained(f"sweeping {name}"):
                     self._trim(self.context.log(name))
-                    delist(self.context, self.context.log(name))
+                    unregister_orphan(self.context, self.context.log(name))
 
     def finish_changes(self, older_ms: int = 0) -> None:
         """Finishes cancels and moves of delayed messages that were requested so long ago and cut off. One read where
         there are none."""
-        Fates(self.context, patience_ms=0).finish_changes(self._contained, older_ms=older_ms)
+        ScheduledMessages(self.context, patience_ms=0).finish_changes(self._contained, older_ms=older_ms)
 
     def _due(self, what: str) -> bool:
         """Whether to do what is in no hurry: each time, or twice a day where reads take money."""
@@ -126,7 +126,7 @@ class Sweeper:
 
     def end_busy_leases(self) -> int:
         """Ends the leases that are over in the groups that this process serves: cheap enough for every second."""
-        busy = self.leases.busy(self.context.clock.now_ms())
+        busy = self.leases.active_logs(self.context.clock.now_ms())
         return sum(self._end_leases(log, subject) for log, subject in busy)
 
     def _end_leases(self, log: PullLog, subject: Subject) -> int:
@@ -134,22 +134,22 @@ class Sweeper:
         with self._contained(f"ending leases of {log.partition}"):
             ended = self.leases.expire(log, subject)
             if ended:
-                self.context.arrivals.announce(subject.name, log.group.name)
+                self.context.wakeups.announce(subject.name, log.group.name)
         return ended
 
-    def _subject(self, subject: Subject, report: SweepReport, behind: list[Behind]) -> None:
+    def _subject(self, subject: Subject, report: SweepReport, behind: list[GroupLag]) -> None:
         if subject.deleted:
             self._looks.pop(subject.name, None)
             self._ends.forget(subject.name)
-            self.directory.erase_subject(subject)
+            self.registry.erase_subject(subject)
             return
         report.subjects += 1
         groups = []
         # What is missed by a read that may be out of date is found a minute later.
-        for group in self.directory.all_groups(subject, consistent=False):
+        for group in self.registry.all_groups(subject, consistent=False):
             if group.deleted:
                 with self._contained(f"erasing group {group.member} of {subject.name}"):
-                    self.directory.erase_group(subject, group)
+                    self.registry.erase_group(subject, group)
             else:
                 groups.append(group)
         report.groups += len(groups)
@@ -158,7 +158,7 @@ class Sweeper:
         else:
             self._look(subject, groups, report, behind)
 
-    def _look(self, subject: Subject, groups: list[Group], report: SweepReport, behind: list[Behind]) -> None:
+    def _look(self, subject: Subject, groups: list[Group], report: SweepReport, behind: list[GroupLag]) -> None:
         last = self._looks.pop(subject.name, None)
         at_ms = self.context.clock.now_ms()
         queues = [self.context.log(subject.log(queue)) for queue in range(subject.queues)]
@@ -191,7 +191,7 @@ class Sweeper:
     def _snapshot(
         self, at_ms: int, subject: Subject, members: list[_Member], totals: dict[str, Counter]
     ) -> SubjectSnapshot:
-        known = [self.leases.known(log) for member in members for log in member.logs]
+        known = [self.leases.snapshot(log) for member in members for log in member.logs]
         return SubjectSnapshot(
             at_ms=at_ms,
             subject=subject,
@@ -222,21 +222,21 @@ class Sweeper:
                 with self._contained(f"sweeping {group.dead_log}"):
                     DeadLetters(self.context, subject, group).sweep()
 
-    def _behind(self, member: _Member, totals: dict[str, Counter]) -> Behind | None:
+    def _behind(self, member: _Member, totals: dict[str, Counter]) -> GroupLag | None:
         """Where the group stands; None where that cannot be told."""
-        standings: dict[bool, list[Standing]] = {False: [], True: []}
-        flights = []
+        log_lags: dict[bool, list[LogLag]] = {False: [], True: []}
+        in_flight = []
         with self._contained(f"the standing of {member.group.member} on {member.group.subject}"):
             for log in member.logs:
-                tail, leased = self.leases.known(log)
+                tail, leased = self.leases.snapshot(log)
                 if tail is None:
                     return None  # its leases could not be looked at
-                standings[log.queue is None].append(standing_of(log, tail, totals[log.source.name]))
-                flights.append(leased)
-            return lag_of_group(member.group, standings[True], standings[False], flights)
+                log_lags[log.queue is None].append(lag_of_log(log, tail, totals[log.source.name]))
+                in_flight.append(leased)
+            return lag_of_group(member.group, log_lags[True], log_lags[False], in_flight)
         return None
 
-    def _tell(self, behind: list[Behind], began_ms: int) -> None:
+    def _tell(self, behind: list[GroupLag], began_ms: int) -> None:
         """Gauges, those that are not zero, and a line for each group in which something waits. In those of resting
         subjects nothing does."""
         now_ms = self.context.clock.now_ms()
@@ -257,7 +257,7 @@ class Sweeper:
         now_ms = self.context.clock.now_ms()
         if self.context.settings.archive and not within(self._kept_ms.get(log, 0), now_ms, _KEEP_MS):
             with self._contained(f"keeping {log} for the archive"):
-                keep(self.context, kind, log)
+                extend_ttl(self.context, kind, log)
                 self._kept_ms[log] = now_ms
 
     def _trim(self, log: Log) -> None:
@@ -273,7 +273,7 @@ class Sweeper:
                 if live or len(rows) < page:
                     break
                 page = _PAGE
-            if below > start and (below := kept_below(self.context, MESSAGES, log.name, below)) > start:
+            if below > start and (below := removable_below(self.context, MESSAGES, log.name, below)) > start:
                 log.trim(below)
 
     def _contained(self, what: str) -> AbstractContextManager[None]:

@@ -1,18 +1,18 @@
 from concurrent.futures import Future
 
-from hourwheel.client.lanes import Flight, Lanes, Pending
+from hourwheel.client.accumulator import Accumulator, InFlightBatch, Pending
 from hourwheel.client.records import Message
 
 
-def lanes() -> Lanes:
-    return Lanes(batch_messages=3, batch_bytes=100, linger_seconds=1.0)
+def lanes() -> Accumulator:
+    return Accumulator(batch_messages=3, batch_bytes=100, linger_seconds=1.0)
 
 
 def message(body: str, *, at: float = 0.0, size_bytes: int = 10) -> Pending:
     return Pending(Message(body), size_bytes, Future(), at)
 
 
-def bodies(flight: Flight | None) -> list[str | bytes]:
+def bodies(flight: InFlightBatch | None) -> list[str | bytes]:
     return [] if flight is None else [pending.message.body for pending in flight.batch]
 
 
@@ -52,7 +52,7 @@ def test_one_batch_of_a_subject_is_under_way_at_a_time() -> None:
     first = queue.take(0.0)
     assert first is not None
     assert queue.take(9.0) is None
-    queue.landed(first)
+    queue.completed(first)
     assert bodies(queue.take(0.0)) == ["d", "e", "f"]
 
 
@@ -71,12 +71,12 @@ def test_hurry_ends_the_linger_of_what_is_there() -> None:
     flight = queue.take(0.0)
     assert flight is not None
     queue.add("s", message("d"))
-    through = queue.hurry()
-    queue.landed(flight)
+    through = queue.flush()
+    queue.completed(flight)
     queue.add("s", message("e"))
     last = queue.take(0.0)
     assert bodies(last) == ["d", "e"]
     assert last is not None
-    queue.landed(last)
+    queue.completed(last)
     assert all(lane.landed >= count for lane, count in through.items())
     assert queue.messages == queue.size_bytes == 0

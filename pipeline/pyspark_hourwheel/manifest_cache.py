@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from hourwheel.archive.blocks import decode_catalog
 from hourwheel.archive.segments import blocks_of
 from hourwheel.retention.kinds import CATALOG
-from hourwheel_pipeline.places import blobs_at
+from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from, read_segment
 from pyspark_hourwheel.options import ArchiveOptions
-from pyspark_hourwheel.pieces import Piece, newest, pieces_of
 from pyspark_hourwheel.positions import Position
+from pyspark_hourwheel.subject_blocks import Piece, newest, subject_blocks_of
 
 
-class Trail:
+class ManifestCache:
     """``known``: how many manifests there are, as far as they were looked for. For one thread."""
 
     def __init__(self, options: ArchiveOptions) -> None:
@@ -27,7 +27,7 @@ class Trail:
         """Looks for new manifests."""
         pieces = list(self.pieces)
         for manifest in manifests_from(self._archive, self.known):
-            pieces += pieces_of(manifest, self._options.subject, self._options.queue)
+            pieces += subject_blocks_of(manifest, self._options.subject, self._options.queue)
             self.known = manifest.number + 1
             catalogs = [segment for segment in manifest.segments if segment.kind == CATALOG]
             if catalogs:

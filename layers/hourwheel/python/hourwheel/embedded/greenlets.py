@@ -2,7 +2,7 @@
 
 A thread for each request would hand the interpreter lock to and fro a dozen times a request; measured with 16 clients
 that send one message at a time, that was a third of the server's time. Waits of a thousand consumers cost a thousand
-small stacks. Code in threads may use the same store, blobs and arrivals: outside a fibre they block as usual.
+small stacks. Code in threads may use the same store, blobs and arrivals: outside a greenlet they block as usual.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from hourwheel.ports import Blobs, Store
 T = TypeVar("T")
 
 
-class Fibres:
-    """The fibres of one event loop. ``attach`` it before the first ``run``."""
+class GreenletRunner:
+    """The greenlets of one event loop. ``attach`` it before the first ``run``."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -35,16 +35,16 @@ class Fibres:
 
     @property
     def on_loop(self) -> bool:
-        """Whether the caller runs on the loop's thread, in a fibre or not."""
+        """Whether the caller runs on the loop's thread, in a greenlet or not."""
         return self._loop is not None and not self._loop.is_closed() and self._thread == threading.get_ident()
 
     @property
     def inside(self) -> bool:
-        """Whether the caller runs in a fibre."""
+        """Whether the caller runs in a greenlet."""
         return getcurrent().parent is not None
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Runs the work in a fibre; on the loop's thread, so it must not compute for long."""
+        """Runs the work in a greenlet; on the loop's thread, so it must not compute for long."""
         assert self._loop is not None
         done: asyncio.Future[T] = self._loop.create_future()
 
@@ -65,7 +65,7 @@ class Fibres:
         return await done
 
     def pause(self, begin: Callable[[Callable[[], object]], None], seconds: float | None = None) -> None:
-        """Lets other fibres run until the function that ``begin`` gets is called, from any thread, or time is up."""
+        """Lets other greenlets run until the function that ``begin`` gets is called, from any thread, or time is up."""
         loop = self._loop
         assert loop is not None
         fibre = getcurrent()
@@ -104,13 +104,13 @@ class Fibres:
         return future.result()
 
 
-class FibreStore(TransactedWrites):
-    """The SQLite store for fibres and threads. Reads run at once. A transaction lets other fibres run, and theirs are
-    run with it, here, where nobody competes for the interpreter; its sync has a thread."""
+class GreenletStore(TransactedWrites):
+    """The SQLite store for greenlets and threads. Reads run at once. A transaction lets other greenlets run, and
+    theirs are run with it, here, where nobody competes for the interpreter; its sync has a thread."""
 
-    def __init__(self, store: SqliteStore, fibres: Fibres) -> None:
+    def __init__(self, store: SqliteStore, greenlets: GreenletRunner) -> None:
         self._store = store
-        self._fibres = fibres
+        self._fibres = greenlets
         self.get = store.get
         self.get_many = store.get_many
         self.scan = store.scan
@@ -137,12 +137,12 @@ class FibreStore(TransactedWrites):
         self._fibres.soon(self._store.lead)
 
 
-class FibreBlobs:
-    """Blobs for fibres and threads: their files are read and written in threads meanwhile."""
+class GreenletBlobs:
+    """Blobs for greenlets and threads: their files are read and written in threads meanwhile."""
 
-    def __init__(self, blobs: Blobs, fibres: Fibres, executor: Executor) -> None:
+    def __init__(self, blobs: Blobs, greenlets: GreenletRunner, executor: Executor) -> None:
         self._blobs = blobs
-        self._fibres = fibres
+        self._fibres = greenlets
         self._executor = executor
 
     def put(self, key: str, data: bytes) -> None:

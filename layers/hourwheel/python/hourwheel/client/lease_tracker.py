@@ -9,8 +9,8 @@ from enum import Enum
 from typing import TypeAlias
 
 from hourwheel import model
+from hourwheel.client.due import Delay, checked_retry_delay
 from hourwheel.client.records import Pull, Received
-from hourwheel.client.waits import Delay, checked_retry_delay
 from hourwheel.model import RetryLater, Settled, Settlement
 
 MOST_RECEIPTS = 1_000  # of one request
@@ -164,7 +164,7 @@ class Lease:
     def tellable(self) -> bool:
         return not self.answering and (self.asked is not None or self.unsent_since is not None)
 
-    def tell(self) -> Settlement:
+    def settlement(self) -> Settlement:
         """What to ask for now. A settlement without an answer is repeated as it was: only so is it safe."""
         if self.asked is None:
             # Without ``ack``, all that is not named would be acknowledged.
@@ -187,7 +187,7 @@ class Lease:
         return index if delay is None else RetryLater(index=index, delay=delay)
 
 
-class Ledger:
+class LeaseTracker:
     """All leases of a consumer."""
 
     def __init__(self, *, lease_seconds: int, linger_seconds: float) -> None:
@@ -218,14 +218,14 @@ class Ledger:
     def complete(self) -> list[Settlement]:
         """Settlements of pulls that are through: they go with the next pull."""
         through = (lease for lease in self._leases.values() if not lease.undecided and lease.tellable)
-        return [lease.tell() for lease in itertools.islice(through, MOST_RECEIPTS)]
+        return [lease.settlement() for lease in itertools.islice(through, MOST_RECEIPTS)]
 
     def due(self, now: float, *, ending: bool = False) -> list[Settlement]:
         """What must be told now: results that have lingered (``ending``: all), else leases to extend."""
         leases = self._leases.values()
         late = [lease for lease in leases if lease.tellable and (ending or self._tell_at(lease) <= now)]
         if late:
-            return [lease.tell() for lease in late[:MOST_RECEIPTS]]
+            return [lease.settlement() for lease in late[:MOST_RECEIPTS]]
         ageing = [lease for lease in leases if lease.undecided and not lease.answering and lease.renew_at <= now]
         return [
             Settlement(receipt=lease.receipt, extend_seconds=self._lease_seconds) for lease in ageing[:MOST_RECEIPTS]

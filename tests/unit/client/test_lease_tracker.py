@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hourwheel.client.ledger import Delivery, Ledger, Outcome
+from hourwheel.client.lease_tracker import Delivery, LeaseTracker, Outcome
 from hourwheel.client.records import Pull, Received
 from hourwheel.model import Delay, RetryLater, Settled, Settlement
 
@@ -14,7 +14,7 @@ class Book:
 
     def __init__(self, messages: int = 3) -> None:
         self.now = 0.0
-        self.ledger = Ledger(lease_seconds=30, linger_seconds=1.0)
+        self.ledger = LeaseTracker(lease_seconds=30, linger_seconds=1.0)
         self.messages = self.open("r-1", messages)
 
     def open(self, receipt: str, messages: int) -> list[Delivery]:

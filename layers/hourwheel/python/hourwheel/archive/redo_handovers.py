@@ -7,20 +7,20 @@ from hashlib import blake2b
 
 import msgspec
 
-from hourwheel.archive.survey import Arrival, Pick
+from hourwheel.archive.summary import Pick, UnarchivedHandover
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
-from hourwheel.delay.dispatch import Dispatcher, Pages
+from hourwheel.delay.dispatch import Dispatcher, ScheduleRowCache
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.errors import Conflict, Filled
+from hourwheel.handover.copies import RELEASED, RETRY, row_builder
 from hourwheel.handover.handover import Transfer
-from hourwheel.handover.moving import RELEASED, RETRY, target_row
 from hourwheel.lognames import LogName, is_schedule, source_of
+from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.log import Log, Reservation
-from hourwheel.logs.notes import Plan
 from hourwheel.model import DEAD_RETENTION_MS, Group, Subject
 from hourwheel.queueing.records import Moved
-from hourwheel.sweep.erasure import make_directory
+from hourwheel.sweep.erasure import make_registry
 
 OWNER = "rebuild"
 
@@ -42,16 +42,16 @@ def queue_of(log: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Rearrivals:
+class HandoverReplayer:
     """``members``: groups by the partitions of their pull logs, each with its subject."""
 
     context: Context
     members: dict[str, tuple[Subject, Group]]
     logs: set[str]
 
-    def carry_out(self, arrivals: Iterable[Arrival]) -> tuple[int, int]:
+    def carry_out(self, wakeups: Iterable[UnarchivedHandover]) -> tuple[int, int]:
         """How many messages arrived again, and how many are lost: their source is not archived, or cannot be read."""
-        rest = [arrival for arrival in arrivals if self._wanted(arrival)]
+        rest = [arrival for arrival in wakeups if self._needs_replay(arrival)]
         made = lost = 0
         while rest:
             # The source of one may be the target of another.
@@ -64,27 +64,29 @@ class Rearrivals:
             rest = waiting
         return made, lost
 
-    def _parted(self, arrivals: Iterable[Arrival]) -> tuple[list[Arrival], list[Arrival]]:
+    def _parted(
+        self, wakeups: Iterable[UnarchivedHandover]
+    ) -> tuple[list[UnarchivedHandover], list[UnarchivedHandover]]:
         """Those whose messages are all there, and the others."""
-        ready, waiting = list[Arrival](), list[Arrival]()
-        for arrival in arrivals:
+        ready, waiting = list[UnarchivedHandover](), list[UnarchivedHandover]()
+        for arrival in wakeups:
             (waiting if self._missing(arrival) else ready).append(arrival)
         return ready, waiting
 
-    def _wanted(self, arrival: Arrival) -> bool:
+    def _needs_replay(self, arrival: UnarchivedHandover) -> bool:
         if arrival.what.log not in self.logs:
             return False
         expires_ms = self._transfer(arrival).expires_ms
         return not expires_ms or expires_ms > self.context.clock.now_ms()
 
-    def _missing(self, arrival: Arrival) -> set[Pick]:
+    def _missing(self, arrival: UnarchivedHandover) -> set[Pick]:
         """The messages whose row is not there."""
         source = self._source(arrival)
         rows = {number: source.get(number) for number, _ in arrival.picks}
         there = {number for number, row in rows.items() if row is not None and not row.filler}
         return {pick for pick in arrival.picks if pick[0] not in there}
 
-    def _carry_out(self, arrival: Arrival) -> int:
+    def _carry_out(self, arrival: UnarchivedHandover) -> int:
         """How many messages stand in the target then."""
         there = self.context.log(arrival.what.log).get(arrival.what.row)
         if there is not None:
@@ -99,7 +101,7 @@ class Rearrivals:
             self._dispatch(arrival.source, transfer)
         else:
             source = self._source(arrival)
-            row = target_row(self.context, source, queue_of(source.name))(transfer)
+            row = row_builder(self.context, source, queue_of(source.name))(transfer)
             try:
                 log.put(Reservation(transfer.row, transfer.number), row, transfer.token)
             except Filled:
@@ -112,29 +114,29 @@ class Rearrivals:
         # Without the bucket's lease: it only repeats the put.
         ownership = Ownership(self.context, bucket, OWNER)
         dispatcher = Dispatcher(
-            self.context, make_directory(self.context), bucket, ownership, Pages(self.context, bucket)
+            self.context, make_registry(self.context), bucket, ownership, ScheduleRowCache(self.context, bucket)
         )
         try:
             dispatcher.finish([transfer])
         except Fenced:
             raise occupied(transfer.log, transfer.row) from None
 
-    def _source(self, arrival: Arrival) -> Log:
+    def _source(self, arrival: UnarchivedHandover) -> Log:
         if isinstance(arrival.what, Transfer):
             return self.context.log(str(LogName.of_schedule(arrival.source)))
         return self.context.log(source_of(arrival.source))
 
-    def _transfer(self, arrival: Arrival) -> Transfer:
+    def _transfer(self, arrival: UnarchivedHandover) -> Transfer:
         return arrival.what if isinstance(arrival.what, Transfer) else self._moved(arrival.source, arrival.what)
 
     def _moved(self, partition: str, moved: Moved) -> Transfer:
         """What the pull row's transfer was. When a retry was due is not archived: at the end of its bucket it is not
         early."""
         subject, group = self.members[partition]
-        plan, keep_ms = None, DEAD_RETENTION_MS
+        due_times, keep_ms = None, DEAD_RETENTION_MS
         if is_schedule(moved.log):
             due_ms = Bucket.of_log(moved.log).end_ms - 1
-            plan = Plan(group.subject, group.subject_generation, group.member, due_ms)
+            due_times = DueTimes(group.subject, group.subject_generation, group.member, due_ms)
         elif moved.kind in (RETRY, RELEASED):
             keep_ms = subject.retention_ms
         return Transfer(
@@ -144,7 +146,7 @@ class Rearrivals:
             number=moved.number,
             token=token_of(moved.log, moved.row),
             at_ms=moved.at_ms,
-            expires_ms=0 if plan else moved.at_ms + keep_ms,
+            expires_ms=0 if due_times else moved.at_ms + keep_ms,
             picks=moved.picks,
-            plan=plan,
+            due_times=due_times,
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from hourwheel.embedded.fibres import Fibres
+from hourwheel.embedded.greenlets import GreenletRunner
 
 _MARKS = 4_096
 """Subjects share them: that of another may end a wait early, which is only a hint."""
@@ -30,16 +30,16 @@ class Waiter:
         self.go_on: Callable[[], object] | None = None
 
 
-class EmbeddedArrivals:
-    """``Arrivals`` for fibres and threads of one process.
+class EmbeddedWakeups:
+    """``Wakeups`` for greenlets and threads of one process.
 
     An announcement wakes one waiter of a group, the one that waited longest: whoever takes all that it may
     announces again (see ``Puller.pull``), so the others are woken as long as there is something to take.
     """
 
-    def __init__(self, *, max_waiting: int, fibres: Fibres | None = None) -> None:
+    def __init__(self, *, max_waiting: int, greenlets: GreenletRunner | None = None) -> None:
         self._max_waiting = max_waiting
-        self._fibres = fibres
+        self._fibres = greenlets
         self._lock = threading.Lock()
         self._marks = [0] * _MARKS
         self._waiting: dict[str, dict[str, deque[Waiter]]] = {}
@@ -54,7 +54,7 @@ class EmbeddedArrivals:
 
     @contextmanager
     def serving(self, caller: Caller) -> Iterator[None]:
-        """Waits of this fibre or thread meanwhile are the caller's."""
+        """Waits of this greenlet or thread meanwhile are the caller's."""
         token = self._caller.set(caller)
         try:
             yield

@@ -15,7 +15,7 @@ _LARGEST_MS = 1e15
 _LIMIT = "a message may wait 732 days (two years) at most"
 
 
-class Wait(NamedTuple):
+class Due(NamedTuple):
     """When a message is due: so long after it is accepted, or at a fixed time; ``field`` is where that was said."""
 
     field: str
@@ -58,20 +58,20 @@ def limited_delay_ms(delay: Delay, field: str) -> int:
     return wait_ms
 
 
-def waits_of(messages: Sequence[NewMessage]) -> dict[int, Wait]:
+def dues_of(messages: Sequence[NewMessage]) -> dict[int, Due]:
     """The waits of the messages that have one, by index. Raises ``Rejected``."""
     late = [at for at, message in enumerate(messages) if message.delay is not None or message.deliver_at is not None]
-    return {index: _wait_of(messages[index], index) for index in late}
+    return {index: _due_of(messages[index], index) for index in late}
 
 
-def _wait_of(message: NewMessage, index: int) -> Wait:
+def _due_of(message: NewMessage, index: int) -> Due:
     if message.delay is None and message.deliver_at is not None:
         place = f"messages[{index}].deliver_at"
-        return Wait(place, at_ms=parse_rfc3339(message.deliver_at, place))
+        return Due(place, at_ms=parse_rfc3339(message.deliver_at, place))
     if message.deliver_at is not None or message.delay is None:
         raise Rejected("field-invalid", "a message has at most one of delay and deliver_at", field=f"messages[{index}]")
     place = f"messages[{index}].delay"
-    return Wait(place, after_ms=delay_ms(message.delay, place))
+    return Due(place, after_ms=delay_ms(message.delay, place))
 
 
 def check_limit(due_ms: int, now_ms: int, field: str) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.buckets.lease import Owner, owner_slot
+from hourwheel.buckets.lease import Owner, owner_record
 from hourwheel.errors import NotFound, Rejected, Unavailable
 from hourwheel.model import NewMessage, Placed, ScheduledMessage
 from hourwheel.times import parse_rfc3339, rfc3339
@@ -79,8 +79,8 @@ def test_a_wheel_that_turns_honours_a_cancel_before_it_answers(bench: Bench) -> 
 def test_an_owner_that_went_without_a_word_leaves_the_answer_open(bench: Bench) -> None:
     (one,) = later(bench, "a", delay="20m")
     bucket = Bucket.at(bench.clock.ms + 1_200_000, 60)
-    slot = owner_slot(bench.cell.context, bucket)
-    slot.swap(getattr(slot.load(), "token", None), Owner(owner="gone", until_ms=bench.clock.ms - 1))
+    record = owner_record(bench.cell.context, bucket)
+    record.swap(getattr(record.load(), "token", None), Owner(owner="gone", until_ms=bench.clock.ms - 1))
     bench.timers.ordered.clear()
     with pytest.raises(Unavailable, match="ask again"):
         bench.cell.cancel(one)
@@ -208,17 +208,17 @@ def test_a_closed_bucket_answers_though_its_last_owner_went_without_a_word() -> 
     (one,) = later(bench, "a", delay="20m")
     bucket = Bucket.at(bench.clock.ms + 1_200_000, 60)
     context = bench.cell.context
-    slot = owner_slot(context, bucket)
-    held = slot.load()
-    silent = slot.swap(None if held is None else held.token, Owner(owner="silent", until_ms=1)).held
+    record = owner_record(context, bucket)
+    held = record.load()
+    silent = record.swap(None if held is None else held.token, Owner(owner="silent", until_ms=1)).current
     assert silent is not None
     at = rfc3339(bench.clock.ms + 86_400_000)
     with pytest.raises(Unavailable):
-        bench.cell.reschedule(one, deliver_at=at)  # struck, and not decided
+        bench.cell.reschedule(one, deliver_at=at)  # cancelled, and not decided
     bench.turn(7_200)
-    held = slot.load()
+    held = record.load()
     assert held is not None
-    slot.swap(held.token, Owner(owner="silent", until_ms=1))
+    record.swap(held.token, Owner(owner="silent", until_ms=1))
     bench.clock.pass_time(3_600)
     assert bench.cell.reschedule(one, deliver_at=at).state == "moved"
     bench.turn(86_400)

@@ -10,11 +10,11 @@ import msgspec
 
 from hourwheel.errors import Broken
 
-THROUGH, ASIDE = "hourwheel.through", "hourwheel.aside"
+LAST_MANIFEST, QUARANTINED = "hourwheel.last-manifest", "hourwheel.quarantined"
 """Among the notes of the table."""
 
 
-class SetAside(msgspec.Struct, frozen=True):
+class QuarantinedSegment(msgspec.Struct, frozen=True):
     """A segment that could not be read, and why. ``rows``: as its manifest counts them."""
 
     manifest: int
@@ -23,29 +23,31 @@ class SetAside(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Holding(msgspec.Struct, frozen=True):
+class TableProgress(msgspec.Struct, frozen=True):
     """``through``: -1 while it holds nothing."""
 
-    through: int = -1
-    aside: tuple[SetAside, ...] = ()
+    last_manifest: int = -1
+    quarantined: tuple[QuarantinedSegment, ...] = ()
 
     @classmethod
-    def of(cls, notes: Mapping[str, str]) -> "Holding":
+    def of(cls, notes: Mapping[str, str]) -> "TableProgress":
         """Raises ``Broken`` where the notes are not those of such a table."""
         if not notes:
             return cls()
         try:
-            aside = msgspec.json.decode(notes[ASIDE], type=tuple[SetAside, ...])
-            return cls(int(notes[THROUGH]), aside)
+            quarantined = msgspec.json.decode(notes[QUARANTINED], type=tuple[QuarantinedSegment, ...])
+            return cls(int(notes[LAST_MANIFEST]), quarantined)
         except (KeyError, ValueError) as error:
             raise Broken(f"the table does not say what it holds of the archive: {error!r} in {dict(notes)}") from error
 
     @property
     def notes(self) -> dict[str, str]:
-        return {THROUGH: str(self.through), ASIDE: msgspec.json.encode(self.aside).decode()}
+        return {LAST_MANIFEST: str(self.last_manifest), QUARANTINED: msgspec.json.encode(self.quarantined).decode()}
 
-    def after(self, through: int, tried: Collection[str], failed: Collection[SetAside]) -> "Holding":
+    def after(
+        self, last_manifest: int, tried: Collection[str], failed: Collection[QuarantinedSegment]
+    ) -> "TableProgress":
         """Once the segments with these keys were taken, save for those that failed."""
-        kept = [one for one in self.aside if one.key not in tried]
-        aside = sorted([*kept, *failed], key=lambda one: (one.manifest, one.key))
-        return Holding(max(self.through, through), tuple(aside))
+        kept = [one for one in self.quarantined if one.key not in tried]
+        quarantined = sorted([*kept, *failed], key=lambda one: (one.manifest, one.key))
+        return TableProgress(max(self.last_manifest, last_manifest), tuple(quarantined))

@@ -1,4 +1,4 @@
-"""Figures of invocations that last: without it they would be told at the end alone, or never."""
+"""Metrics of invocations that last: without it they would be told at the end alone, or never."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from hourwheel.ports import Clock
 _FLUSH_MS = 60_000
 
 
-def minutely(clock: Clock, flush: Callable[[], None]) -> Callable[[], None]:
+def periodic_flush(clock: Clock, flush: Callable[[], None]) -> Callable[[], None]:
     """Something to call often, which calls ``flush`` about each minute."""
     flushed_ms = clock.now_ms()
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, Api
 from hourwheel.client.backoff import PullBackoff, pause_seconds
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
-from hourwheel.client.ledger import Delivery, Ledger, Outcome
+from hourwheel.client.lease_tracker import Delivery, LeaseTracker, Outcome
 from hourwheel.client.records import Pulled
 from hourwheel.model import Delay, Settled, Settlement
 from hourwheel.ports import Ids
@@ -30,7 +30,7 @@ _BUSY_WAIT_SECONDS = 1.0
 _BUSY_END_SECONDS = 3.0
 
 
-class FeedOptions(NamedTuple):
+class PrefetchOptions(NamedTuple):
     connect: Callable[..., Api]
     subject: str
     group: str
@@ -43,17 +43,17 @@ class FeedOptions(NamedTuple):
     ids: Ids
 
 
-class Feed:
+class Prefetcher:
     """One use: ``start``, any number of ``next`` from any thread, ``stop``, ``finish``."""
 
-    def __init__(self, options: FeedOptions) -> None:
+    def __init__(self, options: PrefetchOptions) -> None:
         self._options = options
         # Each thread has its own connection: cutting a pull must not cut a settlement.
         self._pulls = options.connect()
         # An answer that takes as long as the lease would come too late for the leases to extend.
         settle_timeout = min(DEFAULT_TIMEOUT_SECONDS, max(1.0, options.lease_seconds / 2))
         self._settles = options.connect(timeout_seconds=settle_timeout)
-        self._ledger = Ledger(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
+        self._ledger = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
         self._queue: deque[Delivery] = deque()
         # Reentrant: a signal handler may call ``stop`` while its thread is in here.
         lock = threading.RLock()

@@ -9,8 +9,8 @@ from hourwheel.errors import Corrupt
 from hourwheel.faults import unreadable
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.codec import encode
+from hourwheel.logs.entries import encode_entry
 from hourwheel.logs.log import Log
-from hourwheel.logs.notes import encode_note
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import messages_of, rows_of, segment_folder
 from hourwheel.model import Message
@@ -22,7 +22,7 @@ MOVED = "moved"
 for another time."""
 
 
-def fetch(
+def read_messages(
     context: Context, source: Log, queue: int | None, picks: Iterable[tuple[int, int]], *, strict: bool = False
 ) -> list[tuple[tuple[int, int], Message]]:
     """The messages at these [row, index] positions, complete with queue, offset and attempt, each with its position.
@@ -34,7 +34,9 @@ def fetch(
     for number, index in picks:
         if number not in rows:
             row = source.get(number)
-            rows[number] = [] if row is None else complete(row, _retained(context, source, number, row, strict), queue)
+            rows[number] = (
+                [] if row is None else with_position(row, _retained(context, source, number, row, strict), queue)
+            )
         if rows[number]:
             found.append(((number, index), rows[number][index]))
     return found
@@ -52,10 +54,10 @@ def _retained(context: Context, source: Log, number: int, row: Row, strict: bool
         return []
 
 
-def complete(row: Row, messages: list[Message], queue: int | None) -> list[Message]:
+def with_position(row: Row, messages: list[Message], queue: int | None) -> list[Message]:
     """Fills in what the row of a queue implies. Copies in retry and dead logs have it already, those in schedule logs
     but for the time at which they were accepted."""
-    if queue is None and row.note:
+    if queue is None and row.meta:
         for message in messages:
             message.produced_at = message.produced_at or rfc3339(row.at_ms)
     if queue is not None:
@@ -69,18 +71,18 @@ def complete(row: Row, messages: list[Message], queue: int | None) -> list[Messa
     return messages
 
 
-def target_row(context: Context, source: Log, queue: int | None, *, strict: bool = False) -> Callable[[Transfer], Row]:
+def row_builder(context: Context, source: Log, queue: int | None, *, strict: bool = False) -> Callable[[Transfer], Row]:
     """Makes the row that a transfer puts: the same for whoever makes it."""
 
     def make(transfer: Transfer) -> Row:
-        found = fetch(context, source, queue, transfer.picks, strict=strict)
+        found = read_messages(context, source, queue, transfer.picks, strict=strict)
         messages = [_changed(message, transfer) for _, message in found]
         if not messages:
             return Row(number=-1, count=0, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms)
-        note = b""
-        if transfer.plan is not None:
+        entry = b""
+        if transfer.due_times is not None:
             places = {pick: at for at, pick in enumerate(transfer.picks)}
-            note = encode_note(transfer.plan.only(places[pick] for pick, _ in found))
+            entry = encode_entry(transfer.due_times.only(places[pick] for pick, _ in found))
         (row,) = rows_of(
             [encode(messages, context.settings.compression_level)],
             blobs=context.blobs,
@@ -89,7 +91,7 @@ def target_row(context: Context, source: Log, queue: int | None, *, strict: bool
             expires_ms=transfer.expires_ms,
             inline_bytes=context.settings.inline_bytes,
         )
-        return msgspec.structs.replace(row, note=note) if note else row
+        return msgspec.structs.replace(row, meta=entry) if entry else row
 
     return make
 

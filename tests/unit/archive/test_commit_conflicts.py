@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.ports import Key, Record, Refused, Table
 from hourwheel.retention.kinds import MESSAGES
-from hourwheel.retention.marks import mark_row
+from hourwheel.retention.watermarks import watermark
 from tests.support import Bench, CallByCall
 from tests.unit.archive.reading import contents
 from tests.unit.archive.test_archiver import run
@@ -36,7 +36,7 @@ def test_an_archiver_that_was_overtaken_after_its_commit_moves_no_mark_back(benc
 
     store.meanwhile = meanwhile
     run(slow, archive)
-    assert mark_row(bench.cell.context, MESSAGES, "orders~1/0") == 3
+    assert watermark(bench.cell.context, MESSAGES, "orders~1/0") == 3
     bench.send("d")
     run(bench, archive)
     found = contents(archive)

@@ -61,7 +61,7 @@ def newest(pieces: Iterable[Piece]) -> int:
     return max((stretch.generation for piece in pieces for stretch in piece.stretches), default=0)
 
 
-def pieces_of(manifest: Manifest, subject: str, queue: int | None) -> Iterator[Piece]:
+def subject_blocks_of(manifest: Manifest, subject: str, queue: int | None) -> Iterator[Piece]:
     """Those with messages of the subject, or of one of its queues, in order."""
     prefix = f"{subject}~"
     for place, segment in enumerate(manifest.segments):

@@ -1,7 +1,7 @@
 """What reports mean for operators: metrics of CloudWatch, beside those of the functions.
 
     ReconcileFindings    errors that a reconciliation found and none before it; warnings are none
-    SetAsideSegments     segments of the archive that the lake lacks because they cannot be read
+    QuarantinedSegments     segments of the archive that the lake lacks because they cannot be read
     ArchiveLacksObjects  manifests and segments that the archive should have and lacks, or that have another size
 
 They are written to a log group as a line in the embedded metric format, which CloudWatch turns into metrics: without a
@@ -30,11 +30,11 @@ PATIENCE_SECONDS = 30.0
 _CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
 
 
-def figures_of(reports: Iterable[Any]) -> dict[str, int]:
+def metrics_of(reports: Iterable[Any]) -> dict[str, int]:
     found: dict[str, int] = {}
     for report in reports:
         if isinstance(report, CompactReport):
-            found["SetAsideSegments"] = sum(len(table.set_aside) for table in report.tables)
+            found["QuarantinedSegments"] = sum(len(table.set_aside) for table in report.tables)
         elif isinstance(report, Reconciled):
             found["ReconcileFindings"] = report.new_errors
             found["ArchiveLacksObjects"] = 0 if report.archive is None else report.archive.count
@@ -47,10 +47,10 @@ def log_group(cell: str) -> str:
 
 
 def publish(
-    figures: Mapping[str, int], cell: str, now_ms: int, *, region: str | None = None, endpoint_url: str | None = None
+    metrics: Mapping[str, int], cell: str, now_ms: int, *, region: str | None = None, endpoint_url: str | None = None
 ) -> None:
     """Writes the metrics to the log group of the cell. An alarm waits for them: zeros are written, too."""
-    if not figures:
+    if not metrics:
         return
     client: Any = make_client("logs", _CONFIG, region=region, endpoint_url=endpoint_url)
     where = {"logGroupName": log_group(cell), "logStreamName": str(now_ms)}
@@ -59,14 +59,14 @@ def publish(
     except ClientError as error:
         if error_code(error) != "ResourceAlreadyExistsException":  # an earlier try whose answer was lost
             raise
-    event = {"timestamp": now_ms, "message": json.dumps(_embedded(figures, cell, now_ms))}
+    event = {"timestamp": now_ms, "message": json.dumps(_embedded(metrics, cell, now_ms))}
     client.put_log_events(**where, logEvents=[event])
 
 
-def _embedded(figures: Mapping[str, int], cell: str, now_ms: int) -> dict[str, object]:
-    metrics = [{"Name": name, "Unit": "Count"} for name in figures]
+def _embedded(counts: Mapping[str, int], cell: str, now_ms: int) -> dict[str, object]:
+    metrics = [{"Name": name, "Unit": "Count"} for name in counts]
     directive = {"Namespace": NAMESPACE, "Dimensions": [["service"]], "Metrics": metrics}
-    return {"_aws": {"Timestamp": now_ms, "CloudWatchMetrics": [directive]}, "service": cell, **figures}
+    return {"_aws": {"Timestamp": now_ms, "CloudWatchMetrics": [directive]}, "service": cell, **counts}
 
 
 def without_failing(tell: Callable[[], None], *, patience_seconds: float = PATIENCE_SECONDS) -> None:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from hourwheel import model
+from hourwheel.due import delay_ms, limited_delay_ms
 from hourwheel.errors import Rejected
 from hourwheel.times import parse_rfc3339, rfc3339
-from hourwheel.waits import delay_ms, limited_delay_ms
 
 Delay: TypeAlias = float | str | timedelta
 """Seconds, "500ms", "10s", "5m", "2h", "90d", or a ``timedelta``."""

@@ -1,7 +1,7 @@
 """What an archive says of its store, all of it read once: where each log ends, what groups have done, which buckets
 are open, and which hand-overs arrived beyond what is archived.
 
-Held in memory: a few figures for each log, and the hand-overs whose target is not archived.
+Held in memory: a few metrics for each log, and the hand-overs whose target is not archived.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
 from hourwheel.handover.handover import Transfer
 from hourwheel.lognames import LogName, is_schedule, source_of
-from hourwheel.logs.notes import Plan, Strike, decode_note
+from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import Moved, Position, PullRow
@@ -53,8 +53,8 @@ class End:
 
 @dataclass
 class Tally:
-    """``left`` is a sum over the bucket's messages, less those that were handed over or struck: 0 when each was, once.
-    Where one was named twice it is not, and the bucket is taken for open."""
+    """``left`` is a sum over the bucket's messages, less those that were handed over or cancelled: 0 when each was,
+    once. Where one was named twice it is not, and the bucket is taken for open."""
 
     left: int = 0
     last_ms: int = 0
@@ -66,7 +66,7 @@ class Tally:
         self.left -= sum(map(hash, picks))
 
 
-class Arrival(NamedTuple):
+class UnarchivedHandover(NamedTuple):
     """A hand-over to a row that is not archived: from a pull log, or the schedule log of a bucket."""
 
     source: str
@@ -78,7 +78,7 @@ class Arrival(NamedTuple):
 
 
 @dataclass
-class Survey:
+class ArchiveSummary:
     """``through``: the manifests below it. ``pulled``: hand-overs by pulls whose target is not archived, and
     ``dispatched`` those by wheels, by the bucket and the message, with the number of the dispatch row."""
 
@@ -88,11 +88,11 @@ class Survey:
     subjects: dict[str, Subject] = field(default_factory=dict)
     groups: dict[tuple[str, str], Group] = field(default_factory=dict)
     listed: set[str | tuple[str, str]] = field(default_factory=set)
-    marks: dict[tuple[str, str], int] = field(default_factory=dict)
+    watermarks: dict[tuple[str, str], int] = field(default_factory=dict)
     ends: dict[str, End] = field(default_factory=dict)
     progress: dict[str, Progress] = field(default_factory=dict)
     tallies: dict[str, Tally] = field(default_factory=dict)
-    pulled: list[Arrival] = field(default_factory=list)
+    pulled: list[UnarchivedHandover] = field(default_factory=list)
     dispatched: dict[str, dict[Pick, tuple[int, Transfer]]] = field(default_factory=dict)
     damaged: set[str] = field(default_factory=set)
 
@@ -100,12 +100,12 @@ class Survey:
         return self.ends.setdefault(log, End())
 
     @property
-    def arrivals(self) -> list[Arrival]:
+    def unarchived_handovers(self) -> list[UnarchivedHandover]:
         """All of them, each message only as it was handed over last."""
         found = list(self.pulled)
         for bucket, picks in self.dispatched.items():
             transfers = {transfer.token: transfer for _, transfer in picks.values()}
-            found += [Arrival(bucket, transfer) for transfer in transfers.values()]
+            found += [UnarchivedHandover(bucket, transfer) for transfer in transfers.values()]
         return found
 
     @property
@@ -135,10 +135,10 @@ class Survey:
         return found
 
 
-def survey(archive: Blobs, through: int, *, skip_damaged: bool) -> Survey:
+def summarize(archive: Blobs, through: int, *, skip_damaged: bool) -> ArchiveSummary:
     """Of the manifests below ``through``. Raises ``Corrupt`` for a segment that cannot be read, or passes over it and
     names it in ``damaged``."""
-    found = Survey(through=through)
+    found = ArchiveSummary(through=through)
     for manifest in some_manifests(archive, through):
         _note_ends(found, manifest)
     # What is beyond an end is only known when all of them are.
@@ -169,12 +169,12 @@ def _gone(record: T) -> T:
     return msgspec.structs.replace(record, deleted=True, erased=True)
 
 
-def _note_ends(found: Survey, manifest: Manifest) -> None:
+def _note_ends(found: ArchiveSummary, manifest: Manifest) -> None:
     found.complete_ms = max(found.complete_ms, manifest.complete_ms)
     found.catalog = manifest.catalog or found.catalog
     for span in manifest.spans:
         key = span.kind, span.log
-        found.marks[key] = max(found.marks.get(key, 0), span.end)
+        found.watermarks[key] = max(found.watermarks.get(key, 0), span.end)
         if span.kind == MESSAGES:
             end = found.end(span.log)
             end.archived = max(end.archived, span.end)
@@ -185,7 +185,7 @@ def _note_ends(found: Survey, manifest: Manifest) -> None:
                 found.end(part.log).pass_over(part.end, part.following)
 
 
-def _read(found: Survey, archive: Blobs, segment: Segment) -> None:
+def _read(found: ArchiveSummary, archive: Blobs, segment: Segment) -> None:
     if segment.kind == CATALOG:
         for catalog in catalogs(archive, segment):
             found.subjects |= {subject.name: subject for subject in catalog.subjects}
@@ -201,10 +201,10 @@ def _read(found: Survey, archive: Blobs, segment: Segment) -> None:
     elif any(is_schedule(part.log) for part in segment.parts):
         for log, entry in entries(archive, segment):
             if is_schedule(log):
-                _note_wait(found, log, entry.row, entry.count, entry.note)
+                _note_wait(found, log, entry.row, entry.count, entry.meta)
 
 
-def _note_pull(found: Survey, partition: str, number: int, pull: PullRow) -> None:
+def _note_pull(found: ArchiveSummary, partition: str, number: int, pull: PullRow) -> None:
     known = found.progress.get(partition)
     if known is None or known.row < number:
         found.progress[partition] = Progress(number, pull.end, pull.end_number)
@@ -213,10 +213,10 @@ def _note_pull(found: Survey, partition: str, number: int, pull: PullRow) -> Non
         end = found.end(moved.log)
         end.pass_over(moved.row + 1, moved.number + len(moved.picks))
         if moved.row >= end.archived:
-            found.pulled.append(Arrival(partition, moved))
+            found.pulled.append(UnarchivedHandover(partition, moved))
 
 
-def _note_dispatch(found: Survey, name: str, number: int, dispatched: Dispatched) -> None:
+def _note_dispatch(found: ArchiveSummary, name: str, number: int, dispatched: Dispatched) -> None:
     tally = found.tallies.setdefault(name, Tally())
     tally.last_ms = max(tally.last_ms, dispatched.at_ms)
     source = found.end(str(LogName.of_schedule(name)))
@@ -233,13 +233,13 @@ def _note_dispatch(found: Survey, name: str, number: int, dispatched: Dispatched
                 picks[pick] = max(picks.get(pick, (-1, transfer)), (number, transfer), key=lambda entry: entry[0])
 
 
-def _note_wait(found: Survey, log: str, row: int, count: int, data: bytes) -> None:
+def _note_wait(found: ArchiveSummary, log: str, row: int, count: int, data: bytes) -> None:
     tally = found.tallies.setdefault(Bucket.of_log(log).name, Tally())
     try:
-        note = decode_note(data) if data else None
+        entry = decode_entry(data) if data else None
     except Corrupt:
-        note = None  # no wheel could read it either
-    if isinstance(note, Strike):
-        tally.settle([(note.row, note.index)])
-    elif isinstance(note, Plan):
+        entry = None  # no wheel could read it either
+    if isinstance(entry, CancelMarker):
+        tally.settle([(entry.row, entry.index)])
+    elif isinstance(entry, DueTimes):
         tally.wait(row, count)

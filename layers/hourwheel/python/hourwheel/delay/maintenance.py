@@ -4,13 +4,13 @@ they were closed."""
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from hourwheel.buckets.buckets import LEAD_MS, Bucket, BucketRecord, bucket_slot, buckets, order_timer
-from hourwheel.buckets.lease import owner_slot, wanted
+from hourwheel.buckets.buckets import LEAD_MS, Bucket, BucketRecord, bucket_record, buckets, order_timer
+from hourwheel.buckets.lease import needs_wheel, owner_record
 from hourwheel.context import Context
-from hourwheel.delay.fate import CHANGES
+from hourwheel.delay.changes import CHANGES
 from hourwheel.ports import Key, Table
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
-from hourwheel.retention.marks import kept_below
+from hourwheel.retention.watermarks import removable_below
 
 _DAY_MS = 86_400_000
 _LONGEST_MS = 3_600_000
@@ -23,7 +23,7 @@ Known: TypeAlias = tuple[Bucket, BucketRecord]
 _ALL = "\U0010ffff"
 
 
-def soon(context: Context) -> list[Known]:
+def buckets_due_soon(context: Context) -> list[Known]:
     """The buckets that are over, open, or about to begin."""
     # Messages that came too late for their bucket may be due before the next one begins.
     return list(buckets(context, before_ms=context.clock.now_ms() + LEAD_MS + _LONGEST_MS))
@@ -34,7 +34,7 @@ def start_wheels(context: Context, known: Iterable[Known]) -> int:
     now_ms = context.clock.now_ms()
     started = 0
     for bucket, record in known:
-        if not record.closed_ms and wanted(context, bucket):
+        if not record.closed_ms and needs_wheel(context, bucket):
             order_timer(context, now_ms, bucket)
             started += 1
     return started
@@ -56,12 +56,16 @@ def _drop(context: Context, bucket: Bucket, until_ms: int) -> bool:
     if not _archived(context, bucket):
         return False
     # The dispatch log last: whoever does not find a message named there, but finds the message, knows that it was not.
-    partitions = ((Table.SCHEDULE, bucket.log), (Table.SCHEDULE, f"fates/{bucket.name}"), (Table.DISPATCH, bucket.name))
+    partitions = (
+        (Table.SCHEDULE, bucket.log),
+        (Table.SCHEDULE, f"changes/{bucket.name}"),
+        (Table.DISPATCH, bucket.name),
+    )
     if not all(_clear(context, table, partition, until_ms) for table, partition in partitions):
         return False
     for key in context.blobs.list(f"scheduled/{bucket.name}/"):
         context.blobs.delete(key)
-    for slot in (owner_slot(context, bucket), bucket_slot(context, bucket)):
+    for slot in (owner_record(context, bucket), bucket_record(context, bucket)):
         record = context.store.get(slot.key)
         if record is not None:
             context.store.delete(slot.key, expect=record.token)
@@ -74,8 +78,8 @@ def _archived(context: Context, bucket: Bucket) -> bool:
     last = context.store.scan(Table.DISPATCH, bucket.name, limit=1, reverse=True)
     dispatched = int(last[0][0]) + 1 if last else 0
     return (
-        kept_below(context, MESSAGES, bucket.log, scheduled) == scheduled
-        and kept_below(context, DISPATCHES, bucket.name, dispatched) == dispatched
+        removable_below(context, MESSAGES, bucket.log, scheduled) == scheduled
+        and removable_below(context, DISPATCHES, bucket.name, dispatched) == dispatched
     )
 
 

@@ -16,7 +16,7 @@ _FORM = re.compile(r"([0-9a-f]{1,10})-(\d{1,2})-(\d{1,3})-(\d{1,16})-(\d{1,3})",
 
 
 @dataclass(frozen=True)
-class Waiting:
+class SchedulePosition:
     """Where a message waits: in that row of its bucket's schedule log."""
 
     bucket: Bucket
@@ -24,15 +24,15 @@ class Waiting:
     index: int
 
 
-def seal_handle(secret: bytes, place: Waiting) -> str:
+def sign_scheduled_id(secret: bytes, place: SchedulePosition) -> str:
     bucket = place.bucket
     text = f"{bucket.start_ms // 1_000:x}-{bucket.minutes}-{bucket.shard}-{place.row}-{place.index}"
     return f"{text}-{_digest(secret, text)}"
 
 
-def open_handle(secret: bytes, handle: str) -> Waiting:
+def read_scheduled_id(secret: bytes, scheduled_id: str) -> SchedulePosition:
     """The place, if the id is one that this cell gave out; else ``Rejected``."""
-    text, _, digest = handle.rpartition("-")
+    text, _, digest = scheduled_id.rpartition("-")
     found = _FORM.fullmatch(text)
     if found is None or not hmac.compare_digest(digest.encode(), _digest(secret, text).encode()):
         raise Rejected(
@@ -41,7 +41,7 @@ def open_handle(secret: bytes, handle: str) -> Waiting:
             field="id",
         )
     start, minutes, shard, row, index = found.groups()
-    return Waiting(Bucket(int(start, 16) * 1_000, int(minutes), int(shard)), int(row), int(index))
+    return SchedulePosition(Bucket(int(start, 16) * 1_000, int(minutes), int(shard)), int(row), int(index))
 
 
 def _digest(secret: bytes, text: str) -> str:

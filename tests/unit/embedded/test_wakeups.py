@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from hourwheel.embedded.arrivals import Caller, EmbeddedArrivals
+from hourwheel.embedded.wakeups import Caller, EmbeddedWakeups
 
 LONG = 120.0
 
@@ -14,7 +14,7 @@ LONG = 120.0
 class Waiters:
     """Threads that wait, one after the other."""
 
-    def __init__(self, arrivals: EmbeddedArrivals) -> None:
+    def __init__(self, arrivals: EmbeddedWakeups) -> None:
         self.arrivals = arrivals
         self._pool = ThreadPoolExecutor(16)
 
@@ -45,7 +45,7 @@ class Waiters:
 
 @pytest.fixture
 def waiters() -> Iterator[Waiters]:
-    opened = Waiters(EmbeddedArrivals(max_waiting=4))
+    opened = Waiters(EmbeddedWakeups(max_waiting=4))
     yield opened
     opened.close()
 
@@ -75,14 +75,14 @@ def test_another_subject_wakes_nobody(waiters: Waiters) -> None:
 
 
 def test_what_was_announced_since_the_mark_is_not_waited_for() -> None:
-    arrivals = EmbeddedArrivals(max_waiting=1)
+    arrivals = EmbeddedWakeups(max_waiting=1)
     mark = arrivals.mark("orders")
     arrivals.announce("orders")
     assert arrivals.wait("orders", "a", mark=mark, tries=0, seconds=LONG)
 
 
 def test_any_number_of_subjects_takes_the_same_room() -> None:
-    arrivals = EmbeddedArrivals(max_waiting=1)
+    arrivals = EmbeddedWakeups(max_waiting=1)
     room = len(arrivals._marks)
     for number in range(10_000):
         mark = arrivals.mark(f"s{number}")
@@ -127,7 +127,7 @@ def test_a_caller_that_left_before_does_not_wait(waiters: Waiters) -> None:
 
 def test_an_announcement_is_passed_on_by_a_caller_that_left_meanwhile() -> None:
     """Woken by the announcement, but gone before it could look."""
-    arrivals = EmbeddedArrivals(max_waiting=4)
+    arrivals = EmbeddedWakeups(max_waiting=4)
     waiters = Waiters(arrivals)
     for _ in range(200):
         caller = Caller()

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from hourwheel.due import delay_ms, limited_delay_ms
 from hourwheel.errors import Rejected
 from hourwheel.times import parse_rfc3339
-from hourwheel.waits import delay_ms, limited_delay_ms
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from pyspark.sql import functions as fn
 from hourwheel.archive.segments import HOUR_MS
 from hourwheel.lognames import SCHEDULE_PREFIX
 from hourwheel_pipeline.checks.evidence import GROUP, Evidence, scheduled_since
-from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, STRIKE
+from hourwheel_pipeline.schemas import CANCEL_MARKER, DISPATCHES, MESSAGES, PULLS
 
 _MINUTE_MS = 60_000
 
@@ -31,7 +31,7 @@ has moved already, and clocks differ."""
 
 
 @dataclass(frozen=True)
-class Known:
+class Coverage:
     """``began_ms``: what was stored since is known. ``horizon_ms``: what was stored before is archived."""
 
     began_ms: int
@@ -75,22 +75,22 @@ class Known:
         return frame.join(hours, within, "left_anti")
 
 
-def known_of(
+def coverage_of(
     claims: DataFrame,
     catalogs: DataFrame,
     evidence: Evidence,
-    through: Mapping[str, int],
+    last_manifest: Mapping[str, int],
     set_aside: Sequence[str],
     since_ms: int | None = None,
-) -> Known:
+) -> Coverage:
     """``through``: the number of the last manifest in each table. ``set_aside``: the keys of segments that could not be
     read. ``since_ms``: the evidence has rows from then on; what ``MARGIN_MS`` later was stored is known."""
-    claims = claims.where(fn.col("manifest") <= _last_manifest(through))
+    claims = claims.where(fn.col("manifest") <= _last_manifest(last_manifest))
     missing = evidence.keep(missing_of(claims, _stored(evidence), set_aside, since_ms))
     groups = evidence.keep(groups_of(catalogs))
     doubtful = evidence.keep(_doubtful(claims, set_aside, missing))
-    began_ms, horizon_ms = archive_times(claims, min(through.values()))
-    return Known(
+    began_ms, horizon_ms = archive_times(claims, min(last_manifest.values()))
+    return Coverage(
         began_ms=began_ms if since_ms is None else max(began_ms, since_ms + MARGIN_MS),
         horizon_ms=horizon_ms,
         whole=since_ms is None,
@@ -121,10 +121,10 @@ def _inside(frame: DataFrame, log: str, row: str, ranges: DataFrame, how: str) -
     return frame.join(named, (fn.col(log) == fn.col("range_log")) & within, how)
 
 
-def _last_manifest(through: Mapping[str, int]) -> Column:
+def _last_manifest(last_manifest: Mapping[str, int]) -> Column:
     """Of the claim's table; of those without one the last of all."""
-    last = fn.lit(max(through.values()))
-    for table, number in through.items():
+    last = fn.lit(max(last_manifest.values()))
+    for table, number in last_manifest.items():
         last = fn.when(fn.col("table") == table, fn.lit(number)).otherwise(last)
     return last
 
@@ -156,7 +156,7 @@ def _heads(claims: DataFrame, since_ms: int | None) -> DataFrame:
 def stored_of(table: str, rows: DataFrame) -> DataFrame:
     """The rows of a table by ``table``, ``log`` and ``manifest``: those that manifests count."""
     if table == MESSAGES:
-        rows = rows.where(fn.col("kind") != STRIKE)
+        rows = rows.where(fn.col("kind") != CANCEL_MARKER)
     log = "bucket" if table == DISPATCHES else "log"
     return rows.select(fn.lit(table).alias("table"), fn.col(log).alias("log"), "manifest")
 

@@ -1,11 +1,12 @@
 """What a row of a schedule log says beside its batch.
 
     plan    [1, subject, generation, member, first_ms, after_ms]     when each message is due, and where it goes
-    strike  [2, row, index]                                          a message of the same log that is not to be sent
+    cancel marker  [2, row, index]                                          a message of the same log that is not to be
+    sent
 
 ``member`` is the group for whose retry log the messages are meant, as ``{group}~{generation}``; without it they go to
 the subject's queues. Message ``k`` is due at ``first_ms + after_ms[k]``, or all at ``first_ms`` when the list is empty.
-A row with a strike holds no messages.
+A row with a cancel marker holds no messages.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ import msgspec
 from hourwheel.errors import UNDECODABLE, Corrupt
 
 
-class Plan(msgspec.Struct, array_like=True, frozen=True, tag=1):
+class DueTimes(msgspec.Struct, array_like=True, frozen=True, tag=1):
     subject: str
     generation: int
     member: str | None
@@ -40,22 +41,22 @@ class Plan(msgspec.Struct, array_like=True, frozen=True, tag=1):
         return type(self).of(self.subject, self.generation, self.member, [self.due_ms(index) for index in indexes])
 
 
-class Strike(msgspec.Struct, array_like=True, frozen=True, tag=2):
+class CancelMarker(msgspec.Struct, array_like=True, frozen=True, tag=2):
     row: int
     index: int
 
 
-Note: TypeAlias = Plan | Strike
+ScheduleEntry: TypeAlias = DueTimes | CancelMarker
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Note] = msgspec.msgpack.Decoder(Note)
+_decoder: msgspec.msgpack.Decoder[ScheduleEntry] = msgspec.msgpack.Decoder(ScheduleEntry)
 
 
-def encode_note(note: Note) -> bytes:
-    return _encoder.encode(note)
+def encode_entry(entry: ScheduleEntry) -> bytes:
+    return _encoder.encode(entry)
 
 
-def decode_note(data: bytes) -> Note:
+def decode_entry(data: bytes) -> ScheduleEntry:
     try:
         return _decoder.decode(data)
     except UNDECODABLE as error:

@@ -14,7 +14,7 @@ from hourwheel.buckets.buckets import Bucket, buckets
 from hourwheel.context import Context
 from hourwheel.delay.ownership import DispatchLog
 from hourwheel.errors import Corrupt
-from hourwheel.logs.notes import Note, Plan, Strike, decode_note
+from hourwheel.logs.entries import CancelMarker, DueTimes, ScheduleEntry, decode_entry
 from hourwheel.logs.rows import Row
 
 _HOUR_MS = 3_600_000
@@ -31,13 +31,13 @@ class _Tally:
     passed: int = 0
     addresses: dict[int, Address] = field(default_factory=dict)
     known: dict[Address, Address] = field(default_factory=dict)
-    struck: set[tuple[int, int]] = field(default_factory=set)
+    cancelled: set[tuple[int, int]] = field(default_factory=set)
     named: frozenset[tuple[int, int]] = frozenset()
     counts: Counter[Address] = field(default_factory=Counter)
 
 
 @dataclass
-class Forecast:
+class PendingCounts:
     """Thread-safe."""
 
     _tallies: dict[str, _Tally] = field(default_factory=dict)
@@ -75,22 +75,22 @@ class Forecast:
     def _catch_up(self, context: Context, bucket: Bucket, tally: _Tally) -> None:
         for number, row in context.log(bucket.log).rows(tally.next):
             tally.next = number + 1
-            note = _note(row)
-            if isinstance(note, Plan):
-                address = (note.subject, note.generation, note.member)
+            entry = _note(row)
+            if isinstance(entry, DueTimes):
+                address = (entry.subject, entry.generation, entry.member)
                 # One object for all rows of an address.
                 tally.addresses[number] = tally.known.setdefault(address, address)
                 tally.counts[address] += row.count
-            elif isinstance(note, Strike) and (note.row, note.index) not in tally.struck:
-                tally.struck.add((note.row, note.index))
-                self._gone(tally, note.row)
+            elif isinstance(entry, CancelMarker) and (entry.row, entry.index) not in tally.cancelled:
+                tally.cancelled.add((entry.row, entry.index))
+                self._gone(tally, entry.row)
         for number, dispatched in DispatchLog(context, bucket).rows(tally.passed):
             tally.passed = number + 1
             if not dispatched.transfers:
                 continue
             # What has to be reserved anew is named a second time, in the following row.
             named = frozenset(pick for transfer in dispatched.transfers for pick in transfer.picks)
-            for pick in named - tally.named - tally.struck:
+            for pick in named - tally.named - tally.cancelled:
                 self._gone(tally, pick[0])
             tally.named = named
 
@@ -100,8 +100,8 @@ class Forecast:
             tally.counts[address] -= 1
 
 
-def _note(row: Row) -> Note | None:
+def _note(row: Row) -> ScheduleEntry | None:
     try:
-        return decode_note(row.note) if row.note else None
+        return decode_entry(row.meta) if row.meta else None
     except Corrupt:
         return None  # the wheel reports it
