@@ -46,6 +46,7 @@ check: layers $(VENV)/pipeline-ready
 	$(VENV)/bin/ruff format --check $(SOURCES)
 	$(VENV)/bin/ruff check $(SOURCES)
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
 	$(RUN) -m bench.imports
 
 # The pages and the API reference as a site in build/docs, which loads nothing from elsewhere. A link that leads nowhere
