@@ -139,7 +139,7 @@ def a_cancel_is_answered_without_a_second_look_at_what_was_handed_over() -> Iter
         due_ms = self._message(place)[0].due_ms(place.index)
         if held.value.due_ms is not None or DispatchLog(self.context, place.bucket).search(*_at(place), due_ms):
             return real(self, place, held)
-        self._await(place, held.value.strike)
+        self._await(place, held.value.marker_row)
         return self._swapped(place, held, msgspec.structs.replace(held.value, state="cancelled"))
 
     real = ScheduledMessages._settled

@@ -29,8 +29,9 @@ from hourwheel.queueing.idempotency import Spot
 from hourwheel.queueing.pulllog import PullLog
 from hourwheel.queueing.records import EXPIRED, Position, PullRow
 from hourwheel.queueing.settle import Settler
-from hourwheel.registry import registry as directory
 from hourwheel.registry.registry import Registry, group_record, subject_record
+from hourwheel.sweep import erasure
+from hourwheel.sweep.erasure import LogErasure
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Faults, Plan, delayed
 
@@ -218,11 +219,13 @@ def a_process_that_knows_the_old_subject_replaces_a_group_of_the_new_one() -> It
 def a_subject_is_made_again_while_the_old_one_takes_messages() -> Iterator[None]:
     def erase(self: Registry, tombstone: Subject) -> None:
         if not tombstone.erased:
-            real(self.context, tombstone, self._of_generation(tombstone))
+            erasure.erase_subject(self.context, tombstone, self._of_generation(tombstone))
             self._erased(subject_record(self.context, tombstone.name), tombstone)
 
-    real = directory.erase_subject
-    with patch.object(directory, "erase_subject", lambda *_: None), patch.object(Registry, "erase_subject", erase):
+    with (
+        patch.object(LogErasure, "erase_subject", lambda *_: None),
+        patch.object(Registry, "erase_subject", erase),
+    ):
         yield
 
 
