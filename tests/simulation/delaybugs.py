@@ -20,6 +20,7 @@ from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.ownership import DispatchLog, Ownership
 from hourwheel.delay.timing import TimingWheel
 from hourwheel.delay.wheel import Ended, Wheel
+from hourwheel.delay.wheel_steps import WheelState
 from hourwheel.errors import Filled, Sealed
 from hourwheel.logs.entries import DueTimes as Note
 from hourwheel.logs.log import Reservation
@@ -225,7 +226,7 @@ def a_producer_does_not_have_the_wheel_woken() -> Iterator[None]:
 def a_bucket_is_closed_before_its_exact_end_is_read() -> Iterator[None]:
     def close(self: Wheel, now_ms: int) -> Ended | None:
         end = self._log.totals().rows
-        if self._sealed_ms and self._next < end:
+        if self._state is WheelState.CLOSING and self._next < end:
             self._next = end
         return real(self, now_ms)
 

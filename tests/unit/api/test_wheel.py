@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from hourwheel.api.wheel import turning
-from hourwheel.delay.wheel import RELAY_MS, Ended, Pause
+from hourwheel.delay.wheel import Ended, Pause
+from hourwheel.delay.wheel_steps import RELAY_MS
 from tests.support import NOON_MS, Bench
 
 BUCKET = f"{NOON_MS}-60/000"

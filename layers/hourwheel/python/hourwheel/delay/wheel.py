@@ -10,24 +10,29 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hourwheel.buckets.buckets import LEAD_MS, Bucket, BucketRecord, bucket_record, order_timer
+from hourwheel.buckets.buckets import Bucket, BucketRecord, bucket_record, order_timer
 from hourwheel.buckets.lease import owner_record
 from hourwheel.context import Context
 from hourwheel.delay.dispatch import DAMAGED, Dispatcher, ScheduleRowCache
 from hourwheel.delay.ownership import DispatchLog, Fenced, Ownership
 from hourwheel.delay.timing import TimingWheel, pack
+from hourwheel.delay.wheel_steps import (
+    RELAY_MS,
+    Step,
+    WheelState,
+    may_sleep,
+    step_before_hand_over,
+    step_of_closing,
+    step_of_relay,
+    wake_time_ms,
+)
 from hourwheel.errors import Corrupt
 from hourwheel.faults import unreadable
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
-from hourwheel.logs.log import GRACE_MS
 from hourwheel.logs.rows import Row
 from hourwheel.registry.registry import Registry
 
-RELAY_MS = 45_000
-"""So long before it leaves a wheel calls its successor, which reads the bucket meanwhile."""
-
-_SETTLED_MS = 5_000
 _FENCES = 20
 _STAY_ROWS = 1_000
 _DAMAGE_KEPT_MS = 30 * 86_400_000
@@ -66,14 +71,14 @@ class Wheel:
     _last_ms: int = 0
     _done: "array[int]" = field(default_factory=lambda: array("q"))
     _unfinished: tuple[Transfer, ...] = ()
-    _loaded: bool = False
-    _fenced: bool = False
+    _state: WheelState = WheelState.NEW
     _damaged: bool = False
     _opened_ms: int = 0
     _sealed_ms: int = 0
     _end: int = 0
     """Where the schedule log ends, once it is sealed."""
     _called: bool = False
+    """Whether its successor has been called."""
 
     def __post_init__(self) -> None:
         self._log = self.context.log(self.bucket.log)
@@ -119,7 +124,7 @@ class Wheel:
                 continue  # the former owner's last row has come in
         else:
             raise Fenced(self.bucket.name)
-        self._fenced = True
+        self._state = WheelState.CATCHING_UP
         self._dispatcher.finish(self._unfinished)
         # A cancel marker may stand behind a row that is still open: who found no owner has relied on it.
         self._must_read = self._log.totals().rows
@@ -133,11 +138,15 @@ class Wheel:
         cancelled = self._read()
         if cancelled or self._ownership.due_for_renewal():
             self._ownership.keep(self._next)
-        if self._next < self._must_read:
-            if self.context.clock.now_ms() >= self._opened_ms + GRACE_MS:
-                self._log.fill(self._next, self._must_read)
-            return None
         now_ms = self.context.clock.now_ms()
+        step = step_before_hand_over(
+            read_below=self._next, must_read=self._must_read, opened_ms=self._opened_ms, now_ms=now_ms
+        )
+        if step is not Step.HAND_OVER:
+            self._fill_if(step, self._must_read)
+            return None
+        if self._state is WheelState.CATCHING_UP:
+            self._state = WheelState.TURNING
         due = self._wheel.take(now_ms)
         self._ownership.pass_to(now_ms)
         for _ in self._dispatcher.dispatch(due):
@@ -159,7 +168,7 @@ class Wheel:
             leaving = held is not None and 0 < held.value.leaves_ms <= now_ms + 2 * RELAY_MS
             if not leaving or held is None or now_ms > held.value.leaves_ms + RELAY_MS:
                 return False
-            if not self._loaded:
+            if self._state is WheelState.NEW:
                 # What it reads now it need not read once it has the bucket.
                 self._read_dispatched()
                 self._read()
@@ -182,7 +191,7 @@ class Wheel:
             for transfer in dispatched.transfers:
                 self._damaged = self._damaged or transfer.kind == DAMAGED
                 fresh += [pack(row, index) for row, index in transfer.picks]
-        if self._loaded:
+        if self._state is not WheelState.NEW:
             for place in fresh:
                 self._wheel.discard(place)
         elif fresh:
@@ -190,12 +199,13 @@ class Wheel:
 
     def _read(self) -> bool:
         """Reads the schedule log to its end; whether there was a cancel marker."""
-        self._loaded = True
+        if self._state is WheelState.NEW:
+            self._state = WheelState.FOLLOWING
         cancelled = False
         for number, row in self._log.rows(self._next):
             cancelled = self._note(number, row) or cancelled
             self._next = number + 1
-            if self._fenced and self._next % _STAY_ROWS == 0:
+            if self._state is not WheelState.FOLLOWING and self._next % _STAY_ROWS == 0:
                 self._stay(self._next)
         return cancelled
 
@@ -235,9 +245,8 @@ class Wheel:
     def _rest(self, now_ms: int) -> Ended | None:
         """Leaves when nothing is due soon. The timer is ordered first; rows given out before we have left are seen by
         the look after it, also those that have not landed yet, and who stores later sees that we have left."""
-        following_ms = self._wheel.next_ms()
-        wakes_ms = self.bucket.end_ms if following_ms is None else min(following_ms - LEAD_MS, self.bucket.end_ms)
-        if wakes_ms <= now_ms + LEAD_MS or now_ms - self._opened_ms < _SETTLED_MS:
+        wakes_ms = wake_time_ms(self._wheel.next_ms(), self.bucket.end_ms)
+        if not may_sleep(wakes_ms=wakes_ms, opened_ms=self._opened_ms, now_ms=now_ms):
             return None
         order_timer(self.context, wakes_ms, self.bucket)
         self._leave(wakes_ms)
@@ -248,12 +257,13 @@ class Wheel:
         return Ended.ASLEEP
 
     def _relay(self, now_ms: int) -> Ended | None:
-        if not self.leaves_ms:
+        step = step_of_relay(called=self._called, leaves_ms=self.leaves_ms, now_ms=now_ms)
+        if step is Step.WAIT:
             return None
-        if not self._called and now_ms >= self.leaves_ms - RELAY_MS:
+        if not self._called:
             order_timer(self.context, now_ms, self.bucket)
             self._called = True
-        if now_ms < self.leaves_ms:
+        if step is Step.CALL:
             return None
         self._leave(now_ms)
         return Ended.LEFT
@@ -268,14 +278,13 @@ class Wheel:
     def _close(self, now_ms: int) -> Ended | None:
         """Seals the schedule log, and once all that was given out has landed or is filled, and all is handed over,
         closes the bucket."""
-        if not self._sealed_ms:
-            self._sealed_ms, self._end = now_ms, self._log.seal().rows
-        if self._next < self._end:
-            if now_ms >= self._sealed_ms + GRACE_MS:
-                self._log.fill(self._next, self._end)
-            return None  # the next tick reads the rest
-        if self._wheel.waiting:
-            return None
+        step = self._step_of_closing(now_ms)
+        if step is Step.SEAL:
+            self._state, self._sealed_ms, self._end = WheelState.CLOSING, now_ms, self._log.seal().rows
+            step = self._step_of_closing(now_ms)
+        if step is not Step.CLOSE:
+            self._fill_if(step, self._end)
+            return None  # the next tick reads, and hands over, the rest
         kept_ms = now_ms + _DAMAGE_KEPT_MS if self._damaged else now_ms
         record = bucket_record(self.context, self.bucket)
         held = record.load()
@@ -283,3 +292,17 @@ class Wheel:
             record.swap(held.token, BucketRecord(closed_ms=kept_ms))
         self._leave(0)
         return Ended.CLOSED
+
+    def _step_of_closing(self, now_ms: int) -> Step:
+        return step_of_closing(
+            self._state,
+            read_below=self._next,
+            end=self._end,
+            sealed_ms=self._sealed_ms,
+            waiting=self._wheel.waiting,
+            now_ms=now_ms,
+        )
+
+    def _fill_if(self, step: Step, below: int) -> None:
+        if step is Step.FILL:
+            self._log.fill(self._next, below)

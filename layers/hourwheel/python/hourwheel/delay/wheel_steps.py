@@ -1,0 +1,76 @@
+"""What the wheel of a bucket does next, decided from times and row numbers. Reads and writes nothing.
+
+NEW ──► FOLLOWING ──► CATCHING_UP ──► TURNING ──► CLOSING
+ └──────────────────────▲
+"""
+
+from enum import Enum
+
+from hourwheel.buckets.buckets import LEAD_MS
+from hourwheel.logs.log import GRACE_MS
+
+RELAY_MS = 45_000
+"""A wheel calls its successor this long before it leaves; the successor reads the bucket meanwhile."""
+
+SETTLED_MS = 5_000
+"""A wheel turns for at least this long before it goes to sleep: most buckets get more messages at once."""
+
+
+class WheelState(Enum):
+    NEW = "new"  # nothing is read
+    FOLLOWING = "following"  # both logs are read, while the former owner may still hand over
+    CATCHING_UP = "catching up"  # the former owner is fenced off; rows that it may have promised to read are missing
+    TURNING = "turning"  # messages that are due are handed over
+    CLOSING = "closing"  # turning; the bucket is over, and its schedule log sealed
+
+
+class Step(Enum):
+    HAND_OVER = "hand over"
+    WAIT = "wait"  # for the next tick
+    FILL = "fill"  # the rows that are missing, whose writers are slow or dead
+    SEAL = "seal"
+    CLOSE = "close"
+    SLEEP = "sleep"
+    CALL = "call"  # the successor
+    LEAVE = "leave"
+
+
+def step_before_hand_over(*, read_below: int, must_read: int, opened_ms: int, now_ms: int) -> Step:
+    """Nothing is handed over until the schedule log is read up to ``must_read``."""
+    if read_below >= must_read:
+        return Step.HAND_OVER
+    return _step_at_hole(opened_ms, now_ms)
+
+
+def step_of_relay(*, called: bool, leaves_ms: int, now_ms: int) -> Step:
+    """For a wheel that has to leave at ``leaves_ms`` (0: it may stay). ``called``: it has called its successor; a wheel
+    that leaves without having done so does so now."""
+    if not leaves_ms:
+        return Step.WAIT
+    if now_ms >= leaves_ms:
+        return Step.LEAVE
+    return Step.CALL if now_ms >= leaves_ms - RELAY_MS and not called else Step.WAIT
+
+
+def wake_time_ms(next_due_ms: int | None, bucket_end_ms: int) -> int:
+    """When a sleeping wheel has to be started: before the next message is due, or to close the bucket."""
+    return bucket_end_ms if next_due_ms is None else min(next_due_ms - LEAD_MS, bucket_end_ms)
+
+
+def may_sleep(*, wakes_ms: int, opened_ms: int, now_ms: int) -> bool:
+    return wakes_ms > now_ms + LEAD_MS and now_ms - opened_ms >= SETTLED_MS
+
+
+def step_of_closing(state: WheelState, *, read_below: int, end: int, sealed_ms: int, waiting: int, now_ms: int) -> Step:
+    """For a wheel whose bucket is over. ``end``: of the sealed schedule log; ``waiting``: messages that are not handed
+    over."""
+    if state is not WheelState.CLOSING:
+        return Step.SEAL
+    if read_below < end:
+        return _step_at_hole(sealed_ms, now_ms)
+    return Step.WAIT if waiting else Step.CLOSE
+
+
+def _step_at_hole(since_ms: int, now_ms: int) -> Step:
+    """At rows that are missing since then at the latest: their writers have the grace time."""
+    return Step.FILL if now_ms >= since_ms + GRACE_MS else Step.WAIT
