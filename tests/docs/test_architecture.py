@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,12 @@ def test_each_step_of_a_walk_names_a_file() -> None:
     steps = _STEP.split(walks)[1:]
     assert len(steps) > 25
     assert [step for step in steps if not _FILE.search(step)] == []
+
+
+def test_the_picture_shows_the_floors_in_the_order_of_the_linter() -> None:
+    picture = PAGE.partition("```text\n")[2].partition("```")[0].split("\n\n")[0]
+    shown = [line.split()[0] for line in picture.splitlines() if line.startswith(" ")]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    floors = [layer.split(" : ") for layer in contracts[0]["layers"] if layer != "__main__"]
+    assert len(shown) == len(floors)
+    assert [(name, floor) for name, floor in zip(shown, floors, strict=True) if name not in floor] == []
