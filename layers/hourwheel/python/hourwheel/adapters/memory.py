@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from hourwheel.adapters.limits import check_blob_key, check_range, check_value
+from hourwheel.adapters.transacted import TransactedWrites
 from hourwheel.errors import Corrupt, NotFound, Sealed
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
 
@@ -121,7 +122,7 @@ class _Rows:
         self.undo.append(lambda: partition.set(key.sort, before))
 
 
-class MemoryStore:
+class MemoryStore(TransactedWrites):
     """``Store`` and ``Transactional``. Safe to share between threads; every call is a transaction of its own."""
 
     def __init__(self) -> None:
@@ -144,12 +145,6 @@ class MemoryStore:
                 self._rows.undo.clear()
                 self._inside = False
 
-    def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
-        return self.transact(lambda store: store.add(counter, rows=rows, numbers=numbers))
-
-    def seal(self, counter: str) -> Counter:
-        return self.transact(lambda store: store.seal(counter))
-
     def counter(self, counter: str) -> Counter:
         return self.transact(lambda store: store.counter(counter))
 
@@ -163,12 +158,6 @@ class MemoryStore:
         self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
     ) -> dict[str, Record]:
         return self.transact(lambda store: store.get_many(table, partition, sorts))
-
-    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
-        return self.transact(lambda store: store.put(key, record, expect=expect))
-
-    def delete(self, key: Key, *, expect: bytes) -> Refused | None:
-        return self.transact(lambda store: store.delete(key, expect=expect))
 
     def scan(
         self,

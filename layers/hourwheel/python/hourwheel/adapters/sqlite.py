@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from hourwheel.adapters.group_commit import GroupCommit, Ticket
 from hourwheel.adapters.sqlite_schema import prepare
-from hourwheel.adapters.sqlite_session import SqliteSession, TransactedWrites
+from hourwheel.adapters.sqlite_session import SqliteSession, SqliteWrites
 from hourwheel.adapters.sqlite_writer import SqliteWriter, Synchronous, connect, translated
 from hourwheel.adapters.syncedmark import SyncedMark
 from hourwheel.ports import Counter, Key, Record, Store, Table
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _READERS = 8
 
 
-class SqliteStore(TransactedWrites):
+class SqliteStore(SqliteWrites):
     """Thread-safe, and safe to use from several processes. ``synchronous="NORMAL"`` syncs at checkpoints only:
     a crash of the process loses nothing, a loss of power may lose the last writes. ``mark`` is told of each transaction
     once it is committed."""

@@ -1,16 +1,14 @@
 """The calls of the Store on one connection of SQLite, inside a transaction or reading."""
 
 import sqlite3
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import cast
 
 from hourwheel.adapters.limits import check_value
+from hourwheel.adapters.transacted import TransactedWrites
 from hourwheel.errors import Sealed
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
-
-T = TypeVar("T")
 
 _TRIM_ROWS = 50  # of up to 350 KB: other writers wait meanwhile
 _COLLECT_ROWS = 2_000  # small ones
@@ -130,27 +128,11 @@ class SqliteSession:
         return done.rowcount == rows
 
 
-class TransactedWrites(ABC):
-    """The writes of a store on SQLite, each a transaction of its own."""
-
-    @abstractmethod
-    def transact(self, work: Callable[[Store], T]) -> T: ...
-
-    def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
-        return self.transact(lambda store: store.add(counter, rows=rows, numbers=numbers))
-
-    def seal(self, counter: str) -> Counter:
-        return self.transact(lambda store: store.seal(counter))
-
-    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
-        check_value(record)
-        return self.transact(lambda store: store.put(key, record, expect=expect))
-
-    def delete(self, key: Key, *, expect: bytes) -> Refused | None:
-        return self.transact(lambda store: store.delete(key, expect=expect))
+class SqliteWrites(TransactedWrites):
+    """The writes of a store on SQLite. Removals take one transaction for each slice, so that other writers get their
+    turn."""
 
     def trim(self, table: Table, partition: str, *, below: str) -> None:
-        # Slice by slice, so that other writers get their turn.
         while self.transact(_trim_slice(table, partition, below)):
             pass
 
@@ -166,5 +148,5 @@ def _trim_slice(table: Table, partition: str, below: str) -> Callable[[Store], b
 
 
 def _collect_slice(table: Table, now_ms: int) -> Callable[[Store], bool]:
-    """The same for what has expired."""
+    """A piece of work that removes some of what has expired; whether there may be more."""
     return lambda store: cast("SqliteSession", store).remove(table, "expires_ms <= ?", (now_ms,), _COLLECT_ROWS)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from greenlet import getcurrent, greenlet
 
 from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.adapters.sqlite_session import TransactedWrites
+from hourwheel.adapters.sqlite_session import SqliteWrites
 from hourwheel.ports import Blobs, Store
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class GreenletRunner:
         return future.result()
 
 
-class GreenletStore(TransactedWrites):
+class GreenletStore(SqliteWrites):
     """The SQLite store for greenlets and threads. Reads run at once. A transaction lets other greenlets run, and
     theirs are run with it, here, where nobody competes for the interpreter; its sync has a thread."""
 

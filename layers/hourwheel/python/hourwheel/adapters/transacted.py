@@ -1,0 +1,28 @@
+"""The writes of a store that is ``Transactional``: each one a transaction of its own."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeVar
+
+from hourwheel.adapters.limits import check_value
+from hourwheel.ports import Counter, Key, Record, Refused, Store
+
+T = TypeVar("T")
+
+
+class TransactedWrites(ABC):
+    @abstractmethod
+    def transact(self, work: Callable[[Store], T]) -> T: ...
+
+    def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
+        return self.transact(lambda store: store.add(counter, rows=rows, numbers=numbers))
+
+    def seal(self, counter: str) -> Counter:
+        return self.transact(lambda store: store.seal(counter))
+
+    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+        check_value(record)
+        return self.transact(lambda store: store.put(key, record, expect=expect))
+
+    def delete(self, key: Key, *, expect: bytes) -> Refused | None:
+        return self.transact(lambda store: store.delete(key, expect=expect))
