@@ -98,8 +98,8 @@ format: $(VENV)/ready
 lock:
 	$(LOCK) pyproject.toml --extra aws --group dev --output-file requirements/dev.lock
 	$(LOCK) --group infra --constraint requirements/dev.lock --output-file requirements/infra.lock
-	$(LOCK) --group docs --constraint requirements/dev.lock --constraint requirements/infra.lock --constraint requirements/pipeline.lock --output-file requirements/docs.lock
 	$(LOCK) pyproject.toml --extra pipeline --group spark --constraint requirements/dev.lock --output-file requirements/pipeline.lock
+	$(LOCK) --group docs --constraint requirements/dev.lock --constraint requirements/infra.lock --constraint requirements/pipeline.lock --output-file requirements/docs.lock
 	$(LOCK) pyproject.toml --group newest --constraint requirements/dev.lock --output-file requirements/spark-newest.lock
 	$(LOCK) requirements/layer.in --constraint requirements/dev.lock --output-file requirements/layer.lock
 	$(subst --universal,--python-platform aarch64-manylinux_2_28 --only-binary :all:,$(LOCK)) requirements/emr.in --constraint requirements/pipeline.lock --constraint requirements/dev.lock --output-file requirements/emr.lock
