@@ -24,7 +24,7 @@ from hourwheel.model import Group, Pulled, PullRequest, PullResult, PushTarget, 
 from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, Ended, decide_pull, refused
 from hourwheel.push.lease import PushLease
 from hourwheel.push.state import state_record
-from hourwheel.queueing.pulllog import PullLog, pull_logs
+from hourwheel.queueing.pulllog import pull_logs
 from hourwheel.registry.registry import Registry
 from hourwheel.signatures import secrets_of
 from hourwheel.targets import Delivery, Outcome, Targets
@@ -145,7 +145,7 @@ class Pusher:
                 self._lease.leave(group)
 
     def _something(self, subject: Subject, group: Group) -> bool:
-        return any(map(waits, pull_logs(self.cell.context, subject, group)))
+        return any(log.has_unpulled() for log in pull_logs(self.cell.context, subject, group))
 
     # Delivering
 
@@ -289,14 +289,3 @@ class Pusher:
         if self._something(subject, group):
             self._judge(self._guarded(lambda: self.targets.announce(target, self.subject, self.group), 1), 1)
         return (self._leave(group) if self._lease.health.failures != before else None) or Ended.IDLE
-
-
-def waits(log: PullLog) -> bool:
-    """Whether there is a message that nobody has pulled, be it behind a row that is on its way. Strongly consistent."""
-    tail = log.tail()
-    now_ms = log.context.clock.now_ms()
-    for number, row in log.source.stored(tail.position.row):
-        skip = tail.position.index if number == tail.position.row else 0
-        if row.count > skip and row.live(now_ms):
-            return True
-    return False

@@ -136,6 +136,17 @@ class PullLog:
                 return _behind(row, value)
         return self.beginning(checkpoint)
 
+    def has_unpulled(self) -> bool:
+        """Whether there is a message that nobody has pulled, be it behind a row that is on its way. Strongly
+        consistent."""
+        tail = self.tail()
+        now_ms = self.context.clock.now_ms()
+        for row_no, row in self.source.stored(tail.position.row):
+            skip = tail.position.index if row_no == tail.position.row else 0
+            if row.count > skip and row.live(now_ms):
+                return True
+        return False
+
     def beginning(self, checkpoint: Versioned[Checkpoint] | None = None) -> Tail:
         """The lowest row that may be unsettled: the checkpoint, or where the group began."""
         checkpoint = checkpoint or self.checkpoint_record.load()
