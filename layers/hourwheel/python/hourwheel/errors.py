@@ -1,16 +1,16 @@
-"""Every error the library raises, and what its caller should do about it.
+"""Defines every error that the library raises, and what its caller should do about it.
 
 HourwheelError
 ├── Rejected            the request is wrong: fix it, then send it again      4xx
-│   ├── NotFound        what it names does not exist                          404
-│   ├── Conflict        it contradicts what is stored                         409
-│   ├── TooLarge        it is over a limit                                    413
-│   └── UnknownEncoding its body is encoded in a way that is not read         415
+│   ├── NotFound        the request names something that does not exist       404
+│   ├── Conflict        the request contradicts what is stored                409
+│   ├── TooLarge        the request is over a limit                           413
+│   └── UnknownEncoding the body has an encoding that is not read             415
 ├── Unavailable         nothing is wrong with the request: send it again      503
-│   ├── Throttled       the store refused it unseen: certainly no effect
-│   └── OutcomeUnknown  the answer was lost: it may have had its effect
-├── Broken              only a person can mend it: stop                       500
-│   ├── Corrupt         stored bytes are not what was written
+│   ├── Throttled       the store refused the call: certainly no effect
+│   └── OutcomeUnknown  the answer was lost: the call may have had its effect
+├── Broken              only a person can repair this: stop                   500
+│   ├── Corrupt         stored bytes differ from the written ones
 │   ├── Lost            the store has fewer transactions than it had
 │   ├── StorageFull     no room is left on the volume                         507
 │   └── DataVersion     the data was written by another version
@@ -21,19 +21,19 @@ HourwheelError
 import msgspec
 
 UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)
-"""What decoding bytes raises that are damaged: text that is not UTF-8 is a ``ValueError``, lists in lists in lists
-without end are a ``RecursionError``."""
+"""The errors that decoding of damaged bytes raises: ``ValueError`` for text that is not UTF-8, ``RecursionError`` for
+lists that are nested too deeply."""
 
 
 class HourwheelError(Exception):
-    """Root of the tree."""
+    """Is the root of the tree."""
 
 
 class Rejected(HourwheelError):
-    """The request cannot be served as it is.
+    """Says that the request cannot be served unless its sender changes it.
 
-    ``slug`` is stable and names the kind of mistake; ``field`` is the JSON path of the culprit,
-    if there is one; the message says what was wrong and what to do.
+    ``slug`` is stable and names the kind of mistake. ``field`` is the JSON path of the wrong value, if there is one.
+    The message says what was wrong and what to do.
     """
 
     status = 400
@@ -61,19 +61,19 @@ class UnknownEncoding(Rejected):
 
 
 class Unavailable(HourwheelError):
-    """The store did not answer in time. Nothing is known to be wrong with the request."""
+    """Says that the store did not answer in time. Nothing is known to be wrong with the request."""
 
 
 class Throttled(Unavailable):
-    """The store refused the call before it had any effect."""
+    """Says that the store refused the call before the call had any effect."""
 
 
 class OutcomeUnknown(Unavailable):
-    """The answer was lost: the call may or may not have had its effect."""
+    """Says that the answer was lost: the call may or may not have had its effect."""
 
 
 class Broken(HourwheelError):
-    """Trying again will not help."""
+    """Says that no repetition will help: a person has to repair something."""
 
 
 class Corrupt(Broken):
@@ -99,8 +99,8 @@ class DataVersion(Broken):
 
 
 class Sealed(HourwheelError):
-    """The log was sealed: its end is fixed, nothing more is accepted."""
+    """Says that the log was sealed: its end is fixed, and the log accepts no more rows."""
 
 
 class Filled(HourwheelError):
-    """A reserved row was filled before its batch arrived: reserve another one."""
+    """Says that a reader filled a reserved row before its batch arrived: the writer reserves another row."""

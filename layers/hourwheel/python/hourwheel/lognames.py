@@ -1,9 +1,9 @@
-"""Names of logs, built and parsed here and nowhere else.
+"""Builds and parses the names of logs; no other module does.
 
-    {subject}~{generation}/{queue}                    queue: what producers sent
-    {subject}~{generation}/retry/{group}~{number}     retry: what one group is to try again
-    {subject}~{generation}/dead/{group}~{number}      dead: what one group gave up
-    {subject}~{generation}/dead                       orphan: what came due after its subject was deleted
+    {subject}~{generation}/{queue}                    queue: the messages that producers sent
+    {subject}~{generation}/retry/{group}~{number}     retry: the messages that one group tries again
+    {subject}~{generation}/dead/{group}~{number}      dead: the messages that one group gave up
+    {subject}~{generation}/dead                       orphan: delayed messages of a deleted subject
     schedule/{bucket}                                 schedule: the delayed messages of one bucket of hours
 
 ``{group}~{number}`` is a *member*: a group and its generation. A group's pull log over one of the first two kinds is
@@ -39,7 +39,7 @@ class Member(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Member":
-        """Raises ``Corrupt`` for what names no member."""
+        """Parses ``{group}~{number}``; raises ``Corrupt`` for any other text."""
         parts = _MEMBER.fullmatch(text)
         if parts is None:
             raise Corrupt(f"{text!r} is not the name of a group and its generation")
@@ -50,7 +50,7 @@ class Member(NamedTuple):
 
 
 class LogName(NamedTuple):
-    """What the name of a log says. ``subject`` is empty in the name of a schedule log, ``bucket`` in all others."""
+    """The parsed name of a log. ``subject`` is empty in the name of a schedule log, ``bucket`` in all other names."""
 
     kind: LogKind
     subject: str = ""
@@ -81,7 +81,7 @@ class LogName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "LogName":
-        """Raises ``Corrupt`` for what names no log."""
+        """Parses the name of a log of any kind; raises ``Corrupt`` for any other text."""
         return _parse(text)
 
     def __str__(self) -> str:
@@ -113,7 +113,8 @@ def _parse(text: str) -> LogName:
 
 
 def is_schedule(log: str) -> bool:
-    """Whether the log is a schedule log. Takes any text: this is asked of each row that is read or written."""
+    """Returns whether the log is a schedule log. Takes any text and does not parse it: every read and write of a row
+    calls this function."""
     return log.startswith(SCHEDULE_PREFIX)
 
 

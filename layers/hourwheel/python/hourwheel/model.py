@@ -1,7 +1,7 @@
-"""The words of the product as types: what clients send, what is stored, what comes back.
+"""Defines the records that clients send, that the store keeps and that answers contain.
 
-Structs that carry messages are msgspec structs: they are read from JSON, stored as msgpack and
-answered as JSON without being turned into something else on the way.
+Messages are msgspec structs: the library reads them from JSON, stores them as msgpack and answers them as JSON without
+a conversion in between.
 """
 
 import re
@@ -13,9 +13,12 @@ from hourwheel.errors import Rejected
 from hourwheel.lognames import LogName, Member
 
 MESSAGE_BYTES = 1 << 20
+# With base64 (a third more) and the names of the fields a full batch still fits into a request.
 BATCH_BYTES = 4 << 20
 BATCH_MESSAGES = 1_000
+# Lambda takes 6 MiB with headers and wrapping.
 REQUEST_BYTES = 6_000_000
+# A waiting pull reads the counters of all queues and of the retry log in one request of ``GET_MANY``.
 MAX_QUEUES = 64
 MIN_RETENTION_SECONDS = 60
 MAX_RETENTION_SECONDS = 30 * 86_400
@@ -23,10 +26,13 @@ DEFAULT_RETENTION_SECONDS = 3 * 86_400
 DEFAULT_MAX_ATTEMPTS = 16
 DEFAULT_LEASE_SECONDS = 30
 MAX_LEASE_SECONDS = 12 * 3_600
+# API Gateway gives up on an invocation after 30 s.
 MAX_WAIT_SECONDS = 20
 MAX_RETRY_SECONDS = 30 * 86_400
+# Two years, whether or not one of them is a leap year.
 MAX_DELAY_MS = 2 * 366 * 86_400_000
 DEAD_RETENTION_MS = 30 * 86_400_000
+# Longer than a client repeats a request; each key is stored for this time (docs/decisions/0004).
 IDEMPOTENCY_MS = 10 * 60_000
 
 NAME_PATTERN = r"[A-Za-z0-9._-]{1,100}"
@@ -40,7 +46,7 @@ Headers = Annotated[dict[Text, Annotated[str, Meta(max_length=4_096)]], Meta(max
 
 
 def check_name(value: str, field: str) -> str:
-    """The value, if it is a name; else ``Rejected``."""
+    """Returns the value if it is a valid name; raises ``Rejected`` for any other."""
     if not _NAME.fullmatch(value) or value in {".", ".."}:
         raise Rejected(
             "name-invalid",
@@ -51,12 +57,12 @@ def check_name(value: str, field: str) -> str:
 
 
 Delay: TypeAlias = int | float | Annotated[str, Meta(max_length=30)]
-"""Seconds, or a number with ``ms``, ``s``, ``m``, ``h`` or ``d``: "500ms", "90d"."""
+"""A delay: seconds, or a number with ``ms``, ``s``, ``m``, ``h`` or ``d``: "500ms", "90d"."""
 
 
 class NewMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A message as a producer sends it: exactly one of ``body`` and ``body_base64``, at most one of ``delay`` and
-    ``deliver_at`` (RFC 3339)."""
+    """A message as a producer sends it. It has exactly one of ``body`` and ``body_base64``, at most one of ``delay``
+    and ``deliver_at`` (RFC 3339)."""
 
     body: str | None = None
     body_base64: bytes | None = None
@@ -77,10 +83,9 @@ class AddressedMessage(NewMessage, kw_only=True, omit_defaults=True, forbid_unkn
 class Message(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_fields=False):
     """A message as it is stored and delivered.
 
-    ``queue`` and ``offset`` say where it was first accepted, ``attempt`` counts from 1. In a consume
-    log the three are left out: the row implies them. Copies in retry and dead logs hold them. ``due_at`` is when a
-    delayed message was due. The
-    limits of ``NewMessage`` do not bind what is stored already.
+    ``queue`` and ``offset`` say where the message was first accepted; ``attempt`` counts from 1. Rows of a queue's log
+    leave the three out, as the row implies them; copies in retry and dead logs contain them. ``due_at`` is the time at
+    which a delayed message was due. The limits of ``NewMessage`` do not apply to stored messages.
     """
 
     key: str | None = None
@@ -108,8 +113,9 @@ class ProduceManyRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Placed(Struct, omit_defaults=True):
-    """Where an accepted message is: ``offset`` is its sequence in the queue. Or, of a delayed one, when it is due and
-    the id under which it can be looked up, cancelled and rescheduled until then."""
+    """Where an accepted message is stored. A message that was sent at once has ``queue`` and ``offset``, its sequence
+    in that queue. A delayed message has ``scheduled``, the time at which it is due, and ``scheduled_id``, by which
+    clients look it up, cancel it and move it."""
 
     id: str
     queue: int | None = None
@@ -119,8 +125,8 @@ class Placed(Struct, omit_defaults=True):
 
 
 class ScheduledMessage(Struct, omit_defaults=True):
-    """What is known of a delayed message. ``dispatched``: it was sent, to that offset of that queue. Of a message that
-    was moved to another time, ``scheduled_id`` is its new one; the old one serves as well."""
+    """The state of a delayed message. A ``dispatched`` message was sent: ``queue`` and ``offset`` say where it is. A
+    ``moved`` message has another time and a new ``scheduled_id``; the old id names the message as well."""
 
     scheduled_id: str
     state: Literal["waiting", "cancelled", "dispatched", "moved"]
@@ -137,8 +143,8 @@ class ProduceResult(Struct):
 
 
 class RetryLater(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A message of a pull that is to be retried after a delay of the consumer's choice: seconds, or text such as "10m",
-    up to 732 days.
+    """Names a message of a pull that Hourwheel retries after a delay that the consumer chooses: seconds, or text such
+    as "10m", up to 732 days.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
@@ -152,11 +158,12 @@ class RetryLater(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Settlement(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The settlement of one pull, which names messages by their index in it.
+    """Settles one pull. The lists name messages by their index in the pull.
 
-    Without ``ack``, every message that no list names is acknowledged; with ``ack``, the others stay leased. ``retry``
-    raises the attempt, ``release`` gives messages back without, ``dead`` gives them up. ``extend_seconds`` (1 to 43,200
-    from now) extends the lease, and excludes the lists.
+    Without ``ack``, every message that no list names is acknowledged; with ``ack``, the other messages stay leased.
+    ``retry`` counts an attempt and delivers the messages again, ``release`` delivers them again without counting an
+    attempt, ``dead`` makes them dead letters. ``extend_seconds`` (1 to 43,200 from now) extends the lease, and excludes
+    the lists.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
@@ -176,8 +183,9 @@ SettleStatus = Literal["settled", "open", "extended", "stale"]
 
 
 class Settled(Struct, omit_defaults=True):
-    """The answer to a settlement. ``settled``: every message of the pull is settled. ``open``: the messages that were
-    named are. ``extended``: the lease ends at ``lease_until``. ``stale``: the lease had ended; nothing was changed.
+    """The answer to a settlement. ``settled``: every message of the pull is settled. ``open``: the named messages are
+    settled, others of the pull are not. ``extended``: the lease ends at ``lease_until``. ``stale``: the lease had
+    ended, and the settlement changed nothing.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
@@ -218,8 +226,8 @@ class PullResult(Struct, omit_defaults=True):
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long a message waits before it is tried again: ``first_seconds``, and each time ``factor`` times longer up to
-    ``cap_seconds``; or the list of delays, of which the last one is repeated."""
+    """Determines the time between two attempts: ``first_seconds`` after the first attempt, then each time ``factor``
+    times longer up to ``cap_seconds``; or the delays of ``delays_seconds``, of which the last one is repeated."""
 
     first_seconds: Annotated[float, Meta(ge=0, le=MAX_RETRY_SECONDS)] = 5.0
     factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
@@ -227,7 +235,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     delays_seconds: Annotated[tuple[float, ...], Meta(max_length=100)] = ()
 
     def delay_ms(self, attempt: int) -> int:
-        """Before the next try, when the attempt of this number (from 1) has failed."""
+        """Returns the delay after the failure of this attempt (counted from 1)."""
         if self.delays_seconds:
             seconds = self.delays_seconds[min(attempt, len(self.delays_seconds)) - 1]
         else:
@@ -244,13 +252,15 @@ PushKind: TypeAlias = Literal["lambda", "sqs", "eventbridge", "notify", "https",
 
 
 KEEP_VERSION = 0
+"""As ``secret_version`` of a request: the version that the group has."""
 
 
 class PushTarget(Struct, frozen=True, kw_only=True):
-    """Where the messages of a group are delivered: ``address`` is the ARN of a function, queue or bus, a URL, or the
-    name of a Python target. At most ``batch`` messages at a time, ``concurrency`` times at once; each delivery may take
-    ``timeout_seconds``. ``notify``: only that there are messages is told. Another ``secret_version`` is another
-    signature; ``KEEP_VERSION`` stands for the one that the group has."""
+    """The target to which Hourwheel delivers the messages of a group. ``address`` is the ARN of a function, queue or
+    bus, a URL, or the name of a Python target. A delivery contains at most ``batch`` messages and may take
+    ``timeout_seconds``; at most ``concurrency`` deliveries run at once. A target of the kind ``notify`` learns only
+    that there are messages. A new ``secret_version`` signs with a new secret; ``KEEP_VERSION`` keeps the group's
+    version."""
 
     kind: PushKind
     address: str
@@ -261,9 +271,9 @@ class PushTarget(Struct, frozen=True, kw_only=True):
 
 
 class Subject(Struct, frozen=True, kw_only=True):
-    """A subject's record. Each deletion raises ``generation``: the logs of a subject that is made
-    again are new ones. Of a deleted one, ``erased`` says that nothing of it is left. ``clamp_delays``: a delay that is
-    too long becomes the longest, instead of being refused."""
+    """A subject's record. A subject that is created again after its deletion has the next ``generation``, and so new
+    logs. ``erased`` says that nothing is left of a deleted subject. With ``clamp_delays`` a delay that is too long is
+    cut to the longest one instead of being refused."""
 
     name: str
     generation: int
@@ -283,10 +293,10 @@ class Subject(Struct, frozen=True, kw_only=True):
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """A group's record, good for one generation of its subject. ``origins[q]`` is the row at which
-    queue ``q`` begins for a group that started at the latest message (0 where there is none).
-    ``push_secret``: the latest version of the secret that signed deliveries. ``seeks`` counts the times that the group
-    was moved: pulls that wait look everywhere again."""
+    """A group's record, valid for one generation of its subject. ``origins[q]`` is the row at which queue ``q`` begins
+    for a group that started at the latest message (0 if the tuple is shorter). ``push_secret`` is the latest version of
+    the secret that signs deliveries. ``seeks`` counts the seeks of the group: a waiting pull that sees the number
+    change looks at all queues again."""
 
     subject: str
     subject_generation: int
@@ -317,7 +327,8 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 class QueueLag(Struct):
-    """The part of a ``Lag`` in one queue: the group is at ``offset``, the queue ends before ``end``.
+    """The lag of a group in one queue. The next message of the group has ``offset``; the next message that a producer
+    sends gets the offset ``end``.
 
     Example:
         >>> api.lag("orders", "billing").queues
@@ -347,7 +358,7 @@ class DeadPage(Struct):
 
 
 def message_bytes(message: NewMessage) -> int:
-    """UTF-8 bytes of body, key, tags and headers: what the limits count."""
+    """Returns the UTF-8 bytes of body, key, tags and headers, which the limits count."""
     size = len(message.body_base64 or b"") + len((message.body or "").encode())
     size += len((message.key or "").encode()) + sum(len(tag.encode()) for tag in message.tags or ())
     return size + sum(len(name.encode()) + len(text.encode()) for name, text in (message.headers or {}).items())

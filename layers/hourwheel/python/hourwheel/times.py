@@ -1,4 +1,4 @@
-"""Times at the edge: RFC 3339 in UTC with milliseconds; inside, Unix milliseconds."""
+"""Converts times: RFC 3339 in UTC with milliseconds outside of the library, Unix milliseconds inside."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -11,18 +11,18 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def rfc3339(ms: int) -> str:
-    """Unix milliseconds as ``2026-11-20T09:00:00.000Z``."""
-    whole, rest = divmod(ms, 1_000)
-    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
+    """Returns Unix milliseconds as text such as ``2026-11-20T09:00:00.000Z``."""
+    seconds, rest = divmod(ms, 1_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
 
 
 def parse_rfc3339(text: str, field: str) -> int:
-    """Unix milliseconds of a time with a zone; raises ``Rejected`` for anything else."""
+    """Returns the Unix milliseconds of a time with a zone, rounded up; raises ``Rejected`` for any other text."""
     try:
         if _FORM.fullmatch(text) is None:
             raise ValueError(text)
         moment = datetime.fromisoformat(text.upper())
-        return -((_EPOCH - moment) // _MILLISECOND)  # up: never before that time
+        return -((_EPOCH - moment) // _MILLISECOND)  # up: a message is never sent before its time
     except (ValueError, OverflowError):
         raise Rejected(
             "field-invalid",
