@@ -1,1 +1,1 @@
-"""The HTTP API as functions: an API Gateway event (HTTP API, payload 2.0) in, a response out."""
+"""Implements the HTTP API as functions that take an API Gateway event (HTTP API, payload 2.0) and return a response."""

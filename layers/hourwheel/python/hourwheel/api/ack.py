@@ -1,4 +1,4 @@
-"""Function ``ack``: settles pulls."""
+"""Function ``ack``: settles the messages of pulls."""
 
 from collections.abc import Sequence
 
@@ -27,9 +27,12 @@ def ack(cell: Cell, event: Event, context: Invocation | None) -> Response:
 
 
 def check_settlements(settlements: Sequence[Settlement]) -> None:
-    """Refuses entries that contradict themselves before any of them is carried out."""
+    """Raises ``Rejected``, with the path of the entry, for the first settlement that contradicts itself.
+
+    Callers check all settlements before they carry out any.
+    """
     for index, settlement in enumerate(settlements):
-        # Nearly all: nothing is named, so nothing can be named twice.
+        # Most settlements name no message, so they cannot name one twice.
         if settlement.ack is settlement.retry is settlement.release is settlement.dead is None:
             continue
         try:

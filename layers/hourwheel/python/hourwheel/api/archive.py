@@ -1,4 +1,4 @@
-"""Function ``archive``: archives what the logs hold, started by the clock and not by a request."""
+"""Function ``archive``: archives the rows of the logs. A schedule invokes the function, not a request."""
 
 from collections.abc import Callable
 
@@ -11,20 +11,20 @@ from hourwheel.faults import Faults
 from hourwheel.ports import Blobs
 
 _LAST_COMMIT_MS = 60_000
-"""Left over from the time of an invocation for a commit that was begun."""
+"""The archiver stops this long before the invocation ends, so that a commit it has begun can finish."""
 
-_COMMIT_MS = 45_000
-_RUN_MS = 600_000
+_COMMIT_MS = 45_000  # below ``_LAST_COMMIT_MS``: the last commit fits into the time left for it
+_RUN_MS = 600_000  # without an invocation, as in tests: ten minutes
 
 
 def archiving(lake: Blobs, flush: Callable[[], None]) -> Function:
-    """The function. It archives to ``lake`` until nothing is left or its time is up, and calls ``flush`` after each
-    commit.
+    """Returns the function that archives to ``lake`` until no row is left or its time is up.
 
-    Raises ``ValueError`` for an invocation that is too short.
+    The function calls ``flush`` after each commit, and returns the archiver's report. It raises ``ValueError`` where
+    the invocation has less time left than two commits take.
     """
 
-    faults = Faults()  # for the life of the process: what was told is not told again
+    faults = Faults()  # for the life of the process, which logs each fault once
 
     def archive(cell: Cell, event: Event, context: Invocation | None) -> Response:
         left_ms = _RUN_MS if context is None else context.get_remaining_time_in_millis()

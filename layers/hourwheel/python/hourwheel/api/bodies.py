@@ -1,4 +1,4 @@
-"""Bodies and query parameters of control requests."""
+"""Validates the bodies and query parameters of control requests."""
 
 from typing import Annotated, Literal, Self
 
@@ -18,8 +18,8 @@ from hourwheel.model import (
     RetryPolicy,
 )
 
-PAGE = 100
-LARGEST_OFFSET = 2**63 - 1
+PAGE = 100  # entries: a page of the largest entries still fits into an answer of Lambda
+LARGEST_OFFSET = 2**63 - 1  # stores keep sequences as signed 64-bit integers
 
 
 class _Body(BaseModel):
@@ -36,7 +36,7 @@ RetrySeconds = Annotated[float, Field(ge=0, le=MAX_RETRY_SECONDS, allow_inf_nan=
 
 
 class RetryBody(_Body):
-    """A ``RetryPolicy``: ``delays_seconds``, or some of the others."""
+    """Describes a ``RetryPolicy``: either ``delays_seconds``, or any of the other three fields."""
 
     first_seconds: RetrySeconds | None = None
     factor: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)] | None = None
@@ -59,7 +59,7 @@ _ADDRESSES: dict[str, str] = {"https": "url", "python": "name"}
 
 
 class PushBody(_Body):
-    """A ``PushTarget``; its address is in ``arn``, ``url`` or ``name``, after its kind."""
+    """Describes a ``PushTarget``. Its ``kind`` decides which field holds its address: ``arn``, ``url`` or ``name``."""
 
     kind: PushKind
     arn: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
@@ -72,9 +72,9 @@ class PushBody(_Body):
 
     @model_validator(mode="after")
     def _one_address(self) -> Self:
-        wanted = _ADDRESSES.get(self.kind, "arn")
-        if [name for name in ("arn", "url", "name") if getattr(self, name) is not None] != [wanted]:
-            raise ValueError(f"a target of the kind {self.kind} has {wanted}, and no other address")
+        field = _ADDRESSES.get(self.kind, "arn")
+        if [name for name in ("arn", "url", "name") if getattr(self, name) is not None] != [field]:
+            raise ValueError(f"a target of the kind {self.kind} has {field}, and no other address")
         if self.secret_version is not None and self.kind != "https":
             raise ValueError("secret_version is for targets of the kind https: only they are signed")
         return self
@@ -92,7 +92,7 @@ class PushBody(_Body):
 
     @staticmethod
     def of(target: PushTarget) -> dict[str, object]:
-        """A target as it would be sent."""
+        """Returns the body that a client would send for the target."""
         fields = msgspec.structs.asdict(target)
         address = fields.pop("address")
         if target.kind != "https":
@@ -101,7 +101,7 @@ class PushBody(_Body):
 
 
 class GroupBody(_Body):
-    """``push`` null takes the target away; left out it is kept."""
+    """Describes the settings of a group. A ``push`` of null removes the target; without ``push`` the group keeps it."""
 
     start: Literal["earliest", "latest"] | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
@@ -110,7 +110,7 @@ class GroupBody(_Body):
 
 
 class SeekBody(_Body):
-    """Exactly one of ``to``, ``time``, and ``queue`` with ``offset``."""
+    """Names the new position of a group: exactly one of ``to``, ``time``, and ``queue`` with ``offset``."""
 
     to: Literal["start", "end"] | None = None
     time: str | None = None
@@ -126,7 +126,7 @@ class SeekBody(_Body):
 
 
 class SelectionBody(_Body):
-    """Which dead letters: exactly one of ``all``, ``ids``, and ``from`` and/or ``to``."""
+    """Selects dead letters: by exactly one of ``all``, ``ids``, and a time range of ``from``, ``to`` or both."""
 
     all: Literal[True] | None = None
     ids: Annotated[list[str], Field(min_length=1, max_length=1_000)] | None = None
@@ -142,20 +142,20 @@ class SelectionBody(_Body):
 
 
 class RescheduleBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Exactly one of the two, each as in a message that is sent."""
+    """Names the new time of a delayed message, in exactly one of the two fields, which read as in a new message."""
 
     deliver_at: Annotated[str, msgspec.Meta(max_length=64)] | None = None
     delay: Delay | None = None
 
 
 class _Query(BaseModel):
-    """Query parameters are text: numbers are read from it."""
+    """Parses numbers from text, because query parameters are text."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class PendingQuery(_Query):
-    hours: Annotated[int, Field(ge=1, le=744)] = 72
+    hours: Annotated[int, Field(ge=1, le=744)] = 72  # 744 hours are 31 days, 72 are three
 
 
 class PageQuery(_Query):

@@ -1,6 +1,7 @@
-"""The line behind which an error is an answer: functions raise, the boundary answers and logs.
+"""Turns the errors that functions raise into answers, and logs faults.
 
-Every line that the library logs meanwhile carries the id of the request or invocation as ``correlation_id``.
+While a function runs, every line that the library logs carries the id of the request or invocation as
+``correlation_id``.
 """
 
 import json
@@ -32,13 +33,16 @@ logging.getLogger("hourwheel").addFilter(_correlate)
 
 
 def log_line(record: object) -> str:
-    """A record of the log in ASCII: somebody may watch it on a terminal, and an error may quote what a client sent."""
+    """Returns a log record as JSON in ASCII.
+
+    An error may quote what a client sent, and an operator may read the log on a terminal that obeys escape sequences.
+    """
     return json.dumps(record, default=str, separators=(",", ":"))
 
 
 @contextmanager
 def correlated(name: str | None) -> Iterator[None]:
-    """What this thread or greenlet logs meanwhile carries the name."""
+    """Adds the name as ``correlation_id`` to each line that this thread or greenlet logs within the block."""
     token = _current.set(name)
     try:
         yield
@@ -48,13 +52,13 @@ def correlated(name: str | None) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Boundary:
-    """Thread-safe."""
+    """Runs functions on a cell and handles their errors. Thread-safe."""
 
     cell: Cell
     logger: Logger
 
     def answer(self, function: Function, event: Event, context: Invocation | None) -> Response:
-        """The function's answer, or the problem document of what it raised. Never raises an ``Exception``."""
+        """Returns the function's answer, or the problem document of its error. Never raises an ``Exception``."""
         instance = event["requestContext"]["requestId"]
         with correlated(instance):
             try:
@@ -65,12 +69,15 @@ class Boundary:
                 return problem_of(error, instance)
 
     def run(self, function: Function, event: Event, context: Invocation) -> Response:
-        """The answer of a function that the clock started. What it raises passes."""
+        """Returns the answer of a function that a schedule invoked, and lets its errors pass."""
         with correlated(getattr(context, "aws_request_id", None)):
             return function(self.cell, event, context)
 
     def report(self, error: Exception, what: str, *, correlation_id: str | None = None) -> None:
-        """Logs a fault in one line. It quotes only messages of our own: those of others may hold what a client sent."""
+        """Logs a fault in one line and counts it in the metric ``Faults``.
+
+        The line quotes the messages of the library's own errors only: those of other packages may hold client data.
+        """
         self.cell.context.meter.record("Faults", 1)
         self.logger.error(
             what,

@@ -1,7 +1,8 @@
-"""Answers of functions packed by gzip, for clients that take it: on AWS each gigabyte that leaves is paid for.
+"""Compresses answers with gzip for clients that accept it: AWS charges for each gigabyte that leaves.
 
-A packed answer is bytes, which Lambda takes as base64: it is given where that is shorter than the answer as it was, so
-that what could be answered still can. The embedded server does not pack: its clients are near.
+Lambda takes a compressed answer as base64. An answer is compressed only where its base64 is shorter than the plain
+answer, so that no answer outgrows Lambda's limit by compression. The embedded server does not compress, because its
+clients are near.
 """
 
 import re
@@ -10,24 +11,24 @@ from base64 import b64encode
 from hourwheel import gzipped
 from hourwheel.api.events import Event, Response
 
-_WORTHWHILE_BYTES = 4_096
+_WORTHWHILE_BYTES = 4_096  # below, the CPU costs more than the traffic saved
 _ACCEPTED = re.compile(r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?P<weight>[01](?:\.\d{0,3})?)\s*)?(?:,|$)", re.IGNORECASE)
 
 
 def packed(event: Event, response: Response) -> Response:
-    """The response for the client that sent the event."""
+    """Returns the response compressed, where the client accepts gzip and base64 makes it shorter; else unchanged."""
     body: str = response.get("body") or ""
     if len(body) < _WORTHWHILE_BYTES or not _accepts(event):
         return response
-    # In base64 four bytes stand for three.
+    # Base64 encodes three bytes as four.
     data = body.encode()
-    short = gzipped.pack(data)
-    if 4 * len(short) >= 3 * len(data):
+    compressed = gzipped.pack(data)
+    if 4 * len(compressed) >= 3 * len(data):
         return response
     headers = {**response["headers"], "content-encoding": "gzip", "vary": "accept-encoding"}
-    return {**response, "headers": headers, "body": b64encode(short).decode(), "isBase64Encoded": True}
+    return {**response, "headers": headers, "body": b64encode(compressed).decode(), "isBase64Encoded": True}
 
 
 def _accepts(event: Event) -> bool:
-    named = _ACCEPTED.search(str((event.get("headers") or {}).get("accept-encoding", "")))
-    return named is not None and float(named["weight"] or 1) > 0
+    coding = _ACCEPTED.search(str((event.get("headers") or {}).get("accept-encoding", "")))
+    return coding is not None and float(coding["weight"] or 1) > 0

@@ -1,4 +1,4 @@
-"""Dead letters: list, read, redrive, drop."""
+"""Lists, shows, redrives and drops dead letters."""
 
 from collections.abc import Callable
 
@@ -23,16 +23,16 @@ def get_dead(cell: Cell, event: Event) -> Response:
 
 def redrive(cell: Cell, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
-    return ok({"redriven": cell.redrive(subject, group, _chosen(event))})
+    return ok({"redriven": cell.redrive(subject, group, _selection(event))})
 
 
 def drop(cell: Cell, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
-    return ok({"dropped": cell.drop_dead(subject, group, _chosen(event))})
+    return ok({"dropped": cell.drop_dead(subject, group, _selection(event))})
 
 
-def _chosen(event: Event) -> Callable[[DeadId, int], bool]:
-    """The body as a choice by id and time of death."""
+def _selection(event: Event) -> Callable[[DeadId, int], bool]:
+    """Returns the predicate, over id and time of death, that the body of the request describes."""
     body = decode_control(SelectionBody, body_of(event))
     if body.all:
         return lambda dead_id, died_ms: True

@@ -1,4 +1,4 @@
-"""Events as API Gateway sends them, and responses as it takes them."""
+"""Names the types of API Gateway's events and responses, and builds responses."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
@@ -12,13 +12,13 @@ Response: TypeAlias = dict[str, Any]
 
 
 class Invocation(Protocol):
-    """What the functions use of Lambda's context."""
+    """Declares the part of Lambda's context that the functions use."""
 
     def get_remaining_time_in_millis(self) -> int: ...
 
 
 Function: TypeAlias = Callable[[Cell, Event, Invocation | None], Response]
-"""Without an invocation nothing limits the time of a call but the call itself."""
+"""The embedded server passes no invocation; then no deadline bounds the call."""
 
 _encoder = msgspec.json.Encoder()
 _JSON = {"content-type": "application/json"}
@@ -29,7 +29,7 @@ def ok(answer: object) -> Response:
 
 
 def answered(body: bytes) -> Response:
-    """The answer with this JSON."""
+    """Returns a response of status 200 whose body is this JSON."""
     return {"statusCode": 200, "headers": _JSON, "body": body.decode()}
 
 

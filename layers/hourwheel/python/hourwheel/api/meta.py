@@ -1,4 +1,4 @@
-"""Function ``meta``: the control plane."""
+"""Function ``meta``: serves the control plane."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ def meta(cell: Cell, event: Event, context: Invocation | None) -> Response:
 
 
 def health(cell: Cell, event: Event) -> Response:
-    """Says that the process answers; a look at the storage would cost a read with each probe."""
+    """Answers without a look at the storage, which would cost a read for each probe."""
     return ok({"status": "ok", "version": __version__})
 
 

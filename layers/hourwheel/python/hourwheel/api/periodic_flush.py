@@ -1,20 +1,20 @@
-"""Metrics of invocations that last: without it they would be told at the end alone, or never."""
+"""Prints the metrics of long invocations while they run, so that a killed invocation loses a minute at most."""
 
 from collections.abc import Callable
 
 from hourwheel.ports import Clock
 
-_FLUSH_MS = 60_000
+_FLUSH_MS = 60_000  # CloudWatch keeps metrics by the minute
 
 
 def periodic_flush(clock: Clock, flush: Callable[[], None]) -> Callable[[], None]:
-    """Something to call often, which calls ``flush`` about each minute."""
+    """Returns a callback for loops to call at each step; the callback calls ``flush`` about once a minute."""
     flushed_ms = clock.now_ms()
 
-    def tell() -> None:
+    def step() -> None:
         nonlocal flushed_ms
         if clock.now_ms() - flushed_ms >= _FLUSH_MS:
             flushed_ms = clock.now_ms()
             flush()
 
-    return tell
+    return step

@@ -1,11 +1,11 @@
-"""Errors as RFC 9457 problem documents with stable types."""
+"""Turns errors into RFC 9457 problem documents with stable types."""
 
 import msgspec
 
 from hourwheel.api.events import Response
 from hourwheel.errors import Conflict, Filled, HourwheelError, Rejected, Sealed, StorageFull, Unavailable
 
-RETRY_AFTER_SECONDS = 1
+RETRY_AFTER_SECONDS = 1  # header values are whole seconds, and most outages of the storage are shorter
 
 TITLES = {
     "json-invalid": "The body is not JSON",
@@ -52,7 +52,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class StaleReceipts(Conflict):
-    """Every entry of an ack is stale; ``results`` answers them one by one."""
+    """Says that every settlement of a request is stale. ``results`` holds one answer for each."""
 
     def __init__(self, results: object) -> None:
         super().__init__(
@@ -91,8 +91,8 @@ def problem(
 
 
 def problem_of(error: Exception, instance: str) -> Response:
-    """What the client is told of an error. Of a fault of ours, only where to look for it."""
-    # A slug that the API does not name is an inner error that nobody should have let through.
+    """Returns the problem document of an error. For a fault of the server the document names nothing but the log."""
+    # A slug without a title is an internal error that a layer below should have handled.
     if isinstance(error, Rejected) and error.slug in TITLES:
         results = error.results if isinstance(error, StaleReceipts) else None
         return problem(error.status, error.slug, str(error), instance=instance, field=error.field, results=results)
@@ -110,7 +110,7 @@ def problem_of(error: Exception, instance: str) -> Response:
 
 
 def is_fault(error: Exception) -> bool:
-    """Whether somebody who operates the server should know of it."""
+    """Returns whether the operator of the server should learn of the error, which then goes to the log."""
     if isinstance(error, Rejected):
         return error.slug not in TITLES
     return not isinstance(error, HourwheelError) or not isinstance(error, (Unavailable, Sealed, Filled))

@@ -1,4 +1,4 @@
-"""Function ``produce``: stores a batch."""
+"""Function ``produce``: stores a batch of messages."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -27,7 +27,7 @@ _one_subject = msgspec.json.Decoder(ProduceRequest)
 _many_subjects = msgspec.json.Decoder(ProduceManyRequest)
 
 _MOST_VALUES = 60 * BATCH_MESSAGES
-"""A message has up to 51: its fields, 10 tags, 32 headers."""
+"""JSON values in a batch. A message has up to 51: its fields, 10 tags and 32 headers."""
 
 
 def produce(cell: Cell, event: Event, context: Invocation | None) -> Response:
@@ -52,7 +52,7 @@ def _produce_many(cell: Cell, event: Event) -> Response:
 
 
 def _counted(data: bytes) -> bytes:
-    """The body, if it cannot hold more than the messages of a batch."""
+    """Returns the body, or raises ``TooLarge`` where its values outnumber those of a full batch."""
     what = f"a batch holds at most {BATCH_MESSAGES} messages, this request holds more values than those can have"
     check_values(data, _MOST_VALUES, TooLarge("batch-too-large", what, field="messages"))
     return data
@@ -63,7 +63,7 @@ def _idempotency(key: str | None, data: bytes) -> IdempotencyKey | None:
 
 
 def _check(messages: Sequence[NewMessage], request_bytes: int) -> None:
-    """What the types cannot say."""
+    """Raises ``Rejected`` for faults that the types do not catch: too many messages, two bodies, equal tags, size."""
     if len(messages) > BATCH_MESSAGES:
         raise TooLarge(
             "batch-too-large", f"a batch holds at most {BATCH_MESSAGES} messages, got {len(messages)}", field="messages"

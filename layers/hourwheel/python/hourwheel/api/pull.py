@@ -1,4 +1,4 @@
-"""Function ``pull``: hands messages to a consumer."""
+"""Function ``pull``: leases messages to a consumer."""
 
 import logging
 
@@ -18,10 +18,10 @@ _decoder = msgspec.json.Decoder(PullRequest)
 _encoder = msgspec.json.Encoder()
 
 _ANSWER_SECONDS = 1.0
-"""Left over from the time of an invocation for the last try and the answer."""
+"""A pull stops waiting this long before the invocation ends, to leave time for the last try and the answer."""
 
 _MOST_BYTES = LAMBDA_BYTES - 1_000
-"""The body of an answer, whose status and headers take a few hundred bytes."""
+"""The limit of the body: the status and headers of an answer take a few hundred bytes."""
 
 
 def pull(cell: Cell, event: Event, context: Invocation | None) -> Response:
@@ -35,16 +35,18 @@ def pull(cell: Cell, event: Event, context: Invocation | None) -> Response:
         request.wait_seconds = max(0.0, min(request.wait_seconds, left_seconds))
     result = cell.pull(subject, group, request)
     body = _encoder.encode(result)
-    # At worst each byte takes two as text within JSON: of most answers nothing needs to be counted.
+    # Within JSON a byte of text takes two bytes at worst, so most answers fit without being counted.
     while 2 * len(body) > _MOST_BYTES and nested_bytes(body) > _MOST_BYTES and _give_back(cell, subject, group, result):
         body = _encoder.encode(result)
     return answered(body)
 
 
 def _give_back(cell: Cell, subject: str, group: str, result: PullResult) -> bool:
-    """Takes the last pull out of an answer that is too large, or half of the only one; they are served again without an
-    attempt more. Claims are bounded by what rows say of their size: only rows that say nothing bring this about. False
-    when a single message is left."""
+    """Releases the last pull of an answer that is too large, or half of the only pull.
+
+    The released messages are served again and keep their attempt. Claims stop at the sizes that rows name, so only
+    rows without a size lead here. Returns False, and releases nothing, when a single message is left.
+    """
     last = result.pulls[-1]
     if len(result.pulls) == len(last.messages) == 1:
         return False

@@ -1,9 +1,11 @@
-"""Function ``push``: woken by what is stored, it has the groups concerned pushed; called for a group, it pushes.
+"""Function ``push``: starts a pusher for each group with new messages, or is the pusher of one group.
+
+The event decides which:
 
     {"Records": [{"dynamodb": {"Keys": {"pk": {"S": LOG}, …}}, …}, …]}       from the stream of the consume table
     {"push": {"subject": …, "group": …}}                                     from itself and from the sweeper
 
-Targets are never waited for while the stream is read: a slow one holds up nobody but its own group.
+The function waits for no target while it reads the stream, so a slow target delays its own group only.
 """
 
 import logging
@@ -23,19 +25,22 @@ _logger = logging.getLogger("hourwheel")
 
 
 def pushing(flush: Callable[[], None]) -> Function:
-    """The function. It calls ``flush`` about each minute while it pushes.
+    """Returns the function, which calls ``flush`` about once a minute while it pushes.
 
-    Raises ``ValueError`` for an event that is neither, and ``Unavailable`` when nobody could be woken: the stream comes
-    again."""
+    The function raises ``ValueError`` for an event of another form or an invocation that is too short, and
+    ``Unavailable`` where it could start no pusher: then Lambda sends the records of the stream again.
+    """
 
     def push(cell: Cell, event: Event, context: Invocation | None) -> Response:
         if isinstance(event, dict) and isinstance(event.get("Records"), list):
             return _wake(cell, event["Records"])
-        wanted = event.get("push") if isinstance(event, dict) else None
-        if not isinstance(wanted, dict) or not all(isinstance(wanted.get(name), str) for name in ("subject", "group")):
+        request = event.get("push") if isinstance(event, dict) else None
+        if not isinstance(request, dict) or not all(
+            isinstance(request.get(name), str) for name in ("subject", "group")
+        ):
             form = '{"push": {"subject": NAME, "group": NAME}}, or of a stream'
             raise ValueError(f"an event of the function push is {form}")
-        subject, group = (check_name(wanted[name], name) for name in ("subject", "group"))
+        subject, group = (check_name(request[name], name) for name in ("subject", "group"))
         ended = _push(cell, subject, group, context, periodic_flush(cell.context.clock, flush))
         if ended is Ended.LEFT:
             cell.context.pushes.start(subject, group)
@@ -48,19 +53,19 @@ def pushing(flush: Callable[[], None]) -> Function:
 
 def _wake(cell: Cell, records: list[Any]) -> Response:
     logs = set()
-    strange = 0
+    keyless = 0
     for record in records:
         try:
             logs.add(str(record["dynamodb"]["Keys"]["pk"]["S"]))
         except (KeyError, TypeError):
-            strange += 1  # it will not look better the next time
-    if strange:
-        cell.context.meter.record("Faults", strange)
-        _logger.error("%d records of the stream have no key and were left out", strange)
+            keyless += 1  # retrying the record would not help
+    if keyless:
+        cell.context.meter.record("Faults", keyless)
+        _logger.error("%d records of the stream have no key and were left out", keyless)
     return {"started": wake(cell.context, logs)}
 
 
-def _push(cell: Cell, subject: str, group: str, context: Invocation | None, tell: Callable[[], None]) -> Ended:
+def _push(cell: Cell, subject: str, group: str, context: Invocation | None, flush: Callable[[], None]) -> Ended:
     clock = cell.context.clock
     try:
         target = cell.group(subject, group).push
@@ -71,12 +76,12 @@ def _push(cell: Cell, subject: str, group: str, context: Invocation | None, tell
         last_ms = 1_000 * (target.timeout_seconds + SETTLING_SECONDS)
         left_ms = context.get_remaining_time_in_millis()
         if left_ms < 2 * last_ms:
-            # It would hand over to itself again and again.
+            # Else the function would start itself again without end.
             raise ValueError(f"the function has {left_ms} ms left and needs {2 * last_ms}: give it a longer time-out")
         leaves_ms = clock.now_ms() + left_ms - last_ms
 
     def stopping() -> bool:
-        tell()
+        flush()
         return False
 
     owner = cell.context.ids.unique(clock.now_ms())

@@ -1,4 +1,4 @@
-"""Reading requests: every way in which one can be wrong becomes ``Rejected``, with the place in the JSON."""
+"""Reads requests, and raises ``Rejected`` with the JSON path of the fault for every wrong one."""
 
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,19 +16,19 @@ T = TypeVar("T")
 B = TypeVar("B", bound="BaseModel")
 
 _BYTES_UNCOUNTED = 5
-"""For each value that is allowed: so short a request cannot hold enough of them to hold anybody up."""
+"""Bytes for each allowed value. A shorter request holds too few values to slow the server down, and is not counted."""
 
 _CONTROL_BYTES = 64 << 10
-"""More than the largest control request takes: 1,000 ids of dead letters."""
+"""More than the largest control request needs: 1,000 ids of dead letters."""
 
 
 def path_name(event: Event, parameter: str) -> str:
-    """A name in the path."""
+    """Returns a name from the path. Raises ``Rejected`` where it is no valid name."""
     return check_name(path_text(event, parameter), parameter)
 
 
 def path_text(event: Event, parameter: str) -> str:
-    # API Gateway has taken the percent-encoding off. Taken off twice, IAM would judge another path than is served.
+    # API Gateway has decoded the path. A second decoding would serve another path than the one IAM has judged.
     text: str = event["pathParameters"][parameter]
     return text
 
@@ -46,8 +46,8 @@ def body_of(event: Event) -> bytes:
 
 
 def _unpacked(data: bytes, encoding: str) -> bytes:
-    """The body without its encoding."""
-    # A gateway may have taken the encoding off, and left its name.
+    """Returns the decompressed body. Raises ``UnknownEncoding``, ``TooLarge`` or ``Rejected``."""
+    # A gateway may have decompressed the body and left the header.
     if encoding in ("identity", "") or (encoding == "gzip" and not data.startswith(gzipped.MAGIC)):
         return data
     if encoding != "gzip":
@@ -67,22 +67,24 @@ def too_large_request() -> TooLarge:
 
 
 def check_values(data: bytes, most: int, error: Rejected) -> None:
-    """Raises the error where JSON holds more than about that many values, before there is an object for each: a request
-    of 6 MB has room for two million. Every value but the first of a list or an object follows a comma, and so do names:
-    those outside texts are counted."""
+    """Raises ``error`` where the JSON holds more than about ``most`` values, before any of them is parsed.
+
+    A request of 6 MB has room for two million values. A comma precedes every value but the first of a list or object,
+    so the check counts the commas outside of strings.
+    """
     if len(data) <= _BYTES_UNCOUNTED * most or data.count(b",") <= most:
         return
     unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # A value has two quotes at most, and so has its name.
+    # A value has at most two quotes, and its name has two.
     if unescaped.count(b'"') > 4 * most or b"".join(unescaped.split(b'"')[::2]).count(b",") > most:
         raise error
 
 
 def decode_control(model: type[B], data: bytes) -> B:
-    """The body of a control request."""
+    """Returns the parsed body of a control request. Raises ``TooLarge``, or ``Rejected`` with the faulty field."""
     if len(data) > _CONTROL_BYTES:
         raise TooLarge("request-too-large", f"a request of this kind holds at most {_CONTROL_BYTES} bytes")
-    from pydantic import ValidationError  # 45 ms, and the functions of the data plane do not come here
+    from pydantic import ValidationError  # takes 45 ms to import, and the data plane does not need it
 
     try:
         return model.model_validate_json(data)
@@ -94,7 +96,7 @@ def decode_control(model: type[B], data: bytes) -> B:
 
 
 def decode_query(model: type[B], event: Event) -> B:
-    """The query parameters of a control request."""
+    """Returns the parsed query parameters of a control request. Raises ``Rejected`` with the faulty field."""
     from pydantic import ValidationError  # as above
 
     try:
@@ -104,10 +106,10 @@ def decode_query(model: type[B], event: Event) -> B:
 
 
 def _refused(fault: Any) -> Rejected:
-    """pydantic says where in a tuple of names and indexes."""
+    """Returns the error for a fault that pydantic found, whose location is a tuple of names and indexes."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault["loc"]).lstrip(".")
     field = path[:QUOTED_CHARACTERS] or None
-    told = of_pydantic(fault)
-    if fault["type"] == "value_error":  # ours, a whole sentence
-        return Rejected("field-invalid", f"{field}: {told}" if field else told, field=field)
-    return Rejected("field-invalid", f"{field or 'the request'} {told}", field=field)
+    reason = of_pydantic(fault)
+    if fault["type"] == "value_error":  # raised by a validator of this package: a whole sentence
+        return Rejected("field-invalid", f"{field}: {reason}" if field else reason, field=field)
+    return Rejected("field-invalid", f"{field or 'the request'} {reason}", field=field)

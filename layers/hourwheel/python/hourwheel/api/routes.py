@@ -1,4 +1,4 @@
-"""Every route of the HTTP API and the function that serves it."""
+"""Lists every route of the HTTP API with the function that serves it."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ class Route(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What API Gateway calls it, and puts into the event as ``routeKey``."""
+        """The name that API Gateway gives the route, and puts into events as ``routeKey``."""
         return f"{self.method} {self.template}"
 
 

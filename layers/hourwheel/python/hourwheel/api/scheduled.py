@@ -1,4 +1,4 @@
-"""Delayed messages: look at one, cancel it, move it to another time; how many wait, and what outlived its subject."""
+"""Shows, cancels and reschedules delayed messages, counts the pending ones, and lists orphans."""
 
 import msgspec
 
@@ -41,7 +41,7 @@ def pending(cell: Cell, event: Event) -> Response:
 
 
 def list_orphans(cell: Cell, event: Event) -> Response:
-    """Messages whose subject was deleted while they waited."""
+    """Answers with a page of the delayed messages whose subject was deleted before they were due."""
     subject = path_name(event, "subject")
     query = decode_query(PageQuery, event)
     return ok(cell.orphans(subject, after=query.after, limit=query.limit))

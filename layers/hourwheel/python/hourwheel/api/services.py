@@ -1,4 +1,4 @@
-"""What a Lambda function works with: a cell on DynamoDB and S3, from the environment."""
+"""Builds the services of a Lambda function from its environment: a cell on DynamoDB and S3."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ from hourwheel.targets import NoTargets, Targets
 _PREFIX = "HOURWHEEL_"
 
 ARCHIVE_PREFIX = "archive/"
-"""Before the keys of the archive, in the bucket of the lake."""
+"""The prefix of the archive's keys in the lake bucket."""
 
 _SETTINGS = (
     "inline_bytes",
@@ -43,26 +43,27 @@ _SETTINGS = (
 )
 
 _BATCH_BUCKETS = 100
-"""Each takes up to five calls, one after the other, and API Gateway waits for 30 s."""
+"""A batch of produce may touch this many buckets: each takes up to five calls in turn, and API Gateway waits 30 s."""
 
 
 _COMPRESSION_LEVEL = 9
-"""A write unit is worth 5 ms of CPU: on 100 flights of 327 bytes this takes 0.3 ms more than level 1, and one unit less
-of five."""
+"""DynamoDB's price of a write unit buys 5 ms of CPU. For 100 messages of 327 bytes, level 9 takes 0.3 ms more CPU than
+level 1 and saves one write unit of five."""
 
 _SWEEP_REST_SECONDS = 32 * 60
-"""Reads take money: what is idle is looked at twice an hour."""
+"""AWS charges for reads, so the sweeper checks idle logs about twice an hour."""
 
 _FunctionArn = Annotated[str, Meta(pattern=r"^arn:[^:]+:lambda:[^:]+:[^:]+:function:.+$")]
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The variables of a function, each named ``HOURWHEEL_`` and the field in capitals.
+    """Holds the environment variables of a function, each named ``HOURWHEEL_`` and the field in capitals.
 
-    ``cell`` names the cell in metrics and logs. ``push_targets``: what groups may name as targets, ARNs with ``*``
-    for any text, with commas between them; without it the function neither sets targets nor pushes. ``push_mapping``:
-    the event source mapping that reads the stream of the table while some group has a target. ``archive``:
-    nothing is removed before it is archived; ``lake_bucket``, of the function that archives: where to.
+    ``cell`` names the cell in metrics and logs. ``push_targets`` lists the ARNs that groups may name as targets,
+    separated by commas, with ``*`` for any text; without it the function neither sets targets nor pushes.
+    ``push_mapping`` names the event source mapping that reads the stream of the table while any group has a target.
+    With ``archive``, no row is removed before it is archived. ``lake_bucket`` names the bucket to which the function
+    ``archive`` writes.
     """
 
     table_prefix: Annotated[str, Meta(min_length=3, max_length=200)]
@@ -89,7 +90,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> "Environment":
-        """Raises ``ValueError`` that names the field where a variable is missing, unknown or wrong."""
+        """Returns the environment. Raises ``ValueError`` with the name of a missing, unknown or wrong variable."""
         named = {
             name.removeprefix(_PREFIX).lower(): text for name, text in variables.items() if name.startswith(_PREFIX)
         }
@@ -97,20 +98,20 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def settings(self) -> Settings:
-        """Raises ``ValueError`` where one is out of its limits."""
-        given = {name: getattr(self, name) for name in _SETTINGS}
+        """The settings of the cell. Raises ``ValueError`` where a value is out of its limits."""
+        chosen = {name: getattr(self, name) for name in _SETTINGS}
         fixed = {
             "compression_level": _COMPRESSION_LEVEL,
             "batch_buckets": _BATCH_BUCKETS,
             "sweep_rest_seconds": _SWEEP_REST_SECONDS,
         }
-        return msgspec.convert({**given, **fixed}, Settings)
+        return msgspec.convert({**chosen, **fixed}, Settings)
 
     @property
     def targets(self) -> Targets:
         if self.push_targets is None:
             return NoTargets()
-        # Two of seven functions need what HTTPS takes to import.
+        # Only two of the seven functions push, and HTTPS takes long to import.
         from hourwheel.adapters.targets import AwsTargets
         from hourwheel.adapters.webhooks import Webhooks
 
@@ -118,14 +119,14 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return AwsTargets(Webhooks(SystemClock()), allowed=allowed, endpoint_url=self.endpoint_url)
 
 
-class _Place(TypedDict):
+class _AwsLocation(TypedDict):
     region: str | None
     endpoint_url: str | None
 
 
 @dataclass(frozen=True)
 class Services:
-    """One for each process of a function."""
+    """Holds the services of one process of a function."""
 
     boundary: Boundary
     meter: EmfMeter
@@ -135,46 +136,46 @@ class Services:
     def from_environment(cls) -> "Services":
         environment = Environment.read(os.environ)
         clock, ids = SystemClock(), SystemIds()
-        place: _Place = {"region": environment.region, "endpoint_url": environment.endpoint_url}
-        store = dynamodb.DynamoStore(dynamodb.client(**place), prefix=environment.table_prefix)
+        location: _AwsLocation = {"region": environment.region, "endpoint_url": environment.endpoint_url}
+        store = dynamodb.DynamoStore(dynamodb.client(**location), prefix=environment.table_prefix)
         meter = EmfMeter(namespace="Hourwheel", service=environment.cell, clock=clock)
-        wheel = AsyncFunction(environment.wheel_function, **place)
+        wheel = AsyncFunction(environment.wheel_function, **location)
         context = Context(
             store=RetryingStore(store, clock, ids, meter=meter),
-            blobs=s3.S3Blobs(partial(s3.client, **place), environment.bucket),
+            blobs=s3.S3Blobs(partial(s3.client, **location), environment.bucket),
             clock=clock,
             ids=ids,
             wakeups=PollingWakeups(clock),
             meter=meter,
             timers=SchedulerTimers(
-                clock, function=wheel, role=environment.timer_role, group=environment.timer_group, **place
+                clock, function=wheel, role=environment.timer_role, group=environment.timer_group, **location
             ),
-            pushes=LambdaPushes(AsyncFunction(environment.push_function, **place))
+            pushes=LambdaPushes(AsyncFunction(environment.push_function, **location))
             if environment.push_function
             else NoPushes(),
-            stream=MappedStream(environment.push_mapping, **place) if environment.push_mapping else NoStream(),
+            stream=MappedStream(environment.push_mapping, **location) if environment.push_mapping else NoStream(),
             settings=environment.settings,
         )
-        # The service is its name, too, so that it takes the lines of the library.
+        # The logger is named after the service "hourwheel", so it also writes the lines that the library logs.
         logger = Logger(service="hourwheel", use_rfc3339=True, utc=True, json_serializer=log_line)
         logger.append_keys(service=environment.cell)
         return cls(Boundary(Cell(context, environment.targets), logger), meter, environment)
 
     @property
     def lake(self) -> Blobs:
-        """Where the archive is. Raises ``ValueError`` without its bucket."""
+        """The blobs of the archive. Raises ``ValueError`` where the environment names no lake bucket."""
         environment = self.environment
         if environment.lake_bucket is None:
             raise ValueError("HOURWHEEL_LAKE_BUCKET is not set")
-        place: _Place = {"region": environment.region, "endpoint_url": environment.endpoint_url}
-        return s3.S3Blobs(partial(s3.client, **place), environment.lake_bucket, ARCHIVE_PREFIX)
+        location: _AwsLocation = {"region": environment.region, "endpoint_url": environment.endpoint_url}
+        return s3.S3Blobs(partial(s3.client, **location), environment.lake_bucket, ARCHIVE_PREFIX)
 
     def http_handler(self, function: Function) -> Callable[[Event, Invocation], Response]:
-        """A handler for requests: every error is an answer."""
+        """Returns a handler for requests, which answers every error with a problem document."""
         return self._handler(lambda event, context: packed(event, self.boundary.answer(function, event, context)))
 
     def task_handler(self, function: Function) -> Callable[[Event, Invocation], Response]:
-        """A handler for what the clock starts: an error fails the invocation, so that it is seen and repeated."""
+        """Returns a handler for scheduled calls, whose errors fail the invocation: AWS then counts and retries it."""
         return self._handler(lambda event, context: self.boundary.run(function, event, context))
 
     def _handler(self, call: Callable[[Event, Invocation], Response]) -> Callable[[Event, Invocation], Response]:

@@ -1,4 +1,4 @@
-"""Subjects and groups: make, change, look at, delete, and move groups."""
+"""Makes, changes, shows, lists and deletes subjects and groups, and moves groups."""
 
 from hourwheel.api.bodies import GroupBody, PageQuery, PushBody, SeekBody, SubjectBody
 from hourwheel.api.events import Event, Response, no_content, ok
@@ -14,8 +14,8 @@ _NOTHING = b"{}"
 def list_subjects(cell: Cell, event: Event) -> Response:
     query = decode_query(PageQuery, event)
     after = check_name(query.after, "after") if query.after else ""
-    found, following = cell.subjects(after, query.limit)
-    return ok({"subjects": [_subject(cell, subject) for subject in found], "next": following})
+    subjects, following = cell.subjects(after, query.limit)
+    return ok({"subjects": [_subject(cell, subject) for subject in subjects], "next": following})
 
 
 def get_subject(cell: Cell, event: Event) -> Response:
@@ -39,8 +39,8 @@ def delete_subject(cell: Cell, event: Event) -> Response:
 def list_groups(cell: Cell, event: Event) -> Response:
     query = decode_query(PageQuery, event)
     after = check_name(query.after, "after") if query.after else ""
-    found, following = cell.groups(path_name(event, "subject"), after, query.limit)
-    return ok({"groups": [_group(cell, group) for group in found], "next": following})
+    groups, following = cell.groups(path_name(event, "subject"), after, query.limit)
+    return ok({"groups": [_group(cell, group) for group in groups], "next": following})
 
 
 def get_group(cell: Cell, event: Event) -> Response:
@@ -103,7 +103,7 @@ def lag(cell: Cell, event: Event) -> Response:
 
 
 def _subject(cell: Cell, subject: Subject) -> dict[str, object]:
-    """With the names of its first groups: a list of many subjects with many groups must fit into an answer."""
+    """Returns the subject with its first page of groups, so that a page of subjects fits into an answer."""
     groups, following = cell.registry.group_page(subject)
     return {
         "subject": subject.name,
@@ -129,7 +129,7 @@ def _group(cell: Cell, group: Group) -> dict[str, object]:
 
 
 def _retry(policy: RetryPolicy) -> dict[str, object]:
-    """The policy as it would be sent."""
+    """Returns the body that a client would send for the policy."""
     if policy.delays_seconds:
         return {"delays_seconds": policy.delays_seconds}
     return {"first_seconds": policy.first_seconds, "factor": policy.factor, "cap_seconds": policy.cap_seconds}

@@ -1,4 +1,4 @@
-"""Function ``sweep``: one pass over everything, started by the clock and not by a request."""
+"""Function ``sweep``: runs the sweeper once over the whole cell. A schedule invokes the function, not a request."""
 
 import msgspec
 

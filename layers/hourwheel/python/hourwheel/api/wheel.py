@@ -1,4 +1,4 @@
-"""Function ``wheel``: turns the wheel of one bucket, started by a timer and not by a request."""
+"""Function ``wheel``: turns the wheel of one bucket. A timer invokes the function, not a request."""
 
 from collections.abc import Callable
 
@@ -10,16 +10,17 @@ from hourwheel.delay.wheel import Pause
 from hourwheel.ports import Clock
 
 _LAST_STEP_MS = 20_000
-"""Left over from the time of an invocation for a step that was begun."""
+"""The wheel stops this long before the invocation ends, so that a step it has begun can finish."""
 
 _LEAST_MS = 360_000
-"""Lambda stops functions that start each other more than 16 times in a row: a bucket must take fewer invocations."""
+"""Lambda stops functions that invoke each other more than 16 times in a row. With six minutes each, the wheel of an
+hour takes fewer invocations."""
 
 
 def turning(flush: Callable[[], None]) -> Function:
-    """The function. It calls ``flush`` about each minute, so that metrics do not pile up while it turns.
+    """Returns the function, which calls ``flush`` about once a minute, so that metrics do not pile up while it turns.
 
-    Raises ``ValueError`` for an event that names no bucket, and for an invocation that is too short.
+    The function raises ``ValueError`` for an event that names no bucket, and for an invocation that is too short.
     """
 
     def wheel(cell: Cell, event: Event, context: Invocation | None) -> Response:
@@ -49,11 +50,11 @@ def _bucket(event: Event) -> str:
 
 
 def _flushing(clock: Clock, flush: Callable[[], None]) -> Pause:
-    tell = periodic_flush(clock, flush)
+    step = periodic_flush(clock, flush)
 
     def pause(seconds: float) -> bool:
         clock.sleep(seconds)
-        tell()
+        step()
         return True
 
     return pause
