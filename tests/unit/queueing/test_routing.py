@@ -115,7 +115,7 @@ def test_a_delay_beyond_two_years_becomes_two_years() -> None:
 def test_a_batch_that_falls_due_in_too_many_buckets_is_refused() -> None:
     messages = [NewMessage(body=str(n), delay=n * 3_600) for n in range(1, 5)]
     assert len(batch(*messages).split(INPUTS, 4)) == 4
-    with pytest.raises(TooLarge, match="3 times of 60 minutes at most, these do in 4"):
+    with pytest.raises(TooLarge, match="at most 3 different spans of 60 minutes, these fall due in 4"):
         batch(*messages).split(INPUTS, 3)
 
 

@@ -1,1 +1,1 @@
-"""Produce, pull, settle, retry, dead letters, groups."""
+"""Queueing: produces, pulls, settles, and keeps retries and dead letters."""

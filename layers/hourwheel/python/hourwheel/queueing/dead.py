@@ -1,9 +1,9 @@
-"""Dead letters: list, read, send again, drop.
+"""Dead letters: lists, reads, redrives and drops them.
 
 table      pull
 partition  dead@{dead log}
 sort       {row:016d}
-value      DeadState, msgpack array: what became of the messages of that row of the dead log
+value      DeadState, msgpack array: which messages of that row of the dead log were redriven or dropped
 """
 
 from collections.abc import Callable, Iterator
@@ -30,14 +30,15 @@ from hourwheel.registry.registry import unknown_group
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.watermarks import removable_below
 
-_FIRST_PAGE = 4
+_FIRST_PAGE = 4  # a sweep mostly stops at the first row
 _PAGE = 64
-_LARGE_PAGE = 500
-_FILLER_KEPT_MS = 86_400_000
+_LARGE_PAGE = 500  # for counts and states, which decode no messages
+_FILLER_KEPT_MS = 86_400_000  # far longer than a writer that is slow takes to come to its row
 
 
 class DeadState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """``done``: the indexes that were sent again or dropped."""
+    """The state of one row of a dead log. ``done`` holds the indexes of the messages that were redriven or dropped,
+    ``transfers`` a redrive that is being carried out."""
 
     expires_ms: int
     done: frozenset[int] = frozenset()
@@ -45,7 +46,7 @@ class DeadState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     @property
     def garbage_ms(self) -> int | None:
-        # Its row goes first: a row without its state would be listed again.
+        # The row must be removed before its state: a row without a state would be listed again.
         return self.expires_ms + 2 * GARBAGE_MS
 
     def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
@@ -70,7 +71,7 @@ class DeadId:
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """The dead letters of one group. Times are Unix milliseconds of death."""
+    """The dead letters of one group. Times are Unix milliseconds at which a message became a dead letter."""
 
     context: Context
     subject: Subject
@@ -81,16 +82,16 @@ class DeadLetters:
         return self.context.log(self.group.dead_log)
 
     def page(self, *, after: str | None, limit: int) -> DeadPage:
-        """Up to ``limit`` dead letters behind the cursor ``after``, the oldest first; fewer where they would be more
-        than an answer may hold."""
+        """Returns up to ``limit`` dead letters after the cursor ``after``, the oldest first; fewer where more would not
+        fit into an answer. Reports rows that cannot be read, and leaves them out."""
         start = DeadId.parse(after, "after") if after else None
         page: list[Message] = []
         size = 0
-        for number, row, held in self._rows(start.row if start else 0):
+        for number, row, current in self._rows(start.row if start else 0):
             try:
-                alive = self._alive(number, row, held)
+                alive = self._alive(number, row, current)
             except Corrupt as error:
-                # The row stays, to be mended or dropped.
+                # The row stays in the log until it is repaired or dropped.
                 unreadable(self.context, self.log.name, number, row.count, error)
                 continue
             for index, message in alive:
@@ -102,12 +103,13 @@ class DeadLetters:
         return DeadPage(page, None)
 
     def get(self, dead_id: str) -> Message:
-        """One dead letter; raises ``NotFound`` when it is not there (any more)."""
-        wanted = DeadId.parse(dead_id, "dead_id")
-        row = self.log.get(wanted.row)
+        """Returns one dead letter. Raises ``NotFound`` when it was redriven or dropped, has expired, or never existed;
+        ``Rejected`` when ``dead_id`` is no id."""
+        dead = DeadId.parse(dead_id, "dead_id")
+        row = self.log.get(dead.row)
         if row is not None and row.expires_ms > self.context.clock.now_ms():
-            for index, message in self._alive(wanted.row, row, self._slot(wanted.row).load()):
-                if index == wanted.index:
+            for index, message in self._alive(dead.row, row, self._slot(dead.row).load()):
+                if index == dead.index:
                     return tellable(message)
         raise NotFound(
             "dead-letter-unknown", f"there is no dead letter {dead_id!r}: it was redriven, dropped, or expired"
@@ -115,10 +117,15 @@ class DeadLetters:
 
     def count(self) -> int:
         rows = self._rows(0, page=_LARGE_PAGE)
-        return sum(row.count - len(held.value.done if held else ()) for _, row, held in rows)
+        return sum(row.count - len(current.value.done if current else ()) for _, row, current in rows)
 
     def redrive(self, choose: Callable[[DeadId, int], bool]) -> int:
-        """Sends the chosen messages to the group again, as new; how many. ``choose`` sees id and time of death."""
+        """Redrives the chosen messages: puts them into the group's retry log with no attempt counted. Returns their
+        number.
+
+        ``choose`` gets the id of each dead letter and the time at which it became one. Rows that cannot be read are
+        reported and stay dead letters. Raises ``NotFound`` when the group was deleted meanwhile.
+        """
         total = 0
         try:
             for number, row, _ in self._rows(0, end=self.log.totals().rows):
@@ -134,12 +141,13 @@ class DeadLetters:
         return total
 
     def drop(self, choose: Callable[[DeadId, int], bool]) -> int:
-        """Drops the chosen messages for ever; how many."""
+        """Drops the chosen messages for ever, and returns their number. ``choose``: see ``redrive``."""
         return sum(self._drop_row(number, row, choose) for number, row, _ in self._rows(0))
 
     def sweep(self) -> None:
-        """Carries out transfers that were left behind, and trims rows that are wholly done or expired."""
-        # Sealed: the group was deleted since it was looked up.
+        """Finishes redrives that were cut off, and trims rows whose messages are all done or expired. Raises
+        ``Corrupt`` after all rows were tried, if one could not be read."""
+        # Sealed: the group was deleted after its look-up.
         with suppress(Sealed):
             self._sweep()
 
@@ -152,10 +160,10 @@ class DeadLetters:
                 faulty = error
         self.log.clear()
         below: int | None = None
-        for number, row, held in self._rows(0, expired=True, page=_FIRST_PAGE):
-            done = held is not None and len(held.value.done) == row.count and not held.value.transfers
+        for number, row, current in self._rows(0, expired=True, page=_FIRST_PAGE):
+            done = current is not None and len(current.value.done) == row.count and not current.value.transfers
             now_ms = self.context.clock.now_ms()
-            # Once it is gone, a filler no longer keeps out the writer that was too slow for its row.
+            # A filler that is removed no longer keeps out the slow writer of its row: it stays for a day.
             spare = row.filler and now_ms - row.at_ms >= _FILLER_KEPT_MS
             if not (spare or done or row.expires_ms <= now_ms):
                 break
@@ -168,11 +176,11 @@ class DeadLetters:
             raise faulty
 
     def _states(self) -> Iterator[tuple[int, Versioned[DeadState]]]:
-        """The state of each row that has one."""
+        """Yields the state of each row that has one, with the row's number."""
         for sort, record in items_of(self.context.store, Table.PULL, self._partition, page=_LARGE_PAGE):
-            held = self._slot(int(sort)).opened(record)
-            assert held is not None
-            yield int(sort), held
+            current = self._slot(int(sort)).opened(record)
+            assert current is not None
+            yield int(sort), current
 
     def _redrive_on(self, context: Context, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
         return DeadLetters(context, self.subject, self.group)._redrive_row(number, row, choose)
@@ -189,8 +197,8 @@ class DeadLetters:
     def _rows(
         self, start: int, *, end: int | None = None, expired: bool = False, page: int = _PAGE
     ) -> Iterator[tuple[int, Row, Versioned[DeadState] | None]]:
-        """The rows from ``start`` up to ``end`` that hold messages, each with its state; also fillers and
-        ``expired`` rows if asked."""
+        """Yields the rows from ``start`` up to ``end`` that contain live messages, each with its number and state; with
+        ``expired`` also fillers and expired rows."""
         start = max(start, self.log.trimmed())
         while True:
             rows = self.log.read(start, page, consistent=True)
@@ -199,7 +207,7 @@ class DeadLetters:
             states = dict(
                 self.context.store.scan(Table.PULL, self._partition, start=sort_of(rows[0][0]), limit=len(rows))
             )
-            # A state that is missing because it was trimmed means nothing: its row went first.
+            # Below the trim mark a missing state says nothing: rows are trimmed before their states.
             trimmed = self.log.trimmed()
             for number, row in rows:
                 if end is not None and number >= end:
@@ -211,8 +219,8 @@ class DeadLetters:
                     yield number, row, self._slot(number).opened(states.get(sort_of(number)))
             start, page = rows[-1][0] + 1, max(page, _PAGE)
 
-    def _alive(self, number: int, row: Row, held: Versioned[DeadState] | None) -> list[tuple[int, Message]]:
-        done = held.value.done if held else frozenset()
+    def _alive(self, number: int, row: Row, current: Versioned[DeadState] | None) -> list[tuple[int, Message]]:
+        done = current.value.done if current else frozenset()
         if len(done) == row.count:
             return []
         messages = messages_of(row, self.context.blobs)
@@ -226,19 +234,19 @@ class DeadLetters:
 
     def _redrive_row(self, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
         record = self._slot(number)
-        held = record.load()
+        current = record.load()
         offered: frozenset[int] = frozenset()
         while True:
-            if held is not None:
-                held = self._finish(number, held)
+            if current is not None:
+                current = self._finish(number, current)
             elif number < self.log.trimmed():
-                return len(offered)  # all of it was settled, and its state is gone
-            state = held.value if held else DeadState(expires_ms=row.expires_ms)
+                return len(offered)  # every message of the row was done, and row and state are trimmed
+            state = current.value if current else DeadState(expires_ms=row.expires_ms)
             indexes = self._chosen(number, row, state.done, choose)
-            # What we offered and is done was redriven, whoever finished it.
+            # A message that this call offered and that is done was redriven, even if another process finished it.
             if not indexes:
                 return len(offered & state.done)
-            self._alive(number, row, held)  # cannot be read: cannot be sent again
+            self._alive(number, row, current)  # raises Corrupt for a row that cannot be read: it must not be redriven
             offered |= frozenset(indexes)
             transfer = reserve(
                 self.context,
@@ -248,33 +256,33 @@ class DeadLetters:
                 expires_ms=self.context.clock.now_ms() + self.subject.retention_ms,
             )
             value = msgspec.structs.replace(state, done=state.done | frozenset(indexes), transfers=(transfer,))
-            outcome = record.swap(held.token if held else None, value, expires_ms=value.garbage_ms)
+            outcome = record.swap(current.token if current else None, value, expires_ms=value.garbage_ms)
             if outcome.stored and outcome.current is not None:
                 self._finish(number, outcome.current)
                 return len(offered & value.done)
             release(self.context, (transfer,))
-            held = outcome.current
+            current = outcome.current
 
     def _drop_row(self, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
         record = self._slot(number)
-        held = record.load()
+        current = record.load()
         offered: frozenset[int] = frozenset()
         while True:
-            state = held.value if held else DeadState(expires_ms=row.expires_ms)
+            state = current.value if current else DeadState(expires_ms=row.expires_ms)
             indexes = self._chosen(number, row, state.done, choose)
             if not indexes:
                 return len(offered & state.done)
             offered |= frozenset(indexes)
             value = msgspec.structs.replace(state, done=state.done | frozenset(indexes))
-            outcome = record.swap(held.token if held else None, value, expires_ms=value.garbage_ms)
+            outcome = record.swap(current.token if current else None, value, expires_ms=value.garbage_ms)
             if outcome.stored:
                 return len(offered & value.done)
-            held = outcome.current
+            current = outcome.current
 
-    def _finish(self, number: int, held: Versioned[DeadState]) -> Versioned[DeadState]:
-        if not held.value.transfers:
-            return held
-        # Strict: a letter that cannot be read stays a dead letter until it is mended.
+    def _finish(self, number: int, current: Versioned[DeadState]) -> Versioned[DeadState]:
+        if not current.value.transfers:
+            return current
+        # Strict: a dead letter that cannot be read stays in the dead log until it is repaired.
         row = row_builder(self.context, self.log, None, strict=True)
-        done = carry_out(self.context, self._slot(number), held, row)
-        return done or held
+        done = carry_out(self.context, self._slot(number), current, row)
+        return done or current

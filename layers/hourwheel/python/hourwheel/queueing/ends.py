@@ -1,9 +1,9 @@
-"""Where each source log ended when a group found nothing more there: a pull looks only where something came since.
+"""Remembers where each source log ended when a group had nothing left to claim, so that idle logs are not read.
 
-A pull reads the counters of all its logs at once, eventually consistent, and looks at those that have given out a row
-beyond the end that is remembered. A counter may be out of date: a later look sees the row. A row may be given out and
-not stored yet: the end stays before it, and the log is looked at until the row is there or filled. A seek, which no
-counter tells of, is counted in the group's record (``Group.seeks``).
+A pull reads the counters of all its logs at once, eventually consistent, and looks only into logs whose counter has
+given out a row beyond the remembered end. A counter may be out of date: a later look sees the row. A row may be given
+out and not stored yet: the end stays before the row, and pulls look into the log until the row is stored or filled.
+A seek changes no counter; ``Group.seeks`` in the group's record counts seeks instead.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from hourwheel.ports import Counter
 from hourwheel.queueing.pulllog import PullLog
 
 _TRUSTED_MS = 300_000
-"""An end is forgotten after this long: a seek that was cut off before the group's record was changed is seen then."""
+"""An end is forgotten after this long: a seek that was cut off before it changed the group's record shows then."""
 
 
 class _End(NamedTuple):
@@ -25,12 +25,13 @@ class _End(NamedTuple):
 
 @dataclass
 class SourceEnds:
-    """The ends that this process has seen, by pull log. Hints: losing one costs reads. Thread-safe."""
+    """The ends that this process has seen, by pull log. An end is a hint: losing one costs a read. Thread-safe."""
 
     _ends: dict[str, _End] = field(default_factory=dict)
 
     def moved(self, log: PullLog, group: Group, totals: Counter) -> bool:
-        """Whether there may be something for the group in the log, given the totals of the log's counter."""
+        """Returns whether the log may have a message for the group, given the totals of the log's counter. Reads
+        nothing."""
         end = self._ends.get(log.partition)
         if end is None or end.seeks != group.seeks:
             return totals.rows > 0
@@ -38,6 +39,6 @@ class SourceEnds:
         return totals.rows > (end.row if 0 <= age_ms < _TRUSTED_MS else 0)
 
     def remember(self, log: PullLog, group: Group, row: int) -> None:
-        """No row below ``row`` has anything for the group, and the leases of all that was claimed are known. ``group``
-        is the record as it was read before the log was looked at."""
+        """Remembers that no row below ``row`` has a message for the group. The caller has seen every lease on the log.
+        ``group`` is the record as it was read before the look into the log."""
         self._ends[log.partition] = _End(row, group.seeks, log.context.clock.now_ms())

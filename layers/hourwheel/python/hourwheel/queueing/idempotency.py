@@ -1,4 +1,4 @@
-"""Idempotency keys: the record of a batch under its sender's key.
+"""Idempotency keys: stores the reservations of a batch under its sender's key.
 
     table      keys
     partition  {subject}, or * for batches that span subjects
@@ -21,7 +21,7 @@ from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model import IDEMPOTENCY_MS
 from hourwheel.ports import Key, Table
 
-_TRIES = 5
+_TRIES = 5  # a try is lost only to another request with this key
 
 
 class Spot(NamedTuple):
@@ -33,9 +33,10 @@ class Spot(NamedTuple):
 
 
 class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What an idempotency key stands for. ``places`` are [log, row, number] for each part in order; ``queues`` is each
-    subject's number of queues then, and ``cut`` length and number of the buckets, so that the split can be made again;
-    ``generations`` tells which subject of that name it was."""
+    """The record of a batch. ``places`` are [log, row, number] for each part, in order. ``queues`` is the number of
+    queues that each subject had, ``cut`` the length in minutes and the shards of the buckets: from both a repeat
+    divides the batch into equal parts. ``generations`` are those of the subjects, which change when a subject is
+    deleted and created again."""
 
     digest: bytes
     prefix: str
@@ -48,7 +49,7 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     @property
     def ends_ms(self) -> int:
-        """From this time on the key is free."""
+        """The time from which on the key is free (Unix milliseconds)."""
         return self.at_ms + IDEMPOTENCY_MS
 
 
@@ -63,8 +64,8 @@ class IdempotencyKey:
         return CasRecord(context.store, context.ids, Key(Table.KEYS, keyspace, self.key), Remembered)
 
     def refuse_if_used(self, context: Context, keyspace: str) -> None:
-        """For a batch of which a subject does not exist: raises ``Conflict`` when the key came with a batch before, so
-        that a repeat does not make the deleted subject again."""
+        """Raises ``Conflict`` when a batch came with this key before. Called when a subject of the batch does not
+        exist, so that a repeated batch does not create a deleted subject again."""
         first = self.record(context, keyspace).load()
         if first is not None and first.value.ends_ms > context.clock.now_ms():
             raise self._conflict(first.value)
@@ -75,39 +76,42 @@ class IdempotencyKey:
             raise self._conflict(first)
 
     def _conflict(self, first: Remembered) -> Conflict:
-        """The batch has other content than the first one, or else one of its subjects was deleted."""
+        """Returns the error for a batch that differs from the first one: in its content, or else because a subject was
+        deleted."""
         if first.digest != self.digest:
             slug = "idempotency-key-reused"
             detail = "this idempotency key came with other content before: use a new key for a new batch"
         else:
             slug = "subject-deleted"
             detail = (
-                "a subject of this batch was deleted since it was first sent: send what is still wanted with a new key"
+                "a subject of this batch was deleted since the batch was first sent: send it with a new key if it is"
+                " still needed"
             )
         return Conflict(slug, detail, field="idempotency_key")
 
 
 def remember(record: CasRecord[Remembered], offer: Remembered) -> Versioned[Remembered]:
-    """Stores the offer under its key, and returns the record that holds: the offer, or an earlier one that has not run
-    out."""
+    """Stores the offer under its key, and returns the record that counts: the offer, or an earlier one that has not
+    expired. Raises ``Unavailable`` when other requests with the key keep winning the race."""
     expect: bytes | None = None
     for _ in range(_TRIES):
         outcome = record.swap(expect, offer, token=offer.token, expires_ms=offer.ends_ms)
-        held = outcome.current
-        if outcome.stored and held is not None:
-            return held
-        if held is not None and held.value.ends_ms > offer.at_ms:
-            return held
-        expect = None if held is None else held.token
-    raise Unavailable("many requests with this idempotency key at once: send it again")
+        current = outcome.current
+        if outcome.stored and current is not None:
+            return current
+        if current is not None and current.value.ends_ms > offer.at_ms:
+            return current
+        expect = None if current is None else current.token
+    raise Unavailable("many requests use this idempotency key at once: send the batch again")
 
 
 def remember_spots(
-    record: CasRecord[Remembered], held: Versioned[Remembered], spots: tuple[Spot, ...]
+    record: CasRecord[Remembered], current: Versioned[Remembered], spots: tuple[Spot, ...]
 ) -> Versioned[Remembered]:
-    """Replaces the reservations, unless another request with the key has done so; returns the record that holds."""
-    value = msgspec.structs.replace(held.value, places=spots)
-    outcome = record.swap(held.token, value, expires_ms=value.ends_ms)
+    """Replaces the reservations, unless another request with the key has done so. Returns the record that counts;
+    raises ``Unavailable`` when the key has expired."""
+    value = msgspec.structs.replace(current.value, places=spots)
+    outcome = record.swap(current.token, value, expires_ms=value.ends_ms)
     if outcome.current is None:
         raise Unavailable("the idempotency key ran out meanwhile: send the batch again with a new one")
     return outcome.current

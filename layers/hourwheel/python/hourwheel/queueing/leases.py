@@ -1,7 +1,7 @@
-"""Leases that end, and the checkpoint behind them.
+"""Leases: ends those that are over, and moves the checkpoint behind the settled pull rows.
 
-A watch remembers which pull rows it has seen open; all below ``scanned`` are closed or remembered. That is
-a hint: whoever acts on it reads the row again and changes it by compare-and-set.
+A watch remembers the open pull rows that it has seen; every other row below ``scanned`` is closed. A watch is a hint:
+each action reads the row again, and changes it by compare-and-set.
 """
 
 import threading
@@ -20,16 +20,17 @@ from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.watermarks import removable_below
 
 _PAGE = 200
-_GLANCE_MS = 1_000
-_GLANCE_ROWS = 100
-_BUSY_MS = 60_000
-_CHECKPOINT_ROWS = 1_000
+_THROTTLE_MS = 1_000
+_THROTTLED_ROWS = 100  # a consumer waits while its pull ends other leases
+_ACTIVE_MS = 60_000  # one sweep sees each log that was pulled since the sweep before it
+_CHECKPOINT_ROWS = 1_000  # saved after this many rows or a minute: a process that starts scans the rows behind it
 _CHECKPOINT_MS = 60_000
-_TRIM_MS = 3_600_000
+_TRIM_MS = 3_600_000  # rows are kept for days: an hour more is cheaper than a search each minute
 
 
 class _Open(NamedTuple):
-    """``due_ms``: when there is something to do about the row."""
+    """An open pull row. ``due_ms`` is the time from which it needs work: its lease is over, or a transfer was left
+    behind. ``start`` is where the row begins."""
 
     due_ms: int
     unsettled: int
@@ -37,14 +38,14 @@ class _Open(NamedTuple):
 
     @classmethod
     def of(cls, row: PullRow, start: Tail) -> "_Open":
-        # Transfers that somebody has left behind do not wait for the lease.
+        # Transfers that a process has left behind need not wait for the end of the lease.
         return cls(0 if row.transfers else row.lease_until_ms, len(row.unsettled()), start)
 
 
 @dataclass
 class _Watch:
-    """What is known of one pull log. ``scanned`` is the first row not looked at; ``due_ms`` is when there is something
-    to do about an open row at the earliest."""
+    """A process's view of one pull log. ``scanned`` is the first row that it has not read, ``due_ms`` the earliest time
+    at which an open row needs work, ``pulled`` the log as the last pull saw it, at ``pulled_ms``."""
 
     scanned: Tail | None = None
     open: dict[int, _Open] = field(default_factory=dict)
@@ -69,40 +70,44 @@ class Leases:
     _watches: dict[str, _Watch] = field(default_factory=dict)
 
     def due(self, log: PullLog) -> bool:
-        """Whether a lease may be over that the last look saw open. Reads nothing, and takes as long for any number of
-        leases: each look of a pull that waits asks this."""
+        """Returns whether a lease that the last look saw open may be over. Reads nothing, and takes constant time:
+        every look of a waiting pull calls this."""
         return self._watch(log).due_ms <= log.context.clock.now_ms()
 
     def seen(self, log: PullLog, row: int) -> bool:
-        """Whether all rows below ``row`` were looked at. Reads nothing."""
+        """Returns whether this process has scanned all pull rows below ``row``. Reads nothing."""
         scanned = self._watch(log).scanned
         return scanned is not None and scanned.row >= row
 
     def record_pull(self, log: PullLog, subject: Subject) -> int:
-        """Somebody pulls here: see ``busy``. The time."""
+        """Records that a consumer pulls from the log now (see ``active_logs``). Returns the time."""
         watch = self._watch(log)
         watch.pulled, watch.pulled_ms = (log, subject), log.context.clock.now_ms()
         return watch.pulled_ms
 
     def expire_throttled(self, log: PullLog, subject: Subject) -> int:
-        """Ends the leases that are over, at most once a second for each log and process; how many."""
+        """Ends leases that are over, at most once a second for each log and process, and returns their number."""
         watch = self._watch(log)
         now_ms = self.record_pull(log, subject)
-        if 0 <= now_ms - watch.looked_ms < _GLANCE_MS:
+        if 0 <= now_ms - watch.looked_ms < _THROTTLE_MS:
             return 0
-        return self.expire(log, subject, pages=1, most=_GLANCE_ROWS)
+        return self.expire(log, subject, pages=1, most=_THROTTLED_ROWS)
 
     def active_logs(self, now_ms: int) -> list[tuple[PullLog, Subject]]:
-        """The logs pulled in this process whose leases may be open: one was seen, or a pull was a moment ago."""
+        """Returns the logs pulled in this process that may have open leases: one was seen, or the last pull is less
+        than a minute ago."""
         return [
             watch.pulled
             for watch in list(self._watches.values())
-            if watch.pulled is not None and (watch.open or now_ms - watch.pulled_ms < _BUSY_MS)
+            if watch.pulled is not None and (watch.open or now_ms - watch.pulled_ms < _ACTIVE_MS)
         ]
 
     def expire(self, log: PullLog, subject: Subject, *, pages: int | None = None, most: int | None = None) -> int:
-        """Ends the leases that are over, finishes settlements that were left half done; how many. Looks at up to
-        ``pages`` pages of new rows, and ends ``most`` at the most: a consumer waits while a pull does this."""
+        """Ends leases that are over and finishes settlements that were cut off, and returns the number of both.
+
+        Scans at most ``pages`` pages of new rows, and ends at most ``most`` leases: a consumer waits while a pull does
+        this. Returns 0 at once while another thread works on the log.
+        """
         watch = self._watch(log)
         if not watch.lock.acquire(blocking=False):
             return 0
@@ -113,7 +118,7 @@ class Leases:
             watch.lock.release()
 
     def in_flight(self, log: PullLog) -> int:
-        """Messages that are leased now."""
+        """Returns the number of messages that are leased now."""
         watch = self._watch(log)
         with watch.lock:
             self._look(log, watch, None)
@@ -122,13 +127,14 @@ class Leases:
             return sum(entry.unsettled for entry in watch.open.values())
 
     def snapshot(self, log: PullLog) -> tuple[Tail | None, int]:
-        """Where the next claim goes (None: nobody looked) and how many messages are leased, as the last look saw it."""
+        """Returns where the next claim goes (None: not scanned yet) and the number of leased messages, as the last look
+        saw them. Reads nothing."""
         watch = self._watch(log)
         with watch.lock:
             return watch.scanned, sum(entry.unsettled for entry in watch.open.values())
 
     def checkpoint(self, log: PullLog) -> None:
-        """Saves the lowest row that is not settled, then lets rows below it go once they are old enough."""
+        """Saves the lowest row that is not settled, and about once an hour trims rows below it that are old enough."""
         watch = self._watch(log)
         with watch.lock:
             self._look(log, watch, None)
@@ -144,17 +150,17 @@ class Leases:
         return self._watches.setdefault(log.partition, _Watch())
 
     def _look(self, log: PullLog, watch: _Watch, pages: int | None) -> None:
-        """Takes note of the rows that came since the last look."""
+        """Scans the pull rows that were stored since the last look."""
         watch.looked_ms = log.context.clock.now_ms()
         if watch.scanned is None:
             watch.scanned = log.beginning()
         page = 0
         while pages is None or page < pages:
             rows = log.rows(watch.scanned.row, _PAGE)
-            for row, held in rows:
-                value = held.value
+            for row, current in rows:
+                value = current.value
                 if row > watch.scanned.row:
-                    # Rows before it are gone: the checkpoint has passed them.
+                    # The rows between were trimmed: a checkpoint has passed them.
                     watch.scanned = max(watch.scanned, log.beginning(), key=lambda tail: tail.row)
                 if row < watch.scanned.row:
                     continue
@@ -166,48 +172,50 @@ class Leases:
             page += 1
 
     def _refresh(self, log: PullLog, watch: _Watch, row: int) -> None:
-        held = log.record(row).load()
+        current = log.record(row).load()
         entry = watch.open[row]
-        if held is None or held.value.state == CLOSED:
+        if current is None or current.value.state == CLOSED:
             del watch.open[row]
         else:
-            watch.note(row, _Open.of(held.value, entry.start))
+            watch.note(row, _Open.of(current.value, entry.start))
 
     def _expire(self, log: PullLog, settler: Settler, watch: _Watch, most: int | None) -> int:
         ended = 0
         now_ms = log.context.clock.now_ms()
         for row in [row for row, entry in watch.open.items() if entry.due_ms <= now_ms][:most]:
-            held = log.record(row).load()
-            if held is not None and held.value.state != CLOSED:
-                ended += settler.take_over(row, held) or bool(held.value.transfers)
+            current = log.record(row).load()
+            if current is not None and current.value.state != CLOSED:
+                ended += settler.take_over(row, current) or bool(current.value.transfers)
             self._refresh(log, watch, row)
         watch.due_ms = min((entry.due_ms for entry in watch.open.values()), default=inf)
         return ended
 
     def _save(self, log: PullLog, start: Tail) -> None:
         record = log.checkpoint_record
-        held = record.load()
+        current = record.load()
         now_ms = log.context.clock.now_ms()
-        if held is not None:
-            moved = start.row - held.value.row
-            if moved <= 0 or (moved < _CHECKPOINT_ROWS and now_ms - held.value.saved_ms < _CHECKPOINT_MS):
+        if current is not None:
+            moved = start.row - current.value.row
+            if moved <= 0 or (moved < _CHECKPOINT_ROWS and now_ms - current.value.saved_ms < _CHECKPOINT_MS):
                 return
         elif start.row == 0:
             return
-        # Refused: another sweeper saved one; the next sweep compares again.
-        record.swap(None if held is None else held.token, Checkpoint(start.row, start.position, start.number, now_ms))
+        # A refused swap needs no repeat: another sweeper saved a checkpoint, and the next sweep compares again.
+        record.swap(
+            None if current is None else current.token, Checkpoint(start.row, start.position, start.number, now_ms)
+        )
 
     def _trim(self, log: PullLog, watch: _Watch) -> None:
-        """Lets go of rows below the checkpoint that were closed long ago, about once an hour."""
+        """Trims rows below the checkpoint that were closed long ago, about once an hour."""
         now_ms = log.context.clock.now_ms()
         if 0 <= now_ms - watch.trimmed_ms < _TRIM_MS:
             return
-        held = log.checkpoint_record.load()
-        if held is None:
+        current = log.checkpoint_record.load()
+        if current is None:
             return
         watch.trimmed_ms = now_ms
         # Rows are closed nearly in order: halving finds the boundary to within a lease.
-        low, high = 0, held.value.row
+        low, high = 0, current.value.row
         while low < high:
             middle = (low + high) // 2
             row = log.record(middle).load()

@@ -1,7 +1,7 @@
 """Fills rows at the end of a log that were given out and never stored.
 
-A reader fills a hole once a later row stands behind it. At the end of a log no row does: until the next batch comes,
-the row would count as waiting, and each pull would look for it.
+A reader fills a hole once a later row is stored. At the end of a log there is no later row: until the next batch comes,
+the missing row would count as waiting, and every pull would look for it.
 """
 
 from collections.abc import Iterable
@@ -13,14 +13,16 @@ from hourwheel.logs.log import Log
 from hourwheel.ports import Counter
 
 _STILL_MS = 60_000
-"""Far longer than a producer takes from its reservation to its row. A slower one finds the filler, and appends anew."""
+"""Far longer than a producer takes from its reservation to its row. A slower producer finds the filler, and appends its
+row again."""
 
 _TRUSTED_MS = 12 * 3_600_000
-"""Rows at the end may expire, and the store remove them, before older ones that are retained for longer."""
+"""An end without holes is checked again after this long: rows there may expire, and be removed by the store, before
+older rows with a longer retention."""
 
 
 class LogEnd(NamedTuple):
-    """A log, the totals that a look has read, and how long its rows are retained."""
+    """A log, the totals that a sweep has read from its counter, and the retention of its rows."""
 
     log: Log
     totals: Counter
@@ -31,19 +33,21 @@ class _Seen(NamedTuple):
     rows: int
     at_ms: int
     complete_ms: int = 0
-    """When nothing was missing; 0: not known yet."""
+    """When no row was missing; 0: not known yet."""
 
 
 @dataclass
 class OpenEnds:
-    """The counters that this process has seen, by subject and log. Losing them delays filling by a minute."""
+    """The counters that this process has seen, by subject and log. A process that loses them fills a minute later."""
 
     _seen: dict[str, dict[str, _Seen]] = field(default_factory=dict)
 
     def fill(self, subject: str, ends: Iterable[LogEnd], contained: AbstractContextManager[None]) -> None:
-        """Fills what is missing at the ends of those logs of the subject whose counters stand where an earlier look, at
-        least a minute ago, has seen them. Costs no read where a counter moved, one where it has come to rest, and one
-        twice a day where it rests."""
+        """Fills the missing rows at the end of each log whose counter has not changed for at least a minute.
+
+        Costs no read for a log whose counter changed, one when the counter has come to rest, and one twice a day while
+        it rests. Errors go to ``contained``.
+        """
         before, after = self._seen.pop(subject, {}), dict[str, _Seen]()
         with contained:
             for end in ends:

@@ -1,8 +1,7 @@
-"""Produce: a batch becomes one row in each queue it touches, and one in each bucket in which messages of it fall due
-later; success means that the rows are stored.
+"""Produce: stores a batch as one row in each queue, and one row in each hour bucket, that its messages go to.
 
-With an idempotency key the batch is handed over: reserve, write the reservations under the key, put (see
-``idempotency.py``). ``routing.py`` decides which message goes where.
+A call that succeeds has stored every row. With an idempotency key the batch is handed over: reserve the rows, write the
+reservations under the key, put the rows (see ``idempotency.py``). ``routing.py`` decides which message goes where.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ from hourwheel.queueing.routing import Batch, Part, RoutingInputs
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
-_TRIES = 5
+_TRIES = 5  # each needs a subject that is deleted between its look-up and the reservation: rare even once
 
 
 def produce(
@@ -39,7 +38,12 @@ def produce(
     *,
     scheduled_id: Callable[[SchedulePosition], str],
 ) -> list[Placed]:
-    """Stores a batch of one subject; where each message is, in order. ``handle`` makes the ids of delayed ones."""
+    """Stores a batch of one subject, and returns where each message was stored, in the order of ``messages``.
+
+    Creates the subject if it does not exist. ``scheduled_id`` makes the ids of delayed messages. Raises ``Conflict``
+    for an idempotency key that came with another batch, ``TooLarge`` for delayed messages in too many buckets, and
+    ``Unavailable`` when the outcome is open: the caller sends the batch again.
+    """
     by_subject = {subject: range(len(messages))}
     return _produce(context, registry, by_subject, messages, idempotency, keyspace=subject, scheduled_id=scheduled_id)
 
@@ -52,8 +56,10 @@ def produce_many(
     *,
     scheduled_id: Callable[[SchedulePosition], str],
 ) -> list[Placed]:
-    """Stores a batch that spans subjects; where each message is, in order. Without a key, a failure half-way leaves
-    the parts that were stored."""
+    """Stores a batch that spans subjects, and returns where each message was stored, in the order of ``messages``.
+
+    Raises what ``produce`` raises. Without an idempotency key a failure half-way leaves the parts that are stored.
+    """
     by_subject: dict[str, list[int]] = {}
     for index, message in enumerate(messages):
         by_subject.setdefault(message.subject, []).append(index)
@@ -71,18 +77,18 @@ def _produce(
     scheduled_id: Callable[[SchedulePosition], str],
 ) -> list[Placed]:
     unnamed = [index for index, message in enumerate(messages) if message.id is None]
-    waits = dues_of(messages)
-    _check_limits(context, registry, indexes, waits)
+    dues = dues_of(messages)
+    _check_limits(context, registry, indexes, dues)
     for _ in range(_TRIES):
         subjects = _subjects(context, registry, list(indexes), idempotency, keyspace)
-        batch = _Batch(context, Batch(subjects, indexes, messages, waits), unnamed)
+        batch = _Batch(context, Batch(subjects, indexes, messages, dues), unnamed)
         try:
             if idempotency is None:
                 parts, spots = batch.store()
             else:
                 parts, spots = batch.store_once(idempotency, keyspace)
         except Sealed:
-            # The subject was deleted since it was looked up: look again.
+            # The subject was deleted after its look-up: the next try looks it up again, or creates it.
             for name in subjects:
                 registry.forget(name)
             continue
@@ -94,8 +100,8 @@ def _produce(
 def _subjects(
     context: Context, registry: Registry, names: Sequence[str], idempotency: IdempotencyKey | None, keyspace: str
 ) -> dict[str, Subject]:
-    """The subjects; those that do not exist are made. Raises ``Conflict``, and makes none, for a repeated batch of
-    which one was deleted."""
+    """Returns the subjects by name, and creates each that does not exist. Raises ``Conflict``, and creates none, for a
+    repeated batch of which a subject was deleted."""
     try:
         return {name: registry.subject(name) for name in names}
     except NotFound:
@@ -105,12 +111,13 @@ def _subjects(
 
 
 def _check_limits(
-    context: Context, registry: Registry, indexes: Mapping[str, Sequence[int]], waits: Mapping[int, Due]
+    context: Context, registry: Registry, indexes: Mapping[str, Sequence[int]], dues: Mapping[int, Due]
 ) -> None:
-    """Refuses delays that are too long, but of subjects that take the longest one instead; makes no subject."""
+    """Raises ``Rejected`` for a delay that is too long, unless its subject shortens delays to the longest one allowed
+    (``clamp_delays``). Creates no subject."""
     now_ms = context.clock.now_ms()
-    for index, wait in waits.items():
-        due_ms = wait.due_ms(now_ms)
+    for index, due in dues.items():
+        due_ms = due.due_ms(now_ms)
         if due_ms > now_ms + MAX_DELAY_MS:
             name = next(name for name, inside in indexes.items() if index in inside)
             try:
@@ -118,11 +125,11 @@ def _check_limits(
             except NotFound:
                 clamps = False
             if not clamps:
-                check_limit(due_ms, now_ms, wait.field)
+                check_limit(due_ms, now_ms, due.field)
 
 
 def _announce(context: Context, parts: Sequence[Part], spots: Sequence[Spot]) -> None:
-    """Wakes the pulls that wait for the subjects, and the wheels of the buckets."""
+    """Wakes the pulls that wait for the subjects, and starts the wheels of the buckets in time."""
     for name in {part.subject.name for part in parts if part.bucket is None}:
         context.wakeups.announce(name)
     for part, spot in zip(parts, spots, strict=True):
@@ -132,7 +139,7 @@ def _announce(context: Context, parts: Sequence[Part], spots: Sequence[Spot]) ->
 
 @dataclass(frozen=True)
 class _Batch:
-    """A batch that is being stored. ``unnamed`` are the indexes of messages to which the sender gave no id."""
+    """A batch that is being stored. ``unnamed`` holds the indexes of the messages to which the sender gave no id."""
 
     context: Context
     batch: Batch
@@ -144,7 +151,7 @@ class _Batch:
         rows = self._rows(parts, inputs.at_ms)
 
         def append(context: Context) -> list[Spot]:
-            # All are reserved before one is stored: a deleted subject is found out while nothing is.
+            # Every part is reserved before any part is stored: a deleted subject shows while nothing is stored yet.
             spots = [_reserve(context, part.log, row.count) for part, row in zip(parts, rows, strict=True)]
             try:
                 return [
@@ -153,7 +160,7 @@ class _Batch:
             except Sealed:
                 if len(parts) == 1:
                     raise
-                # Other parts may be stored: stored again they would stand twice.
+                # Other parts may be stored already: another try would store them twice.
                 raise Unavailable("a subject was deleted while the batch was stored: send the batch again") from None
 
         spots = self.context.atomically(append)
@@ -161,7 +168,8 @@ class _Batch:
         return parts, spots
 
     def _append(self, context: Context, part: Part, row: Row, spot: Spot) -> Spot:
-        """Stores a part at its spot, or where there is room when that was filled; there."""
+        """Stores a part at its spot, or at a newly reserved one if a reader filled the spot. Returns where the part is
+        stored."""
         token = context.ids.token()
         while True:
             try:
@@ -173,7 +181,7 @@ class _Batch:
 
     def _put(self, context: Context, part: Part, row: Row, spot: Spot, token: bytes) -> None:
         if row.segment is not None and spot.log != part.log:
-            # Its bucket is over: the segment belongs with that of the row.
+            # The part's bucket is over, and the row goes to a later one: the segment must be removed with that bucket.
             (row,) = self._rows([replace(part, bucket=Bucket.of_log(spot.log))], row.at_ms)
         context.log(spot.log).put(Reservation(spot.row, spot.number), row, token)
 
@@ -186,12 +194,12 @@ class _Batch:
             record = idempotency.record(context, keyspace)
             reserved = [_reserve(context, part.log, row.count) for part, row in zip(parts, rows, strict=True)]
             offer = self._offer(idempotency, inputs, context.ids.token(), reserved)
-            held = remember(record, offer)
-            if held.value.token != offer.token:
+            remembered = remember(record, offer)
+            if remembered.value.token != offer.token:
                 for row, spot in zip(rows, reserved, strict=True):
                     context.log(spot.log).abandon(Reservation(spot.row, spot.number), row)
-                return held
-            return self._place(context, record, held, parts, rows)
+                return remembered
+            return self._place(context, record, remembered, parts, rows)
 
         outcome = self.context.atomically(first)
         if isinstance(outcome, list):
@@ -214,18 +222,18 @@ class _Batch:
         )
 
     def _repeat(
-        self, held: Versioned[Remembered], idempotency: IdempotencyKey, keyspace: str
+        self, remembered: Versioned[Remembered], idempotency: IdempotencyKey, keyspace: str
     ) -> tuple[list[Part], list[Spot]]:
-        first = held.value
+        first = remembered.value
         idempotency.check_repeat(first, self._generations)
         parts = self._split(RoutingInputs(batch=first.prefix, queues=first.queues, at_ms=first.at_ms, cut=first.cut))
-        # What was not stored then is accepted now, and retained from now on.
+        # A part that the first request did not store is accepted now: its retention begins now.
         rows = self._rows(parts, self.context.clock.now_ms())
 
-        def again(context: Context) -> list[Spot]:
-            return self._place(context, idempotency.record(context, keyspace), held, parts, rows, again=True)
+        def repeat(context: Context) -> list[Spot]:
+            return self._place(context, idempotency.record(context, keyspace), remembered, parts, rows, repeated=True)
 
-        return parts, self.context.atomically(again)
+        return parts, self.context.atomically(repeat)
 
     @property
     def _generations(self) -> dict[str, int]:
@@ -242,7 +250,7 @@ class _Batch:
         )
 
     def _split(self, inputs: RoutingInputs) -> list[Part]:
-        """The parts of the batch; names the messages that have no id."""
+        """Gives an id to each message that has none, and divides the batch into parts."""
         for index in self.unnamed:
             self.batch.messages[index].id = f"{inputs.batch}-{index}"
         return self.batch.split(inputs, self.context.settings.batch_buckets)
@@ -250,14 +258,14 @@ class _Batch:
     def _rows(self, parts: Sequence[Part], at_ms: int) -> list[Row]:
         longest_ms = at_ms + max((part.subject.retention_ms for part in parts if part.bucket is None), default=0)
         name = self.context.ids.unique(at_ms)
-        # One segment for all that is sent at once, one for each bucket: they are removed together.
+        # One segment for all messages that are sent at once, one for each bucket: a segment is removed as a whole.
         by_folder: dict[str, list[int]] = {}
-        for at, part in enumerate(parts):
-            by_folder.setdefault(segment_folder(part.log, longest_ms), []).append(at)
+        for i, part in enumerate(parts):
+            by_folder.setdefault(segment_folder(part.log, longest_ms), []).append(i)
         rows: dict[int, Row] = {}
         for folder, inside in by_folder.items():
             made = rows_of(
-                [encode(parts[at].messages, self.context.settings.compression_level) for at in inside],
+                [encode(parts[i].messages, self.context.settings.compression_level) for i in inside],
                 blobs=self.context.blobs,
                 segment=f"{folder}/{name}",
                 at_ms=at_ms,
@@ -265,27 +273,28 @@ class _Batch:
                 inline_bytes=self.context.settings.inline_bytes,
             )
             rows.update(zip(inside, made, strict=True))
-        return [_row_of(part, rows[at], at_ms) for at, part in enumerate(parts)]
+        return [_row_of(part, rows[i], at_ms) for i, part in enumerate(parts)]
 
     def _place(
         self,
         context: Context,
         record: CasRecord[Remembered],
-        held: Versioned[Remembered],
+        remembered: Versioned[Remembered],
         parts: Sequence[Part],
         rows: Sequence[Row],
         *,
-        again: bool = False,
+        repeated: bool = False,
     ) -> list[Spot]:
-        """Puts each part at its remembered spot; where that was filled a new one is taken and remembered first."""
+        """Puts each part at its remembered spot, and returns the spots. Where a reader filled a spot, a new one is
+        reserved and remembered before the part is put there. ``repeated``: an earlier request may have put parts."""
         while True:
-            current = held.value
+            current = remembered.value
             spots = list(current.places)
             for index, (part, row) in enumerate(zip(parts, rows, strict=True)):
                 spot = spots[index]
                 log = context.log(spot.log)
-                if again and spot.row < log.trimmed() and log.get(spot.row) is None:
-                    # It was stored and its time is over: a filler would still stand there (see ``FILLER_MS``).
+                if repeated and spot.row < log.trimmed() and log.get(spot.row) is None:
+                    # The part was stored and has expired: a filler would still be there (see ``FILLER_MS``).
                     continue
                 try:
                     self._put(context, part, row, spot, current.token)
@@ -294,11 +303,11 @@ class _Batch:
             moved = tuple(spots)
             if moved == current.places:
                 return spots
-            held = remember_spots(record, held, moved)
+            remembered = remember_spots(record, remembered, moved)
 
 
 def _row_of(part: Part, row: Row, at_ms: int) -> Row:
-    """The row as it stands in the part's log."""
+    """Returns the row as the part's log stores it: with the expiry of a queue, or the due times of a bucket."""
     if part.bucket is not None:
         return msgspec.structs.replace(row, expires_ms=0, meta=part.meta)
     expires_ms = at_ms + part.subject.retention_ms
@@ -311,16 +320,16 @@ def _reserve(context: Context, log: str, count: int) -> Spot:
 
 
 def _results(
-    parts: Sequence[Part], spots: Sequence[Spot], count: int, handle: Callable[[SchedulePosition], str]
+    parts: Sequence[Part], spots: Sequence[Spot], count: int, scheduled_id_of: Callable[[SchedulePosition], str]
 ) -> list[Placed]:
-    found: list[Placed | None] = [None] * count
+    results: list[Placed | None] = [None] * count
     for part, spot in zip(parts, spots, strict=True):
         if part.bucket is None:
             for step, (index, message) in enumerate(zip(part.indexes, part.messages, strict=True)):
-                found[index] = Placed(message.id or "", part.queue, spot.number + step)
+                results[index] = Placed(message.id or "", part.queue, spot.number + step)
             continue
         bucket = Bucket.of_log(spot.log)
         for step, (index, message, due_ms) in enumerate(zip(part.indexes, part.messages, part.dues, strict=True)):
-            scheduled_id = handle(SchedulePosition(bucket, spot.row, step))
-            found[index] = Placed(message.id or "", scheduled=rfc3339(due_ms), scheduled_id=scheduled_id)
-    return [placed for placed in found if placed is not None]
+            scheduled_id = scheduled_id_of(SchedulePosition(bucket, spot.row, step))
+            results[index] = Placed(message.id or "", scheduled=rfc3339(due_ms), scheduled_id=scheduled_id)
+    return [placed for placed in results if placed is not None]

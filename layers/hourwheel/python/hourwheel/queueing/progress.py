@@ -1,4 +1,4 @@
-"""Where a group stands, and how to move it: lag and seek."""
+"""Lag and seek: measures how far a group is behind, and moves its position."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ from hourwheel.times import rfc3339
 
 @dataclass(frozen=True)
 class LogLag:
-    """What waits in one source log, since when (ms), the offset of the next message and that of the log's end."""
+    """The lag in one source log: the number of waiting messages, the time of the oldest one (Unix milliseconds), the
+    offset of the next message and that of the log's end."""
 
     waiting: int
     oldest_ms: int | None
@@ -27,7 +28,8 @@ class LogLag:
 
 
 def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
-    """How far a group is behind. ``logs``: its retry log's, then its queues'."""
+    """Returns how far a group is behind. ``logs`` are its pull logs: that of the retry log, then those of the
+    queues."""
     log_lags = [lag_of_log(log, log.tail(), log.source.totals()) for log in logs]
     in_flight = [leases.in_flight(log) for log in logs]
     queues = [
@@ -47,7 +49,8 @@ def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
 
 
 def lag_of_log(log: PullLog, tail: Tail, totals: Counter) -> LogLag:
-    """Where the group stands that claims next at ``tail``, on a log with these totals. No read where nothing waits."""
+    """Returns the lag of a group whose next claim is at ``tail``, on a log with these totals. Reads nothing where no
+    message waits."""
     now_ms = log.context.clock.now_ms()
     end, following, offset = totals.numbers, tail.position.row, tail.number
     if following >= totals.rows:
@@ -59,15 +62,15 @@ def lag_of_log(log: PullLog, tail: Tail, totals: Counter) -> LogLag:
             return LogLag(_waiting(log, totals, number, offset), row.at_ms, offset, max(end, offset))
         following = number + 1
         offset = offset if row.filler else row.number + row.count
-    # Below the trim mark all that waited has expired.
+    # Below the trim mark every message has expired.
     if max(following, log.source.trimmed()) >= totals.rows:
         return LogLag(0, None, end, end)
-    # A row is on its way or its writer dead: nobody knows yet what waits there and behind it.
+    # The row is not stored yet, or its writer is dead: its messages, and those behind it, cannot be counted yet.
     return LogLag(_waiting(log, totals, following, offset), None, offset, end)
 
 
 def _waiting(log: PullLog, totals: Counter, row: int, offset: int) -> int:
-    """The messages from the offset on, which is in that row: never too few."""
+    """Returns the number of messages from ``offset``, which is in ``row``, to the end; too many rather than too few."""
     waiting, most = max(0, totals.numbers - offset), (totals.rows - row) * BATCH_MESSAGES
     if waiting <= most:
         return waiting
@@ -75,28 +78,29 @@ def _waiting(log: PullLog, totals: Counter, row: int, offset: int) -> int:
 
 
 def seek_start(log: PullLog) -> int:
-    """Goes back to the earliest message that is retained; its offset."""
+    """Moves the group to the earliest message that is retained, and returns its offset."""
     first = log.source.first()
     offset = log.source.totals().numbers if first is None else max(first[1].number, 0)
-    # Not to that row itself: a row below it may be on its way.
+    # To the trim mark and not to that row: a row below it may still be stored.
     return _seek(log, Position(log.source.trimmed()), offset)
 
 
 def seek_end(log: PullLog) -> int:
-    """Skips all that was accepted so far; the offset of the next message."""
+    """Moves the group behind every message accepted so far, and returns the offset of the next message."""
     totals = log.source.totals()
     return _seek(log, Position(totals.rows), totals.numbers)
 
 
 def seek_time(log: PullLog, at_ms: int) -> int:
-    """Goes to the first message accepted at that time or later; its offset."""
+    """Moves the group to the first message accepted at ``at_ms`` or later, and returns its offset."""
     totals = log.source.totals()
     number, row = _search(log.source, lambda row: row.at_ms >= at_ms)
     return _seek(log, Position(number), row.number if row else totals.numbers)
 
 
 def seek_offset(log: PullLog, offset: int) -> int:
-    """Goes to that offset, or to the next one that exists."""
+    """Moves the group to ``offset``, or to the next offset that exists, and returns it. Raises ``Rejected`` for an
+    offset beyond the end of the queue."""
     totals = log.source.totals()
     if offset > totals.numbers:
         raise Rejected("field-invalid", f"offset {offset} is beyond the queue's end {totals.numbers}", field="offset")
@@ -104,7 +108,7 @@ def seek_offset(log: PullLog, offset: int) -> int:
     if row is None:
         return _seek(log, Position(number), totals.numbers)
     if row.number + row.count <= offset:
-        return _seek(log, Position(number + 1), offset)  # it came in after the search had passed it
+        return _seek(log, Position(number + 1), offset)  # the row was stored after the search had passed it
     return _seek(log, Position(number, max(0, offset - row.number)), max(offset, row.number))
 
 
@@ -114,22 +118,24 @@ def _seek(log: PullLog, position: Position, offset: int) -> int:
 
 
 def _search(log: Log, reached: Callable[[Row], bool]) -> tuple[int, Row | None]:
-    """The first row with messages for which ``reached`` holds, given that it holds for all behind it.
+    """Returns the first row with messages for which ``reached`` is true, and its number. ``reached`` must be true for
+    every row behind that one.
 
-    Where rows are still open it stops before them: they and what follows are not passed over."""
+    Stops before a row that is not stored yet, and returns its number without a row: a seek must not pass over it.
+    """
     low, high = log.trimmed(), log.totals().rows
     while low < high:
         middle = (low + high) // 2
-        found = next(_batches(log, middle, high), None)
-        if found is None or reached(found[1]):
+        batch = next(_batches(log, middle, high), None)
+        if batch is None or reached(batch[1]):
             high = middle
         else:
-            low = found[0] + 1
+            low = batch[0] + 1
     return next(_batches(log, low, log.totals().rows), (low, None))
 
 
 def _batches(log: Log, start: int, end: int) -> Iterator[tuple[int, Row]]:
-    """The rows with messages from ``start`` up to ``end``."""
+    """Yields the rows with messages from ``start`` up to ``end``."""
     while start < end:
         rows = log.read(start, 4, consistent=True)
         if not rows:

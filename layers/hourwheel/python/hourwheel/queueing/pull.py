@@ -1,4 +1,4 @@
-"""Pull: settle what came before, claim what is next, the group's retries first."""
+"""Pull: settles what the request settles, then claims the next messages, the group's retries first."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,13 +25,14 @@ from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
 _LOOKING_MS = 5_000
-"""For so long a pull that waits no more looks on where there may be more."""
+"""A pull whose wait is over keeps looking this long where there may be more: passing many empty rows takes several
+looks, and each look moves the group's position forward."""
 
 
 @dataclass(frozen=True)
 class _Attempt:
-    """What one look brought: answers to the settlements, the claims, the logs without anything, and whether there may
-    be more."""
+    """The result of one look: the answers to the settlements, the claims, the logs in which nothing waits
+    (``nothing``), and whether there may be more messages (``limited``)."""
 
     subject: Subject
     group: Group
@@ -54,9 +55,13 @@ class Puller:
     group: str
 
     def pull(self, request: PullRequest, *, pushing: bool = False) -> PullResult:
-        """Settles, then claims; waits for messages as long as the request asks. ``pushing``: from one log at a time,
-        whose messages are delivered before those of the next are leased; and it raises ``NotFound`` where there is no
-        subject or group, instead of making them."""
+        """Settles, then claims messages, and waits for them as long as the request allows.
+
+        Creates a subject or group that does not exist. Raises ``Rejected`` for a receipt that was not issued to this
+        group or a settlement that contradicts itself; nothing is settled then. ``pushing`` is for push: the pull claims
+        from one log only, because a pusher delivers those messages before it leases others, and raises ``NotFound``
+        instead of creating a subject or group.
+        """
         opened = self._open(request.settle or ())
         until_ms = self.context.clock.now_ms() + int(request.wait_seconds * 1_000)
         wakeups = self.context.wakeups
@@ -77,23 +82,25 @@ class Puller:
             try:
                 _, pulls, more = self._look(request, [], pushing)
             except BaseException:
-                # What woke this one is still there.
+                # The message that woke this pull still waits: another pull gets the chance.
                 wakeups.announce(self.subject, self.group)
                 raise
             tries += 1
         if more:
-            # Let the next one that waits have a look.
+            # This pull stopped at a limit: the next pull that waits looks for the rest.
             wakeups.announce(self.subject, self.group)
         if pulls:
             self.context.meter.record("Delivered", sum(len(pulled.messages) for pulled in pulls))
         return PullResult(pulls, None if request.settle is None else settled)
 
     def settle(self, settlements: list[Settlement]) -> list[Settled]:
-        """Carries out settlements, entry by entry. Raises ``Rejected``, nothing done, when a receipt is not ours."""
+        """Carries out settlements in order, and returns the answer to each. Raises ``Rejected``, and settles nothing,
+        when a receipt was not issued to this group or a settlement contradicts itself; ``NotFound`` when there is no
+        subject or group."""
         opened = self._open(settlements)
         subject, group = self._names(opened, create=False)
         settled = self.context.atomically(lambda context: self._settle(context, subject, group, opened))
-        if any(wish.moves for _, wish in opened):
+        if any(decision.moves for _, decision in opened):
             self.context.wakeups.announce(self.subject, self.group)
         return settled
 
@@ -111,17 +118,18 @@ class Puller:
     def _settle(
         self, context: Context, subject: Subject, group: Group, opened: list[tuple[Receipt, Decision]]
     ) -> list[Settled]:
-        def settle(receipt: Receipt, wish: Decision) -> Settled:
+        def settle(receipt: Receipt, decision: Decision) -> Settled:
             if (subject.generation, group.generation) != (receipt.subject_generation, receipt.group_generation):
                 return Settled("stale")
             source = context.log(group.retry_log if receipt.queue is None else subject.log(receipt.queue))
             settler = Settler(PullLog(context, group, source, receipt.queue), subject)
-            return settler.settle(receipt.row, receipt.held, wish)
+            return settler.settle(receipt.row, receipt.held, decision)
 
-        return [settle(receipt, wish) for receipt, wish in opened]
+        return [settle(receipt, decision) for receipt, decision in opened]
 
     def _names(self, opened: Sequence[tuple[Receipt, Decision]], *, create: bool) -> tuple[Subject, Group]:
-        """Subject and group; not from the cache when a receipt knows later ones."""
+        """Returns the subject and the group. Reads them again when a receipt names a later generation than the cached
+        one."""
         for _ in range(2):
             subject = self.registry.subject(self.subject, create=create)
             group = self.registry.group(subject, self.group, create=create)
@@ -136,21 +144,21 @@ class Puller:
     def _look(
         self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool
     ) -> tuple[list[Settled], list[Pulled], bool]:
-        """One attempt: the answers to the settlements, what was pulled, and whether there may be more."""
+        """Makes one attempt; returns the answers to the settlements, the pulls, and whether there may be more."""
         attempt = self._attempt(request, opened, pushing)
         pulls = [self._pulled(attempt, log, claim) for log, claim in attempt.claims]
-        found = [pulled for pulled in pulls if pulled is not None]
-        return attempt.settled, found, attempt.limited or len(found) < len(pulls)
+        readable = [pulled for pulled in pulls if pulled is not None]
+        return attempt.settled, readable, attempt.limited or len(readable) < len(pulls)
 
     def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool) -> _Attempt:
-        # Looked up anew for each attempt: during a wait the subject may have got more queues, or become another.
+        # Looked up for each attempt: during a wait the subject may get more queues, or be deleted and created again.
         subject, group = self._names(opened, create=not pushing)
         logs = pull_logs(self.context, subject, group)
         totals = self._totals(logs)
         moved = {log.queue: log for log in logs if self.ends.moved(log, group, totals[log.source.name])}
         ended = self._end_leases(subject, [log for log in logs if log.queue in moved or self.leases.due(log)])
-        if ended or any(wish.moves for _, wish in opened):
-            # Retries that the totals do not know of.
+        if ended or any(decision.moves for _, decision in opened):
+            # The totals were read before these retries were stored.
             moved[None] = logs[0]
 
         def work(context: Context) -> _Attempt:
@@ -169,7 +177,8 @@ class Puller:
         return attempt
 
     def _totals(self, logs: Sequence[PullLog]) -> dict[str, Counter]:
-        """The totals of the source logs, perhaps out of date: one request for ``GET_MANY`` of them."""
+        """Returns the totals of the source logs by name, perhaps out of date. Costs one request for each ``GET_MANY``
+        logs."""
         names = [log.source.name for log in logs]
         totals: dict[str, Counter] = {}
         for start in range(0, len(names), GET_MANY):
@@ -177,27 +186,29 @@ class Puller:
         return totals
 
     def _end_leases(self, subject: Subject, logs: Sequence[PullLog]) -> int:
-        """Ends the leases that are over in those logs; how many."""
+        """Ends the leases that are over in these logs, and returns their number."""
         ended = 0
         for log in logs:
-            # Ending the leases of others is a service to them: it must not fail this pull.
+            # These leases are other consumers': a failure to end them must not fail this pull.
             ending = f"ending leases of {log.partition}"
             with suppress(Unavailable, Broken), self.leases.faults.contained(self.context, ending):
                 ended += self.leases.expire_throttled(log, subject)
         return ended
 
     def _remember(self, log: PullLog, nothing: Nothing, totals: Counter) -> None:
-        """Remembers where the log ended, unless a lease may have begun there that nobody here has seen."""
+        """Remembers where the log ended, unless another process may have leased messages that this one has not seen:
+        the end of such a lease must be looked for."""
         if not self.leases.seen(log, nothing.row):
             return
         end = nothing.end
         if end < totals.rows:
-            # Rows that are missing are on their way, or long gone.
+            # Rows from ``end`` on are missing: not stored yet, or below the trim mark.
             end = max(end, log.source.trimmed())
         self.ends.remember(log, log.group, end)
 
     def _claim(self, attempt: _Attempt, request: PullRequest, logs: Sequence[PullLog], *, single: bool) -> bool:
-        """Claims from the logs, retries first, until the request is full; whether there may be more."""
+        """Claims from the logs, retries first, until the request is full. Adds the claims to the attempt, and returns
+        whether there may be more. The first queue is random, so that no queue is always last."""
         retries = [log for log in logs if log.queue is None]
         queues = [log for log in logs if log.queue is not None]
         turn = int(self.context.ids.jitter() * len(queues))
@@ -205,7 +216,7 @@ class Puller:
         more = False
         for log in [*retries, *queues[turn:], *queues[:turn]]:
             try:
-                found = log.claim(
+                result = log.claim(
                     consumer=request.consumer,
                     max_messages=messages,
                     max_bytes=size,
@@ -215,22 +226,22 @@ class Puller:
             except Corrupt as error:
                 if not attempt.claims:
                     raise
-                # What is claimed already must be handed out: nobody else would before its lease ends.
+                # The messages claimed so far must be handed out: nobody else gets them before their lease ends.
                 unreadable(log.context, log.source.name, log.tail().position.row, 0, error)
                 return True
-            more = more or found.limited
-            if found.nothing is not None:
-                attempt.nothing.append((log, found.nothing))
-            if found.claim is not None:
-                attempt.claims.append((log, found.claim))
-                messages -= found.claim.held.value.size
-                size -= found.claim.answer_bytes
+            more = more or result.limited
+            if result.nothing is not None:
+                attempt.nothing.append((log, result.nothing))
+            if result.claim is not None:
+                attempt.claims.append((log, result.claim))
+                messages -= result.claim.held.value.size
+                size -= result.claim.answer_bytes
                 if messages <= 0 or size <= 0 or single:
                     return True
         return more
 
     def _pulled(self, attempt: _Attempt, log: PullLog, claim: Claim) -> Pulled | None:
-        """The claim as an answer; None when none of it can be read."""
+        """Returns the claim as an answer; None when none of its messages can be read, or the claim was taken over."""
         counts, messages = self._read(log, claim)
         held: Versioned[PullRow] | None = claim.held
         if counts != claim.held.value.counts:
@@ -255,9 +266,10 @@ class Puller:
         )
 
     def _read(self, log: PullLog, claim: Claim) -> tuple[tuple[int, ...], list[Message]]:
-        """The messages of a claim, and from each row how many: none from one that cannot be read."""
+        """Returns the number of messages from each row of a claim, and the messages. A row that cannot be read is
+        reported and counts 0."""
         value = claim.held.value
-        counts, found = list(value.counts), list[Message]()
+        counts, delivered = list(value.counts), list[Message]()
         for step, ((number, row), count) in enumerate(zip(claim.rows, value.counts, strict=True)):
             if not count:
                 continue
@@ -269,12 +281,13 @@ class Puller:
                 counts[step] = 0
                 continue
             taken = messages[skip : skip + count] if count < len(messages) else messages
-            found += taken if row.raw_bytes <= TEXT_BYTES else [tellable(message) for message in taken]
-        return tuple(counts), found
+            delivered += taken if row.raw_bytes <= TEXT_BYTES else [tellable(message) for message in taken]
+        return tuple(counts), delivered
 
     def _set_aside(self, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Versioned[PullRow] | None:
-        """Takes what cannot be read out of the claim, so that indexes are those of the answer. None when the claim is
-        no longer ours. What is set aside stays in its log: a seek finds it again once it is mended."""
+        """Removes unreadable messages from the claim, so that its indexes match the answer's; returns the changed pull
+        row, or None when the claim was taken over meanwhile. The messages stay in their log: a seek delivers them once
+        the row is repaired."""
         value = msgspec.structs.replace(claim.held.value, counts=counts)
         if not any(counts):
             value = value.closed(UNREADABLE, self.context.clock.now_ms())

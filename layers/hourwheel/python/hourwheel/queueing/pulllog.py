@@ -1,7 +1,7 @@
-"""The pull log: one per (group, source log). Claiming a range of the source is one conditional put.
+"""The pull log: claims a range of a source log for a consumer, by one conditional put. One per group and source log.
 
-The loser of a race gets the winner's row in the refusal, so it knows the next start. There is no
-cursor item and nothing to rebalance: any number of consumers, on any queue, from the first second.
+The loser of a race finds the winner's row in the refusal, and so knows where the next range starts. There is no cursor
+item, and nothing to rebalance: any number of consumers claim from any queue from the first second on.
 """
 
 from collections.abc import Iterator
@@ -27,17 +27,18 @@ from hourwheel.queueing.records import (
 )
 
 EMPTY_ROWS = 500
-"""A claim covers so many rows without messages at most. Where more come first, a row of the pull log passes them."""
+"""A claim covers at most this many rows without messages, so that its receipt stays short. Where more come first, a row
+of the pull log passes over them."""
 
-_FIRST_PAGE = 4
+_FIRST_PAGE = 4  # without a claim before it the size of batches is unknown: a pull reads few rows first
 _PAGE = 64
-_RACES = 100
+_RACES = 100  # a claim that lost this often gives up, and its pull looks again
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A range that was claimed: its pull row, the rows of the source log that it covers, and what its messages take in
-    an answer at most."""
+    """A range that was claimed: its pull row, the rows of the source log that it covers, and the most bytes that its
+    messages take in an answer."""
 
     row: int
     held: Versioned[PullRow]
@@ -53,8 +54,8 @@ class Nothing(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What came of a try to claim. ``limited``: a limit ended it, there may be more. ``nothing``: where it found no
-    message although it looked up to the log's end."""
+    """The result of a try to claim. ``limited``: a limit ended it, and there may be more messages. ``nothing``: it read
+    up to the log's end without a message, and this is where."""
 
     claim: Claim | None
     limited: bool
@@ -63,7 +64,7 @@ class Found(NamedTuple):
 
 @dataclass
 class _Range:
-    """What a claim covers, row by row. While it has no messages it only moves its end."""
+    """The range that a claim will cover, built row by row. Without messages only its end moves."""
 
     first: Position
     end: Position
@@ -76,7 +77,7 @@ class _Range:
     limited: bool = False
 
     def begin(self, first: Position) -> None:
-        """The first messages are there: what was empty before them is passed over."""
+        """Starts the range at its first messages; the empty rows before them are passed over."""
         self.first, self.empty = first, 0
 
     def add(self, number: int, row: Row, skip: int, count: int, usable: int) -> None:
@@ -95,7 +96,7 @@ class _Range:
 
 @dataclass(frozen=True)
 class PullLog:
-    """A group's progress on one source log. Cheap to make; holds no state."""
+    """A group's progress on one source log. Cheap to create: every call reads the store."""
 
     context: Context
     group: Group
@@ -104,7 +105,7 @@ class PullLog:
     """None for the group's retry log."""
 
     def on(self, context: Context) -> "PullLog":
-        """The same pull log over another store (a transaction's)."""
+        """Returns this pull log with the store of another context, such as a transaction's."""
         return replace(self, context=context, source=context.log(self.source.name))
 
     @property
@@ -121,17 +122,17 @@ class PullLog:
         )
 
     def tail(self) -> Tail:
-        """Where the next claim goes."""
-        found = self.context.store.scan(Table.PULL, self.partition, limit=1, reverse=True)
-        last = [(int(sort), self.opened(int(sort), record).value) for sort, record in found]
+        """Returns where the next claim goes."""
+        newest = self.context.store.scan(Table.PULL, self.partition, limit=1, reverse=True)
+        last = [(int(sort), self.opened(int(sort), record).value) for sort, record in newest]
         for row, value in last:
-            # Rows behind it were claimed later, and are kept for long once they are closed: none can be gone.
+            # Rows behind this one were claimed later, and are kept for days once closed: none can be removed yet.
             if abs(self.context.clock.now_ms() - value.claimed_ms) < SETTLED_KEPT_MS // 2:
                 return _behind(row, value)
-        # Read after it: a sweeper saves the checkpoint before it lets go of rows.
+        # The checkpoint is read after the rows, because a sweeper saves it before it removes rows.
         checkpoint = self.checkpoint_record.load()
         for row, value in last:
-            # Expired rows vanish in any order: one that is left below the checkpoint is not the last.
+            # A store removes expired rows in any order: a row left below the checkpoint is not the last one.
             if checkpoint is None or row >= checkpoint.value.row:
                 return _behind(row, value)
         return self.beginning(checkpoint)
@@ -148,7 +149,7 @@ class PullLog:
         return False
 
     def beginning(self, checkpoint: Versioned[Checkpoint] | None = None) -> Tail:
-        """The lowest row that may be unsettled: the checkpoint, or where the group began."""
+        """Returns the lowest row that may be unsettled: the checkpoint, or where the group began."""
         checkpoint = checkpoint or self.checkpoint_record.load()
         if checkpoint is not None:
             return Tail(checkpoint.value.row, checkpoint.value.position, checkpoint.value.number)
@@ -157,9 +158,13 @@ class PullLog:
         return Tail(0, Position(origin), 0)
 
     def claim(self, *, consumer: str, max_messages: int, max_bytes: int, lease_ms: int, whole: bool = False) -> Found:
-        """Claims the next messages, in one write; none when there are none, and no write but where many empty rows
-        are passed. In an answer they take up to ``max_bytes``; of a first row that takes more by itself, as many are
-        claimed as fit into an answer, unless ``whole``."""
+        """Claims the next messages by one conditional put, and returns the claim; without a claim where no message
+        waits.
+
+        Writes nothing where no message waits, unless the claim passes over many empty rows. The messages take at most
+        ``max_bytes`` in an answer. Of a first row that takes more, those that fit into an answer are claimed; with
+        ``whole`` none of them.
+        """
         tail = self.tail()
         for race in range(_RACES):
             now_ms = self.context.clock.now_ms()
@@ -190,7 +195,8 @@ class PullLog:
         return Found(None, limited=True)
 
     def seek(self, position: Position, number: int) -> None:
-        """Makes ``position`` the start of the next claim. One write."""
+        """Makes ``position``, whose message has the sequence ``number``, the start of the next claim. One write,
+        repeated while claims win the race for the row."""
         while True:
             tail = self.tail()
             now_ms = self.context.clock.now_ms()
@@ -211,41 +217,42 @@ class PullLog:
                 return
 
     def rows(self, start: int, limit: int = _PAGE) -> list[tuple[int, Versioned[PullRow]]]:
-        """Up to ``limit`` pull rows from ``start`` on, in order."""
+        """Returns up to ``limit`` pull rows from ``start`` on, in order, each with its number."""
         items = self.context.store.scan(Table.PULL, self.partition, start=sort_of(start), limit=limit)
         return [(int(sort), self.opened(int(sort), record)) for sort, record in items]
 
     def opened(self, row: int, record: Record) -> Versioned[PullRow]:
-        held = self.record(row).opened(record)
-        assert held is not None
-        return held
+        current = self.record(row).opened(record)
+        assert current is not None
+        return current
 
     def unread(
         self, start: Position, now_ms: int, page: int = _PAGE, *, consistent: bool = False
     ) -> Iterator[tuple[int, Row]]:
-        """The settled rows of the source from ``start`` on, page by page."""
+        """Yields the rows of the source log from ``start`` on, up to the first that is not stored yet. Reads page by
+        page."""
         row = start.row
         while True:
-            found = self.source.read(row, page, consistent=consistent)
-            if found and found[0][0] == start.row and found[0][1].expires_ms <= now_ms:
-                # A group that lags behind retention goes on where the sweeper has seen live rows.
+            page_rows = self.source.read(row, page, consistent=consistent)
+            if page_rows and page_rows[0][0] == start.row and page_rows[0][1].expires_ms <= now_ms:
+                # A group that lags behind retention continues at the trim mark: the rows below have expired.
                 trimmed = self.source.trimmed()
                 if trimmed > row:
                     row = trimmed
                     continue
-            yield from found
-            if len(found) < page:
+            yield from page_rows
+            if len(page_rows) < page:
                 return
-            row, page = found[-1][0] + 1, _PAGE
+            row, page = page_rows[-1][0] + 1, _PAGE
 
     def _take(self, tail: Tail, max_messages: int, max_bytes: int, now_ms: int, whole: bool) -> _Range:
-        """Decides what a claim covers; without messages, what there is to pass over."""
+        """Decides which rows a claim covers; without messages, which rows it passes over."""
         taken = _Range(first=tail.position, end=tail.position, end_number=tail.number)
         for number, row in self.unread(tail.position, now_ms, _first_page(tail, max_messages)):
             skip = tail.position.index if number == tail.position.row else 0
             usable = 0 if row.expires_ms <= now_ms else max(0, row.count - skip)
             if taken.total and number != taken.rows[-1][0] + 1:
-                taken.limited = True  # trimmed between two pages: what follows is for the next claim
+                taken.limited = True  # rows were trimmed between two pages: the next claim takes what follows
                 break
             if usable and (taken.total or whole) and taken.size + row.answer_bytes > max_bytes:
                 taken.limited = True
@@ -265,14 +272,14 @@ def _behind(row: int, value: PullRow) -> Tail:
 
 
 def _first_page(tail: Tail, max_messages: int) -> int:
-    """How many rows to read first: as many as the claim before had for so many messages, and one that it may have
-    left in part."""
+    """Returns the number of rows to read first: as many as the last claim needed for this number of messages, plus one
+    that it may have covered in part."""
     if not tail.messages:
         return min(_FIRST_PAGE, max_messages)
     return min(_PAGE, -(-max_messages * tail.rows // tail.messages) + (tail.position.index > 0))
 
 
 def pull_logs(context: Context, subject: Subject, group: Group) -> list[PullLog]:
-    """The group's pull logs: that of its retry log, then one for each queue."""
+    """Returns the group's pull logs: that of its retry log, then one for each queue."""
     queues = [PullLog(context, group, context.log(subject.log(queue)), queue) for queue in range(subject.queues)]
     return [PullLog(context, group, context.log(group.retry_log), None), *queues]

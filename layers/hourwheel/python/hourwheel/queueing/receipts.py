@@ -1,5 +1,7 @@
-"""Receipts: what a consumer shows to settle a pull. They hold the pull row as it was claimed, so that
-settling needs no read, and a keyed digest, so that nobody can make one up.
+"""Receipts: the signed texts that a consumer sends back to settle a pull.
+
+A receipt contains the pull row as it was claimed, so that settling needs no read, and a keyed digest, so that only the
+cell can make one.
 
     base64url(HMAC-SHA-256 of the rest, first 16 bytes ‖ msgpack array of Receipt)
 """
@@ -17,11 +19,12 @@ from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.ports import Key, Table
 from hourwheel.queueing.records import PullRow
 
-_MAC_BYTES = 16
+_MAC_BYTES = 16  # 128 bits: a forged receipt cannot be guessed, and the text stays short
 
 
 class Receipt(msgspec.Struct, array_like=True, frozen=True):
-    """The pull row ``row`` of a group's pull log on queue ``queue`` (None: its retry log)."""
+    """Names row ``row`` of the pull log of a group on queue ``queue`` (None: on the group's retry log), and contains
+    the row (``value``) with the ``token`` under which it was stored."""
 
     subject: str
     subject_generation: int
@@ -46,11 +49,11 @@ _decoder = msgspec.msgpack.Decoder(Receipt)
 
 
 def cell_secret(context: Context) -> bytes:
-    """The cell's secret, the same for all its functions: drawn by whoever comes first."""
+    """Returns the secret that all functions of the cell share. The first call draws and stores it."""
     record = CasRecord(context.store, context.ids, Key(Table.META, "cell", "receipts"), Secret)
-    held = record.load() or record.swap(None, Secret(context.ids.token() + context.ids.token())).current
-    assert held is not None
-    return held.value.key
+    current = record.load() or record.swap(None, Secret(context.ids.token() + context.ids.token())).current
+    assert current is not None
+    return current.value.key
 
 
 def sign_receipt(secret: bytes, receipt: Receipt) -> str:
@@ -59,7 +62,7 @@ def sign_receipt(secret: bytes, receipt: Receipt) -> str:
 
 
 def open_receipt(secret: bytes, text: str, *, subject: str, group: str) -> Receipt:
-    """The receipt, if we issued it for this group; else ``Rejected``."""
+    """Returns the receipt that ``text`` contains. Raises ``Rejected`` unless this cell issued it to this group."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         mac, data = data[:_MAC_BYTES], data[_MAC_BYTES:]

@@ -1,15 +1,15 @@
-"""Rows of a pull log, and the checkpoint that outlives them.
+"""Records: the rows of a pull log, and the checkpoint that outlives the rows.
 
     table      pull                                  meta
     partition  {group}~{gen}@{source log}            checkpoint
     sort       {row:016d}                            {group}~{gen}@{source log}
     value      PullRow, msgpack array                Checkpoint, msgpack array
 
-Row ``p`` says that a consumer holds the messages from ``first`` up to the position ``end``;
-row ``p + 1`` begins at that end. ``counts[k]`` messages are taken from source row ``first.row + k``,
-0 from a filler, an expired row, or one that cannot be read. The messages of a pull are numbered 0, 1, … in that order.
-``last`` recognises the settlement that was written last, when it comes again. ``moved`` says where messages of the pull
-were handed over to: all that is not named there was acknowledged.
+Row ``p`` leases the messages from ``first`` up to the position ``end`` to a consumer; row ``p + 1`` begins at that end.
+The pull takes ``counts[k]`` messages from source row ``first.row + k``: 0 from a filler, an expired row, or a row that
+cannot be read. The messages of a pull are numbered 0, 1, … in that order. ``last`` is the digest of the settlement that
+was written last, by which a repeated settlement is recognised. ``moved`` lists where messages of the pull were handed
+over to; every settled message that is not listed there was acknowledged.
 """
 
 from typing import NamedTuple, Self
@@ -19,26 +19,28 @@ import msgspec
 from hourwheel.handover.handover import Transfer
 
 OPEN, CLOSING, CLOSED = 0, 1, 2
-"""Leased; all is settled but transfers are to be carried out; done."""
+"""Leased; every message settled, and transfers still to be carried out; done."""
 
 SETTLED, EXPIRED, SOUGHT, PASSED, UNREADABLE = 1, 2, 3, 4, 5
-"""How a row was closed: by its consumer, by its lease's end; it is a seek; it passes over rows without messages;
-none of its messages could be read."""
+"""How a row was closed: by its consumer; by the end of its lease; as a seek; because it passes over rows without
+messages; because none of its messages could be read."""
 
 SETTLED_KEPT_MS = 3 * 86_400_000
-"""Settled rows are kept this long: far longer than any writer pauses; the checkpoint passes them each minute."""
+"""Settled rows are kept this long: far longer than any writer pauses, so that none puts a removed row again. The
+checkpoint passes them each minute."""
 
 
 class Position(msgspec.Struct, array_like=True, frozen=True, order=True):
-    """A message's place in its log: the index within a row's batch."""
+    """The position of a message in its log: a row, and the index within the row's batch."""
 
     row: int
     index: int = 0
 
 
 class Tail(NamedTuple):
-    """Where the next claim goes: its row number, where it starts, the sequence there. ``rows`` and ``messages`` of the
-    claim before tell how many rows the next one may want (0: unknown)."""
+    """Where the next claim goes: the number of its pull row, its start in the source log, and the sequence there.
+    ``rows`` and ``messages`` are those of the claim before it, from which the next one guesses how many rows it needs
+    (0: unknown)."""
 
     row: int
     position: Position
@@ -48,7 +50,8 @@ class Tail(NamedTuple):
 
 
 class Moved(msgspec.Struct, array_like=True, frozen=True):
-    """A transfer that was carried out: the messages at ``picks`` of the source log stand in this row."""
+    """A transfer that was carried out: the messages at ``picks`` of the source log were copied to this row of
+    ``log``."""
 
     kind: str
     log: str
@@ -85,8 +88,11 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
         state = CLOSED if self.state == CLOSING and not transfers else self.state
         left = {transfer.token for transfer in transfers}
-        done = [one for one in self.transfers if one.token not in left]
-        moved = tuple(Moved(one.kind, one.log, one.row, one.number, one.at_ms, one.picks) for one in done)
+        done = [transfer for transfer in self.transfers if transfer.token not in left]
+        moved = tuple(
+            Moved(transfer.kind, transfer.log, transfer.row, transfer.number, transfer.at_ms, transfer.picks)
+            for transfer in done
+        )
         return msgspec.structs.replace(self, transfers=transfers, state=state, moved=self.moved + moved)
 
     @property
@@ -97,16 +103,16 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return [index for index in range(self.size) if index not in self.settled]
 
     def places(self) -> list[Position]:
-        """The position of each message of the pull, by its index."""
-        found = []
+        """Returns the position of each message of the pull, by its index."""
+        positions = []
         for step, count in enumerate(self.counts):
             offset = self.first.index if step == 0 else 0
-            found += [Position(self.first.row + step, offset + index) for index in range(count)]
-        return found
+            positions += [Position(self.first.row + step, offset + index) for index in range(count)]
+        return positions
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True):
-    """The lowest pull row that is not settled, and where it starts."""
+    """The lowest pull row that is not settled, and the position and sequence at which it starts."""
 
     row: int
     position: Position

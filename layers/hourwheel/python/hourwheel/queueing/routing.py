@@ -1,8 +1,8 @@
-"""Routing: the queue, or the hour bucket, that each message of a batch goes to. Nothing here reads or writes.
+"""Routing: decides which queue, or which hour bucket, each message of a batch goes to. Nothing here reads or writes.
 
-One rule chooses the queue of every message, whether its sender wants it now or later (see ``queue_of``). Messages with
-a key go to the queue of the key. Messages without a key that were sent together stay together: a batch then costs one
-row, and batches spread over the queues.
+One rule chooses the queue of every message, sent at once or delayed (see ``queue_of``). Messages with a key go to the
+queue of the key. Messages without a key that were sent together stay together: their batch costs one row, and batches
+spread over the queues.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,21 +19,24 @@ from hourwheel.model import MAX_DELAY_MS, NewMessage, Subject
 
 
 def queue_of(key: str | None, batch: str, queues: int) -> int:
-    """The queue of a message: messages of one ``key`` share a queue, and messages of one ``batch`` that have no key do.
+    """Returns the queue of a message, of ``queues``: messages with the same ``key`` share a queue, and so do messages
+    of one ``batch`` that have no key.
 
-    ``batch`` is unique: a request's own prefix of ids for messages that are sent at once, the name of their row in the
-    schedule log (``delayed_batch``) for messages that fall due.
+    ``batch`` is a unique name: the request's prefix of message ids for messages that are sent at once, the name of
+    their row in the schedule log (``delayed_batch``) for delayed ones.
     """
     return _share(key or batch, queues)
 
 
 def delayed_batch(schedule_log: str, row_no: int) -> str:
-    """The batch of delayed messages: a request stores one row in each hour bucket."""
+    """Returns the name of a batch of delayed messages: one row of a schedule log, because a request stores one row in
+    each hour bucket."""
     return f"{schedule_log}/{row_no}"
 
 
 def shard_of(batch: str, shards: int) -> int:
-    """The shard of the hour buckets that take the batch's delayed messages: one, so that each bucket gets one row."""
+    """Returns the shard of the hour buckets that take the batch's delayed messages: one shard for the whole batch, so
+    that each hour costs one row."""
     return _share(batch, shards)
 
 
@@ -43,8 +46,8 @@ def _share(name: str, shares: int) -> int:
 
 @dataclass(frozen=True)
 class Part:
-    """The messages of a batch that share a queue, or a bucket in which they are due at ``dues``, and their indexes in
-    the batch."""
+    """The messages of a batch that go to one queue, or to one bucket in which they fall due at ``dues`` (Unix
+    milliseconds). ``indexes`` are their indexes in the batch."""
 
     subject: Subject
     queue: int | None
@@ -69,8 +72,9 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class RoutingInputs:
-    """What the split of a batch depends on beside its messages: ``batch`` names it, ``queues`` is each subject's number
-    of queues, ``at_ms`` the time from which delays count, ``cut`` the length in minutes and the shards of buckets."""
+    """The inputs of a split beside the messages: ``batch`` is the unique name of the batch, ``queues`` the number of
+    queues of each subject, ``at_ms`` the time from which delays count, ``cut`` the length of a bucket in minutes and
+    the number of shards."""
 
     batch: str
     queues: Mapping[str, int]
@@ -80,16 +84,18 @@ class RoutingInputs:
 
 @dataclass(frozen=True)
 class Batch:
-    """The messages of one request, and their indexes by subject. ``waits`` are those of delayed messages, by index."""
+    """The messages of one request, and their indexes by subject. ``dues`` are the due times of the delayed messages, by
+    index."""
 
     subjects: Mapping[str, Subject]
     indexes: Mapping[str, Sequence[int]]
     messages: Sequence[NewMessage]
-    waits: Mapping[int, Due]
+    dues: Mapping[int, Due]
 
     def split(self, inputs: RoutingInputs, most_buckets: int) -> list[Part]:
-        """The parts of the batch: subject by subject, buckets before queues, each in order. The same inputs give the
-        same parts. Raises ``TooLarge`` where a subject's messages fall due in more than ``most_buckets`` buckets."""
+        """Divides the batch into parts, subject by subject, buckets before queues, each in ascending order. Equal
+        inputs give equal parts, so that a repeated batch finds its rows. Raises ``TooLarge`` when a subject's messages
+        fall due in more than ``most_buckets`` buckets."""
         parts: list[Part] = []
         for name, subject in self.subjects.items():
             at_once, delayed = self._by_time(self.indexes[name], inputs)
@@ -101,13 +107,13 @@ class Batch:
         return parts
 
     def _by_time(self, indexes: Sequence[int], inputs: RoutingInputs) -> tuple[Sequence[int], list[tuple[int, int]]]:
-        """The indexes of the messages that are sent at once; and the indexes of the others, with their due times."""
-        if not self.waits:
+        """Returns the indexes of the messages that are sent at once, and those of the others with their due times."""
+        if not self.dues:
             return indexes, []
         at_once, delayed = [], []
         for index in indexes:
-            wait = self.waits.get(index)
-            due_ms = inputs.at_ms if wait is None else wait.due_ms(inputs.at_ms)
+            due = self.dues.get(index)
+            due_ms = inputs.at_ms if due is None else due.due_ms(inputs.at_ms)
             if due_ms <= inputs.at_ms:
                 at_once.append(index)
             else:
@@ -141,16 +147,16 @@ class Batch:
         return Part(subject, None, messages, indexes, bucket, [due_ms for _, due_ms in delayed])
 
     def _stored(self, index: int) -> NewMessage:
-        """The message as it is stored: its due time stands beside the batch."""
+        """Returns the message as it is stored: without its delay, because the row's meta holds the due time."""
         message = self.messages[index]
-        return msgspec.structs.replace(message, delay=None, deliver_at=None) if index in self.waits else message
+        return msgspec.structs.replace(message, delay=None, deliver_at=None) if index in self.dues else message
 
 
 def _check_buckets(buckets: int, most: int, cut: tuple[int, int]) -> None:
     if buckets > most:
         raise TooLarge(
             "batch-too-large",
-            f"the messages of a batch may fall due in {most} times of {cut[0]} minutes at most, these do in"
-            f" {buckets}: split it",
+            f"the messages of a batch may fall due in at most {most} different spans of {cut[0]} minutes, these fall"
+            f" due in {buckets}: split the batch",
             field="messages",
         )

@@ -1,6 +1,6 @@
-"""Settling: one conditional update of the pull row, guarded by the token under which it was claimed.
+"""Settling: one conditional update of the pull row, which succeeds only if nobody changed the row meanwhile.
 
-Retries and dead letters are handed over: their reservations are written by that same update.
+Retries and dead letters are handed over: the update that settles them also writes the reservations of their rows.
 """
 
 from collections.abc import Mapping
@@ -27,9 +27,13 @@ _STALE = Settled("stale")
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of messages of a pull, by index: tried again (after a delay of its own, or as the group's policy
-    says), given back, dead, the rest of ``named`` acknowledged. Or nothing of that, and the lease is extended.
-    ``mark`` recognises the same verdict when it comes again."""
+    """What a settlement does with the messages of a pull, which are named by their index.
+
+    ``retried`` messages are tried again, after their delay in ``delays_ms`` or else as the group's policy says.
+    ``released`` messages are given back without an attempt being counted, ``dead`` ones become dead letters, and every
+    other message of ``named`` is acknowledged. With ``extend_seconds`` the lease is extended, and nothing is settled.
+    ``mark`` is a digest by which a repeated settlement is recognised.
+    """
 
     named: frozenset[int]
     mark: bytes
@@ -46,7 +50,8 @@ class Decision:
 
 
 def decide(settlement: Settlement, size: int) -> Decision:
-    """What a settlement says about a pull of ``size`` messages; raises ``Rejected`` where it contradicts itself."""
+    """Returns what a settlement does with a pull of ``size`` messages. Raises ``Rejected`` when the settlement names an
+    index beyond the pull, names one twice, or both extends the lease and settles messages."""
     retried = None if settlement.retry is None else [_index(entry) for entry in settlement.retry]
     lists = {"ack": settlement.ack, "retry": retried, "release": settlement.release, "dead": settlement.dead}
     seen: set[int] = set()
@@ -79,25 +84,28 @@ def _index(entry: int | RetryLater) -> int:
 
 def _delays_ms(settlement: Settlement) -> dict[int, int]:
     delays = {}
-    for at, entry in enumerate(settlement.retry or ()):
+    for i, entry in enumerate(settlement.retry or ()):
         if isinstance(entry, RetryLater):
-            field_name = f"retry[{at}].delay"
+            field_name = f"retry[{i}].delay"
             delays[entry.index] = limited_delay_ms(entry.delay, field_name)
     return delays
 
 
-def answer_without_change(row: PullRow, claim: bytes, wish: Decision) -> Settled | None:
-    """The answer of a pull row, claimed as ``claim``, which the settlement changes in nothing; None when it has to
-    change."""
+def answer_without_change(row: PullRow, claim: bytes, decision: Decision) -> Settled | None:
+    """Returns the answer to a settlement that leaves the pull row as it is; None when the row has to change.
+
+    ``claim`` is the claim that the consumer's receipt names. The answer is ``stale`` when the row
+    has another claim, was settled otherwise, or was taken over when its lease ended.
+    """
     if row.claim != claim:
         return _STALE
     ended = row.outcome == EXPIRED
-    if wish.extend_seconds is None and row.last == wish.mark:
-        # Our own earlier try, or the consumer's: its answer was lost. The lease may have ended since.
+    if decision.extend_seconds is None and row.last == decision.mark:
+        # The same settlement was written before, and its answer was lost. The lease may have ended since.
         return Settled("open" if row.state == OPEN or ended else "settled")
     if ended or row.state != OPEN:
         return _STALE
-    if wish.extend_seconds is None and wish.named <= row.settled:
+    if decision.extend_seconds is None and decision.named <= row.settled:
         return Settled("open")
     return None
 
@@ -116,23 +124,24 @@ class Settler:
     def on(self, context: Context) -> "Settler":
         return Settler(self.log.on(context), self.subject)
 
-    def settle(self, number: int, seen: Versioned[PullRow], wish: Decision) -> Settled:
-        """Carries out what a consumer says of its pull; ``stale`` when the pull is no longer its own."""
+    def settle(self, number: int, seen: Versioned[PullRow], decision: Decision) -> Settled:
+        """Settles or extends a pull as a consumer decided, and returns the answer: ``stale`` when the pull is no longer
+        the consumer's."""
         try:
-            return self._settle(number, seen, wish)
+            return self._settle(number, seen, decision)
         except Sealed:
-            # The group was deleted since it was looked up: its retry and dead logs take nothing more.
+            # The group was deleted after its look-up: its retry and dead logs take nothing more.
             return _STALE
 
-    def _settle(self, number: int, seen: Versioned[PullRow], wish: Decision) -> Settled:
+    def _settle(self, number: int, seen: Versioned[PullRow], decision: Decision) -> Settled:
         claim = seen.value.claim
         held = seen
         while True:
             held = self.finish(number, held)
-            answer = answer_without_change(held.value, claim, wish)
+            answer = answer_without_change(held.value, claim, decision)
             if answer is not None:
                 return answer
-            value = self._next(held.value, wish)
+            value = self._next(held.value, decision)
             if value is None:
                 return _STALE
             before = held.value.settled
@@ -140,30 +149,31 @@ class Settler:
             if outcome.current is None:
                 return _STALE
             held = outcome.current
-            if outcome.stored and wish.extend_seconds is not None:
+            if outcome.stored and decision.extend_seconds is not None:
                 return Settled("extended", lease_until=rfc3339(value.lease_until_ms))
             if outcome.stored:
-                self._count("Settled", len(wish.named - before))
-                # The answer is what was written, whatever becomes of the rest of the pull meanwhile.
+                self._count("Settled", len(decision.named - before))
+                # The answer tells what was written, whatever happens to the rest of the pull meanwhile.
                 self.finish(number, held)
                 return Settled("open" if value.state == OPEN else "settled")
 
-    def _next(self, row: PullRow, wish: Decision) -> PullRow | None:
-        """The row as the consumer wants it; None when it may not be held any longer."""
-        if wish.extend_seconds is not None:
-            return self._extended(row, wish.extend_seconds)
-        return self._settled(row, wish, SETTLED)
+    def _next(self, row: PullRow, decision: Decision) -> PullRow | None:
+        """Returns the row after the consumer's decision; None when its lease can be extended no further."""
+        if decision.extend_seconds is not None:
+            return self._extended(row, decision.extend_seconds)
+        return self._settled(row, decision, SETTLED)
 
     def take_over(self, number: int, held: Versioned[PullRow]) -> bool:
-        """``expire`` in one transaction where the store has them. False, too, if the group was deleted."""
+        """Calls ``expire``, in one transaction where the store has them. Returns False also if the group was
+        deleted."""
         try:
             return self.context.atomically(lambda context: self.on(context).expire(number, held))
         except Sealed:
             return False
 
     def expire(self, number: int, held: Versioned[PullRow]) -> bool:
-        """Takes over a pull whose lease has ended: what is unsettled is tried again. False if it was settled or
-        extended meanwhile."""
+        """Takes over a pull whose lease has ended: its unsettled messages are retried. Returns False, and changes
+        nothing, if the pull was settled or extended meanwhile."""
         held = self.finish(number, held)
         now_ms = self.context.clock.now_ms()
         if held.value.state != OPEN or held.value.lease_until_ms > now_ms:
@@ -178,17 +188,17 @@ class Settler:
         return True
 
     def finish(self, number: int, held: Versioned[PullRow]) -> Versioned[PullRow]:
-        """Carries out the transfers that the row names."""
+        """Carries out the transfers that the pull row names, and returns the row without them."""
         if not held.value.transfers:
             return held
         row = row_builder(self.context, self.log.source, self.log.queue)
         done = carry_out(self.context, self.log.record(number), held, row)
-        # Closed rows vanish days later at the earliest; one that is gone was closed.
+        # Only closed rows are removed, days later: a row that is missing was closed.
         return done or Versioned(msgspec.structs.replace(held.value, state=CLOSED, transfers=()), held.token)
 
     def _extended(self, row: PullRow, seconds: int) -> PullRow | None:
-        """The row with a lease that ends no sooner than before; None when it may not be held any longer."""
-        # Held for days, a row would outlive the settled ones behind it, and with them where the next claim goes.
+        """Returns the row with a lease that ends no sooner than before; None when it is at its longest already."""
+        # A pull that stays open for days would outlive the settled rows behind it, which say where the next claim goes.
         latest_ms = row.claimed_ms + MAX_LEASE_SECONDS * 1_000
         now_ms = self.context.clock.now_ms()
         if latest_ms <= now_ms:
@@ -200,19 +210,20 @@ class Settler:
         outcome = self.log.record(number).swap(held.token, value, expires_ms=value.garbage_ms)
         if not outcome.stored:
             release(self.context, value.transfers)
-        elif dead := sum(len(one.picks) for one in value.transfers if one.kind in (ATTEMPTS, REJECTED)):
+        elif dead := sum(len(transfer.picks) for transfer in value.transfers if transfer.kind in (ATTEMPTS, REJECTED)):
             self._count("DeadLetters", dead)
         return outcome
 
     def _count(self, name: str, metric: int) -> None:
-        # Once it is certain: a transaction may be run anew.
+        # Counted after the transaction: it may run more than once.
         self.context.afterwards(lambda outside: outside.meter.record(name, metric))
 
-    def _settled(self, row: PullRow, wish: Decision, outcome: int) -> PullRow:
-        """The row once the wish is written into it, with a reservation for each transfer."""
-        settled = row.settled | wish.named
+    def _settled(self, row: PullRow, decision: Decision, outcome: int) -> PullRow:
+        """Returns the row with the decision written into it; reserves a row in the target log for each transfer.
+        ``outcome`` says how the row is closed, if the decision closes it."""
+        settled = row.settled | decision.named
         closed = len(settled) == row.size
-        transfers = self._reserve(row, wish) if wish.moves else ()
+        transfers = self._reserve(row, decision) if decision.moves else ()
         return msgspec.structs.replace(
             row,
             settled=frozenset() if closed else settled,
@@ -220,35 +231,35 @@ class Settler:
             state=OPEN if not closed else CLOSING if transfers else CLOSED,
             outcome=outcome if closed else 0,
             closed_ms=self.context.clock.now_ms() if closed else 0,
-            last=wish.mark,
+            last=decision.mark,
         )
 
-    def _reserve(self, row: PullRow, wish: Decision) -> tuple[Transfer, ...]:
+    def _reserve(self, row: PullRow, decision: Decision) -> tuple[Transfer, ...]:
         places = row.places()
 
-        def at(indexes: frozenset[int]) -> list[tuple[int, int]]:
+        def picks_of(indexes: frozenset[int]) -> list[tuple[int, int]]:
             return [(places[index].row, places[index].index) for index in sorted(indexes - row.settled)]
 
-        picks = {(places[index].row, places[index].index): index for index in sorted(wish.retried - row.settled)}
-        again: list[tuple[int, int]] = []
+        picks = {(places[index].row, places[index].index): index for index in sorted(decision.retried - row.settled)}
+        retried: list[tuple[int, int]] = []
         later: dict[Bucket, list[tuple[tuple[int, int], int]]] = {}
         spent: list[tuple[int, int]] = []
         group = self.log.group
         policy = group.retry or self.context.settings.retry
         now_ms = self.context.clock.now_ms()
         for pick, message in read_messages(self.context, self.log.source, self.log.queue, picks):
-            wait_ms = wish.delays_ms.get(picks[pick], policy.delay_ms(message.attempt))
+            wait_ms = decision.delays_ms.get(picks[pick], policy.delay_ms(message.attempt))
             if message.attempt >= group.max_attempts:
                 spent.append(pick)
             elif wait_ms:
                 later.setdefault(self._bucket(now_ms + wait_ms), []).append((pick, now_ms + wait_ms))
             else:
-                again.append(pick)
+                retried.append(pick)
         targets = [
-            (RETRY, group.retry_log, again, now_ms + self.subject.retention_ms),
-            (RELEASED, group.retry_log, at(wish.released), now_ms + self.subject.retention_ms),
+            (RETRY, group.retry_log, retried, now_ms + self.subject.retention_ms),
+            (RELEASED, group.retry_log, picks_of(decision.released), now_ms + self.subject.retention_ms),
             (ATTEMPTS, group.dead_log, spent, now_ms + DEAD_RETENTION_MS),
-            (REJECTED, group.dead_log, at(wish.dead), now_ms + DEAD_RETENTION_MS),
+            (REJECTED, group.dead_log, picks_of(decision.dead), now_ms + DEAD_RETENTION_MS),
         ]
         moved = [
             reserve(self.context, kind=kind, log=log, picks=tuple(picked), expires_ms=expires_ms)

@@ -1,13 +1,14 @@
-"""Sequences that no message has: a rebuild goes on this far behind all that the archive names, because nobody knows
-what was given out since.
+"""Skipped sequences: ranges of a log's sequences that no message has.
+
+A rebuild skips sequences beyond the end of the archive, because the lost store may have given them out.
 
     table      meta
     partition  skipped
     sort       {log}
     value      Skipped, msgpack array
 
-Rows have no gap. So a reader of the counters sees that sequences were skipped: there are more of them than the rows
-between could hold. Only then is the record looked for.
+Row numbers have no gap. A reader of the counters therefore sees that sequences were skipped: there are more sequences
+than the rows between could contain. Only then does it read this record.
 """
 
 import msgspec
@@ -18,7 +19,7 @@ from hourwheel.ports import Key, Table
 
 
 class Skipped(msgspec.Struct, array_like=True, frozen=True):
-    """The sequences ``[first, following)`` of a log."""
+    """The sequences ``[first, following)`` of a log, which no message has."""
 
     first: int
     following: int
@@ -29,17 +30,17 @@ def skipped_record(context: Context, log: str) -> CasRecord[Skipped]:
 
 
 def skip(context: Context, log: str, first: int, following: int) -> None:
-    """Notes that these sequences are skipped. Idempotent."""
+    """Records that these sequences are skipped. Idempotent."""
     record = skipped_record(context, log)
-    held, value = record.load(), Skipped(first, following)
-    if held is None or held.value != value:
-        record.swap(None if held is None else held.token, value)
+    current, value = record.load(), Skipped(first, following)
+    if current is None or current.value != value:
+        record.swap(None if current is None else current.token, value)
 
 
 def messages_between(context: Context, log: str, start: int, end: int) -> int:
-    """How many of the sequences from ``start`` up to ``end`` were not skipped."""
-    held = skipped_record(context, log).load(consistent=False)
-    if held is None:
+    """Returns the number of sequences from ``start`` up to ``end`` that were not skipped."""
+    current = skipped_record(context, log).load(consistent=False)
+    if current is None:
         return max(0, end - start)
-    missing = min(end, held.value.following) - max(start, held.value.first)
+    missing = min(end, current.value.following) - max(start, current.value.first)
     return max(0, end - start - max(0, missing))
