@@ -1,7 +1,7 @@
-"""How many bytes messages take in an answer, so that none is claimed that cannot be told.
+"""Computes how many bytes messages take in an answer, so that no pull claims a message that no answer can hold.
 
-Lambda counts an answer as JSON, in which the body of the response, JSON itself, is a string: there a quote or a
-backslash of a message takes four bytes, a control character up to seven, any other character those of its UTF-8.
+Lambda counts an answer as JSON. The body of the response, itself JSON, is a string in it. So a quote or a backslash of
+a message takes four bytes, a control character up to seven, and any other character its UTF-8.
 """
 
 from collections.abc import Sequence
@@ -14,61 +14,61 @@ from hourwheel.model import BATCH_MESSAGES, NewMessage
 M = TypeVar("M", bound=NewMessage)
 
 LAMBDA_BYTES = 6_291_556
-"""What Lambda takes as an answer. Of a request it takes 100 bytes less."""
+"""The largest answer of a Lambda function. The largest request has 100 bytes less."""
 
 PULL_BYTES = 6_000_000
-"""What the messages of one answer may take. The rest holds the receipts (65 pulls of 1,000 messages in all: 95 KB), the
-answers to 1,000 settlements (72 KB) and the names around them."""
+"""The limit for the messages of one answer. The rest of the answer holds the receipts (65 pulls with 1,000 messages
+together: 95 KB), the answers to 1,000 settlements (72 KB) and the names of the fields."""
 
 ADDED_BYTES = 400
-"""More than the fields take that delivery adds to a stored message: where it is, its attempt, its times."""
+"""More than the size of the fields that delivery adds to a stored message: its position, its attempt, its times."""
 
 _WORST = 7
-"""A byte of msgpack takes no more in an answer: a control character does, and every string, list and map has a byte
-that names it, for two quotes and a comma."""
+"""A byte of msgpack takes at most this many bytes in an answer: a control character takes all of them, and the byte
+that begins each string, list or map stands for two quotes and a comma."""
 
 _FRAMED_BYTES = 900
-"""A message takes no more beside its texts: quotes, commas and names of its fields, 10 tags and 32 headers, which
-msgpack tells in a byte or two each, and what delivery adds."""
+"""The largest size of a message without its texts: quotes, commas and names of its fields, of 10 tags and of 32 headers
+(msgpack needs a byte or two for each), and the fields that delivery adds."""
 
 _QUOTED = b'"\\'
 _NO_CONTROL = bytes(range(0x20, 0x100))
 
 _COARSE_BYTES = PULL_BYTES // 2
-"""Two rows of so much fit into a pull: the rest of one that a pull before began, and the next."""
+"""Two rows of this size fit into a pull: the rest of a row that the pull before began, and the next row."""
 
 _COARSE_MESSAGE_BYTES = PULL_BYTES // BATCH_MESSAGES
 TEXT_BYTES = PULL_BYTES // _WORST
-"""A body with fewer characters always fits, as text."""
+"""A body of at most this many characters always fits as text."""
 
 _encoder = msgspec.json.Encoder()
 
 
 class AnswerSize(NamedTuple):
-    """``total``: no batch takes more. Where that is more than ``PULL_BYTES``, messages between two neighbours of
-    ``cuts`` (and before the first, and from the last on) take no more than that together."""
+    """An upper bound of the size of a batch in an answer. If ``total`` is more than ``PULL_BYTES``, ``cuts`` are
+    indexes at which the batch is divided into parts that take at most ``PULL_BYTES`` each."""
 
     total: int
     cuts: tuple[int, ...] = ()
 
 
 def nested_bytes(data: bytes) -> int:
-    """The length of JSON as a string within JSON, without its quotes. No encoder can do with less."""
+    """Returns the length of JSON as a string within JSON, without the quotes around it. No encoder needs less."""
     return len(data) + data.count(b'"') + data.count(b"\\")
 
 
 def message_size(message: NewMessage) -> int:
-    """What the message takes in an answer, in the form that ``tellable`` gives it."""
+    """Returns the size of the message in an answer, in the form that ``tellable`` gives it."""
     return nested_bytes(_encoder.encode(tellable(message))) + ADDED_BYTES
 
 
 def batch_size(messages: Sequence[NewMessage], raw: bytes) -> AnswerSize:
-    """What a batch takes that is ``raw`` as msgpack. It is encoded as JSON only where bounds that cost less would end a
-    pull too early: a thousand small messages fit whatever is in them."""
+    """Returns the size in an answer of a batch whose msgpack is ``raw``. Encodes the batch as JSON only if cheaper
+    bounds would end a pull too early: a thousand small messages fit whatever they contain."""
     worst = _WORST * len(raw) + ADDED_BYTES * len(messages)
     if worst <= min(_COARSE_BYTES, _COARSE_MESSAGE_BYTES * len(messages)):
         return AnswerSize(worst)
-    # Of bytes, which are told as base64, it says nothing what they are.
+    # A body of bytes is answered as base64: counting its quotes and control characters would say nothing.
     if all(message.body_base64 is None for message in messages):
         quoted = len(raw) - len(raw.translate(None, _QUOTED))
         control = len(raw.translate(None, _NO_CONTROL))
@@ -83,7 +83,7 @@ def batch_size(messages: Sequence[NewMessage], raw: bytes) -> AnswerSize:
 
 
 def tellable(message: M) -> M:
-    """The message, with its text as base64 where an answer could not hold it as text."""
+    """Returns the message, with its text as base64 if no answer could hold it as text."""
     body = message.body
     if body is None or len(body) <= TEXT_BYTES or nested_bytes(_encoder.encode(message)) + ADDED_BYTES <= PULL_BYTES:
         return message

@@ -1,6 +1,6 @@
-"""A cell: one deployment of the storage, and everything that can be asked of it.
+"""Offers all operations on a cell, which is one deployment of the storage.
 
-This is the library's front door. The HTTP functions parse, call one method here, and answer.
+The HTTP functions parse a request, call one method of ``Cell``, and answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,10 +56,12 @@ from hourwheel.targets import NoTargets, Targets
 from hourwheel.times import parse_rfc3339, rfc3339
 
 _BACKING_OFF_MS = 86_400_000
+"""Retries that are due within this time count as backing off, also if the longest delay of the policy is shorter: a
+consumer may have asked for a longer one."""
 
 
 class Keep(Enum):
-    """The type of ``KEEP``: leave the setting as it is, where None means something else."""
+    """The type of ``KEEP``, which leaves a setting unchanged where None means something else."""
 
     KEEP = "keep"
 
@@ -69,7 +71,8 @@ KEEP = Keep.KEEP
 
 @dataclass
 class Cell:
-    """Thread-safe. Raises ``Rejected`` for what the caller must change, ``Unavailable`` for what to send again."""
+    """A cell. Thread-safe. Every method may raise ``Rejected`` if the caller must change the request, and
+    ``Unavailable`` if the caller may repeat it."""
 
     context: Context
     targets: Targets = field(default_factory=NoTargets)
@@ -87,32 +90,32 @@ class Cell:
 
     @cached_property
     def secret(self) -> bytes:
-        """The cell's secret, from which what must not be made up is derived."""
+        """The cell's secret, which signs receipts, scheduled ids and deliveries."""
         return cell_secret(self.context)
 
     def prepare(self) -> None:
-        """Reads or draws the cell's secret, before threads and greenlets come for it at once."""
+        """Reads the cell's secret, or draws it, before several threads and greenlets need it at once."""
         self.secret  # noqa: B018 - read for its effect: it is loaded and kept
 
     def produce(
         self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
     ) -> list[Placed]:
-        """Stores a batch; where each message is. The subject is made if there is none."""
+        """Stores a batch and returns the position of each message. Creates the subject if there is none."""
         return produce(self.context, self.registry, subject, messages, idempotency, scheduled_id=self._scheduled_id)
 
     def produce_many(
         self, messages: Sequence[AddressedMessage], idempotency: IdempotencyKey | None = None
     ) -> list[Placed]:
-        """The same for a batch that spans subjects."""
+        """Stores a batch that spans subjects and returns the position of each message. Creates missing subjects."""
         return produce_many(self.context, self.registry, messages, idempotency, scheduled_id=self._scheduled_id)
 
     def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult:
-        """Messages for a consumer of the group. Subject and group are made if there are none, unless for
+        """Leases messages to a consumer of the group and returns them. Creates a missing subject and group, unless with
         ``pushing``: see ``Puller.pull``."""
         return self._puller(subject, group).pull(request, pushing=pushing)
 
     def settle(self, subject: str, group: str, settlements: list[Settlement]) -> list[Settled]:
-        """Acknowledges, retries, gives up or extends; raises ``NotFound`` for an unknown group."""
+        """Acknowledges, retries or gives up messages, or extends leases; raises ``NotFound`` for an unknown group."""
         self._group(subject, group)
         return self._puller(subject, group).settle(settlements)
 
@@ -124,7 +127,7 @@ class Cell:
         retention_seconds: int | None = None,
         clamp_delays: bool | None = None,
     ) -> Subject:
-        """Makes or changes a subject; None keeps a setting. Raises ``Conflict`` for fewer queues."""
+        """Creates or changes a subject and returns it; None keeps a setting. Raises ``Conflict`` for fewer queues."""
 
         def change(subject: Subject) -> Subject:
             if queues is not None and queues < subject.queues:
@@ -150,7 +153,8 @@ class Cell:
         return self.registry.subjects(after, limit)
 
     def delete_subject(self, name: str) -> None:
-        """Removes the subject, its groups and messages. What is sent meanwhile goes to a new one of that name."""
+        """Removes the subject, its groups and messages. Messages that are sent meanwhile go to a new subject of that
+        name."""
         self.registry.delete_subject(name)
 
     def put_group(
@@ -163,8 +167,9 @@ class Cell:
         retry: RetryPolicy | None = None,
         push: PushTarget | Keep | None = KEEP,
     ) -> Group:
-        """Makes or changes a group; None keeps a setting, but of ``push`` it takes the target away. Raises ``Conflict``
-        for another ``start``, ``Rejected`` for a target that cannot be reached from here."""
+        """Creates or changes a group and returns it. None keeps a setting, except that ``push=None`` removes the
+        target. Raises ``Conflict`` for another ``start``, ``Rejected`` for a target that this deployment cannot
+        reach."""
         if isinstance(push, PushTarget):
             self.targets.check(push)
         before: PushTarget | None = None
@@ -185,7 +190,7 @@ class Cell:
                 push_secret=group.push_secret if target is None else max(group.push_secret, target.secret_version),
             )
 
-        # Not from the cache: ``latest`` must know all queues.
+        # A cached subject may have fewer queues, and ``latest`` must know them all.
         self.registry.forget(subject)
         owner = self.registry.subject(subject, create=True)
         group = self.registry.change_group(owner, name, change, start=start or "earliest")
@@ -194,19 +199,20 @@ class Cell:
         return group
 
     def push_state(self, subject: str, group: str) -> tuple[Group, PushState]:
-        """How pushing for the group goes; raises ``NotFound`` for a group without a target."""
-        found = self.group(subject, group)
-        held = state_record(self.context, found).load()
-        if found.push is None:
+        """Returns the group and the state of its pushes; raises ``NotFound`` for a group without a target."""
+        record = self.group(subject, group)
+        state = state_record(self.context, record).load()
+        if record.push is None:
             raise NotFound("push-unknown", f"group {group!r} of subject {subject!r} has no target: set push")
-        return found, PushState() if held is None else held.value
+        return record, PushState() if state is None else state.value
 
     def group(self, subject: str, name: str) -> Group:
         self.registry.forget(subject)
         return self._group(subject, name)[1]
 
     def groups(self, subject: str, after: str = "", limit: int = 100) -> tuple[list[Group], str | None]:
-        """Up to ``limit`` groups behind the name ``after``, and the name to go on from (None: no more)."""
+        """Returns up to ``limit`` groups behind the name ``after``, and the ``after`` of the next page (None: there is
+        none)."""
         return self.registry.group_page(self.subject(subject), after, limit)
 
     def delete_group(self, subject: str, name: str) -> None:
@@ -215,7 +221,7 @@ class Cell:
         self.registry.delete_group(self.registry.subject(subject), name)
 
     def seek(self, subject: str, group: str, *, to: Literal["start", "end"]) -> dict[int, int]:
-        """Moves the group on every queue; the offset it is at, by queue."""
+        """Moves the group on every queue; returns the offset of its next message, by queue."""
         return self._seek(subject, group, progress.seek_start if to == "start" else progress.seek_end)
 
     def seek_time(self, subject: str, group: str, at_ms: int) -> dict[int, int]:
@@ -226,7 +232,7 @@ class Cell:
 
     def lag(self, subject: str, group: str) -> Lag:
         owner, member = self._group(subject, group)
-        # What moves on while the rest is counted is counted twice rather than not at all.
+        # A message that leaves its delay while the rest is counted is counted twice rather than not at all.
         before = self._backing_off(owner, member)
         logs = pull_logs(self.context, owner, member)
         lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member))
@@ -235,7 +241,6 @@ class Cell:
 
     def _backing_off(self, subject: Subject, group: Group) -> int:
         policy = group.retry or self.context.settings.retry
-        # A consumer may have asked for a longer delay than the policy's.
         within_ms = self.context.clock.now_ms() + max(policy.longest_ms, _BACKING_OFF_MS)
         return self.pending_counts.retries(
             self.context, subject.name, subject.generation, group.member, within_ms=within_ms
@@ -254,58 +259,60 @@ class Cell:
         return self._dead(subject, group).drop(choose)
 
     def scheduled(self, scheduled_id: str) -> ScheduledMessage:
-        """What is known of a delayed message. Raises ``NotFound`` long after its time."""
-        return self._scheduled(ScheduledMessages(self.context).look(self._place(scheduled_id)))
+        """Returns the state of a delayed message. Raises ``NotFound`` long after its time."""
+        return self._scheduled(ScheduledMessages(self.context).look(self._position(scheduled_id)))
 
     def cancel(self, scheduled_id: str) -> ScheduledMessage:
-        """Cancels a delayed message if it was not sent yet. The state in the answer is final."""
-        return self._scheduled(ScheduledMessages(self.context).cancel(self._place(scheduled_id)))
+        """Cancels a delayed message if it was not sent yet, and returns its state, which is final."""
+        return self._scheduled(ScheduledMessages(self.context).cancel(self._position(scheduled_id)))
 
     def reschedule(
         self, scheduled_id: str, *, deliver_at: str | None = None, delay: Delay | None = None
     ) -> ScheduledMessage:
-        """Moves a delayed message to another time, if it was neither sent nor cancelled: ``moved`` then."""
-        place = self._place(scheduled_id)
+        """Moves a delayed message to another time if it was neither sent nor cancelled, and returns its state:
+        ``moved`` if the move succeeded."""
+        position = self._position(scheduled_id)
         now_ms = self.context.clock.now_ms()
         if deliver_at is not None:
             due_ms = check_limit(parse_rfc3339(deliver_at, "deliver_at"), now_ms, "deliver_at")
         else:
             assert delay is not None
             due_ms = now_ms + limited_delay_ms(delay, "delay")
-        return self._scheduled(ScheduledMessages(self.context).reschedule(place, due_ms))
+        return self._scheduled(ScheduledMessages(self.context).reschedule(position, due_ms))
 
     def orphans(self, subject: str, *, after: str | None, limit: int) -> DeadPage:
-        """Messages that waited for their time when the subject was deleted."""
+        """Returns messages that waited for their time when the subject was deleted."""
         return orphans(self.context, subject, after=after, limit=limit)
 
     def pending(self, subject: str, *, hours: int) -> list[tuple[int, int]]:
-        """Delayed messages of the subject that are due within so many hours: (start of the hour, ms; messages)."""
+        """Returns the number of delayed messages of the subject for each of the next ``hours`` hours, as pairs of the
+        hour's start in Unix milliseconds and the number."""
         owner = self.registry.subject(subject)
         return self.pending_counts.hours(self.context, owner.name, owner.generation, hours=hours)
 
     def turn_wheel(self, bucket: str, owner: str, pause: Pause, *, leaves_ms: int = 0) -> Ended:
-        """Turns the wheel of a bucket until there is nothing to do for it, or ``pause`` says stop."""
+        """Turns the wheel of a bucket until it has nothing to do, or ``pause`` ends it."""
         return Wheel(self.context, self.registry, Bucket.parse(bucket), owner, leaves_ms).run(pause)
 
     def sweep(self) -> SweepReport:
         return self.sweeper.sweep()
 
-    def _scheduled_id(self, place: SchedulePosition) -> str:
-        return sign_scheduled_id(self.secret, place)
+    def _scheduled_id(self, position: SchedulePosition) -> str:
+        return sign_scheduled_id(self.secret, position)
 
-    def _place(self, scheduled_id: str) -> SchedulePosition:
+    def _position(self, scheduled_id: str) -> SchedulePosition:
         return read_scheduled_id(self.secret, scheduled_id)
 
-    def _scheduled(self, known: Scheduled) -> ScheduledMessage:
+    def _scheduled(self, scheduled: Scheduled) -> ScheduledMessage:
         return ScheduledMessage(
-            scheduled_id=self._scheduled_id(known.place),
-            state=known.state,
-            id=known.message_id,
-            subject=known.subject,
-            deliver_at=rfc3339(known.due_ms),
-            dispatched_at=None if known.dispatched_ms is None else rfc3339(known.dispatched_ms),
-            queue=known.queue,
-            offset=known.offset,
+            scheduled_id=self._scheduled_id(scheduled.place),
+            state=scheduled.state,
+            id=scheduled.message_id,
+            subject=scheduled.subject,
+            deliver_at=rfc3339(scheduled.due_ms),
+            dispatched_at=None if scheduled.dispatched_ms is None else rfc3339(scheduled.dispatched_ms),
+            queue=scheduled.queue,
+            offset=scheduled.offset,
         )
 
     def _group(self, subject: str, name: str) -> tuple[Subject, Group]:
@@ -328,14 +335,14 @@ class Cell:
                 "field-invalid", f"subject {subject!r} has {len(logs)} queues, numbered from 0", field="queue"
             )
         moved = {number: move(log) for number, log in enumerate(logs) if queue in (None, number)}
-        # After the rows: pulls look everywhere again once they see it.
+        # After the rows: a waiting pull that sees the new count looks at all queues again.
         self.registry.count_seek(owner, member)
         self.context.wakeups.announce(subject, group)
         return moved
 
 
 def _versioned(target: PushTarget | None, latest: int) -> PushTarget | None:
-    """The target with a version of its secret; raises ``Rejected`` for one that was replaced."""
+    """Returns the target with a version of its secret; raises ``Rejected`` for a version that was replaced."""
     if target is None:
         return None
     if target.secret_version == KEEP_VERSION:

@@ -1,4 +1,4 @@
-"""What the verbs of the queue work with: the ports, the settings, and the logs over them."""
+"""Defines the context of every call of the library: the ports, the settings, and the logs over them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,18 +34,19 @@ T = TypeVar("T")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of a cell. Checked where they come in (``msgspec.convert``).
+    """The settings of a cell. ``msgspec.convert`` checks them where they enter the library.
 
-    ``inline_bytes``: largest encoded batch that sits in its row. DynamoDB's writes cost more than an S3 PUT
-    from 8 to 13 KB on. ``compression_level``: of zstd, for batches up to 64 KB. ``registry_seconds``: how old a
-    subject's or group's settings may be when they are used. ``bucket_minutes`` and ``shards``: length and number of the
-    buckets of delayed messages; they may be changed while messages wait. ``batch_buckets``: the messages of one batch
-    may fall due in so many of them. ``tick_ms``: how often a wheel looks for what is due. ``retry``: for groups without
-    a policy. ``retention_seconds``: of new subjects. ``sweep_rest_seconds``: subjects in which nothing moves are swept
-    so seldom in the end; 0: each time. ``archive``: nothing is removed before it is archived. ``max_wait_seconds``:
-    caps how long a pull waits, whatever its request asks for; a pull that waits holds a Lambda execution.
-    ``auto_create``: producing and pulling make the subject and the group that they name. ``max_subjects`` and, of each
-    subject, ``max_groups``: no more are made; 0: any number.
+    ``inline_bytes``: a larger encoded batch goes to a segment instead of its row; from 8 to 13 KB on DynamoDB's writes
+    cost more than an S3 PUT. ``compression_level``: the level of zstd for batches up to 64 KB. ``registry_seconds``:
+    the largest age at which cached settings of a subject or group are used. ``bucket_minutes`` and ``shards``: the
+    length of a bucket of delayed messages, and the number of buckets for the same time; operators may change both while
+    messages wait. ``batch_buckets``: the messages of one batch may fall due in at most this many buckets. ``tick_ms``:
+    the time between two looks of a wheel for due messages. ``retry``: the policy of groups without one of their own.
+    ``retention_seconds``: the retention of new subjects. ``sweep_rest_seconds``: the longest time that the sweeper lets
+    an idle subject rest; 0: it never lets one rest. ``archive``: the sweeper removes no row before it is archived.
+    ``max_wait_seconds``: the longest wait of a pull, whatever its request asks for, as a waiting pull holds a Lambda
+    execution. ``auto_create``: produce and pull create the subject and the group that they name. ``max_subjects``, and
+    ``max_groups`` of each subject: the largest number that may exist; 0: no limit.
     """
 
     compression_level: Annotated[int, msgspec.Meta(ge=1, le=19)] = 1
@@ -69,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
+    """The ports and settings with which a call of the library works."""
+
     store: Store
     blobs: Blobs
     clock: Clock
@@ -80,16 +83,17 @@ class Context:
     stream: StoredStream = field(default_factory=NoStream)
     settings: Settings = field(default_factory=Settings)
     buckets: set[str] = field(default_factory=set)
-    """The buckets of delayed messages that this process has seen registered."""
+    """The names of buckets that this process has seen registered."""
     later: "list[Callable[[Context], None]] | None" = None
-    """Inside of ``atomically``: what is to be done once all is stored."""
+    """Inside of ``atomically``: the calls that follow once everything is stored."""
 
     def log(self, name: str) -> Log:
         return Log(self.store, self.clock, self.ids, self.meter, name)
 
     def atomically(self, work: "Callable[[Context], T]") -> T:
-        """Runs ``work`` on this context, in one transaction where the store has them. What it leaves for afterwards is
-        done then; where there are no transactions, at once, as nothing can be taken back."""
+        """Runs ``work`` on this context and returns its result, in one transaction where the store has transactions.
+        The calls that ``work`` passes to ``afterwards`` run after the commit; without transactions they run at once, as
+        no write can be undone."""
         if not transactional(self.store):
             return work(self)
         later: list[Callable[[Context], None]] = []
@@ -104,13 +108,13 @@ class Context:
         return result
 
     def _inside(self, store: Store, later: "list[Callable[[Context], None]]") -> "Context":
-        # dataclasses.replace goes through every field: 4 us, on each call of the queue.
+        # dataclasses.replace visits every field: 4 us on each call of the queue.
         inside = object.__new__(Context)
         inside.__dict__.update(self.__dict__, store=store, later=later)
         return inside
 
     def afterwards(self, call: "Callable[[Context], None]") -> None:
-        """Calls once what was stored so far cannot be taken back any more: at once when not ``atomically``."""
+        """Runs ``call`` once no write so far can be undone any more: at once outside of ``atomically``."""
         if self.later is None:
             call(self)
         else:

@@ -1,4 +1,4 @@
-"""How long messages wait, as their senders say it: ``delay`` or ``deliver_at``."""
+"""Reads ``delay`` and ``deliver_at``, by which producers say when a message is due."""
 
 import math
 import re
@@ -11,18 +11,20 @@ from hourwheel.times import parse_rfc3339, rfc3339
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TEXT = re.compile(r"(\d{1,15}(?:\.\d{1,20})?)(ms|s|m|h|d)", re.ASCII)
-_LARGEST_MS = 1e15
+_LARGEST_MS = 1e15  # beyond every limit, and exact as a float
 _LIMIT = "a message may wait 732 days (two years) at most"
 
 
 class Due(NamedTuple):
-    """When a message is due: so long after it is accepted, or at a fixed time; ``field`` is where that was said."""
+    """The due time of a message: ``after_ms`` after it is accepted, or the fixed time ``at_ms``. ``field`` is the JSON
+    path of the value."""
 
     field: str
     after_ms: int | None = None
     at_ms: int | None = None
 
     def due_ms(self, now_ms: int) -> int:
+        """Returns the due time of a message that is accepted at ``now_ms``."""
         if self.at_ms is not None:
             return self.at_ms
         assert self.after_ms is not None
@@ -30,20 +32,20 @@ class Due(NamedTuple):
 
 
 def delay_ms(delay: Delay, field: str) -> int:
-    """A delay as milliseconds, rounded up; raises ``Rejected`` for one that is none."""
+    """Returns a delay as milliseconds, rounded up; raises ``Rejected`` for a value that is no delay."""
     if isinstance(delay, float) and math.isnan(delay):
         amount = math.nan
     elif not isinstance(delay, str):
         amount = float(delay) * 1_000 if abs(delay) < _LARGEST_MS / 1_000 else math.inf if delay > 0 else -math.inf
     else:
-        found = _TEXT.fullmatch(delay)
-        if found is None:
+        match = _TEXT.fullmatch(delay)
+        if match is None:
             raise Rejected(
                 "field-invalid",
                 f"{field} must be a number of seconds, or one with ms, s, m, h or d such as '90d', got {delay[:40]!r}",
                 field=field,
             )
-        amount = float(found[1]) * _UNITS[found[2]]
+        amount = float(match[1]) * _UNITS[match[2]]
     if math.isnan(amount) or amount < 0:
         raise Rejected("field-invalid", f"{field} must be 0 or more, got {str(delay)[:40]}", field=field)
     # The limit is checked later, where the subject's settings are known.
@@ -51,31 +53,35 @@ def delay_ms(delay: Delay, field: str) -> int:
 
 
 def limited_delay_ms(delay: Delay, field: str) -> int:
-    """The same for a delay that must be within the limit."""
-    wait_ms = delay_ms(delay, field)
-    if wait_ms > MAX_DELAY_MS:
+    """Returns a delay as milliseconds, as ``delay_ms`` does; raises ``Rejected`` also for one above the limit."""
+    limited_ms = delay_ms(delay, field)
+    if limited_ms > MAX_DELAY_MS:
         raise Rejected("delay-too-long", f"{field} is too long: {_LIMIT}", field=field)
-    return wait_ms
+    return limited_ms
 
 
 def dues_of(messages: Sequence[NewMessage]) -> dict[int, Due]:
-    """The waits of the messages that have one, by index. Raises ``Rejected``."""
-    late = [at for at, message in enumerate(messages) if message.delay is not None or message.deliver_at is not None]
-    return {index: _due_of(messages[index], index) for index in late}
+    """Returns the due times of the delayed messages, by index. Raises ``Rejected`` for a message whose time is
+    invalid."""
+    return {
+        i: _due_of(message, i)
+        for i, message in enumerate(messages)
+        if message.delay is not None or message.deliver_at is not None
+    }
 
 
 def _due_of(message: NewMessage, index: int) -> Due:
     if message.delay is None and message.deliver_at is not None:
-        place = f"messages[{index}].deliver_at"
-        return Due(place, at_ms=parse_rfc3339(message.deliver_at, place))
+        field = f"messages[{index}].deliver_at"
+        return Due(field, at_ms=parse_rfc3339(message.deliver_at, field))
     if message.deliver_at is not None or message.delay is None:
         raise Rejected("field-invalid", "a message has at most one of delay and deliver_at", field=f"messages[{index}]")
-    place = f"messages[{index}].delay"
-    return Due(place, after_ms=delay_ms(message.delay, place))
+    field = f"messages[{index}].delay"
+    return Due(field, after_ms=delay_ms(message.delay, field))
 
 
 def check_limit(due_ms: int, now_ms: int, field: str) -> int:
-    """The due time; raises ``Rejected`` when it is too far away."""
+    """Returns the due time; raises ``Rejected`` when it is too far ahead."""
     latest_ms = now_ms + MAX_DELAY_MS
     if due_ms > latest_ms:
         raise Rejected(

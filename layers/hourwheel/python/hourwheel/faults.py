@@ -1,4 +1,4 @@
-"""Faults of one row, log or group: reported, so that its neighbours go on. No report quotes a message."""
+"""Reports faults of one row, log or group, so that the work on its neighbours goes on. No report quotes a message."""
 
 import logging
 from collections.abc import Iterator
@@ -13,23 +13,24 @@ _logger = logging.getLogger("hourwheel")
 
 @dataclass
 class Faults:
-    """What went wrong and still does: it is told once, and again when it changes. Thread-safe."""
+    """The faults that last: each is reported once, and again when it changes. Thread-safe."""
 
-    _told: dict[str, str] = field(default_factory=dict)
+    _reported: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
     def contained(self, context: Context, what: str) -> Iterator[None]:
-        """Reports a fault of ``what`` and goes on. Faults of the whole store pass: there is nothing to go on with."""
+        """Reports an error within the block as a fault of ``what``, and swallows it. Errors of the whole store pass
+        through: no neighbour could work either."""
         try:
             yield
-            self._told.pop(what, None)
+            self._reported.pop(what, None)
         except (Unavailable, StorageFull, DataVersion):
             raise
         except Exception as error:
-            # The words of others may hold what a client sent.
+            # The messages of other libraries may quote what a client sent.
             text = f"{type(error).__name__}: {error if isinstance(error, HourwheelError) else ''}"
-            if self._told.get(what) != text:
-                self._told[what] = text
+            if self._reported.get(what) != text:
+                self._reported[what] = text
                 context.meter.record("Faults", 1)
                 _logger.error("%s failed: %s", what, text)
 

@@ -1,16 +1,15 @@
-"""Bodies of requests and answers, packed by gzip (RFC 1952)."""
+"""Packs and unpacks bodies of requests and answers with gzip (RFC 1952)."""
 
 import zlib
 
-_FAST = 1
-_FORM = 31
-"""Of ``zlib``: the header and checksum of gzip."""
+_FAST = 1  # the fastest of nine levels: requests wait for it
+_FORM = 31  # tells zlib to write and read the header and checksum of gzip
 
 MAGIC = b"\x1f\x8b"
 
 
 class TooLong(ValueError):
-    """It unpacks to more than was allowed."""
+    """Says that a body unpacks to more bytes than the caller allowed."""
 
 
 def pack(data: bytes) -> bytes:
@@ -19,17 +18,17 @@ def pack(data: bytes) -> bytes:
 
 
 def unpack(data: bytes, most: int) -> bytes:
-    """What was packed. No more memory is taken than for ``most`` bytes: raises ``TooLong`` for more, ``ValueError`` for
-    what is cut off, followed by something else, or not packed at all."""
+    """Returns the unpacked bytes, and takes memory for at most ``most`` of them. Raises ``TooLong`` if there are more,
+    ``ValueError`` if the data is cut off, followed by other bytes, or no gzip."""
     unpacker = zlib.decompressobj(wbits=_FORM)
     try:
-        found = unpacker.decompress(data, max_length=most + 1)
+        unpacked = unpacker.decompress(data, max_length=most + 1)
     except zlib.error as error:
         raise ValueError(f"the body is not what gzip makes: {error}") from error
-    if len(found) > most:
+    if len(unpacked) > most:
         raise TooLong(f"the body unpacks to more than {most} bytes")
     if not unpacker.eof:
         raise ValueError("the body is cut off before the end that gzip makes")
     if unpacker.unused_data:
         raise ValueError("the body goes on behind the end that gzip makes")
-    return found
+    return unpacked

@@ -1,4 +1,5 @@
-"""What decoders find wrong with a value, in sentences of our own: they name what is allowed, and quote no library."""
+"""Says in sentences of Hourwheel what decoders find wrong with a value. The sentences name the allowed values, and
+quote no library."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -26,26 +27,26 @@ _TYPES = {
 _NAMES = ("subject", "consumer")
 QUOTED_CHARACTERS = 200
 
-_SAID_CHARACTERS = 2_000
-"""Of what a decoder says: enough for what it says first, and where, at the end."""
+_TEXT_CHARACTERS = 2_000
+"""At most this much of a decoder's message is parsed: the fault stands at its beginning, the path at its end."""
 
 _OTHERWISE = "is not what is allowed here"
 
-# By the type of pydantic's error; what it takes is in its context.
+# By the type of pydantic's error. Each function receives the context of the error.
 _PYDANTIC: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "missing": lambda _: "is missing",
     "extra_forbidden": lambda _: "is unknown here",
-    "greater_than_equal": lambda found: f"must be at least {found['ge']:g}",
-    "greater_than": lambda found: f"must be more than {found['gt']:g}",
-    "less_than_equal": lambda found: f"must be at most {found['le']:g}",
-    "less_than": lambda found: f"must be less than {found['lt']:g}",
+    "greater_than_equal": lambda bounds: f"must be at least {bounds['ge']:g}",
+    "greater_than": lambda bounds: f"must be more than {bounds['gt']:g}",
+    "less_than_equal": lambda bounds: f"must be at most {bounds['le']:g}",
+    "less_than": lambda bounds: f"must be less than {bounds['lt']:g}",
     "finite_number": lambda _: "must be a finite number",
-    "literal_error": lambda found: f"must be {found['expected']}",
-    "too_short": lambda found: f"must have at least {_of(found['min_length'], 'list')}",
-    "too_long": lambda found: f"must have at most {_of(found['max_length'], 'list')}",
-    "string_too_short": lambda found: f"must have at least {_of(found['min_length'], 'str')}",
-    "string_too_long": lambda found: f"must have at most {_of(found['max_length'], 'str')}",
-    "value_error": lambda found: str(found["error"]),
+    "literal_error": lambda bounds: f"must be {bounds['expected']}",
+    "too_short": lambda bounds: f"must have at least {_of(bounds['min_length'], 'list')}",
+    "too_long": lambda bounds: f"must have at most {_of(bounds['max_length'], 'list')}",
+    "string_too_short": lambda bounds: f"must have at least {_of(bounds['min_length'], 'str')}",
+    "string_too_long": lambda bounds: f"must have at most {_of(bounds['max_length'], 'str')}",
+    "value_error": lambda bounds: str(bounds["error"]),
     "int_parsing_size": lambda _: "is too large",
 }
 _PYDANTIC_TYPES = {
@@ -74,17 +75,16 @@ _PLACE_IN_JSON = re.compile(r"(?:byte (?P<byte>\d+)|line (?P<line>\d+) column (?
 
 
 def of_pydantic(fault: Mapping[str, Any]) -> str:
-    """What is wrong, of one of the ``errors()`` of a ``ValidationError``. It stands behind the name of the field."""
-    kind, found = fault["type"], fault.get("ctx", {})
+    """Returns a sentence without its subject, the field, for one of the ``errors()`` of a ``ValidationError``."""
+    kind, bounds = fault["type"], fault.get("ctx", {})
     if kind in _PYDANTIC:
-        return _PYDANTIC[kind](found)
-    wanted = _PYDANTIC_TYPES.get(kind.partition("_")[0])
-    return _OTHERWISE if wanted is None else f"must be {_TYPES[wanted]}"
+        return _PYDANTIC[kind](bounds)
+    expected = _PYDANTIC_TYPES.get(kind.partition("_")[0])
+    return _OTHERWISE if expected is None else f"must be {_TYPES[expected]}"
 
 
 def decode(decoder: msgspec.json.Decoder[T], data: bytes, *, whole: str = "the body") -> T:
-    """A value, such as the body of a request that carries messages or receipts. Raises ``Rejected``; ``whole`` names
-    the value there."""
+    """Decodes a value, such as the body of a request. Raises ``Rejected``, whose message calls the value ``whole``."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
@@ -94,18 +94,19 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes, *, whole: str = "the b
 
 
 def not_json(data: bytes, reason: str, whole: str = "the body") -> Rejected:
-    """The error of bytes that are no JSON, of what the parser says."""
+    """Returns the error for bytes that are no JSON. ``reason`` is the message of the parser."""
     if not data:
         return Rejected("json-invalid", f"{whole} is empty: send a JSON object")
     return Rejected("json-invalid", f"{whole} is not JSON in UTF-8{_place_in_json(reason)}: send a JSON object")
 
 
 def _misfit(text: str, whole: str) -> Rejected:
-    """msgspec says what and where in one sentence. It quotes names at full length."""
-    if len(text) > _SAID_CHARACTERS:
-        text = text[: _SAID_CHARACTERS // 2] + text[-_SAID_CHARACTERS // 2 :]
-    found = _PLACE.fullmatch(text)
-    what, path = (found["what"], found["path"] or "") if found else (text, "")
+    """Returns the error for a message of msgspec, which says what is wrong and where in one sentence."""
+    # msgspec quotes names at full length, and a name may have megabytes.
+    if len(text) > _TEXT_CHARACTERS:
+        text = text[: _TEXT_CHARACTERS // 2] + text[-_TEXT_CHARACTERS // 2 :]
+    match = _PLACE.fullmatch(text)
+    what, path = (match["what"], match["path"] or "") if match else (text, "")
     member = _MEMBER.fullmatch(what)
     if member:
         path = f"{path}.{member['name']}".lstrip(".")
@@ -116,32 +117,32 @@ def _misfit(text: str, whole: str) -> Rejected:
 
 
 def _of_msgspec(text: str) -> str:
-    """What is wrong, of the text of a ``ValidationError`` without its path. It stands behind the name of the field."""
-    if found := _WRONG_TYPE.fullmatch(text):
-        return f"must be {_types(found['wanted'])}, got {_types(found['got'])}"
-    if found := _LENGTH.fullmatch(text):
-        return f"must have {_SIGNS[found['sign']]} {_of(int(found['bound']), found['kind'])}"
-    if found := _RANGE.fullmatch(text):
-        return f"must be {_SIGNS[found['sign']]} {found['bound']}"
-    if found := _PATTERN.fullmatch(text):
-        return f"must match {found['pattern']}"
-    if found := _MEMBER.fullmatch(text):
-        return "is missing" if found["how"] == "missing required" else "is unknown here"
+    """Returns a sentence without its subject, the field, for the text of a ``ValidationError`` without its path."""
+    if match := _WRONG_TYPE.fullmatch(text):
+        return f"must be {_types(match['wanted'])}, got {_types(match['got'])}"
+    if match := _LENGTH.fullmatch(text):
+        return f"must have {_SIGNS[match['sign']]} {_of(int(match['bound']), match['kind'])}"
+    if match := _RANGE.fullmatch(text):
+        return f"must be {_SIGNS[match['sign']]} {match['bound']}"
+    if match := _PATTERN.fullmatch(text):
+        return f"must match {match['pattern']}"
+    if match := _MEMBER.fullmatch(text):
+        return "is missing" if match["how"] == "missing required" else "is unknown here"
     return _OTHERWISE
 
 
 def _place_in_json(text: str) -> str:
-    """Where JSON ends to be JSON, of what a parser says: " (byte 7)", or nothing."""
-    found = _PLACE_IN_JSON.search(text)
-    if found is None:
+    """Returns the position at which a parser of JSON failed, as " (byte 7)"; "" if its message names none."""
+    match = _PLACE_IN_JSON.search(text)
+    if match is None:
         return ""
-    return f" (byte {found['byte']})" if found["byte"] else f" (line {found['line']}, column {found['column']})"
+    return f" (byte {match['byte']})" if match["byte"] else f" (line {match['line']}, column {match['column']})"
 
 
 def _types(text: str) -> str:
-    return " or ".join(_TYPES.get(one, "something else") for one in text.split(" | "))
+    return " or ".join(_TYPES.get(name, "something else") for name in text.split(" | "))
 
 
 def _of(number: int, kind: str) -> str:
-    one, more = ("character", "characters") if kind == "str" else ("entry", "entries")
-    return f"{number} {one if number == 1 else more}"
+    singular, plural = ("character", "characters") if kind == "str" else ("entry", "entries")
+    return f"{number} {singular if number == 1 else plural}"

@@ -1,9 +1,9 @@
-"""IAM policies for those who use one subject, or one group of it, and nothing else.
+"""Builds IAM policies for services that use one subject, or one group of it, and nothing else.
 
     producer_policy("arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/$default", "orders")
 
-API Gateway asks IAM about ``{API}/{method}{path}``, and IAM's ``*`` and ``?`` match any character, ``/`` too. So each
-resource is one exact path; a wildcard stands only behind a ``/`` that follows all the names.
+API Gateway asks IAM about ``{API}/{method}{path}``, and IAM's ``*`` and ``?`` match any character, also ``/``. So each
+resource is one exact path; a wildcard stands only behind a ``/`` that follows all names.
 """
 
 import re
@@ -43,12 +43,13 @@ _ID = re.compile(r"\{(id|dead_id)\}")
 
 
 def producer_policy(api_arn: str, subject: str, *, delayed: bool = False) -> dict[str, Any]:
-    """Sending to the subject, at once or later. ``api_arn`` is ``arn:…:execute-api:{region}:{account}:{api}/{stage}``.
+    """Returns a policy that allows to send to the subject, at once or delayed. ``api_arn`` is
+    ``arn:…:execute-api:{region}:{account}:{api}/{stage}``.
 
-    ``delayed``: looking up, moving and cancelling delayed messages as well. The id of such a message does not name its
-    subject in the path, so this reaches those **of all subjects**, for who knows their ids.
+    ``delayed`` allows to look up, move and cancel delayed messages as well. The path of these requests names no
+    subject, so the permission covers the delayed messages **of all subjects**, for callers that know their ids.
 
-    Raises ``ValueError`` for what is no such ARN, ``Rejected`` for what is no name.
+    Raises ``ValueError`` for another ARN, ``Rejected`` for an invalid name.
     """
     return _policy(api_arn, PRODUCE | (DELAYED if delayed else frozenset()), {"subject": subject})
 
@@ -56,8 +57,9 @@ def producer_policy(api_arn: str, subject: str, *, delayed: bool = False) -> dic
 def consumer_policy(
     api_arn: str, subject: str, group: str, *, dead_letters: bool = False, seek: bool = False
 ) -> dict[str, Any]:
-    """Pulling and settling the messages of the group, and asking how far it is behind. ``dead_letters``: listing,
-    redriving and dropping its dead letters; ``seek``: moving it. Raises as ``producer_policy`` does."""
+    """Returns a policy that allows to pull and settle the messages of the group, and to read its lag. ``dead_letters``
+    allows to list, redrive and drop its dead letters; ``seek`` allows to move the group. Raises ``ValueError`` and
+    ``Rejected`` as ``producer_policy`` does."""
     keys = CONSUME | (DEAD_LETTERS if dead_letters else frozenset()) | (SEEK if seek else frozenset())
     return _policy(api_arn, keys, {"subject": subject, "group": group})
 

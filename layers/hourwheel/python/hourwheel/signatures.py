@@ -1,11 +1,11 @@
-"""Signatures of deliveries over HTTPS, as Standard Webhooks has them (github.com/standard-webhooks/standard-webhooks).
+"""Signs deliveries over HTTPS as Standard Webhooks specifies (github.com/standard-webhooks/standard-webhooks).
 
-    webhook-id           names the delivery; the same when the same messages come again
+    webhook-id           names the delivery; another delivery of the same messages has the same id
     webhook-timestamp    Unix seconds
-    webhook-signature    "v1," and base64 of HMAC-SHA-256 over {id}.{timestamp}.{body}; one for each secret, with
-                         spaces between them
+    webhook-signature    "v1," and base64 of HMAC-SHA-256 over {id}.{timestamp}.{body}; one signature
+                         for each secret, separated by spaces
 
-A group's secret is derived from the cell's, so that nothing is stored and nothing leaks with a record.
+A group's secret is derived from the cell's secret: no record contains one that could leak.
 """
 
 import hashlib
@@ -18,20 +18,22 @@ _PREFIX = "whsec_"
 
 
 def group_secret(cell_secret: bytes, group: Group, version: int) -> str:
-    """What receivers check a group's deliveries with; another one for each version."""
+    """Returns the secret with which receivers verify a group's deliveries. Each version has another secret."""
     text = f"push {group.subject}~{group.subject_generation}/{group.member}/{version}"
     return _PREFIX + b64encode(hmac.digest(cell_secret, text.encode(), hashlib.sha256)).decode()
 
 
 def secrets_of(cell_secret: bytes, group: Group) -> tuple[str, ...]:
-    """The secrets that sign: the current one and, until the receivers know that, the one before."""
+    """Returns the secrets that sign the group's deliveries: the current one and the one before, which receivers know
+    that have not changed yet. Empty for a group without an HTTPS target."""
     if group.push is None or group.push.kind != "https":
         return ()
     version = group.push.secret_version
-    return tuple(group_secret(cell_secret, group, each) for each in range(version, max(version - 2, 0), -1))
+    return tuple(group_secret(cell_secret, group, number) for number in range(version, max(version - 2, 0), -1))
 
 
 def signed_headers(secrets: tuple[str, ...], delivery_id: str, now_ms: int, body: bytes) -> dict[str, str]:
+    """Returns the headers that sign the body of a delivery with each of the secrets."""
     seconds = str(now_ms // 1_000)
     content = f"{delivery_id}.{seconds}.".encode() + body
     signatures = (

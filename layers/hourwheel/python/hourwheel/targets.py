@@ -1,11 +1,12 @@
-"""What a target is told, and what it answers.
+"""Defines what a push target receives and what it may answer.
 
 A delivery is one JSON object, the same for functions and for HTTPS:
 
     {"delivery": …, "subject": …, "group": …, "queue": 0 or "retry", "messages": [{"id": …, "offset": …, "body": …, …}]}
 
-The answer may name messages that failed, by their ids, as Lambda's event sources do: {"batchItemFailures":
-[{"itemIdentifier": …}]}. Nothing, or an empty list: all of it is done. What names no message of the batch fails all.
+The answer may name failed messages by their ids, as the functions of Lambda's event sources do: {"batchItemFailures":
+[{"itemIdentifier": …}]}. With no answer or an empty list every message is done. If an id is not in the batch, every
+message has failed.
 """
 
 import codecs
@@ -22,7 +23,7 @@ from hourwheel.model import Message, PushTarget
 
 @dataclass(frozen=True)
 class Delivery:
-    """A batch for a target. ``secrets`` sign it where it goes over HTTPS, the current one first."""
+    """A batch for a target. ``secrets`` sign a delivery over HTTPS; the first secret is the current one."""
 
     subject: str
     group: str
@@ -32,25 +33,27 @@ class Delivery:
 
     @property
     def id(self) -> str:
-        """The same for the same messages."""
-        places = [(message.queue, message.offset, message.id) for message in self.messages]
-        return blake2b(msgspec.msgpack.encode((self.subject, self.group, places)), digest_size=16).hexdigest()
+        """Names the delivery; another delivery of the same messages to the group has the same id."""
+        messages = [(message.queue, message.offset, message.id) for message in self.messages]
+        return blake2b(msgspec.msgpack.encode((self.subject, self.group, messages)), digest_size=16).hexdigest()
 
     def encoded(self) -> bytes:
         return _encoder.encode(_Body(self.id, self.subject, self.group, self.queue, self.messages))
 
     def part(self, messages: Sequence[Message]) -> "Delivery":
+        """Returns a delivery of only these messages of the batch."""
         return Delivery(self.subject, self.group, self.queue, messages, self.secrets)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a delivery: the messages at the indexes in ``failed`` are to be tried again, those in ``dead`` can
-    never be taken, those in ``untouched`` were not sent, the others are done. ``error`` says why.
+    """The result of a delivery, by the indexes of its messages. The pusher retries the messages in ``failed``; the
+    target can never take those in ``dead``; those in ``untouched`` were not sent; all others are done. ``error`` gives
+    the reason.
 
-    ``unreached``: the target saw none of it, so that no attempt counts; or so it seems: with ``answered``, something
-    that stands before the target said so. ``too_large``: the batch is to be split. ``retry_after_seconds``: how long
-    the target wants to be left alone."""
+    ``unreached``: the target saw no message, so no attempt counts. ``answered`` in addition: not the target said so but
+    something in front of it, such as a proxy. ``too_large``: the pusher splits the batch. ``retry_after_seconds``: the
+    target asks for a pause of this length."""
 
     failed: frozenset[int] = frozenset()
     dead: frozenset[int] = frozenset()
@@ -66,15 +69,15 @@ DONE = Outcome()
 
 
 class Targets(Protocol):
-    """The targets that a deployment can deliver to. Thread-safe."""
+    """Delivers to the push targets of a deployment. Thread-safe."""
 
     def check(self, target: PushTarget) -> None:
         """Raises ``Rejected`` for a target to which this deployment may not, or cannot, deliver."""
         ...
 
     def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
-        """Delivers within about ``target.timeout_seconds``. What goes wrong there is told in the outcome, never
-        raised."""
+        """Delivers within about ``target.timeout_seconds``. Never raises: the outcome tells every failure of the
+        target."""
         ...
 
     def announce(self, target: PushTarget, subject: str, group: str) -> Outcome:
@@ -84,7 +87,7 @@ class Targets(Protocol):
 
 @dataclass(frozen=True)
 class NoTargets:
-    """Where nothing is pushed."""
+    """Refuses all targets: the deployment does not push."""
 
     def check(self, target: PushTarget) -> None:
         raise Rejected("field-invalid", "nothing is pushed here: leave push out, and pull", field="push")
@@ -97,17 +100,18 @@ class NoTargets:
 
 
 def failure(delivery: Delivery, error: str) -> Outcome:
-    """All of it failed: an attempt of each message."""
+    """Returns the outcome of a delivery that failed as a whole and counts as an attempt of each message."""
     return Outcome(failed=frozenset(range(len(delivery.messages))), error=error)
 
 
 def unreached(error: str, retry_after_seconds: float = 0.0, *, answered: bool = False) -> Outcome:
+    """Returns the outcome of a delivery of which the target saw nothing."""
     return Outcome(error=error, unreached=True, answered=answered, retry_after_seconds=retry_after_seconds)
 
 
 def answered(delivery: Delivery, data: bytes) -> Outcome:
-    """The outcome that a target's answer, perhaps empty, tells. Only a JSON object can name failures: "OK", a number or
-    a page is as good as nothing, but what begins like an object must be one."""
+    """Returns the outcome that the answer of a target tells. Only a JSON object can name failures: an empty answer,
+    "OK", a number or a page means success. An answer that begins like an object must be one."""
     data = data.removeprefix(codecs.BOM_UTF8).lstrip()
     if not data.startswith(b"{"):
         return DONE
@@ -121,10 +125,11 @@ def answered(delivery: Delivery, data: bytes) -> Outcome:
 
 
 def named(delivery: Delivery, ids: Iterable[str]) -> Outcome:
-    """The messages of these ids failed."""
-    wanted = set(ids)
-    failed = frozenset(index for index, message in enumerate(delivery.messages) if message.id in wanted)
-    if len({delivery.messages[index].id for index in failed}) < len(wanted):
+    """Returns the outcome of a delivery whose messages with these ids failed; every message failed if an id is not in
+    the batch."""
+    named_ids = set(ids)
+    failed = frozenset(i for i, message in enumerate(delivery.messages) if message.id in named_ids)
+    if len({delivery.messages[i].id for i in failed}) < len(named_ids):
         return failure(delivery, "the answer names messages that are not in the batch")
     return Outcome(failed=failed, error="the target said so" if failed else "")
 
