@@ -81,7 +81,7 @@ def test_results_that_linger_are_told_before_the_pull_is_through() -> None:
     last = book.ledger.complete()
     assert last == [Settlement(receipt="r-1", ack=[], retry=[0, 2])]  # the rest is not acknowledged a second time
     book.answer(last, "settled")
-    assert book.ledger.untold == 0
+    assert book.ledger.unconfirmed == 0
 
 
 def test_a_retry_does_not_linger_its_delay_begins_when_the_server_hears_of_it() -> None:

@@ -1,7 +1,7 @@
-"""Sends, receives and administers, over the HTTP API.
+"""Sends and receives messages, and administers subjects and groups, over the HTTP API.
 
-``Producer`` sends messages in batches, ``Consumer`` hands them to a handler or a loop, ``Api`` makes every call of the
-HTTP API, ``hourwheel.client.webhooks`` checks deliveries of groups that push over HTTPS.
+``Producer`` sends messages in batches. ``Consumer`` hands them to a handler or a loop. ``Api`` makes every call of the
+HTTP API. ``hourwheel.client.webhooks`` checks the deliveries of groups that push over HTTPS.
 
 The examples of this package assume ``api = Api()``, a subject ``orders`` that holds one message with the body ``paid``,
 and a group ``billing``.

@@ -1,5 +1,6 @@
-"""What waits to be sent, subject by subject, and when it is due. No threads, no clock: the producer calls
-this under its lock and passes the time in.
+"""Collects the messages of a producer by subject until a batch is full or its linger ends.
+
+This module has no threads and no clock: the producer calls it under a lock and passes the time in.
 """
 
 import heapq
@@ -22,22 +23,22 @@ class Pending(NamedTuple):
 
 class _State(Enum):
     IDLE = auto()
-    LINGERING = auto()  # has messages, not due yet
+    LINGERING = auto()  # has messages that are not due yet
     READY = auto()
-    FLYING = auto()  # one batch is under way: the next one waits for it, so that order holds
+    IN_FLIGHT = auto()  # one batch is under way; the next one waits for it, so that the order holds
 
 
 class SubjectBuffer:
-    """One subject's messages in the order of ``send``. ``accepted`` and ``completed`` count them for ever."""
+    """Holds the messages of one subject in the order of ``send``. ``accepted`` and ``completed`` only grow."""
 
     def __init__(self, subject: str) -> None:
         self.subject = subject
         self.pending: deque[Pending] = deque()
-        self.flying: list[Pending] = []
+        self.in_flight: list[Pending] = []
         self.pending_bytes = 0
         self.accepted = 0
-        self.landed = 0
-        self.hurried = 0  # messages up to this count do not linger
+        self.completed = 0
+        self.flush_until = 0  # the messages up to this count of ``accepted`` do not linger
         self.state = _State.IDLE
 
 
@@ -47,13 +48,13 @@ class InFlightBatch(NamedTuple):
 
 
 class Accumulator:
-    """All subject buffers of a producer. ``messages`` and ``size_bytes`` include what is under way."""
+    """Holds the subject buffers of a producer. ``messages`` and ``size_bytes`` include the batches under way."""
 
     def __init__(self, *, batch_messages: int, batch_bytes: int, linger_seconds: float) -> None:
         self._batch_messages = batch_messages
         self._batch_bytes = batch_bytes
         self._linger_seconds = linger_seconds
-        self._lanes: dict[str, SubjectBuffer] = {}
+        self._buffers: dict[str, SubjectBuffer] = {}
         self._ready: deque[SubjectBuffer] = deque()
         self._lingering: list[tuple[float, int, SubjectBuffer]] = []
         self._tickets = itertools.count()
@@ -61,10 +62,10 @@ class Accumulator:
         self.size_bytes = 0
 
     def add(self, subject: str, pending: Pending) -> bool:
-        """True when that changes what is due next, so somebody must look."""
-        buffer = self._lanes.get(subject)
+        """Adds a message to the buffer of its subject. Returns True where a sender must check anew what is due."""
+        buffer = self._buffers.get(subject)
         if buffer is None:
-            buffer = self._lanes[subject] = SubjectBuffer(subject)
+            buffer = self._buffers[subject] = SubjectBuffer(subject)
         buffer.pending.append(pending)
         buffer.pending_bytes += pending.size_bytes
         buffer.accepted += 1
@@ -76,7 +77,7 @@ class Accumulator:
         return False
 
     def take(self, now: float) -> InFlightBatch | None:
-        """The next batch that is due. Its subject buffer is not offered again before ``completed``."""
+        """Returns the next batch that is due, or None. The next batch of this subject waits for ``completed``."""
         while self._lingering and self._lingering[0][0] <= now:
             buffer = heapq.heappop(self._lingering)[2]
             if buffer.state is _State.LINGERING:
@@ -84,53 +85,57 @@ class Accumulator:
         if not self._ready:
             return None
         buffer = self._ready.popleft()
-        buffer.state = _State.FLYING
-        buffer.flying = self._cut(buffer)
-        return InFlightBatch(buffer, buffer.flying)
+        buffer.state = _State.IN_FLIGHT
+        buffer.in_flight = self._cut(buffer)
+        return InFlightBatch(buffer, buffer.in_flight)
 
-    def completed(self, flight: InFlightBatch) -> None:
-        """The batch is done, well or badly."""
-        buffer, batch = flight
-        buffer.flying = []
-        buffer.landed += len(batch)
+    def completed(self, in_flight: InFlightBatch) -> None:
+        """Frees the room of a batch that was accepted or has failed, and schedules the next batch of its subject."""
+        buffer, batch = in_flight
+        buffer.in_flight = []
+        buffer.completed += len(batch)
         self.messages -= len(batch)
         self.size_bytes -= sum(pending.size_bytes for pending in batch)
         if buffer.pending:
             self._schedule(buffer)
         else:
             buffer.state = _State.IDLE
-            self._lanes.pop(buffer.subject, None)
+            self._buffers.pop(buffer.subject, None)
 
     def flush(self) -> dict[SubjectBuffer, int]:
-        """What is there now lingers no more. Returns for each subject buffer the count it must have ``completed`` to
-        be through."""
-        for buffer in self._lanes.values():
-            buffer.hurried = buffer.accepted
+        """Makes all messages due at once.
+
+        Returns for each subject buffer the count that ``completed`` reaches once all of these messages are done.
+        """
+        for buffer in self._buffers.values():
+            buffer.flush_until = buffer.accepted
             if buffer.state is _State.LINGERING:
                 self._make_ready(buffer)
-        return {buffer: buffer.accepted for buffer in self._lanes.values()}
+        return {buffer: buffer.accepted for buffer in self._buffers.values()}
 
     @property
     def ready(self) -> bool:
-        """``take`` has something, whatever the time."""
+        """Whether ``take`` returns a batch at any time."""
         return bool(self._ready)
 
     def next_due(self) -> float | None:
-        """When ``take`` may next have something that it has not now."""
+        """Returns the time at which the next linger ends, or None."""
         return self._lingering[0][0] if self._lingering else None
 
     def outstanding(self) -> list[tuple[str, Pending]]:
-        """Every message that is not done, with its subject, in the order of ``send``."""
-        return [(buffer.subject, each) for buffer in self._lanes.values() for each in (*buffer.flying, *buffer.pending)]
+        """Returns every message that is not done, with its subject, in the order of ``send``."""
+        return [
+            (buffer.subject, each) for buffer in self._buffers.values() for each in (*buffer.in_flight, *buffer.pending)
+        ]
 
     def abandon(self) -> Iterable[Pending]:
-        """Takes out everything that is not under way."""
-        for buffer in self._lanes.values():
+        """Removes and yields the messages that are not under way."""
+        for buffer in self._buffers.values():
             yield from buffer.pending
             buffer.pending.clear()
 
     def _schedule(self, buffer: SubjectBuffer) -> None:
-        if self._full(buffer) or buffer.landed < buffer.hurried:
+        if self._full(buffer) or buffer.completed < buffer.flush_until:
             self._make_ready(buffer)
             return
         buffer.state = _State.LINGERING

@@ -1,4 +1,4 @@
-"""Every call of the HTTP API as a typed method.
+"""Offers every call of the HTTP API as a typed method.
 
 with Api("http://127.0.0.1:7420") as api:
     api.put_subject("orders", queues=4)
@@ -81,23 +81,23 @@ class _Dropped(msgspec.Struct):
 class Api:
     """Makes every call of the HTTP API, one method each. Thread-safe; keeps its connections alive.
 
-    Repeats a call for ``retry_seconds`` while the server is unavailable, where repeating is safe: every call but
-    ``produce`` without an idempotency key, the deletions, ``redrive`` and ``drop``. Waits ``timeout_seconds`` for one
-    answer, beside the time that a pull waits for messages.
+    Repeats a call for ``retry_seconds`` while the server is unavailable, where repeating is safe. It is safe for every
+    call but the deletions, ``redrive``, ``drop``, and ``produce`` without an idempotency key. Waits ``timeout_seconds``
+    for one answer, in addition to the time that a pull waits for messages.
 
-    Sends ``token`` to a server that was started with tokens. Trusts the certificates of ``ca_file`` (PEM) for an
-    ``https`` URL, in place of those of the system and of ``SSL_CERT_FILE``.
+    Sends ``token`` to a server that was started with tokens. For an ``https`` URL, trusts the certificates of
+    ``ca_file`` (PEM) in place of the certificates of the system and of ``SSL_CERT_FILE``.
 
     Signs requests to an API on AWS (``https://….execute-api.REGION.amazonaws.com``), and to any other URL with
-    ``sign="aws"``; ``region`` overrides the region of the AWS configuration. Needs ``pip install 'hourwheel[aws]'``;
-    the AWS tools' own configuration holds the credentials.
+    ``sign="aws"``; ``region`` overrides the region of the AWS configuration. Signing needs
+    ``pip install 'hourwheel[aws]'`` and takes the credentials from the configuration of the AWS tools.
 
     Raises:
         ValueError: the URL is no HTTP URL, or ``token``, ``sign`` and ``region`` contradict each other.
         ClientError: requests are to be signed, and botocore is not installed.
-        AnswerError: each method raises one of its subclasses where the server refuses the call: ``BadRequest`` for a
-            wrong argument, ``Unauthorized`` for the token or signature, ``ServerUnavailable`` where no server answers
-            in time. A method names the others below.
+        AnswerError: each method raises a subclass where the server refuses the call: ``BadRequest`` for a wrong
+            argument, ``Unauthorized`` for a wrong token or signature, ``ServerUnavailable`` where no server answers in
+            time. Each method names its other errors.
         Closed: each method, after ``close``.
 
     Example:
@@ -159,10 +159,10 @@ class Api:
         idempotency_key: str | None = None,
         retry_seconds: float | None = None,
     ) -> list[Placed]:
-        """Stores a batch of up to 1,000 messages, of 4 MiB in all: all of them durably, or none.
+        """Stores a batch of up to 1,000 messages and 4 MiB in all, either whole and durably or not at all.
 
-        A batch that is repeated with its ``idempotency_key`` within 10 minutes gets the first answer, and is stored
-        once. ``retry_seconds`` replaces that of the ``Api``.
+        A batch that the caller repeats with its ``idempotency_key`` within 10 minutes is stored once, and gets the
+        first answer again. ``retry_seconds`` overrides the value of the ``Api``.
 
         Returns:
             The place of each message, or the time at which it is due, in the order of the messages.
@@ -170,7 +170,7 @@ class Api:
         Raises:
             TooLarge: a message or the batch is over a limit; nothing was stored.
             Conflict: the idempotency key came with another batch, or the subject was deleted since.
-            NotFound: the server makes no subjects by itself, and has none of this name.
+            NotFound: the server has no subject of this name, and may not create one.
 
         Example:
             >>> placed = api.produce("orders", [Message("sent"), Message("remind", delay="90d")])
@@ -180,7 +180,7 @@ class Api:
         return self._produce(path("subjects", subject, "messages"), messages, idempotency_key, retry_seconds)
 
     def produce_many(self, messages: Sequence[AddressedMessage], *, idempotency_key: str | None = None) -> list[Placed]:
-        """Stores a batch whose messages name their subjects: with an idempotency key all of them or none.
+        """Stores a batch whose messages name their subjects; with an idempotency key either whole or not at all.
 
         Without a key a failure half-way may leave the messages of some subjects stored.
 
@@ -190,7 +190,7 @@ class Api:
         Raises:
             TooLarge: a message or the batch is over a limit; nothing was stored.
             Conflict: the idempotency key came with another batch, or a subject was deleted since.
-            NotFound: the server makes no subjects by itself, and lacks one of these.
+            NotFound: the server lacks one of these subjects, and may not create it.
 
         Example:
             >>> batch = [AddressedMessage("sent", subject="orders"), AddressedMessage("billed", subject="invoices")]
@@ -231,7 +231,7 @@ class Api:
 
     def cancel(self, scheduled_id: str) -> ScheduledMessage:
         """Cancels a delayed message. The ``state`` of the answer is final: ``cancelled``, or ``dispatched`` where the
-        message had gone to its queue already. Waits up to 10 s close to the message's time.
+        message had gone to its queue already. Close to the message's time the answer may take up to 10 s.
 
         Raises:
             NotFound: the message is unknown; the server forgets it about a day after its time.
@@ -249,13 +249,13 @@ class Api:
     ) -> ScheduledMessage:
         """Moves a delayed message to another time: ``deliver_at``, or ``delay`` from now by this machine's clock.
 
-        The answer has the state ``moved`` and a new ``scheduled_id``; the old one finds the message as well. A message
-        that was cancelled or dispatched stays so, and the answer says which.
+        The answer has the state ``moved`` and a new ``scheduled_id``; the old id finds the message as well. A message
+        that was cancelled or dispatched stays so, and the state of the answer says which.
 
         Raises:
             NotFound: the message is unknown; the server forgets it about a day after its time.
-            ValueError: not exactly one of ``delay`` and ``deliver_at`` is given, or it is none; or ``scheduled_id`` is
-                empty.
+            ValueError: both or none of ``delay`` and ``deliver_at`` are given, the given one is no valid time, or
+                ``scheduled_id`` is empty.
 
         Example:
             >>> placed = api.produce("orders", [Message("remind", delay="90d")])[0]
@@ -281,9 +281,9 @@ class Api:
         return forecast
 
     def _scheduled(self, method: str, scheduled_id: str, body: Any = None) -> ScheduledMessage:
-        """Each of them is answered alike when it is repeated, unless the message's time has come meanwhile."""
+        """Makes a call for one delayed message. A repeated call gets an equal answer until the message is due."""
         if not scheduled_id:
-            raise ValueError("there is no scheduled_id: the message was not delayed, so its time has come already")
+            raise ValueError("there is no scheduled_id: the message was not delayed, so it went to its queue at once")
         target = path("scheduled", scheduled_id)
         found: ScheduledMessage = self._http.call(method, target, _answers(ScheduledMessage), body=body)
         return found
@@ -304,15 +304,15 @@ class Api:
     ) -> Pulled:
         """Leases up to ``max_messages`` (1 to 1,000) messages to a consumer, for ``lease_seconds`` (1 to 43,200).
 
-        Waits up to ``wait_seconds`` (0 to 20) for the first message. Carries out the settlements ``settle`` before.
-        Makes the subject and the group where the server may. A pull whose answer was lost is repeated; the group gets
-        the messages of the lost answer again when their lease ends.
+        Carries out the settlements ``settle`` first. Then waits up to ``wait_seconds`` (0 to 20) for the first message.
+        Creates the subject and the group where the server allows that. A pull whose answer was lost is repeated; the
+        group gets the messages of the lost answer again when their lease ends.
 
         Returns:
-            The messages, in no pull, one or several; and the answers to the settlements.
+            The pulls with the messages (none, one or several pulls), and the answers to the settlements.
 
         Raises:
-            NotFound: the server makes no subjects and groups by itself, and lacks one of these.
+            NotFound: the server lacks the subject or the group, and may not create it.
             BadRequest: also for a receipt that belongs to another group; nothing was settled or leased.
 
         Example:
@@ -340,7 +340,7 @@ class Api:
         """Acknowledges, retries, releases or rejects the messages of pulls, or extends their leases.
 
         Returns:
-            What became of each settlement, in order; ``stale`` where the lease had ended and nothing was changed.
+            The result of each settlement, in order; ``stale`` where the lease had ended and nothing was changed.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -372,7 +372,7 @@ class Api:
         retention_seconds: int | None = None,
         clamp_delays: bool | None = None,
     ) -> Subject:
-        """Makes or changes a subject; an argument that is None keeps the value, or takes the default.
+        """Creates or changes a subject. An argument of None keeps the value, or takes the default for a new subject.
 
         ``queues`` is 1 to 64 and can only grow, ``retention_seconds`` is 60 to 2,592,000 (3 days by default).
         ``clamp_delays`` shortens a delay beyond 732 days to 732 days instead of refusing it.
@@ -384,7 +384,7 @@ class Api:
             >>> api.put_subject("orders", queues=4).queues
             4
         """
-        body = _given(queues=queues, retention_seconds=retention_seconds, clamp_delays=clamp_delays)
+        body = _without_none(queues=queues, retention_seconds=retention_seconds, clamp_delays=clamp_delays)
         made: Subject = self._http.call("PUT", path("subjects", subject), _answers(Subject), body=body)
         return made
 
@@ -421,7 +421,7 @@ class Api:
 
         Raises:
             NotFound: there is no such subject.
-            ServerUnavailable: it may be deleted or not: delete it again.
+            ServerUnavailable: the subject may be deleted or not; call again.
 
         Example:
             >>> api.delete_subject("orders")
@@ -438,20 +438,21 @@ class Api:
         retry: RetryPolicy | None = None,
         push: PushTarget | NoPush | None = None,
     ) -> Group:
-        """Makes or changes a group; an argument that is None keeps the value, or takes the default.
+        """Creates or changes a group. An argument of None keeps the value, or takes the default for a new group.
 
-        ``start`` says where a new group begins: ``earliest`` by default. A message is dead after ``max_attempts`` (1 to
-        1,000; 16 by default). ``retry`` and ``push`` are set as a whole; ``NO_PUSH`` takes the target away.
+        ``start`` says where a new group begins: ``earliest`` by default. A message becomes a dead letter after
+        ``max_attempts`` (1 to 1,000; 16 by default). ``retry`` and ``push`` replace the former value as a whole;
+        ``NO_PUSH`` removes the target.
 
         Raises:
             Conflict: the group began elsewhere, or the subject has as many groups as it may.
-            NotFound: the server makes no subjects by itself, and has none of this name.
+            NotFound: the server has no subject of this name, and may not create one.
 
         Example:
             >>> api.put_group("orders", "billing", max_attempts=5, retry=RetryPolicy(first_seconds=1)).max_attempts
             5
         """
-        body = _given(start=start, max_attempts=max_attempts, retry=retry, push=push)
+        body = _without_none(start=start, max_attempts=max_attempts, retry=retry, push=push)
         if push is NO_PUSH:
             body["push"] = None
         made: Group = self._http.call("PUT", path("subjects", subject, "groups", group), _answers(Group), body=body)
@@ -489,7 +490,7 @@ class Api:
 
         Raises:
             NotFound: there is no such subject or group.
-            ServerUnavailable: it may be deleted or not: delete it again.
+            ServerUnavailable: the group may be deleted or not; call again.
 
         Example:
             >>> api.delete_group("orders", "billing")
@@ -497,11 +498,13 @@ class Api:
         self._http.call("DELETE", path("subjects", subject, "groups", group), _answers(None), safe=False)
 
     def seek(self, subject: str, group: str, to: Literal["start", "end"] | datetime | Position) -> list[Position]:
-        """Moves the group: to the first message kept, behind the last one, to the first message accepted at a time or
-        later, or to an offset of one queue. Messages that are leased, in retry or dead stay so.
+        """Moves a group to another message. Messages that are leased, in retry or dead stay so.
+
+        ``"start"`` is the first message that is kept, ``"end"`` is behind the last one. A time is the first message
+        that was accepted then or later. A ``Position`` moves the group in one queue only.
 
         Returns:
-            The offset of the next message, of each queue that was moved.
+            The offset of the next message in each queue that was moved.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -522,7 +525,7 @@ class Api:
         return moved.positions
 
     def push(self, subject: str, group: str) -> PushStatus:
-        """Shows how the delivery to the group's target goes, and the secret that signs deliveries over HTTPS.
+        """Shows the state of the deliveries to the group's target, and the secret that signs deliveries over HTTPS.
 
         Raises:
             NotFound: there is no such subject or group, or the group has no target.
@@ -538,7 +541,7 @@ class Api:
         return status
 
     def lag(self, subject: str, group: str) -> Lag:
-        """Counts the messages of a group that are not done, by what they wait for.
+        """Counts the messages of a group that are not done, by their state.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -589,7 +592,7 @@ class Api:
 
         Raises:
             NotFound: there is no such subject or group.
-            ServerUnavailable: some may be sent: redrive again, what was sent is not sent twice.
+            ServerUnavailable: some of the dead letters may be sent. Call again: none of them is sent twice.
 
         Example:
             >>> api.redrive("orders", "billing", DeadSelection.everything())
@@ -604,7 +607,7 @@ class Api:
 
         Raises:
             NotFound: there is no such subject or group.
-            ServerUnavailable: some may be deleted: drop again.
+            ServerUnavailable: some of the dead letters may be deleted; call again.
 
         Example:
             >>> api.drop("orders", "billing", DeadSelection.named(["12-0"]))
@@ -630,7 +633,7 @@ class Api:
         return page
 
     def health(self) -> Health:
-        """Asks whether the server answers, and for its version. Needs no token.
+        """Checks that the server answers, and returns its version. Needs no token.
 
         Raises:
             ServerUnavailable: no server answers.
@@ -643,10 +646,10 @@ class Api:
         return health
 
 
-def _given(**fields: Any) -> dict[str, Any]:
+def _without_none(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _query(**fields: Any) -> str:
-    """A blank as %20: in a signature "+" is another character."""
-    return "?" + urlencode(_given(**fields), quote_via=quote)
+    """Returns the query string, with a blank as %20: signatures would take a "+" for itself."""
+    return "?" + urlencode(_without_none(**fields), quote_via=quote)

@@ -1,7 +1,7 @@
-"""Kept-alive HTTP/1.1 connections to one server, over the standard library.
+"""Keeps HTTP/1.1 connections to one server alive, over the standard library.
 
-``http.client`` carries 2.3 times as many small requests per core as urllib3 does (57 against 130 us of CPU each), and
-all that is needed above it is this pool.
+``http.client`` carries 2.3 times as many small requests per core as urllib3 does (57 against 130 us of CPU each). This
+pool adds the rest of what the client needs.
 """
 
 import http.client
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable, no_answer, problem_of
 
-_MAX_IDLE = 64
+_MAX_IDLE = 64  # more threads than that rarely share one client, and each connection takes a descriptor
 
 
 class Reply(NamedTuple):
@@ -30,7 +30,10 @@ class Reply(NamedTuple):
 
 
 class Connections:
-    """Thread-safe. Each exchange has a connection to itself; idle ones are kept for the next."""
+    """Exchanges requests and answers with one server. Thread-safe.
+
+    Each exchange has a connection to itself. Idle connections stay open for later exchanges.
+    """
 
     def __init__(self, url: str, *, timeout_seconds: float, ca_file: str | os.PathLike[str] | None = None) -> None:
         parts = urlsplit(url)
@@ -54,10 +57,10 @@ class Connections:
     def exchange(
         self, method: str, target: str, body: bytes | None, headers: dict[str, str], *, extra_seconds: float = 0.0
     ) -> Reply:
-        """One request, one whole answer. ``extra_seconds`` lengthens the time-out (a pull that waits).
+        """Sends one request, once, and returns the whole answer. ``extra_seconds`` lengthens the time-out, for pulls.
 
-        Raises ``ServerUnavailable`` when there is none, ``ServerFault`` for a certificate that is not trusted,
-        ``Closed`` when ``close`` was called. Never repeats.
+        Raises ``ServerUnavailable`` without an answer, ``ServerFault`` for a certificate that is not trusted, and
+        ``Closed`` after ``close``.
         """
         connection = self._take()
         try:
@@ -70,9 +73,9 @@ class Connections:
             sent = True
             connection.request(method, target, body, headers)
             response = connection.getresponse()
-            told = response.headers
-            encoding = told.get("Content-Encoding")
-            reply = Reply(response.status, told.get("Retry-After"), told.get("Date"), encoding, response.read())
+            fields = response.headers
+            encoding = fields.get("Content-Encoding")
+            reply = Reply(response.status, fields.get("Retry-After"), fields.get("Date"), encoding, response.read())
         except ssl.SSLCertVerificationError as error:
             self._discard(connection)
             raise self._untrusted(error) from error
@@ -87,7 +90,7 @@ class Connections:
         return reply
 
     def warn_of_clear_text(self) -> None:
-        """Logs a warning, once for each host, if what is sent there can be read on the way."""
+        """Logs a warning, once for each host, where requests travel unencrypted to another machine."""
         if self._security is None and not _is_loopback(self._host):
             _warn_of_clear_text(self._host)
 
@@ -112,7 +115,7 @@ class Connections:
                 self._busy.add(connection)
             if connection.sock is None or not _readable(connection.sock):
                 return connection
-            self._discard(connection)  # the server has closed it: nothing else makes an idle one readable
+            self._discard(connection)  # an idle connection is readable only once the server has closed it
 
     def _new(self) -> http.client.HTTPConnection:
         if self._security is None:
@@ -150,7 +153,7 @@ class Connections:
         return no_answer(f"the server at {self._host}{port} {verb}: {reason}{self._hint(error, sent)}", sent=sent)
 
     def _hint(self, error: Exception, sent: bool) -> str:
-        """What to try where the URL may have the wrong scheme: nothing but the first bytes of a server tells."""
+        """Returns advice where the URL may have the wrong scheme, which only the first bytes of an answer reveal."""
         if isinstance(error, ssl.SSLError):
             return "; it may serve plain HTTP: then the URL begins with http://"
         broken = isinstance(error, http.client.BadStatusLine | ConnectionResetError | BrokenPipeError)
@@ -160,7 +163,10 @@ class Connections:
 
 
 def _security(ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:
-    """Of all connections: to read the certificates takes 10 ms and more. Raises ``ValueError``."""
+    """Returns one TLS context for all connections: reading the certificates takes 10 ms or more.
+
+    Raises ``ValueError`` where ``ca_file`` holds no certificates.
+    """
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:
@@ -193,6 +199,6 @@ def _cut(connection: http.client.HTTPConnection) -> None:
     """Ends a read that another thread waits in, which closing alone would not."""
     try:
         if connection.sock is not None:
-            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)  # not that of TLS, which takes part in the read
+            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)  # the shutdown of TLS would wait for the read
     except OSError:
-        pass  # it is gone already
+        pass  # the connection is closed already

@@ -1,4 +1,4 @@
-"""Receives messages: a handler that is called with each, or a loop over them."""
+"""Receives messages, for a handler that is called with each message or for a loop over them."""
 
 import contextlib
 import functools
@@ -24,30 +24,33 @@ _log = logging.getLogger("hourwheel.consumer")
 
 Handler = TypeVar("Handler", bound=Callable[[Delivery], object])
 
-_WAKE_SECONDS = 0.5  # the main thread looks after signals so often, whatever it waits for
+_WAKE_SECONDS = 0.5  # the main thread handles signals at least this often while it waits
 
 
 class Consumer:
-    """Receives the messages of a group, which its consumers share: with a handler, or as a loop. Good for one run.
+    """Receives messages of a group, with a handler or as a loop. The consumers of a group share its messages.
 
-    Calls a handler on ``concurrency`` threads. Returning acknowledges the message, an exception retries it when the
-    group's policy says, ``Retry`` retries it after a delay of its own, ``Reject`` makes it a dead letter. With
-    ``concurrency`` above 1 the order of a queue is not kept.
+    A consumer is good for one run.
 
-    A loop acknowledges a message when it asks for the next one, or leaves the ``with`` block without an exception
-    (``break`` too). An exception that leaves the block retries the message.
+    Calls the handler on ``concurrency`` threads. A handler that returns acknowledges the message. An exception retries
+    the message by the group's policy, ``Retry`` retries it after the delay that it names, ``Reject`` makes it a dead
+    letter. With ``concurrency`` above 1 the order of a queue is not kept.
+
+    A loop acknowledges a message when it asks for the next one, or when it leaves the ``with`` block without an
+    exception, by ``break`` too. An exception that leaves the block retries the message.
 
     Delivery is at least once. The consumer pulls up to ``max_messages`` (1 to 1,000), waits ``wait_seconds`` (0 to 20)
     for them, and settles results with the next pull, or ``settle_linger_seconds`` after the first result. It extends
     leases (of ``lease_seconds``) until their messages are settled. Where a lease is lost nevertheless, ``message.lost``
-    says so, the result is dropped, and ``lost_messages`` counts it.
+    is true, the result is dropped, and ``lost_messages`` counts the message.
 
-    Stopping hands out the messages that were pulled for ``drain_seconds``, then gives the rest back: other consumers
-    get them at once, without an attempt more. Leaving the ``with`` block gives them back at once. A pull that was cut
-    may leave a message leased, which comes again when its lease ends.
+    After ``stop`` the consumer hands out the messages that it has pulled for ``drain_seconds``, then releases the rest;
+    at the end of the ``with`` block it releases them at once. Other consumers get released messages at once, with the
+    same attempt. A pull that was cut off may leave a message leased; it is delivered again when its lease ends.
 
-    A refusal that repeating cannot help (token, unknown name) stops the consumer; ``run`` or the loop raises it. While
-    the server is away the consumer waits for it. ``token``, ``ca_file``, ``sign`` and ``region`` are those of ``Api``.
+    A refusal that no retry can change (wrong token, unknown name) stops the consumer, and ``run`` or the loop raises
+    the error. While the server is unavailable the consumer waits. ``token``, ``ca_file``, ``sign`` and
+    ``region`` are those of ``Api``.
 
     Raises:
         ValueError: the URL is no HTTP URL, or ``token``, ``sign`` and ``region`` contradict each other.
@@ -89,7 +92,7 @@ class Consumer:
         self._loops: list[_Loop] = []
         self._used = False
         self._entered = False
-        self._feed = Prefetcher(
+        self._prefetcher = Prefetcher(
             PrefetchOptions(
                 connect=functools.partial(Api, url, token=token, ca_file=ca_file, sign=sign, region=region, ids=ids),
                 subject=subject,
@@ -107,10 +110,10 @@ class Consumer:
     @property
     def lost_messages(self) -> int:
         """The number of messages whose lease was lost before they were settled. They are delivered again."""
-        return self._feed.lost_messages
+        return self._prefetcher.lost_messages
 
-    def handler(self, scheduled_id: Handler) -> Handler:
-        """Sets the function that ``run`` calls with each message; a decorator. The last one that was set counts.
+    def handler(self, function: Handler) -> Handler:
+        """Sets the function that ``run`` calls with each message, as a decorator. A later call replaces the function.
 
         Raises nothing.
 
@@ -120,15 +123,15 @@ class Consumer:
             ... def bill(message):
             ...     print(message.body)
         """
-        self._handler = scheduled_id
-        return scheduled_id
+        self._handler = function
+        return function
 
     def run(self) -> None:
-        """Handles messages until ``stop``. On the main thread SIGINT and SIGTERM stop it too; a second signal of one
-        kind has the effect that it had before ``run``.
+        """Handles messages until ``stop``. On the main thread SIGINT and SIGTERM stop the consumer too; a second
+        signal of the same kind has the effect that it had before ``run``.
 
         Raises:
-            AnswerError: the server refuses the consumer, and repeating cannot help.
+            AnswerError: the server refuses the consumer, and no retry can change that.
             RuntimeError: there is no handler, or the consumer was used before.
 
         Example:
@@ -155,13 +158,13 @@ class Consumer:
                     while worker.is_alive():
                         worker.join(_WAKE_SECONDS)
             finally:
-                self._feed.stop(drain_seconds=0)  # all is drained, or this thread was interrupted
-                self._feed.finish()
-        if self._feed.failure is not None:
-            raise self._feed.failure
+                self._prefetcher.stop(drain_seconds=0)  # all messages are handled, or a signal interrupted this thread
+                self._prefetcher.finish()
+        if self._prefetcher.failure is not None:
+            raise self._prefetcher.failure
 
     def stop(self) -> None:
-        """Stops the consumer, from any thread, a handler's too. Returns at once; ``run``, or the loop, ends when all
+        """Stops the consumer, from any thread, also from a handler. Returns at once; ``run`` or the loop ends when all
         results are settled.
 
         Raises nothing.
@@ -174,7 +177,7 @@ class Consumer:
             ...         consumer.stop()
             paid
         """
-        self._feed.stop(drain_seconds=self._drain_seconds)
+        self._prefetcher.stop(drain_seconds=self._drain_seconds)
 
     def __enter__(self) -> Self:
         self._begin()
@@ -186,13 +189,13 @@ class Consumer:
     ) -> None:
         for loop in self._loops:
             loop.leave(failed=error is not None)
-        self._feed.stop(drain_seconds=0)
-        self._feed.finish()
+        self._prefetcher.stop(drain_seconds=0)
+        self._prefetcher.finish()
 
     def __iter__(self) -> Iterator[Delivery]:
         if not self._entered:
             raise RuntimeError("loop inside a with block: with Consumer(...) as messages")
-        loop = _Loop(self._feed)
+        loop = _Loop(self._prefetcher)
         self._loops.append(loop)
         return loop
 
@@ -200,12 +203,12 @@ class Consumer:
         if self._used:
             raise RuntimeError("a consumer is good for one run: make another one")
         self._used = True
-        self._feed.start()
+        self._prefetcher.start()
 
-    def _work(self, scheduled_id: Callable[[Delivery], object]) -> None:
-        while (message := self._feed.next()) is not None:
+    def _work(self, handle: Callable[[Delivery], object]) -> None:
+        while (message := self._prefetcher.next()) is not None:
             try:
-                scheduled_id(message)
+                handle(message)
             except Reject as reason:
                 _log.info("message %s rejected: %s", message.id, reason)
                 message.dead()
@@ -219,7 +222,7 @@ class Consumer:
                 message.retry()
             except BaseException as error:
                 message.retry()
-                self._feed.fail(error)
+                self._prefetcher.fail(error)
             else:
                 message.ack()
 
@@ -239,24 +242,24 @@ class Consumer:
         try:
             yield
         finally:
-            for number, scheduled_id in before.items():
-                signal.signal(number, scheduled_id)
+            for number, effect in before.items():
+                signal.signal(number, effect)
 
 
 class _Loop(Iterator[Delivery]):
-    """One ``for`` over a consumer; several threads may each have theirs."""
+    """Iterates over the messages of a consumer. Each of several threads may have a loop of its own."""
 
     def __init__(self, prefetcher: Prefetcher) -> None:
-        self._feed = prefetcher
+        self._prefetcher = prefetcher
         self._current: Delivery | None = None
 
     def __next__(self) -> Delivery:
         self.leave(failed=False)
-        self._current = self._feed.next()
+        self._current = self._prefetcher.next()
         if self._current is not None:
             return self._current
-        if self._feed.failure is not None:
-            raise self._feed.failure
+        if self._prefetcher.failure is not None:
+            raise self._prefetcher.failure
         raise StopIteration
 
     def leave(self, *, failed: bool) -> None:
@@ -269,6 +272,6 @@ class _Loop(Iterator[Delivery]):
 
 
 def _default_id(ids: Ids) -> str:
-    """``host-process-random``, within the alphabet and length of names."""
+    """Returns ``host-process-random``, cut to the alphabet and length of names."""
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:60]
     return f"{host}-{os.getpid()}-{ids.token().hex()[:8]}"

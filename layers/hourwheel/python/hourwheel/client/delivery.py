@@ -27,22 +27,22 @@ T = TypeVar("T")
 
 _CULPRIT = re.compile(r"messages\[(\d+)\]")
 
-# Mistakes that one message of a batch can make for all, beside its size. The others (the subject's name, the token) are
-# everybody's: splitting the batch would only repeat them.
+# Refusals, beside those for size, that one message of a batch may cause for all of it. Others concern the whole batch
+# (the subject's name, the token), so splitting the batch would only repeat the refusal.
 _OF_ONE_MESSAGE = {"field-invalid", "json-invalid", "delay-too-long"}
 
-_NOT_SENT = "the message was not sent in time: the server is too slow, or has been away"
+_NOT_SENT = "the message was not sent in time: the server is too slow, or was unavailable"
 
 
 def deliver(api: Api, ids: Ids, subject: str, batch: Sequence[Pending], *, timeout_seconds: float) -> None:
-    """Every future of the batch, is done when this returns.
+    """Sends a batch. When it returns, every future of the batch is done.
 
-    When the server refuses the batch for one message's sake, the others are sent without it, in their order.
+    Where the server refuses the batch because of one message, the others are sent without it, in their order.
     """
     now = time.monotonic()
-    wanted = [pending for pending in batch if pending.future.set_running_or_notify_cancel()]
-    _fail([pending for pending in wanted if now >= pending.sent_at + timeout_seconds], DeliveryTimeout(_NOT_SENT))
-    parts = [[pending for pending in wanted if now < pending.sent_at + timeout_seconds]]
+    active = [pending for pending in batch if pending.future.set_running_or_notify_cancel()]
+    _fail([pending for pending in active if now >= pending.sent_at + timeout_seconds], DeliveryTimeout(_NOT_SENT))
+    parts = [[pending for pending in active if now < pending.sent_at + timeout_seconds]]
     while parts:
         part = parts.pop(0)
         if not part:
@@ -52,20 +52,23 @@ def deliver(api: Api, ids: Ids, subject: str, batch: Sequence[Pending], *, timeo
         try:
             placed = place(api, ids, subject, messages, timeout_seconds=give_up_at - time.monotonic())
         except (BadRequest, TooLarge) as error:
-            # A proxy that says 413 names no mistake of ours.
+            # A 413 may also come from a proxy, without a slug of Hourwheel.
             if len(part) > 1 and (isinstance(error, TooLarge) or error.slug in _OF_ONE_MESSAGE):
                 parts[:0] = split(part, error.problem)
             else:
                 _fail(part, error)
-        except Exception as error:  # whatever it is, nobody else would tell those who wait
+        except Exception as error:  # any other error: else the callers would wait for ever
             _fail(part, error)
         else:
-            for pending, place_of_it in zip(part, placed, strict=True):
-                _settle(pending.future.set_result, place_of_it)
+            for pending, placement in zip(part, placed, strict=True):
+                _settle(pending.future.set_result, placement)
 
 
 def place(api: Api, ids: Ids, subject: str, messages: Sequence[Message], *, timeout_seconds: float) -> list[Placed]:
-    """One batch, tried under one idempotency key until it is accepted or refused; else ``DeliveryTimeout``."""
+    """Sends one batch under one idempotency key until the server accepts or refuses it. Returns the places.
+
+    Raises ``DeliveryTimeout`` where neither happened in time.
+    """
     key = ids.token().hex()
     try:
         placed = api.produce(subject, messages, idempotency_key=key, retry_seconds=timeout_seconds)
@@ -79,14 +82,14 @@ def place(api: Api, ids: Ids, subject: str, messages: Sequence[Message], *, time
 
 
 def split(part: Sequence[Pending], problem: Problem) -> list[list[Pending]]:
-    """Pieces to send instead, in order: the culprit apart if the problem names it, halves otherwise."""
-    named = _CULPRIT.match(problem.field or "")
-    index = int(named[1]) if named else -1
+    """Returns smaller batches to send instead, in order: the culprit apart where the problem names it, else halves."""
+    culprit = _CULPRIT.match(problem.field or "")
+    index = int(culprit[1]) if culprit else -1
     if 0 <= index < len(part):
-        pieces = [part[:index], part[index : index + 1], part[index + 1 :]]
+        batches = [part[:index], part[index : index + 1], part[index + 1 :]]
     else:
-        pieces = [part[: len(part) // 2], part[len(part) // 2 :]]
-    return [list(piece) for piece in pieces]
+        batches = [part[: len(part) // 2], part[len(part) // 2 :]]
+    return [list(batch) for batch in batches]
 
 
 def _fail(part: Sequence[Pending], error: Exception) -> None:
@@ -103,7 +106,7 @@ def give_up_rest(
     outstanding: Sequence[tuple[str, Pending]], error: Exception
 ) -> list[tuple[AddressedMessage, BaseException]]:
     """Fails the futures that are not done. Returns the messages that were not accepted, each with its error."""
-    unsent: list[tuple[AddressedMessage, BaseException]] = []
+    refused: list[tuple[AddressedMessage, BaseException]] = []
     for subject, pending in outstanding:
         if not pending.future.done():
             _fail([pending], error)
@@ -111,11 +114,11 @@ def give_up_rest(
             continue
         reason = pending.future.exception(0)
         if reason is not None:
-            unsent.append((AddressedMessage(**msgspec.structs.asdict(pending.message), subject=subject), reason))
-    return unsent
+            refused.append((AddressedMessage(**msgspec.structs.asdict(pending.message), subject=subject), reason))
+    return refused
 
 
 def _settle(settle: Callable[[T], object], outcome: T) -> None:
-    """A producer that is closed fails the futures of a batch whose connection cannot be cut."""
+    """Sets the outcome of a future. A closed producer may have failed the future before, and its outcome stays."""
     with suppress(InvalidStateError):
         settle(outcome)

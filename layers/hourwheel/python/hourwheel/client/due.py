@@ -1,6 +1,7 @@
-"""Delays and times of delivery, as callers say them and as they travel.
+"""Checks delays and times of delivery, and converts them to the form of the HTTP API.
 
-Their rules are the server's own. What breaks one is told where it was said: one bad delay would spoil a whole batch.
+The rules are the server's. The client checks them too, where the caller passes the value, because one wrong delay would
+fail a whole batch.
 """
 
 import math
@@ -20,7 +21,7 @@ Moment: TypeAlias = datetime | str
 
 
 def checked_delay(delay: Delay) -> model.Delay:
-    """The delay as it travels; how long it may be is for the subject to say. Raises ``ValueError``."""
+    """Returns the delay as the API takes it. Raises ``ValueError`` for no delay; only the server knows the longest."""
     wire = _plain(delay)
     try:
         delay_ms(wire, "delay")
@@ -30,14 +31,14 @@ def checked_delay(delay: Delay) -> model.Delay:
 
 
 def checked_retry_delay(delay: Delay) -> model.Delay:
-    """The same for a delay that has the same limit everywhere."""
+    """Returns the delay of a retry as the API takes it. Raises ``ValueError`` for no delay, and beyond 732 days."""
     wire = _plain(delay)
     _limited_ms(wire)
     return wire
 
 
 def checked_moment(moment: Moment) -> str:
-    """The time as it travels: in UTC, with milliseconds, never before the one given. Raises ``ValueError``."""
+    """Returns the time in UTC, rounded up to milliseconds. Raises ``ValueError`` for no time, or one without a zone."""
     if not isinstance(moment, datetime | str):
         raise ValueError(f"deliver_at must be a datetime with a zone, or text such as 2027-01-01T09:00:00Z: {moment!r}")
     if isinstance(moment, datetime) and moment.utcoffset() is None:
@@ -58,7 +59,7 @@ def at_most_one(delay: Delay | None, deliver_at: Moment | None) -> None:
 
 
 def due_at(delay: Delay | None, deliver_at: Moment | None, now_ms: int) -> str:
-    """The one that is given, as a time. Raises ``ValueError``."""
+    """Returns the time of delivery that one of the two gives. Raises ``ValueError`` for both or none."""
     at_most_one(delay, deliver_at)
     if deliver_at is not None:
         return checked_moment(deliver_at)
@@ -71,7 +72,9 @@ def _plain(delay: Delay) -> model.Delay:
     if isinstance(delay, timedelta):
         return delay.total_seconds()
     if isinstance(delay, float) and not math.isfinite(delay):
-        raise ValueError(f"delay must be a number of seconds, got {delay}")  # JSON has none such: it would be null
+        raise ValueError(
+            f"delay must be a number of seconds, got {delay}"
+        )  # JSON has no such number and would send null
     return delay
 
 

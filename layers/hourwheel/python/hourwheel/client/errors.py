@@ -1,20 +1,20 @@
-"""Every error a client raises, and what its caller should do about it.
+"""Defines every error that the client raises, and says what the caller should do about it.
 
     ClientError
-    ├── AnswerError          the server said no, or did not say anything
+    ├── AnswerError          the server refused the call, or did not answer
     │   ├── BadRequest       the request is wrong: fix it                                400, 405
     │   ├── Unauthorized     the token is missing or wrong; AWS refused the signature    401, 403
-    │   ├── NotFound         what it names does not exist                                404
-    │   ├── Conflict         it contradicts what is stored                               409
-    │   ├── TooLarge         it is over a limit: split it                                413
-    │   ├── ServerUnavailable  nothing is wrong with it: send it again                   408, 429, 500, 502, 503, 504,
+    │   ├── NotFound         the named thing does not exist                              404
+    │   ├── Conflict         the request contradicts stored data                         409
+    │   ├── TooLarge         the request is over a limit: split it                       413
+    │   ├── ServerUnavailable  the request is right: send it again                        408, 429, 500, 502, 503, 504,
     │   │                                                                                no answer
     │   └── ServerFault      only the server's operator can help                         507, answers that are not ours
-    ├── DeliveryTimeout      not accepted in the time given; it may be stored or not
-    ├── NotSent              the producer was closed before the server had accepted all of its messages
+    ├── DeliveryTimeout      the message was not accepted in time; it may be stored or not
+    ├── NotSent              the producer was closed before the server accepted all of its messages
     └── Closed               the producer or the connection was closed meanwhile
 
-``Reject`` and ``Retry`` are none of these: a handler raises them.
+``Reject`` and ``Retry`` do not belong to the tree: a handler raises them.
 """
 
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ _PREFIX = "urn:hourwheel:"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """An RFC 9457 problem document. ``field`` is the JSON path of the culprit, ``instance`` the correlation id to look
-    for in the server's log.
+    """Holds an RFC 9457 problem document. ``field`` is the JSON path of the culprit, ``instance`` the correlation id in
+    the server's log.
 
     Example:
         >>> try:
@@ -156,8 +156,8 @@ class TooLarge(AnswerError):
 class ServerUnavailable(AnswerError):
     """Says that the server did not answer, or is too busy: send the call again.
 
-    ``sent`` is False when the call had no effect for certain: it did not reach the server, or was one too many. The
-    server asks to wait for ``retry_after_seconds``; 0 where it did not say.
+    ``sent`` is False where the call certainly had no effect: it did not reach the server, or the server refused it as
+    one too many. ``retry_after_seconds`` is the pause that the server asks for, 0 without one.
 
     Example:
         >>> try:
@@ -174,7 +174,7 @@ class ServerUnavailable(AnswerError):
 
 
 class ServerFault(AnswerError):
-    """Says that only the operator of the server can help: its disk is full, or its answer is not one of Hourwheel.
+    """Says that only the operator of the server can help: its disk is full, or its answer is not from Hourwheel.
 
     Example:
         >>> raise ServerFault(Problem(status=507, detail="no room is left on the server's volume"))
@@ -213,8 +213,8 @@ class Closed(ClientError):
 
 
 class NotSent(ClientError):
-    """Says that a producer ended with ``messages`` that were not accepted: the time ran out, or the server refused them
-    meanwhile. The ``__cause__`` is the first one's error. A message that was under way may be stored.
+    """Says that a producer was closed with ``messages`` that were not accepted: the time ran out, or the server refused
+    them. The ``__cause__`` is the error of the first message. A message that was under way may be stored.
 
     Example:
         >>> try:
@@ -245,7 +245,7 @@ class Retry(Exception):
     text such as "10m", or a ``timedelta``, up to 732 days.
 
     Raises:
-        ValueError: ``delay`` is none.
+        ValueError: ``delay`` is no valid delay.
 
     Example:
         >>> def bill(message):
@@ -267,7 +267,7 @@ _BY_STATUS: dict[int, type[AnswerError]] = {
 }
 _UNAVAILABLE = {408, 429, 500, 502, 503, 504}
 
-# What the refusals of API Gateway mean in our words, and what to do; its other answers say no more than their status.
+# The slug for a refusal of API Gateway, and the advice; its other answers say no more than their status.
 _OF_GATEWAY = {
     403: ("forbidden", "; an API on AWS wants signed requests: sign='aws', or --sign aws"),
     404: ("route-unknown", "; this URL has no such route: does it end with the stage of the API, if that has a name?"),
@@ -276,7 +276,7 @@ _OF_GATEWAY = {
 
 
 class _OfGateway(msgspec.Struct):
-    """The same word begins with either letter."""
+    """Holds an error of API Gateway, which spells the name of its field with either letter."""
 
     message: str = ""
     refusal: str = msgspec.field(name="Message", default="")
@@ -287,7 +287,7 @@ _gateway_decoder = msgspec.json.Decoder(_OfGateway)
 
 
 def from_answer(status: int, body: bytes, *, retry_after: str | None) -> AnswerError:
-    """The error of an answer. A gateway's own errors are no problem documents: their text becomes the detail."""
+    """Returns the error for an answer. An error of a gateway is no problem document: its text becomes the detail."""
     try:
         problem = msgspec.structs.replace(_problem_decoder.decode(body), status=status)
         of_gateway = _gateway_decoder.decode(body)
@@ -296,7 +296,7 @@ def from_answer(status: int, body: bytes, *, retry_after: str | None) -> AnswerE
     except (msgspec.MsgspecError, UnicodeDecodeError):
         problem = Problem(status=status, detail=f"the server answered {status}: {body[:200].decode(errors='replace')}")
     if status in _UNAVAILABLE:
-        # One request too many is refused before anything is done for it.
+        # The server refuses one request too many before it carries out any of it.
         return ServerUnavailable(problem, sent=status != 429, retry_after_seconds=_seconds(retry_after))
     if status >= 500:
         return ServerFault(problem)
@@ -309,15 +309,15 @@ def _said_by_gateway(status: int, said: str) -> Problem:
 
 
 def problem_of(slug: str, detail: str, *, status: int = 0, title: str = "") -> Problem:
-    """One that is told here."""
+    """Returns the problem document of an error that the client itself finds."""
     return Problem(type=_PREFIX + slug, title=title, status=status, detail=detail)
 
 
 def no_answer(detail: str, *, sent: bool) -> ServerUnavailable:
-    """The error of a request that got no whole answer."""
+    """Returns the error of a request without a whole answer. ``sent``: the request may have reached the server."""
     return ServerUnavailable(problem_of("no-answer", detail, title="no answer"), sent=sent)
 
 
 def _seconds(retry_after: str | None) -> float:
-    """``Retry-After`` in seconds; its other form, a date, is not used by the server."""
+    """Returns ``Retry-After`` in seconds, or 0: the server does not use its other form, a date."""
     return float(retry_after) if retry_after and retry_after.isdecimal() else 0.0

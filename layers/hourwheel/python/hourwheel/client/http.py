@@ -1,4 +1,4 @@
-"""Requests and typed answers: the base URL, the token or signature, problem documents, and what is tried again."""
+"""Makes calls: adds the token or signature, decodes answers and problem documents, and retries."""
 
 import os
 import threading
@@ -28,26 +28,31 @@ from hourwheel.ports import Ids
 T = TypeVar("T")
 
 _ANSWER_BYTES = 64 << 20
-"""An answer that unpacks to more is none of ours: those of Lambda have 6 MB."""
+"""The limit of a decompressed answer, against zip bombs: Lambda's answers have at most 6 MB."""
 
 _EVENT_BYTES = 6_200_000
-"""Of the 6,291,456 bytes that Lambda takes as an event; the rest is for headers, of which the gateway takes 10 KB, and
-for what it says of the request."""
+"""The limit of a body within the 6,291,456 bytes of an event of Lambda. The rest is for the headers, of which the
+gateway takes 10 KB, and for the gateway's description of the request."""
 
 _encoder = msgspec.json.Encoder()
 
 
 def path(*parts: str) -> str:
-    """``/v1/…`` with each part quoted. Refused are parts that proxies, and signatures, take out of a path: what is left
-    would name something else."""
+    """Returns ``/v1/…`` with each part quoted. Raises ``BadRequest`` for an empty part, ``.`` and ``..``.
+
+    Proxies and signatures remove such parts from a path, and the rest would name something else.
+    """
     if not {"", ".", ".."}.isdisjoint(parts):
         raise BadRequest(problem_of("name-invalid", "a name or an id cannot be empty, '.' or '..'"))
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def _check_event(data: bytes) -> None:
-    """Raises ``TooLarge`` for a request that Lambda could not be given. It is not sent: the gateway's answer would be a
-    5xx, as for a function that failed after it had stored something."""
+    """Raises ``TooLarge`` for a request that is too large for an event of Lambda.
+
+    The gateway would answer such a request with a 5xx, which a client must take for a failure after the messages were
+    stored.
+    """
     if 2 * len(data) > _EVENT_BYTES and (size := nested_bytes(data)) > _EVENT_BYTES:
         detail = (
             f"the request takes {size} bytes as an event of Lambda, where quotes count more than once, and"
@@ -57,7 +62,7 @@ def _check_event(data: bytes) -> None:
 
 
 class Http:
-    """Thread-safe."""
+    """Makes calls to one server. Thread-safe."""
 
     def __init__(
         self,
@@ -98,10 +103,10 @@ class Http:
         wait_seconds: float = 0.0,
         retry_seconds: float | None = None,
     ) -> T:
-        """The typed answer, or an ``AnswerError``.
+        """Makes a call and returns the typed answer. Raises ``AnswerError``, and ``Closed`` after ``close``.
 
-        A call that raised ``ServerUnavailable`` is tried again with back-off for ``retry_seconds``
-        (default: the client's; 0: not at all) if repeating it is ``safe``, or if it certainly did not reach the server.
+        While the server is unavailable, retries the call with back-off for ``retry_seconds`` (default: the client's
+        value; 0: not at all), where repeating it is ``safe`` or the call certainly had no effect.
         """
         data, headers = None, self._headers
         if body is not None:
@@ -123,7 +128,7 @@ class Http:
             attempt += 1
 
     def close(self) -> None:
-        """Ends the calls under way, those that wait for another attempt too, with ``Closed``."""
+        """Closes the connections. Calls under way, also those that wait for a retry, raise ``Closed``."""
         self._closing.set()
         self._connections.close()
 
@@ -149,7 +154,7 @@ class Http:
         try:
             return answer.decode(body or b"null")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise _strange(reply, error) from error
+            raise _not_understood(reply, error) from error
 
 
 def _unpacked(reply: Reply) -> bytes:
@@ -160,9 +165,9 @@ def _unpacked(reply: Reply) -> bytes:
             raise ValueError(f"its encoding is {reply.encoding[:100]!r}")
         return gzipped.unpack(reply.body, _ANSWER_BYTES)
     except ValueError as error:
-        raise _strange(reply, error) from error
+        raise _not_understood(reply, error) from error
 
 
-def _strange(reply: Reply, error: Exception) -> ServerFault:
+def _not_understood(reply: Reply, error: Exception) -> ServerFault:
     detail = f"the answer is not what this client understands ({error}): is there a Hourwheel server at this URL?"
     return ServerFault(Problem(status=reply.status, detail=detail))

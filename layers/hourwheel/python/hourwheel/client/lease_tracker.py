@@ -1,5 +1,6 @@
-"""What a consumer holds: its leases, what became of their messages, and what the server must be told when.
-No threads, no clock: the feed calls this under its lock and passes the time in.
+"""Tracks the leases of a consumer, the outcomes of their messages, and the settlements that are due.
+
+This module has no threads and no clock: the prefetcher calls it under a lock and passes the time in.
 """
 
 import itertools
@@ -13,9 +14,9 @@ from hourwheel.client.due import Delay, checked_retry_delay
 from hourwheel.client.records import Pull, Received
 from hourwheel.model import RetryLater, Settled, Settlement
 
-MOST_RECEIPTS = 1_000  # of one request
+MOST_RECEIPTS = 1_000  # the limit of one request
 
-_RETRY_LINGER_SECONDS = 0.05
+_RETRY_LINGER_SECONDS = 0.05  # short: the delay of a retry begins when the server learns of it
 
 
 class Outcome(Enum):
@@ -85,7 +86,7 @@ class Delivery:
 
     @property
     def attempt(self) -> int:
-        """The number of this delivery, from 1; a message that was released keeps its number."""
+        """The number of this attempt, from 1; a message that was released keeps its attempt."""
         return self._record.attempt
 
     @property
@@ -100,8 +101,8 @@ class Delivery:
 
     @property
     def lost(self) -> bool:
-        """Whether the lease ended: another consumer gets the message, and the result here no longer counts. A handler
-        that takes long may look, and stop."""
+        """Whether the lease has ended. Another consumer then gets the message, and the result here no longer counts. A
+        handler that takes long may check this, and stop."""
         return self._lease.lost
 
     def ack(self) -> None:
@@ -117,10 +118,10 @@ class Delivery:
 
     def retry(self, *, delay: Delay | None = None) -> None:
         """Retries the message with a higher attempt: after ``delay`` (seconds, text such as "10m", or a ``timedelta``;
-        0 is at once), else when the group's policy says. The delay begins when the server learns of it.
+        0 is at once), else by the group's policy. The delay begins when the server learns of the retry.
 
         Raises:
-            ValueError: ``delay`` is none; nothing is decided.
+            ValueError: ``delay`` is no valid delay; nothing is decided.
 
         Example:
             >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
@@ -144,7 +145,10 @@ class Delivery:
 
 
 class Lease:
-    """One pull. ``unsent`` is decided but not told; ``asked`` is told and not answered yet."""
+    """Tracks the lease of one pull.
+
+    ``unsent`` holds outcomes that were not sent yet, ``asked`` the settlement that was sent and is not answered yet.
+    """
 
     def __init__(self, receipt: str, messages: int, renew_at: float) -> None:
         self.receipt = receipt
@@ -161,13 +165,13 @@ class Lease:
         self.lost = False
 
     @property
-    def tellable(self) -> bool:
+    def sendable(self) -> bool:
         return not self.answering and (self.asked is not None or self.unsent_since is not None)
 
     def settlement(self) -> Settlement:
-        """What to ask for now. A settlement without an answer is repeated as it was: only so is it safe."""
+        """Returns the settlement to send now: without an answer to the last one, that one, unchanged."""
         if self.asked is None:
-            # Without ``ack``, all that is not named would be acknowledged.
+            # Without ``ack``, the server acknowledges every message that the settlement does not name.
             named = self.undecided or self.partly_settled
             self.asked = Settlement(
                 receipt=self.receipt,
@@ -188,7 +192,7 @@ class Lease:
 
 
 class LeaseTracker:
-    """All leases of a consumer."""
+    """Tracks all leases of a consumer."""
 
     def __init__(self, *, lease_seconds: int, linger_seconds: float) -> None:
         self._lease_seconds = lease_seconds
@@ -202,7 +206,11 @@ class LeaseTracker:
         return [Delivery(record, lease, index, decide) for index, record in enumerate(pull.messages)]
 
     def decide(self, delivery: Delivery, outcome: Outcome, now: float, delay: model.Delay | None = None) -> bool:
-        """True when that changes what is due next, so somebody must look. ``delay`` is of a retry."""
+        """Records the outcome of a message, with the ``delay`` of a retry.
+
+        Returns True where the settler must check anew what is due. A message that was decided before, or whose lease
+        is lost, keeps its outcome.
+        """
         lease, index = delivery._lease, delivery._index
         if lease.lost or index not in lease.undecided:
             return False
@@ -216,14 +224,14 @@ class LeaseTracker:
         return sooner
 
     def complete(self) -> list[Settlement]:
-        """Settlements of pulls that are through: they go with the next pull."""
-        through = (lease for lease in self._leases.values() if not lease.undecided and lease.tellable)
-        return [lease.settlement() for lease in itertools.islice(through, MOST_RECEIPTS)]
+        """Returns the settlements of pulls whose messages are all decided, to send them with the next pull."""
+        decided = (lease for lease in self._leases.values() if not lease.undecided and lease.sendable)
+        return [lease.settlement() for lease in itertools.islice(decided, MOST_RECEIPTS)]
 
     def due(self, now: float, *, ending: bool = False) -> list[Settlement]:
-        """What must be told now: results that have lingered (``ending``: all), else leases to extend."""
+        """Returns the settlements to send now: outcomes whose linger is over, all with ``ending``; else extensions."""
         leases = self._leases.values()
-        late = [lease for lease in leases if lease.tellable and (ending or self._tell_at(lease) <= now)]
+        late = [lease for lease in leases if lease.sendable and (ending or self._send_at(lease) <= now)]
         if late:
             return [lease.settlement() for lease in late[:MOST_RECEIPTS]]
         ageing = [lease for lease in leases if lease.undecided and not lease.answering and lease.renew_at <= now]
@@ -232,9 +240,9 @@ class LeaseTracker:
         ]
 
     def next_due(self) -> float | None:
-        """When ``due`` may next have something."""
+        """Returns the earliest time at which ``due`` may return settlements, or None."""
         leases = [lease for lease in self._leases.values() if not lease.answering]
-        times = [self._tell_at(lease) for lease in leases if lease.tellable]
+        times = [self._send_at(lease) for lease in leases if lease.sendable]
         times += [lease.renew_at for lease in leases if lease.undecided]
         return min(times, default=None)
 
@@ -257,7 +265,7 @@ class LeaseTracker:
                 del self._leases[settlement.receipt]
 
     def unanswered(self, settlements: Sequence[Settlement]) -> None:
-        """No answer came: the same will be asked again."""
+        """Marks settlements that were sent without an answer: they are sent again, unchanged."""
         for settlement in settlements:
             lease = self._leases.get(settlement.receipt)
             if lease is not None:
@@ -265,17 +273,17 @@ class LeaseTracker:
 
     @property
     def in_hand(self) -> bool:
-        """Some message is not decided."""
+        """Whether any message is not decided."""
         return any(lease.undecided for lease in self._leases.values())
 
     @property
-    def untold(self) -> int:
-        """Leases with results that the server has not confirmed."""
-        return sum(lease.answering or lease.tellable for lease in self._leases.values())
+    def unconfirmed(self) -> int:
+        """The number of leases with outcomes that the server has not confirmed."""
+        return sum(lease.answering or lease.sendable for lease in self._leases.values())
 
-    def _tell_at(self, lease: Lease) -> float:
+    def _send_at(self, lease: Lease) -> float:
         if lease.asked is not None or lease.unsent_since is None:
-            return 0.0  # asked before, without an answer: at once
-        # The delay of a retry begins when the server hears of it.
+            return 0.0  # a settlement without an answer is sent again at once
+        # The delay of a retry begins when the server learns of it.
         linger_seconds = min(self._linger_seconds, _RETRY_LINGER_SECONDS) if lease.urgent else self._linger_seconds
         return lease.unsent_since + linger_seconds

@@ -1,7 +1,8 @@
-"""Pulls ahead and settles behind, so that those who handle messages do neither.
+"""Pulls and settles in the background, so that the threads that handle messages do neither.
 
-One thread pulls: when the local queue runs low it asks for more, and takes along the settlements of the pulls that
-are through. Another settles what no pull takes along within the linger, and extends the leases of what takes long.
+One thread pulls when the local queue runs low, and sends the settlements of completed pulls with the request. Another
+thread sends the settlements that no pull takes along within the linger, and extends the leases of messages that take
+long.
 """
 
 import logging
@@ -22,10 +23,11 @@ from hourwheel.ports import Ids
 _log = logging.getLogger("hourwheel.consumer")
 
 _UNKNOWN_RECEIPT = "receipt-invalid"
-_LAST_SETTLEMENTS_SECONDS = 10.0
+_LAST_SETTLEMENTS_SECONDS = 10.0  # a stop does not wait longer for a server that does not answer
 
-# A pull waits at the server for long only while nothing is in hand. Otherwise, at a stop, it would still wait there
-# when messages are given back, and lease them to nobody: so it is short, and the stop lets it end first.
+# A pull waits at the server for long only while the consumer has no message. Else a stop would release messages while
+# the pull still waits, and the pull would lease them again for nobody. With messages in hand the pull is therefore
+# short, and the stop lets it end first.
 _BUSY_WAIT_SECONDS = 1.0
 _BUSY_END_SECONDS = 3.0
 
@@ -44,22 +46,22 @@ class PrefetchOptions(NamedTuple):
 
 
 class Prefetcher:
-    """One use: ``start``, any number of ``next`` from any thread, ``stop``, ``finish``."""
+    """Pulls ahead for one run of a consumer: ``start``, ``next`` from any thread, ``stop``, ``finish``."""
 
     def __init__(self, options: PrefetchOptions) -> None:
         self._options = options
-        # Each thread has its own connection: cutting a pull must not cut a settlement.
+        # Each thread has connections of its own: cutting a pull must not cut a settlement.
         self._pulls = options.connect()
-        # An answer that takes as long as the lease would come too late for the leases to extend.
+        # A request with a time-out as long as the lease could fail too late for another try to extend the leases.
         settle_timeout = min(DEFAULT_TIMEOUT_SECONDS, max(1.0, options.lease_seconds / 2))
         self._settles = options.connect(timeout_seconds=settle_timeout)
-        self._ledger = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
+        self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
         self._queue: deque[Delivery] = deque()
         # Reentrant: a signal handler may call ``stop`` while its thread is in here.
         lock = threading.RLock()
-        self._ready = threading.Condition(lock)  # there is something to handle
-        self._hungry = threading.Condition(lock)  # there is room to pull
-        self._due = threading.Condition(lock)  # there is something to tell the server
+        self._ready = threading.Condition(lock)  # a message waits to be handled
+        self._hungry = threading.Condition(lock)  # the local queue has room for a pull
+        self._due = threading.Condition(lock)  # a settlement waits to be sent
         self._pulling = False
         self._busy_pull = False
         self._stopping = False
@@ -72,14 +74,14 @@ class Prefetcher:
 
     @property
     def lost_messages(self) -> int:
-        return self._ledger.lost_messages
+        return self._leases.lost_messages
 
     def start(self) -> None:
         self._puller.start()
         self._settler.start()
 
     def next(self) -> Delivery | None:
-        """Waits for a message; None when stopped and drained."""
+        """Waits for a message and returns it, or returns None once the prefetcher is stopped and drained."""
         with self._ready:
             while True:
                 left_seconds = self._drain_until - time.monotonic() if self._stopping else None
@@ -96,7 +98,7 @@ class Prefetcher:
                 self._ready.wait(left_seconds)
 
     def stop(self, *, drain_seconds: float) -> None:
-        """No new pull begins; what is pulled is handed out for so long yet. From any thread, or a signal handler."""
+        """Ends pulling, also from a signal handler. ``next`` returns pulled messages for ``drain_seconds`` more."""
         with self._ready:
             until = time.monotonic() + drain_seconds
             self._drain_until = min(self._drain_until, until) if self._stopping else until
@@ -110,11 +112,14 @@ class Prefetcher:
         self.stop(drain_seconds=0)
 
     def finish(self) -> None:
-        """After ``stop``, when nobody handles messages any more: gives back what nobody has begun, and returns when all
-        results are settled, or after 10 s without an answer (their leases end then)."""
+        """Releases the messages that nobody has begun, and waits until all outcomes are settled.
+
+        Called after ``stop``, when no thread handles messages any more. Returns after 10 s at the latest: the messages
+        that are not settled by then come again when their leases end.
+        """
         left_seconds = max(0.0, self._drain_until - time.monotonic())
         self._puller.join(max(left_seconds, _BUSY_END_SECONDS) if self._busy_pull else left_seconds)
-        self._pulls.close()  # cuts a pull that still waits; what the server leases to it waits for its lease to end
+        self._pulls.close()  # cuts a pull that still waits; the messages of its answer come again when their lease ends
         self._puller.join()
         with self._due:
             while self._queue:
@@ -127,7 +132,7 @@ class Prefetcher:
 
     def _decide(self, delivery: Delivery, outcome: Outcome, delay: Delay | None = None) -> None:
         with self._due:
-            if self._ledger.decide(delivery, outcome, time.monotonic(), delay):
+            if self._leases.decide(delivery, outcome, time.monotonic(), delay):
                 self._due.notify()
 
     # The puller
@@ -148,7 +153,7 @@ class Prefetcher:
                 pass  # stopping
             except (ServerUnavailable, ServerFault) as error:
                 backoff.failed(error)
-                _log.warning("pull failed, trying again: %s", error)
+                _log.warning("pull failed, retrying: %s", error)
             except BaseException as error:
                 self.fail(error)
             self._end_pull(settlements, pulled)
@@ -161,8 +166,8 @@ class Prefetcher:
             if self._stopping:
                 return None
             self._pulling = True
-            self._busy_pull = self._ledger.in_hand
-            return self._ledger.complete()
+            self._busy_pull = self._leases.in_hand
+            return self._leases.complete()
 
     def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled:
         options = self._options
@@ -187,11 +192,11 @@ class Prefetcher:
             now = time.monotonic()
             self._pulling = False
             if pulled is None:
-                self._ledger.unanswered(settlements)
+                self._leases.unanswered(settlements)
             else:
-                self._ledger.answered(settlements, pulled.settled, now)
+                self._leases.answered(settlements, pulled.settled, now)
                 for pull in pulled.pulls:
-                    self._queue.extend(self._ledger.open(pull, now, self._decide))
+                    self._queue.extend(self._leases.open(pull, now, self._decide))
             self._ready.notify_all()
             self._due.notify_all()
 
@@ -206,15 +211,15 @@ class Prefetcher:
                 failures = 0
             except (ServerUnavailable, ServerFault) as error:
                 failures += 1
-                _log.warning("settlement failed, trying again: %s", error)
+                _log.warning("settlement failed, retrying: %s", error)
             except BaseException as error:
                 self.fail(error)
-                results = [Settled("stale") for _ in settlements]  # repeating cannot mend it: they are lost
+                results = [Settled("stale") for _ in settlements]  # no retry can help: these leases are lost
             with self._due:
                 if results is None:
-                    self._ledger.unanswered(settlements)
+                    self._leases.unanswered(settlements)
                 else:
-                    self._ledger.answered(settlements, results, time.monotonic())
+                    self._leases.answered(settlements, results, time.monotonic())
             if failures:
                 self._pause(failures)
 
@@ -222,17 +227,21 @@ class Prefetcher:
         with self._due:
             while True:
                 now = time.monotonic()
-                if self._ending and (not self._ledger.untold or now >= self._end_at):
+                if self._ending and (not self._leases.unconfirmed or now >= self._end_at):
                     self._report_unsettled()
                     return None
-                settlements = self._ledger.due(now, ending=self._ending)
+                settlements = self._leases.due(now, ending=self._ending)
                 if settlements:
                     return settlements
-                due_at = self._ledger.next_due()
+                due_at = self._leases.next_due()
                 self._due.wait(None if due_at is None else max(0.0, due_at - now))
 
     def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """One receipt that the server does not know spoils a request: then each is asked alone, and that one lost."""
+        """Sends settlements and returns their results.
+
+        One receipt that the server does not know fails the whole request. Then each settlement is sent alone, and the
+        one with that receipt is stale.
+        """
         options = self._options
         try:
             return self._settles.settle(options.subject, options.group, settlements, retry_seconds=0)
@@ -244,10 +253,12 @@ class Prefetcher:
         return [self._settle([settlement])[0] for settlement in settlements]
 
     def _report_unsettled(self) -> None:
-        if self._ledger.untold:
-            _log.error("stopped with the results of %d pulls unsettled: they are served again", self._ledger.untold)
+        if self._leases.unconfirmed:
+            _log.error(
+                "stopped with %d pulls not settled: their messages are delivered again", self._leases.unconfirmed
+            )
 
     def _pause(self, failures: int) -> None:
-        """Before settlements are tried again; it never lasts long, as leases end."""
+        """Pauses before settlements are retried, for 1 s at most: meanwhile leases run out."""
         with self._due:
             self._due.wait_for(lambda: False, min(pause_seconds(failures, self._options.ids), 1.0))

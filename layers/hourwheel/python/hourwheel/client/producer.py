@@ -1,4 +1,4 @@
-"""Sends messages: one by one, gathered into batches behind the scenes, or a batch at a time."""
+"""Sends messages: one by one, collected into batches in the background, or a batch at a time."""
 
 import atexit
 import functools
@@ -23,26 +23,26 @@ from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
 
 _MOST_SENDERS = 8  # subjects whose batches are under way at one time
-_AT_EXIT_SECONDS = 10.0
-_CUT_SECONDS = 0.5  # a thread that looks up a name, or connects, cannot be told to stop
+_AT_EXIT_SECONDS = 10.0  # for all producers together: a program must end
+_CUT_SECONDS = 0.5  # a thread that resolves a name or connects cannot be stopped, so it is left behind
 
 
 class Producer:
     """Sends messages, batched in the background or a batch at a time. Thread-safe.
 
-    Keeps the order of its messages for one subject: one batch of a subject is under way at a time, and is repeated
-    under one idempotency key until the server accepts or refuses it. A batch has at most ``batch_messages`` (up to
+    Keeps the order of the messages of each subject: one batch of a subject is under way at a time, and is retried under
+    one idempotency key until the server accepts or refuses it. A batch has at most ``batch_messages`` (up to
     1,000) and ``batch_bytes``, and waits ``linger_seconds`` for more messages.
 
-    Fails a message that is not accepted within ``delivery_timeout_seconds`` of ``send`` with ``DeliveryTimeout``,
-    together with the others of its batch; later messages are sent nevertheless. Holds at most ``max_pending_messages``
-    and ``max_pending_bytes``: at the bound ``send`` waits. After a fork the child has an empty producer; the parent
-    keeps its messages.
+    A message that is not accepted within ``delivery_timeout_seconds`` of ``send`` fails with ``DeliveryTimeout``,
+    together with the others of its batch; later messages are sent nevertheless. The producer keeps at most
+    ``max_pending_messages`` and ``max_pending_bytes``; at the bound ``send`` waits. After a fork the child has an empty
+    producer, and the parent keeps its messages.
 
     The end of the ``with`` block sends the remaining messages, for at most ``close_timeout_seconds``, and raises
-    ``NotSent`` with the messages that were not accepted. If the block raised another error, that error passes, with a
-    note of the number. A producer that nobody closed sends the remaining messages at the end of the program, for at
-    most 10 s, and logs the number that it could not send.
+    ``NotSent`` with the messages that were not accepted. If the block raised another error, that error passes, with the
+    number of these messages as a note. A producer that the program does not close sends the remaining messages when the
+    program ends, for at most 10 s, and logs the number of messages that it could not send.
 
     ``token``, ``ca_file``, ``sign`` and ``region`` are those of ``Api``.
 
@@ -99,12 +99,12 @@ class Producer:
 
     def _begin(self) -> None:
         self._api = self._connect()
-        self._lanes = Accumulator(
+        self._accumulator = Accumulator(
             batch_messages=self._batch_messages, batch_bytes=self._batch_bytes, linger_seconds=self._linger_seconds
         )
         lock = threading.Lock()
         self._due = threading.Condition(lock)  # senders wait here
-        self._landing = threading.Condition(lock)  # ``send`` at the bound, and ``flush``
+        self._completion = threading.Condition(lock)  # ``send`` at the bound, and ``flush``
         self._senders: list[threading.Thread] = []
         self._idle_senders = 0
         self._closed = False
@@ -138,15 +138,15 @@ class Producer:
     ) -> Future[Placed]:
         """Sends a message in the background, and returns a future of its place at once. See ``Message`` for the limits.
 
-        A ``delay`` counts from when the server accepts the message: some ``linger_seconds`` after ``send``, or when the
-        server is back after an outage. ``deliver_at`` is a fixed time; one in the past delivers at once. The place of a
-        delayed message has the ``scheduled_id``.
+        A ``delay`` begins when the server accepts the message: about ``linger_seconds`` after ``send``, or after an
+        outage when the server is back. ``deliver_at`` is a fixed time; a time in the past delivers at once. The place
+        of a delayed message has the ``scheduled_id``.
 
-        Calls ``on_done`` with the future on a thread of the producer, which must not be held up. The future fails with
-        ``DeliveryTimeout``, ``Closed``, or the ``AnswerError`` with which the server refused this message.
+        Calls ``on_done`` with the future on a thread of the producer, so ``on_done`` must not block. The future fails
+        with ``DeliveryTimeout``, ``Closed``, or the ``AnswerError`` with which the server refused this message.
 
         Raises:
-            ValueError: no subject is named, or ``delay`` or ``deliver_at`` is none.
+            ValueError: no subject is named, or ``delay`` or ``deliver_at`` is not valid.
             DeliveryTimeout: the producer was at its bound for ``delivery_timeout_seconds``.
             Closed: the producer was closed.
 
@@ -163,14 +163,14 @@ class Producer:
         pending = Pending(message, _size_bytes(message), future, time.monotonic())
         with self._due:
             self._wait_for_room(pending)
-            if self._lanes.add(self._subject_of(subject), pending):
+            if self._accumulator.add(self._subject_of(subject), pending):
                 self._wake_sender()
         return future
 
     def send_batch(self, messages: Iterable[Message | str | bytes], *, subject: str | None = None) -> list[Placed]:
         """Sends one batch of up to 1,000 messages and waits until all of them are durable.
 
-        The order of the batch relative to messages of ``send`` that are not accepted yet is open.
+        The batch may overtake messages of ``send`` that are not accepted yet.
 
         Returns:
             The place of each message, in order.
@@ -193,10 +193,10 @@ class Producer:
         return place(self._api, self._ids, self._subject_of(subject), batch, timeout_seconds=self._timeout_seconds)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
-        """Sends the messages that wait, and waits until each is accepted or has failed; False when the time ran out.
+        """Sends the pending messages, and waits until each is accepted or has failed. Returns False after the time-out.
 
         Raises:
-            RuntimeError: ``on_done`` called it, on the thread that it would wait for.
+            RuntimeError: ``on_done`` made the call, which would wait for its own thread.
 
         Example:
             >>> with Producer("http://127.0.0.1:7420", subject="orders") as producer:
@@ -206,11 +206,11 @@ class Producer:
         """
         self._refuse_sender()
         with self._due:
-            through = self._lanes.flush()
-            for _ in through:
+            counts = self._accumulator.flush()
+            for _ in counts:
                 self._wake_sender()
-            return self._landing.wait_for(
-                lambda: all(buffer.landed >= count for buffer, count in through.items()), timeout_seconds
+            return self._completion.wait_for(
+                lambda: all(buffer.completed >= count for buffer, count in counts.items()), timeout_seconds
             )
 
     def close(self, timeout_seconds: float | None = None) -> None:
@@ -219,7 +219,7 @@ class Producer:
 
         Raises:
             NotSent: messages were not accepted; the error holds them.
-            RuntimeError: ``on_done`` called it, on the thread that it would wait for.
+            RuntimeError: ``on_done`` made the call, which would wait for its own thread.
 
         Example:
             >>> producer = Producer("http://127.0.0.1:7420", subject="orders")
@@ -233,12 +233,12 @@ class Producer:
             if self._ended:
                 return
             self._closed = True
-            self._landing.notify_all()
-            outstanding = self._lanes.outstanding()
+            self._completion.notify_all()
+            outstanding = self._accumulator.outstanding()
         self.flush(self._close_seconds if timeout_seconds is None else timeout_seconds)
         with self._due:
             self._ended = True
-            waiting = list(self._lanes.abandon())
+            waiting = list(self._accumulator.abandon())
             self._due.notify_all()
         self._api.close()
         error = Closed("the time to close the producer ran out before the message was accepted")
@@ -262,22 +262,25 @@ class Producer:
             raise RuntimeError("flush and close cannot be called from on_done: they would wait for themselves")
 
     def _wait_for_room(self, pending: Pending) -> None:
-        """A sender's own thread (in ``on_done``) does not wait: nobody else would make room."""
+        """Waits until the message fits. Raises ``DeliveryTimeout``, or ``Closed``.
+
+        A sender thread, which calls ``on_done``, does not wait: no other thread might make room.
+        """
         if not self._room_for(pending) and threading.current_thread() not in self._senders:
             left_seconds = pending.sent_at + self._timeout_seconds - time.monotonic()
-            if not self._landing.wait_for(lambda: self._room_for(pending), left_seconds):
-                raise DeliveryTimeout("no room for the message: the server is too slow, or has been away")
+            if not self._completion.wait_for(lambda: self._room_for(pending), left_seconds):
+                raise DeliveryTimeout("no room for the message: the server is too slow, or was unavailable")
         if self._closed:
             raise Closed("the producer was closed")
 
     def _room_for(self, pending: Pending) -> bool:
-        """One message always fits. When closed, waiting has no point either."""
-        accumulator = self._lanes
+        """Returns whether the message fits, or the producer is closed. A single message always fits."""
+        accumulator = self._accumulator
         fits = accumulator.size_bytes + pending.size_bytes <= self._max_pending_bytes or not accumulator.messages
         return self._closed or (fits and accumulator.messages < self._max_pending_messages)
 
     def _wake_sender(self) -> None:
-        """Starts another one if all are at work; not while closing, when no thread may be started any more."""
+        """Wakes a sender. Starts another one if all are busy, except while closing: a program that ends cannot."""
         if self._idle_senders == 0 and len(self._senders) < _MOST_SENDERS and not self._closed:
             sender = threading.Thread(target=self._run_sender, name="hourwheel-sender", daemon=True)
             self._senders.append(sender)
@@ -288,17 +291,17 @@ class Producer:
         while (batch := self._next_batch()) is not None:
             deliver(self._api, self._ids, batch.buffer.subject, batch.batch, timeout_seconds=self._timeout_seconds)
             with self._due:
-                self._lanes.completed(batch)
-                self._landing.notify_all()
+                self._accumulator.completed(batch)
+                self._completion.notify_all()
 
     def _next_batch(self) -> InFlightBatch | None:
         with self._due:
             while True:
                 now = time.monotonic()
-                batch = self._lanes.take(now)
-                due_at = self._lanes.next_due()
-                if batch is not None and (due_at is not None or self._lanes.ready):
-                    self._wake_sender()  # somebody else must look after the other subjects meanwhile
+                batch = self._accumulator.take(now)
+                due_at = self._accumulator.next_due()
+                if batch is not None and (due_at is not None or self._accumulator.ready):
+                    self._wake_sender()  # another sender takes care of the other subjects meanwhile
                 if batch is not None or self._ended:
                     return batch
                 self._idle_senders += 1
@@ -307,7 +310,7 @@ class Producer:
 
 
 def _size_bytes(message: Message) -> int:
-    """What the limits count. Raises for what could not be encoded, here where the culprit is known."""
+    """Returns the size that the limits count. Raises ``UnicodeEncodeError`` here, where the culprit is known."""
     size = _utf8(message.body) if isinstance(message.body, str) else len(message.body)
     if message.id is not None:
         _utf8(message.id)

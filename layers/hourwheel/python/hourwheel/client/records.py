@@ -1,7 +1,7 @@
-"""What goes over the wire, as types. Answers may gain fields: unknown ones are ignored.
+"""Defines the types of requests and answers. The client ignores unknown fields, so answers may gain fields.
 
-What the server's own types say the same way is taken from ``hourwheel.model``. Messages are left out of garbage
-collection (``gc=False``): they come by the thousand and hold no cycles.
+Types that server and client share come from ``hourwheel.model``. Messages are excluded from garbage collection
+(``gc=False``): a pull has up to a thousand of them, and they hold no cycles.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,15 @@ from hourwheel.model import NewMessage, QueueLag, Settled
 
 
 class Message(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A message to send: a ``body`` of text or bytes, of at most 1 MiB with all else.
+    """A message to send. Its ``body`` is text or bytes; the message has at most 1 MiB in all.
 
     Messages with one ``key`` (1 to 256 characters) share a queue and stay in order. ``tags`` are up to 10, ``headers``
-    up to 32. The server makes an ``id`` where none is given. The queue delivers the message after ``delay`` (seconds,
-    text such as "90d", or a ``timedelta``) or at ``deliver_at`` (a ``datetime`` with a zone, or RFC 3339 text).
+    up to 32. The server gives the message an ``id`` where the caller gives none. The queue delivers the message
+    after ``delay`` (seconds, text such as "90d", or a ``timedelta``) or at ``deliver_at`` (a ``datetime`` with a zone,
+    or RFC 3339 text).
 
     Raises:
-        ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is none.
+        ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is not valid.
 
     Example:
         >>> Message("paid", key="customer-42", tags=["eu"], headers={"trace": "abc"}).key
@@ -56,7 +57,7 @@ class AddressedMessage(Message, frozen=True, omit_defaults=True, kw_only=True, g
     """A ``Message`` that names its subject, for ``Api.produce_many``.
 
     Raises:
-        ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is none.
+        ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is not valid.
 
     Example:
         >>> AddressedMessage("paid", subject="orders").subject
@@ -69,8 +70,8 @@ class AddressedMessage(Message, frozen=True, omit_defaults=True, kw_only=True, g
 class Placed(Struct, frozen=True, omit_defaults=True, gc=False):
     """The place of an accepted message: its ``queue``, and its ``offset`` there.
 
-    A delayed message has instead the time at which it is ``scheduled``, and the ``scheduled_id`` by which the ``Api``
-    looks it up, moves and cancels it until then. Keep the id: no call lists the ids.
+    A delayed message has instead the time for which it is ``scheduled``, and a ``scheduled_id``. With the id the
+    ``Api`` looks up, moves and cancels the message until that time. Keep the id: no call lists the ids.
 
     Example:
         >>> (placed,) = api.produce("orders", [Message("remind", delay="90d")])
@@ -99,7 +100,7 @@ class Kept(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def body(self) -> str | bytes:
-        """The body as it was sent, text or bytes. A long text of control characters only may come as its bytes."""
+        """The body as it was sent, text or bytes. A long text of control characters only may come as bytes."""
         return self.text if self.text is not None else self.data or b""
 
 
@@ -119,8 +120,8 @@ class Received(Kept, frozen=True, kw_only=True, gc=False):
 
 
 class DeadLetter(Received, frozen=True, kw_only=True, gc=False):
-    """A message that was given up, at ``died_at``: after its last attempt (``attempts``), or because a consumer said so
-    (``rejected``). The server keeps it for 30 days.
+    """A message that was given up at ``died_at``. The ``reason`` is ``attempts`` after the last attempt, or
+    ``rejected`` by a consumer. The server keeps a dead letter for 30 days.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
@@ -135,7 +136,8 @@ class DeadLetter(Received, frozen=True, kw_only=True, gc=False):
 
 
 class Orphan(Kept, frozen=True, kw_only=True, gc=False):
-    """A delayed message whose subject was deleted before its time. The server keeps it for 30 days from ``died_at``.
+    """A delayed message whose subject was deleted before the message was due. The server keeps it for 30 days from
+    ``died_at``.
 
     Example:
         >>> [orphan.body for orphan in api.list_orphans("orders").messages]
@@ -163,8 +165,8 @@ class Pull(Struct, frozen=True, kw_only=True):
 
 
 class Pulled(Struct, frozen=True, kw_only=True):
-    """The answer to a pull: no, one or several ``pulls``, and in ``settled`` the answers to the settlements that went
-    with the request, entry by entry.
+    """The answer to a pull: none, one or several ``pulls``, and in ``settled`` one answer for each settlement of the
+    request, in order.
 
     Example:
         >>> pulled = api.pull("orders", "billing", "host-1")
@@ -208,8 +210,9 @@ class SubjectPage(Struct, frozen=True, kw_only=True):
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The wait before a failed message is tried again: ``first_seconds`` (5 by default), and each time ``factor`` (2)
-    times longer, up to ``cap_seconds`` (7,200). Or ``delays_seconds`` (up to 100), of which the last one is repeated.
+    """The waits before a failed message is retried. The first is ``first_seconds`` (5 by default), each further one is
+    ``factor`` (2) times longer, up to ``cap_seconds`` (7,200). Or ``delays_seconds`` lists up to 100 waits, of which
+    the last is repeated.
 
     Example:
         >>> slowly = RetryPolicy(first_seconds=1, factor=3, cap_seconds=600)
@@ -226,7 +229,8 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class PushTarget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The target to which the messages of a group are delivered, instead of being pulled: the ``arn`` of a function
     (``lambda``), queue (``sqs``) or event bus (``eventbridge``), a ``url`` (``https``), or the ``name`` of a function
-    of the embedded server (``python``). ``notify`` tells the event bus ``arn`` only that there are messages.
+    of the embedded server (``python``). For ``notify`` the event bus ``arn`` learns only that messages wait, and
+    consumers pull them.
 
     A delivery holds at most ``batch`` messages (1 to 1,000; 10 by default), ``concurrency`` deliveries (1 to 20; 2) are
     under way at a time, and the target has ``timeout_seconds`` (1 to 300; 30) for one. A higher ``secret_version``
@@ -254,12 +258,12 @@ class NoPush(Enum):
 
 
 NO_PUSH = NoPush.NO_PUSH
-"""The value of ``push`` that takes a group's target away; consumers pull from the group again."""
+"""The value of ``push`` that removes a group's target. Consumers then pull from the group again."""
 
 
 class PushStatus(Struct, frozen=True, kw_only=True):
     """The state of the deliveries to a group's target. ``failures`` counts the last deliveries that failed in a row;
-    after many of them the server pauses until ``paused_until``. The receiver of an ``https`` target passes
+    after many failures the server pauses deliveries until ``paused_until``. The receiver of an ``https`` target passes
     ``signing_secret`` to ``hourwheel.client.webhooks.verify``.
 
     Example:
@@ -483,18 +487,18 @@ class ProduceBody(Struct, omit_defaults=True):
 
 
 def rfc3339(moment: datetime) -> str:
-    """The time in UTC with milliseconds, as the API writes it. Raises ``ValueError`` for one without a zone."""
+    """Returns the time as the API writes it, in UTC with milliseconds. Raises ``ValueError`` without a zone."""
     if moment.utcoffset() is None:
         raise ValueError(f"a time needs a zone, such as datetime(..., tzinfo=UTC): {moment.isoformat()} has none")
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def on_the_wire(message: Message) -> Message | NewMessage:
-    """Text messages are encoded as they are; only those with bytes need another form."""
+    """Returns the message as the API takes it. A body of bytes becomes base64; text stays as it is."""
     if isinstance(message.body, str):
         return message
-    known = {name: getattr(message, name) for name in message.__struct_fields__ if name != "body"}
-    if known["tags"] is not None:
-        known["tags"] = list(known["tags"])
+    fields = {name: getattr(message, name) for name in message.__struct_fields__ if name != "body"}
+    if fields["tags"] is not None:
+        fields["tags"] = list(fields["tags"])
     form = model.AddressedMessage if isinstance(message, AddressedMessage) else NewMessage
-    return form(body_base64=bytes(message.body), **known)
+    return form(body_base64=bytes(message.body), **fields)

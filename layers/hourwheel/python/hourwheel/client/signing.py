@@ -1,7 +1,7 @@
-"""Requests signed for AWS (Signature Version 4), which an API with IAM authorisation asks for.
+"""Signs requests for AWS (Signature Version 4), as an API with IAM authorisation requires.
 
 botocore finds the credentials (environment, profiles, SSO, roles, the machine's own), renews those that expire, and
-signs. Nothing of it is imported before something is to be signed.
+signs. This module imports botocore only where requests are to be signed.
 """
 
 import os
@@ -26,18 +26,18 @@ EXECUTE_API = re.compile(r"(?P<api>[a-z0-9]+)\.execute-api\.(?P<region>[a-z0-9-]
 _SERVICE = "execute-api"
 _DATE = "X-Amz-Date"
 _DATE_FORM = "%Y%m%dT%H%M%SZ"
-_SKEW_SECONDS = 240  # AWS takes 300; the answer's own time on the way counts too
+_SKEW_SECONDS = 240  # AWS allows 300; the rest is for the answer's time on the way
 
 _EXTRA = "requests for AWS are signed by botocore, which is not installed: pip install 'hourwheel[aws]'"
 
 
 class Signer:
-    """Thread-safe. Credentials are looked up with the first request."""
+    """Signs the requests to one API. Thread-safe. Looks up the credentials at the first request."""
 
     def __init__(self, url: str, region: str | None) -> None:
         try:
             import botocore.auth
-            import botocore.session  # noqa: F401 - here, so that what is missing is told at once
+            import botocore.session  # noqa: F401 - here, so that a missing package is reported at once
         except ImportError as error:
             raise ClientError(_EXTRA) from error
         parts = urlsplit(url)
@@ -52,15 +52,16 @@ class Signer:
         self._credentials: Credentials | None = None
 
     def headers(self, method: str, target: str, body: bytes | None, content_type: str | None) -> dict[str, str]:
-        """What to add to a request so that it is signed now, over the target as it is sent.
+        """Returns the headers that sign a request now, with the target exactly as it is sent.
 
-        Raises ``Unauthorized`` without credentials, ``ServerUnavailable`` when those who give them do not answer."""
+        Raises ``Unauthorized`` without credentials, and ``ServerUnavailable`` when their source does not answer.
+        """
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
 
-        # Only what nobody on the way may change is signed: the host, the type, the date, the path, and the body's hash.
-        given = {} if content_type is None else {"content-type": content_type}
-        request = AWSRequest(method=method, url=self._origin + target, data=body, headers=given)
+        # The signature covers only fields that proxies leave unchanged: host, type, date, path, and the body's hash.
+        fields = {} if content_type is None else {"content-type": content_type}
+        request = AWSRequest(method=method, url=self._origin + target, data=body, headers=fields)
         with _translated():
             SigV4Auth(self._frozen(), _SERVICE, self._region).add_auth(request)
         return dict(request.headers.items())
@@ -68,7 +69,7 @@ class Signer:
     def explained(
         self, error: AnswerError, method: str, target: str, signed: dict[str, str], date: str | None
     ) -> AnswerError:
-        """A refusal of the gateway, with what to check. ``date`` is the answer's."""
+        """Returns the error, with advice where the gateway refused the signature. ``date`` is that of the answer."""
         if not isinstance(error, Unauthorized) or error.slug != "forbidden":
             return error
         said = error.problem.title
@@ -91,11 +92,11 @@ class Signer:
         return Unauthorized(problem_of(slug, detail, status=error.status, title=said))
 
     def _frozen(self) -> "ReadOnlyCredentials":
-        """Those of this moment, whoever renews them meanwhile."""
+        """Returns the current credentials as an unchanging copy. Raises ``Unauthorized`` where none are found."""
         import botocore.session
 
         if self._process != os.getpid():
-            self._forget()  # after a fork a lock may be held by a thread of the parent, the credentials' own too
+            self._forget()  # after a fork, threads of the parent may hold this lock and that of the credentials
         with self._lock:
             if self._credentials is None:
                 self._credentials = botocore.session.Session().get_credentials()
@@ -109,8 +110,11 @@ class Signer:
 
 
 def signer_of(url: str, *, token: str | None, sign: Sign | None, region: str | None) -> Signer | None:
-    """What signs the requests to this URL: always for an address of API Gateway, else if ``sign`` says so. Raises
-    ``ValueError`` for what contradicts itself."""
+    """Returns the signer of requests to this URL, or None where they are not signed.
+
+    Requests to an address of API Gateway are always signed, others if ``sign`` says so. Raises ``ValueError`` for
+    arguments that contradict each other.
+    """
     if sign not in {None, "aws"}:
         raise ValueError(f"sign is 'aws' or left out, got {sign!r}")
     if sign is None and not EXECUTE_API.fullmatch(urlsplit(url).hostname or ""):
@@ -133,7 +137,7 @@ def _configured_region() -> str:
 
 
 def _skew_seconds(signed: dict[str, str], date: str | None) -> int:
-    """How far this machine's clock was ahead of the server's, if that is too far; else 0."""
+    """Returns the seconds by which this machine's clock is ahead of the server's; 0 where AWS tolerates the skew."""
     try:
         there = parsedate_to_datetime(date or "")
         here = datetime.strptime(signed[_DATE], _DATE_FORM).replace(tzinfo=UTC)
@@ -149,7 +153,11 @@ def _refused(slug: str, detail: str) -> Unauthorized:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """What goes wrong while credentials are fetched: who gives them may be back soon, all else needs somebody."""
+    """Translates the errors of botocore while it fetches credentials.
+
+    Raises ``ServerUnavailable`` where the source of the credentials does not answer, which a retry may help. Raises
+    ``Unauthorized`` for all other errors, which need a person.
+    """
     from botocore import exceptions
 
     away = (
@@ -164,5 +172,5 @@ def _translated() -> Iterator[None]:
         problem = problem_of("credentials-unavailable", f"the AWS credentials cannot be fetched: {error}")
         raise ServerUnavailable(problem, sent=False) from error
     except (exceptions.BotoCoreError, exceptions.ClientError, RuntimeError) as error:
-        # A RuntimeError: they were renewed and had expired all the same.
+        # botocore raises RuntimeError for credentials that have expired although they were renewed.
         raise _refused("credentials-refused", f"there are no AWS credentials to sign with: {error}") from error

@@ -1,4 +1,4 @@
-"""Checks that a request comes from Hourwheel: for receivers of groups that push over HTTPS.
+"""Checks that a request comes from Hourwheel, for the receivers of groups that push over HTTPS.
 
 The signatures are those of Standard Webhooks 1.0.0, so that other libraries check them too
 (github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md).
@@ -40,7 +40,7 @@ def verify(
     """Checks the signature of a request, and that it was made within ``tolerance_seconds`` of now.
 
     ``secret`` is ``Api.push(subject, group).signing_secret``. ``body`` is the body before anything parses it; text is
-    taken as UTF-8. A request that arrives twice passes twice: compare ``webhook-id`` to notice.
+    taken as UTF-8. A request that arrives twice passes twice: compare ``webhook-id`` to detect it.
 
     Raises:
         Unverified: a header is missing, no signature is right, or the request is too old or too new.
@@ -68,7 +68,7 @@ def verify(
         side = "old" if age_seconds > 0 else "new"
         raise Unverified(f"the request is too {side}: webhook-timestamp is {abs(age_seconds):.0f} s from now")
     content = body.encode(errors="surrogatepass") if isinstance(body, str) else bytes(body)
-    # A header may hold what no text has; then nothing is right.
+    # A header may hold surrogates, which UTF-8 cannot encode; then no signature matches.
     expected = hmac.digest(key, f"{message_id}.{seconds}.".encode(errors="replace") + content, hashlib.sha256)
     if not any(hmac.compare_digest(expected, each) for each in _signatures(signatures)):
         raise Unverified("no v1 signature of webhook-signature is right: another secret, or another body")
@@ -91,13 +91,13 @@ def _header(headers: dict[str, str], name: str) -> str:
 
 
 def _signatures(header: str) -> list[bytes]:
-    """The v1 ones; other versions, and what is no base64, count for nothing."""
-    found = []
+    """Returns the v1 signatures of the header. Skips other versions, and text that is no base64."""
+    signatures = []
     for entry in header.split(" "):
         version, _, text = entry.partition(",")
         if version == "v1":
             try:
-                found.append(b64decode(text, validate=True))
+                signatures.append(b64decode(text, validate=True))
             except ValueError:
                 continue
-    return found
+    return signatures
