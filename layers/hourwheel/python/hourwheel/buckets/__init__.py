@@ -1,1 +1,1 @@
-"""Buckets of delayed messages, by the hour in which they fall due, and the leases of their wheels."""
+"""Buckets of delayed messages by the hour in which they fall due, and the leases of the buckets' wheels."""

@@ -1,11 +1,12 @@
-"""The first wheel: buckets of the time at which messages fall due, each with a schedule log.
+"""Sorts delayed messages into buckets by the time at which they fall due. Each bucket has a schedule log.
 
     table      meta
     partition  buckets
-    sort       {bucket}      {start:013d}-{minutes:02d}/{shard:03d}: its start in Unix milliseconds, its length
+    sort       {bucket}      {start:013d}-{minutes:02d}/{shard:03d}: start in Unix milliseconds, length, shard
     value      BucketRecord, msgpack array
 
-The first message of a bucket registers it and orders one timer. A bucket is removed when it is closed, never by age.
+The first message of a bucket registers the bucket and orders one timer. A bucket is removed once it is closed, never by
+its age.
 """
 
 import logging
@@ -23,19 +24,21 @@ from hourwheel.logs.log import Reservation
 from hourwheel.ports import Key, Table, items_of
 
 LEAD_MS = 90_000
-"""A wheel is started so long before the first message of its bucket may be due: timers come up to a minute late, and
-reading the bucket takes a while."""
+"""A wheel starts this long before the first message of its bucket can be due: timers come up to a minute late, and the
+wheel needs time to read the bucket."""
 
 _logger = logging.getLogger("hourwheel")
 _MINUTE_MS = 60_000
-_KNOWN = 40_000
+_REMEMBERED = 40_000
+"""A process remembers at most this many registered buckets: 732 days have 17,568 hours."""
+
 _PAGE = 500
-_FEW = 40
+_FIRST_BUCKETS = 40
 _NAME = re.compile(r"(\d{13})-(\d{2})/(\d{3})")
 
 
 class Bucket(NamedTuple):
-    """The messages that fall due from ``start_ms`` on, in one of the shards."""
+    """A bucket of the messages that fall due within ``minutes`` from ``start_ms`` on, in one shard."""
 
     start_ms: int
     minutes: int
@@ -55,15 +58,16 @@ class Bucket(NamedTuple):
 
     @property
     def log(self) -> str:
-        """Its schedule log."""
+        """The name of the bucket's schedule log."""
         return str(LogName.of_schedule(self.name))
 
     @classmethod
     def parse(cls, name: str) -> "Bucket":
-        found = _NAME.fullmatch(name)
-        if found is None:
+        """Parses the name of a bucket; raises ``ValueError`` for any other text."""
+        match = _NAME.fullmatch(name)
+        if match is None:
             raise ValueError(f"{name!r} is not the name of a bucket")
-        return cls(int(found[1]), int(found[2]), int(found[3]))
+        return cls(int(match[1]), int(match[2]), int(match[3]))
 
     @classmethod
     def of_log(cls, log: str) -> "Bucket":
@@ -71,12 +75,14 @@ class Bucket(NamedTuple):
 
     @classmethod
     def at(cls, due_ms: int, minutes: int, shard: int = 0) -> "Bucket":
+        """Returns the bucket of this length in which ``due_ms`` lies."""
         length = minutes * _MINUTE_MS
         return cls(due_ms // length * length, minutes, shard)
 
 
 class BucketRecord(msgspec.Struct, array_like=True, frozen=True):
-    """``closed_ms``: since when everything of the bucket is handed over or cancelled; 0 while it is not."""
+    """The record of a registered bucket. ``closed_ms`` is the time at which every message of the bucket was handed over
+    or cancelled; 0 before."""
 
     closed_ms: int = 0
 
@@ -86,14 +92,14 @@ def bucket_record(context: Context, bucket: Bucket) -> CasRecord[BucketRecord]:
 
 
 def register(context: Context, bucket: Bucket) -> None:
-    """Makes the bucket known and has its wheel started in time; where its time has come already, who stores something
-    there does so (see ``expect``). Where a crash comes between the two, the sweeper sees to it. Costs nothing in a
-    process that has seen it registered before."""
+    """Registers the bucket and orders a timer for its wheel. Orders none if the wheel should run already: then the
+    caller that stores messages in the bucket starts it (``ensure_wheel_by``). After a crash between the two steps the
+    sweeper starts the wheel. Costs nothing in a process that has registered the bucket before."""
     if bucket.name in context.buckets:
         return
     record = bucket_record(context, bucket)
     if record.load() is None and record.swap(None, BucketRecord()).stored:
-        # Once it is certain: a wheel that starts before would find no bucket.
+        # After the commit: a wheel that starts earlier would find no bucket.
         context.afterwards(lambda outside: _order_first_timer(outside, bucket))
     context.afterwards(lambda outside: _remember(outside.buckets, bucket.name))
 
@@ -104,8 +110,8 @@ def _order_first_timer(context: Context, bucket: Bucket) -> None:
 
 
 def order_timer(context: Context, when_ms: int, bucket: Bucket) -> None:
-    """Has the bucket's wheel started at that time. Never fails: what was stored is stored, and the sweeper starts what
-    should turn and does not."""
+    """Orders a start of the bucket's wheel at that time. Never fails, as the messages are stored already: if the timer
+    is lost, the sweeper starts the wheel."""
     try:
         context.timers.at(when_ms, bucket.name)
     except (Unavailable, Broken) as error:
@@ -114,14 +120,15 @@ def order_timer(context: Context, when_ms: int, bucket: Bucket) -> None:
             _logger.error("no timer could be ordered for bucket %s: %s", bucket.name, error)
 
 
-def _remember(known: set[str], name: str) -> None:
-    if len(known) >= _KNOWN:
-        known.clear()
-    known.add(name)
+def _remember(names: set[str], name: str) -> None:
+    if len(names) >= _REMEMBERED:
+        names.clear()
+    names.add(name)
 
 
 def reserve_in(context: Context, log: str, count: int) -> tuple[str, Reservation]:
-    """A row of the log; where that is the schedule log of a bucket which is over, of the next one. And of which log."""
+    """Reserves a row of the log; if the log is the schedule log of a sealed bucket, a row of the next bucket that is
+    not sealed. Returns the name of the log that gave the row out, and the reservation."""
     if not is_schedule(log):
         return log, context.log(log).reserve(count)
     bucket, reservation = reserve_open(context, Bucket.of_log(log), count)
@@ -129,8 +136,8 @@ def reserve_in(context: Context, log: str, count: int) -> tuple[str, Reservation
 
 
 def reserve_open(context: Context, bucket: Bucket, count: int) -> tuple[Bucket, Reservation]:
-    """A row of the bucket's schedule log, or of the first one after it that is not sealed: what comes too late for its
-    bucket is at once due in the next."""
+    """Reserves a row of the bucket's schedule log, or of the first following one that is not sealed. Returns that
+    bucket and the reservation. A message that is too late for its bucket is due in the next one at once."""
     while True:
         register(context, bucket)
         try:
@@ -140,9 +147,10 @@ def reserve_open(context: Context, bucket: Bucket, count: int) -> tuple[Bucket, 
 
 
 def buckets(context: Context, *, before_ms: int | None = None) -> Iterator[tuple[Bucket, BucketRecord]]:
-    """The registered buckets that start before that time, in order; closed ones for a day."""
-    # Those of two years may follow: most often the first few are all that is wanted.
-    page = _PAGE if before_ms is None else _FEW
+    """Yields the registered buckets that start before ``before_ms`` (None: all), in order. Closed buckets stay
+    registered for a day."""
+    # The buckets of two years may follow, and most often a caller needs only the first ones.
+    page = _PAGE if before_ms is None else _FIRST_BUCKETS
     for name, record in items_of(context.store, Table.META, "buckets", page=page):
         bucket = Bucket.parse(name)
         if before_ms is not None and bucket.start_ms >= before_ms:

@@ -1,11 +1,11 @@
-"""Who turns the wheel of a bucket, and when it is turned next.
+"""Leases the wheel of a bucket to one owner, and says when the wheel turns next.
 
     table      meta
     partition  wheels
     sort       {bucket}
     value      Owner, msgpack array
 
-The lease only keeps wheels out of each other's way: see ``ownership.py`` for what fences them.
+The lease only keeps wheels out of each other's way; ``delay/ownership.py`` fences them.
 """
 
 from collections.abc import Collection
@@ -20,14 +20,16 @@ from hourwheel.ports import Key, Table, items_of
 
 LEASE_MS = 30_000
 _RECENT_MS = 5_000
+"""A wheel that should have started within this time may still be starting."""
+
 _RACES = 20
 
 
 class Owner(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """``until_ms``: end of the lease; 0 when the owner has left of its own accord, all that it did being certain.
-    ``read_below``: it has read the schedule log up to this row, and does not send what a row before it cancel markers.
-    ``wakes_ms``: when the bucket is looked at again after the owner has left. ``leaves_ms``: when it is going to leave
-    (0: it does not know)."""
+    """The owner of a wheel. ``until_ms``: end of the lease; 0 once the owner has left after all its writes were
+    certain. ``read_below``: the owner has read the schedule log below this row, and sends no message that a cancel
+    marker below this row names. ``wakes_ms``: the next start of the wheel after the owner has left. ``leaves_ms``: the
+    time at which the owner is going to leave (0: not known yet)."""
 
     owner: str
     until_ms: int
@@ -40,7 +42,7 @@ class Owner(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return self.until_ms == 0
 
     def alive(self, now_ms: int) -> bool:
-        # A lease of hours was given by a clock that has been set back since.
+        # A lease of hours comes from a clock that was set back since.
         return now_ms < self.until_ms <= now_ms + 4 * LEASE_MS
 
 
@@ -49,9 +51,9 @@ def owner_record(context: Context, bucket: Bucket) -> CasRecord[Owner]:
 
 
 def ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int) -> None:
-    """Has a wheel running when a message that was stored in the bucket is due; once that is certain, where it may be
-    taken back. One read where the bucket's own timer has run already, else none. Where no timer can be ordered the
-    sweeper sees to it: the message is safe."""
+    """Ensures that a wheel runs when a message that the caller stores in the bucket is due. Within a transaction it
+    acts after the commit. One read if the bucket's own timer has run already, else none. If no timer can be ordered,
+    the message is safe and the sweeper starts the wheel."""
     context.afterwards(lambda outside: _ensure_wheel_by(outside, bucket, due_ms))
 
 
@@ -59,17 +61,17 @@ def _ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int) -> None:
     try:
         wakes_ms = _announced(context, bucket, due_ms)
     except Unavailable:
-        wakes_ms = due_ms - LEAD_MS  # perhaps one too many
+        wakes_ms = due_ms - LEAD_MS  # a timer too many does no harm
     if wakes_ms is not None:
         order_timer(context, wakes_ms, bucket)
 
 
 def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
-    """When to start a wheel, if none will be there by itself; the bucket's record says so then, to those who come after
-    us and to the sweeper."""
+    """Returns when a wheel has to start, and stores that time in the owner's record for later callers and the sweeper.
+    Returns None if a wheel will run without a new timer."""
     now_ms = context.clock.now_ms()
     if bucket.start_ms <= due_ms and bucket.start_ms - LEAD_MS > now_ms:
-        return None  # its timer comes in time
+        return None  # the timer of the bucket comes in time
     record = owner_record(context, bucket)
     held = record.load()
     for _ in range(_RACES):
@@ -77,22 +79,22 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
         wakes_ms = max(due_ms - LEAD_MS, now_ms)
         if owner is None:
             if bucket.start_ms - LEAD_MS <= now_ms:
-                wakes_ms = now_ms  # its own timer may have been lost, and others wait for it
+                wakes_ms = now_ms  # the timer of the bucket may be lost, and other messages wait for the wheel
         elif owner.alive(now_ms) or (owner.left and now_ms - _RECENT_MS < owner.wakes_ms <= wakes_ms):
             return None
         elif not owner.left:
-            return now_ms  # it went without a word
+            return now_ms  # the owner died: its lease is over, and it has not left
         elif owner.wakes_ms <= now_ms:
-            wakes_ms = now_ms  # it should have been there: the record must not hide that
-        ours = Owner(owner="", until_ms=0, wakes_ms=wakes_ms)
-        stored, held = record.swap(None if held is None else held.token, ours)
+            wakes_ms = now_ms  # the wheel is overdue: the record must not hide that
+        announcement = Owner(owner="", until_ms=0, wakes_ms=wakes_ms)
+        stored, held = record.swap(None if held is None else held.token, announcement)
         if stored:
             return wakes_ms
     return now_ms
 
 
 def needs_wheel(context: Context, bucket: Bucket) -> bool:
-    """Whether a wheel should be running for an open bucket, and none is."""
+    """Returns whether a wheel should run for an open bucket, and none does."""
     held = owner_record(context, bucket).load()
     now_ms = context.clock.now_ms()
     if held is None:
@@ -102,8 +104,8 @@ def needs_wheel(context: Context, bucket: Bucket) -> bool:
 
 
 def expire_all(context: Context, living: Collection[str] = ()) -> None:
-    """Ends the leases of all owners but those that live. Safe at any time, as owners are fenced otherwise; sensible
-    only where the others are gone."""
+    """Ends the leases of all owners that are not in ``living``. Safe at any time, as the leases are not what fences
+    owners; useful only if the other owners are dead."""
     for name, record in items_of(context.store, Table.META, "wheels"):
         bucket = Bucket.parse(name)
         held = owner_record(context, bucket).opened(record)

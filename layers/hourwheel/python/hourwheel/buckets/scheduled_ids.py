@@ -1,4 +1,5 @@
-"""Ids of delayed messages: where a message waits, and a keyed digest, so that nobody can make one up.
+"""Signs and reads ids of delayed messages: the position of the message and a keyed digest, so that nobody can forge
+one.
 
 {start of its bucket, s, hex}-{minutes}-{shard}-{row}-{index}-{HMAC-SHA-256 of the rest, first 16 hex digits}
 """
@@ -17,30 +18,30 @@ _FORM = re.compile(r"([0-9a-f]{1,10})-(\d{1,2})-(\d{1,3})-(\d{1,16})-(\d{1,3})",
 
 @dataclass(frozen=True)
 class SchedulePosition:
-    """Where a message waits: in that row of its bucket's schedule log."""
+    """The position of a delayed message: its index in a row of its bucket's schedule log."""
 
     bucket: Bucket
     row: int
     index: int
 
 
-def sign_scheduled_id(secret: bytes, place: SchedulePosition) -> str:
-    bucket = place.bucket
-    text = f"{bucket.start_ms // 1_000:x}-{bucket.minutes}-{bucket.shard}-{place.row}-{place.index}"
+def sign_scheduled_id(secret: bytes, position: SchedulePosition) -> str:
+    bucket = position.bucket
+    text = f"{bucket.start_ms // 1_000:x}-{bucket.minutes}-{bucket.shard}-{position.row}-{position.index}"
     return f"{text}-{_digest(secret, text)}"
 
 
 def read_scheduled_id(secret: bytes, scheduled_id: str) -> SchedulePosition:
-    """The place, if the id is one that this cell gave out; else ``Rejected``."""
+    """Returns the position that the id names; raises ``Rejected`` for an id that this cell did not sign."""
     text, _, digest = scheduled_id.rpartition("-")
-    found = _FORM.fullmatch(text)
-    if found is None or not hmac.compare_digest(digest.encode(), _digest(secret, text).encode()):
+    match = _FORM.fullmatch(text)
+    if match is None or not hmac.compare_digest(digest.encode(), _digest(secret, text).encode()):
         raise Rejected(
             "scheduled-id-invalid",
             "this is not the id of a delayed message of this cell: use scheduled_id as it came when it was sent",
             field="id",
         )
-    start, minutes, shard, row, index = found.groups()
+    start, minutes, shard, row, index = match.groups()
     return SchedulePosition(Bucket(int(start, 16) * 1_000, int(minutes), int(shard)), int(row), int(index))
 
 

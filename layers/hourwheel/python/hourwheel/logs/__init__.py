@@ -1,1 +1,1 @@
-"""The log: counter and write-once rows, batches, segments."""
+"""Logs: a counter and write-once rows, their batches and segments, and records changed by compare-and-set."""

@@ -1,4 +1,4 @@
-"""A record that is changed by compare-and-set: read it, decide, replace it if it is still the same."""
+"""Changes a record by compare-and-set: read the record, decide, and replace it if nobody else has changed it."""
 
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
@@ -15,14 +15,15 @@ _encoder = msgspec.msgpack.Encoder()
 
 @dataclass(frozen=True)
 class Versioned(Generic[S]):
-    """A record's value and the token under which it was seen."""
+    """A record's value and the token that the record had when it was read."""
 
     value: S
     token: bytes
 
 
 class CasResult(NamedTuple, Generic[S]):
-    """Whether a value was stored, and what the key holds now: the value, or what refused it."""
+    """Says whether the value was stored. ``current`` is the content of the key now: the stored value, or the value that
+    another writer stored (None: the key is empty)."""
 
     stored: bool
     current: Versioned[S] | None
@@ -30,7 +31,7 @@ class CasResult(NamedTuple, Generic[S]):
 
 @dataclass(frozen=True)
 class CasRecord(Generic[S]):
-    """A key that holds values of one type."""
+    """A key whose values have one type."""
 
     store: Store
     ids: Ids
@@ -38,20 +39,23 @@ class CasRecord(Generic[S]):
     kind: type[S]
 
     def load(self, *, consistent: bool = True) -> Versioned[S] | None:
+        """Reads the value, or returns None for an empty key. Raises ``Corrupt``."""
         return self.opened(self.store.get(self.key, consistent=consistent))
 
     def swap(
         self, expect: bytes | None, value: S, *, token: bytes | None = None, expires_ms: int | None = None
     ) -> CasResult[S]:
-        """Stores the value if the key holds the token ``expect`` (None: nothing). One write."""
+        """Stores the value if the record has the token ``expect`` (None: if the key is empty). One write. A repetition
+        with the same ``token`` after a lost answer counts as stored."""
         offered = Versioned(value, token or self.ids.token())
         refused = self.store.put(self.key, Record(_encoder.encode(value), offered.token, expires_ms), expect=expect)
-        # Refused with our own token: our earlier try won, its answer was lost.
+        # A refusal with this very token: an earlier try was stored, and its answer was lost.
         if refused is None or (refused.current is not None and refused.current.token == offered.token):
             return CasResult(True, offered)
         return CasResult(False, self.opened(refused.current))
 
     def opened(self, record: Record | None) -> Versioned[S] | None:
+        """Decodes a record that the caller has read. Raises ``Corrupt``."""
         if record is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Batches of messages as bytes.
+"""Encodes batches of messages as blocks of bytes, and decodes them.
 
 A block, little-endian:
 
@@ -13,8 +13,8 @@ A block, little-endian:
     20      4     CRC-32 of bytes 0 to 19 and the stored payload
     24      …     payload
 
-A block read back is treated as hostile, also under a right checksum: its sizes and counts are checked before memory is
-taken.
+A block that is read is treated as hostile even if its checksum is correct: the code checks its sizes and counts before
+it takes memory.
 """
 
 import struct
@@ -38,33 +38,33 @@ else:
 T = TypeVar("T")
 
 MAX_RAW_BYTES = 8 << 20
-"""A batch at its limits, with the field names and places that storing adds, stays below this."""
+"""A batch at its limits stays below this size, with the field names and positions that storing adds."""
 
 _HEADER = struct.Struct("<4sBBHIIII")
 _MAGIC = b"HWB1"
 _SCHEMA = 1
 _FAST = 1
-_WORTHWHILE = 64 << 10
+_LARGE = 64 << 10
 """A larger batch is compressed fast: it goes to a segment, where its size costs next to nothing."""
 
 _SMALL = 512
-"""Below this zstd saves less than its own cost in time."""
+"""For a smaller payload zstd saves less than its own cost in time."""
 
 HEADER_BYTES = _HEADER.size
 
 _UNSIZED = AnswerSize(0)
-"""Of blocks that are never answered: those of the archive."""
+"""The answer size of blocks of the archive, which no answer contains."""
 
 _encoder = msgspec.msgpack.Encoder()
 _threads = threading.local()
 _decoder = msgspec.msgpack.Decoder(list[Message])
 _splitter = msgspec.msgpack.Decoder(list[msgspec.Raw])
-_one = msgspec.msgpack.Decoder(Message)
+_message_decoder = msgspec.msgpack.Decoder(Message)
 
 
 class Block(msgspec.Struct, frozen=True):
-    """An encoded batch: its message count, its payload size before compression, its bytes, and what messages take in an
-    answer."""
+    """An encoded batch: its message count, its payload size before compression, its bytes, and the size of its messages
+    in an answer."""
 
     count: int
     raw_bytes: int
@@ -73,23 +73,25 @@ class Block(msgspec.Struct, frozen=True):
 
 
 def _compressor(level: int) -> zstd.ZstdCompressor:
-    """One for each thread: making one costs more than compressing a small batch."""
-    found: zstd.ZstdCompressor | None = getattr(_threads, f"level_{level}", None)
-    if found is None:
-        found = zstd.ZstdCompressor(level)
-        setattr(_threads, f"level_{level}", found)
-    return found
+    """Returns the compressor of this thread."""
+    # A new compressor costs more than the compression of a small batch.
+    compressor: zstd.ZstdCompressor | None = getattr(_threads, f"level_{level}", None)
+    if compressor is None:
+        compressor = zstd.ZstdCompressor(level)
+        setattr(_threads, f"level_{level}", compressor)
+    return compressor
 
 
 def encode(messages: Sequence[NewMessage], level: int = _FAST) -> Block:
-    """The messages as a block, compressed at that level of zstd. Raises ``ValueError`` over ``MAX_RAW_BYTES``."""
+    """Encodes messages as a block, compressed at this level of zstd (a large batch: at the fastest). Raises
+    ``ValueError`` for a payload over ``MAX_RAW_BYTES``."""
     raw = _encoder.encode(messages)
     answer = batch_size(messages, raw)
-    return pack(raw, len(messages), _SCHEMA, level if len(raw) <= _WORTHWHILE else _FAST, answer)
+    return pack(raw, len(messages), _SCHEMA, level if len(raw) <= _LARGE else _FAST, answer)
 
 
 def pack(raw: bytes, count: int, schema: int, level: int, answer: AnswerSize = _UNSIZED) -> Block:
-    """A payload as a block. Raises ``ValueError`` over ``MAX_RAW_BYTES``."""
+    """Makes a block of an encoded payload. Raises ``ValueError`` for one over ``MAX_RAW_BYTES``."""
     if len(raw) > MAX_RAW_BYTES:
         raise ValueError(f"batch of {len(raw)} bytes is over {MAX_RAW_BYTES}")
     stored, compression = raw, 0
@@ -103,25 +105,26 @@ def pack(raw: bytes, count: int, schema: int, level: int, answer: AnswerSize = _
 
 
 def decode(data: bytes) -> list[Message]:
-    """The messages of a block; raises ``Corrupt`` with what is wrong."""
+    """Decodes the messages of a block; raises ``Corrupt`` with the reason."""
     return _read(data, _decoder)
 
 
 def split(data: bytes) -> list[msgspec.Raw]:
-    """The messages of a block, each still encoded, for those who want few of them; raises ``Corrupt``."""
+    """Splits a block into its messages, each still encoded, for a caller that needs few of them; raises ``Corrupt``."""
     return _read(data, _splitter)
 
 
 def decode_one(message: msgspec.Raw) -> Message:
+    """Decodes a message that ``split`` returned; raises ``Corrupt``."""
     try:
-        return _one.decode(message)
+        return _message_decoder.decode(message)
     except UNDECODABLE as error:
         raise Corrupt(f"block holds something that is no message: {error}") from error
 
 
 def _read(data: bytes, decoder: msgspec.msgpack.Decoder[list[T]]) -> list[T]:
     payload, count = unpack(data, _SCHEMA)
-    # Before there are objects: a kilobyte unpacks to eight million empty messages, a gigabyte of them.
+    # Checked before there are objects: a kilobyte unpacks to eight million empty messages, which take a gigabyte.
     if count > BATCH_MESSAGES:
         raise Corrupt(f"block claims {count} messages, a batch has {BATCH_MESSAGES} at most")
     check_length(payload, count, "messages")
@@ -132,14 +135,15 @@ def _read(data: bytes, decoder: msgspec.msgpack.Decoder[list[T]]) -> list[T]:
 
 
 def check_length(payload: bytes | memoryview, count: int, what: str) -> None:
-    """Raises ``Corrupt`` unless the payload begins as a list of this length. Nothing of the list is decoded."""
-    found = length(payload)
-    if found != count:
-        raise Corrupt(f"block claims {count} {what}, holds {'no list' if found is None else found}")
+    """Raises ``Corrupt`` unless the payload begins as a list of this length. Decodes no element."""
+    actual = length(payload)
+    if actual != count:
+        raise Corrupt(f"block claims {count} {what}, holds {'no list' if actual is None else actual}")
 
 
 def length(payload: bytes | memoryview, *, maps: bool = False) -> int | None:
-    """The length of the msgpack list, or map, that begins here; None where none does."""
+    """Returns the length of the msgpack list (with ``maps``: map) with which the payload begins; None if it begins with
+    another type."""
     kind = payload[0] if payload else 0
     few, some, many = (0x80, 0xDE, 0xDF) if maps else (0x90, 0xDC, 0xDD)
     if kind & 0xF0 == few:
@@ -149,23 +153,24 @@ def length(payload: bytes | memoryview, *, maps: bool = False) -> int | None:
 
 
 def stored_bytes(header: bytes) -> int:
-    """The length of the whole block that begins with these ``HEADER_BYTES``; raises ``Corrupt`` if none does."""
+    """Returns the length of the whole block that begins with these ``HEADER_BYTES``; raises ``Corrupt`` for other
+    bytes."""
     if len(header) < HEADER_BYTES or not header.startswith(_MAGIC):
         raise Corrupt("not a block")
     return HEADER_BYTES + int(_HEADER.unpack_from(header)[6])
 
 
 def unpack(data: bytes | memoryview, schema: int) -> tuple[bytes | memoryview, int]:
-    """The payload of a block of that schema, and what the block says of how many it holds; raises ``Corrupt`` with
-    what is wrong."""
+    """Checks a block of this schema; returns its payload and the count that its header claims. Raises ``Corrupt`` with
+    the reason."""
     if len(data) < HEADER_BYTES:
         raise Corrupt(f"block of {len(data)} bytes is shorter than its header")
-    magic, compression, _, found, count, raw_size, stored_size, checksum = _HEADER.unpack_from(data)
+    magic, compression, _, block_schema, count, raw_size, stored_size, checksum = _HEADER.unpack_from(data)
     stored = memoryview(data)[HEADER_BYTES:]
     if magic != _MAGIC or compression not in (0, 1):
         raise Corrupt("not a block")
-    if found != schema:
-        raise Corrupt(f"block has schema {found}, this version reads {schema} here")
+    if block_schema != schema:
+        raise Corrupt(f"block has schema {block_schema}, this version reads {schema} here")
     if len(stored) != stored_size or raw_size > MAX_RAW_BYTES:
         raise Corrupt(f"block claims {stored_size} bytes, {raw_size} unpacked; it has {len(stored)}")
     if zlib.crc32(stored, zlib.crc32(data[:20])) != checksum:
@@ -182,7 +187,7 @@ def _unpack(stored: memoryview, size: int) -> bytes:
         raw = unpacker.decompress(stored, max_length=size)
         if unpacker.eof or not size:
             return raw
-        # The frame's end marker may still be to come; a byte more of data is one too many.
+        # The end marker of the frame may still follow; one more byte of data is one too many.
         excess = unpacker.decompress(b"", max_length=1)
     except zstd.ZstdError as error:
         raise Corrupt(f"block does not unpack: {error}") from error

@@ -1,12 +1,11 @@
-"""What a row of a schedule log says beside its batch.
+"""Encodes the entry that a row of a schedule log has in its ``meta``.
 
-    plan    [1, subject, generation, member, first_ms, after_ms]     when each message is due, and where it goes
-    cancel marker  [2, row, index]                                          a message of the same log that is not to be
-    sent
+    due times      [1, subject, generation, member, first_ms, after_ms]   when each message is due, and where it goes
+    cancel marker  [2, row, index]                                        a message of the same log is not sent
 
-``member`` is the group for whose retry log the messages are meant, as ``{group}~{generation}``; without it they go to
-the subject's queues. Message ``k`` is due at ``first_ms + after_ms[k]``, or all at ``first_ms`` when the list is empty.
-A row with a cancel marker holds no messages.
+``member`` is ``{group}~{generation}`` if the messages go to the retry log of that group; without it they go to the
+queues of the subject. Message ``k`` is due at ``first_ms + after_ms[k]``; all messages are due at ``first_ms`` if the
+list is empty. A row with a cancel marker holds no messages.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,8 @@ from hourwheel.errors import UNDECODABLE, Corrupt
 
 
 class DueTimes(msgspec.Struct, array_like=True, frozen=True, tag=1):
+    """The due times and the destination of the messages of a schedule row."""
+
     subject: str
     generation: int
     member: str | None
@@ -26,22 +27,25 @@ class DueTimes(msgspec.Struct, array_like=True, frozen=True, tag=1):
 
     @classmethod
     def of(cls, subject: str, generation: int, member: str | None, dues: Sequence[int]) -> Self:
-        """A plan for messages that are due at these times."""
+        """Makes the entry of messages that are due at these times (Unix milliseconds)."""
         first = min(dues)
         after = tuple(due - first for due in dues)
         return cls(subject, generation, member, first, after if any(after) else ())
 
     def due_ms(self, index: int) -> int:
+        """Returns when the message at this index is due."""
         return self.first_ms + (self.after_ms[index] if self.after_ms else 0)
 
     def only(self, indexes: Iterable[int]) -> Self:
-        """The plan for some of its messages."""
+        """Returns the entry for only the messages at these indexes."""
         if not self.after_ms:
             return self
         return type(self).of(self.subject, self.generation, self.member, [self.due_ms(index) for index in indexes])
 
 
 class CancelMarker(msgspec.Struct, array_like=True, frozen=True, tag=2):
+    """Cancels a message of the same schedule log."""
+
     row: int
     index: int
 

@@ -1,8 +1,8 @@
-"""The log: a counter and write-once rows.
+"""Implements the log: a counter and write-once rows.
 
-After CORFU (Balakrishnan et al., NSDI 2012): a sequencer gives out row numbers, cells are written
-once, and readers fill the holes that dead writers leave. Safety rests on the write-once
-cells alone; the counter only keeps writers out of each other's way.
+The log follows CORFU (Balakrishnan et al., NSDI 2012): a sequencer gives out row numbers, each row is written once, and
+readers fill the holes that dead writers leave. Safety rests on the write-once rows alone; the counter only keeps
+writers out of each other's way.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,17 +16,19 @@ from hourwheel.logs.rows import Row, from_record, row_key, sort_of, table_of, to
 from hourwheel.ports import Clock, Counter, Ids, Key, Meter, Record, Store, Table, items_of
 
 GRACE_MS = 1_000
-"""How long a row may be missing before a reader fills it. Decides when, never who wins."""
+"""A reader fills a row that is missing for longer than this. The time decides when a row is filled, never who wins: a
+live writer that is slower than this loses its row and takes another one."""
 
 GARBAGE_MS = 86_400_000
-"""Rows outlive their retention by a day: the sweeper has long moved the trim mark past them."""
+"""Rows outlive their retention by a day, so that the sweeper has moved the trim mark past them before they vanish."""
 
 FILLER_MS = 20 * 60_000
-"""Fillers stay for this long at least, whatever the rows around them: longer than an idempotency key is remembered.
-So a row that a key names and that is gone from below the trim mark held the key's batch."""
+"""Fillers stay at least this long, even if the rows around them expire earlier: longer than an idempotency key is
+remembered. So if a row that a key names has been removed below the trim mark, it held the batch of the key."""
 
 _FILLED_AT_ONCE = 100
-"""Where all rows of a log are gone before its trim mark has moved, many are missing: no sweep is held up by them."""
+"""If all rows of a log were removed before its trim mark moved, very many are missing: they must not hold up a
+sweep."""
 
 _FIRST_PAGE = 16
 _LARGEST_PAGE = 1_000
@@ -38,7 +40,7 @@ _trim_decoder = msgspec.msgpack.Decoder(int)
 
 
 class Reservation(NamedTuple):
-    """A row given out, and the sequence of its first message."""
+    """A row that a log gave out, and the sequence of the row's first message."""
 
     row: int
     number: int
@@ -46,7 +48,7 @@ class Reservation(NamedTuple):
 
 @dataclass(frozen=True)
 class Log:
-    """One log over a store. Cheap to make; holds no state."""
+    """A log in a store. An instance is cheap to make and has no state."""
 
     store: Store
     clock: Clock
@@ -56,7 +58,7 @@ class Log:
 
     def append(self, row: Row, reservation: Reservation | None = None) -> Reservation:
         """Stores a batch in a row of its own (``row.number`` is set here), at the reservation if there is one.
-        Two writes unless a reader was faster. Raises ``Sealed``."""
+        Returns the reservation that was used. Two writes, unless a reader has filled the row. Raises ``Sealed``."""
         token = self.ids.token()
         while True:
             place = reservation or self.reserve(row.count)
@@ -68,20 +70,20 @@ class Log:
             return place
 
     def reserve(self, count: int) -> Reservation:
-        """Takes the next row and ``count`` sequences. Raises ``Sealed``. A reservation that is never
-        put becomes a hole and is filled."""
+        """Reserves the next row and ``count`` sequences. Raises ``Sealed``. A reservation that is never used becomes a
+        hole, which a reader fills."""
         after = self.store.add(self.name, rows=1, numbers=count)
         return Reservation(after.rows - 1, after.numbers - count)
 
     def put(self, reservation: Reservation, row: Row, token: bytes) -> bool:
-        """Stores the batch at its reservation. Repeating it with the same token is harmless, and answered False; raises
-        ``Filled`` when anything else stands there."""
+        """Stores the batch at its reservation and returns True. A repetition with the same token changes nothing and
+        returns False. Raises ``Filled`` when the row has another content."""
         whole = msgspec.structs.replace(row, number=reservation.number)
         record = to_record(whole, token, GARBAGE_MS)
         refused = self.store.put(row_key(self.name, reservation.row), record, expect=None)
         if refused is None:
             return True
-        # Our own earlier try won, its answer was lost.
+        # An earlier try with this token was stored, and its answer was lost.
         if refused.current is not None and refused.current.token == token:
             return False
         raise Filled
@@ -91,28 +93,28 @@ class Log:
         self._fill(reservation.row, row)
 
     def fill(self, start: int, end: int) -> None:
-        """Settles the rows of a schedule log from ``start`` up to ``end``, all of which were given out a grace ago or
-        longer: what has not landed is filled, also where no row follows."""
+        """Fills all missing rows of a schedule log from ``start`` up to ``end``, also at the end of the log. The log
+        must have given out these rows at least ``GRACE_MS`` ago."""
         self._fill_missing(start, end, expires_ms=0)
 
     def fill_end(self, end: int, expires_ms: int) -> bool:
-        """Fills what is missing between the last row and ``end``, up to which rows were given out a minute ago or
-        longer; at most 100 rows. Whether nothing is missing any more. One read where nothing was."""
+        """Fills missing rows between the last stored row and ``end``, at most 100 of them; returns whether none is
+        missing any more. The log must have given out these rows at least a minute ago. One read if none is missing."""
         last = self._last(consistent=False)
         if last is not None and last[0] + 1 >= end:
             return True
         last = self._last(consistent=True)
         start = self.trimmed()
         if last is not None:
-            # Behind rows that live longer a filler that is gone would be a hole again.
+            # A filler that expires before the rows in front of it would leave a hole again.
             start, expires_ms = max(start, last[0] + 1), max(expires_ms, last[1].expires_ms)
         self._fill_missing(start, min(end, start + _FILLED_AT_ONCE), expires_ms=expires_ms)
         return end <= start + _FILLED_AT_ONCE
 
     def read(self, start: int, limit: int, *, consistent: bool = False) -> list[tuple[int, Row]]:
-        """Up to ``limit`` rows from ``start`` on, fillers included, in order and without a gap; fewer when there are
-        no more, or before a row whose pending change is open. Where ``start`` is trimmed, it begins at the trim
-        mark."""
+        """Returns up to ``limit`` rows from ``start`` on, fillers included, in order and without a gap. Returns fewer
+        when there are no more, or when a row is missing whose writer may still be alive. Begins at the trim mark if
+        ``start`` is below it."""
         found = self._scan(start, limit, consistent=consistent)
         if not found:
             return []
@@ -123,11 +125,11 @@ class Log:
         for number, row in found:
             if number > following:
                 if not consistent:
-                    # A row missing from an eventual read may be there: only a strong read finds holes.
+                    # An eventually consistent read may miss a stored row: only a strong read finds holes.
                     return self.read(start, limit, consistent=True)
                 if not self._overdue(row):
                     break
-                # A hole may be long where rows have expired: no more of it at a time than was asked for.
+                # A hole may be long where rows have expired: at most ``limit`` rows of it are filled at a time.
                 holes = range(following, min(number, start + limit))
                 rows += [(hole, self._fill(hole, row)) for hole in holes]
                 self.meter.record("HolesFilled", len(holes))
@@ -138,8 +140,8 @@ class Log:
         return rows
 
     def rows(self, start: int) -> Iterator[tuple[int, Row]]:
-        """The rows from ``start`` on as ``read`` gives them, strongly consistent, as many at a time as make up about
-        2 MB."""
+        """Yields the rows from ``start`` on as ``read`` returns them, strongly consistent. Reads about 2 MB at a
+        time."""
         page = _FIRST_PAGE
         while True:
             rows = self.read(start, page, consistent=True)
@@ -151,7 +153,7 @@ class Log:
             page = max(_FIRST_PAGE, min(_LARGEST_PAGE, page * _PAGE_BYTES // size))
 
     def stored(self, start: int) -> Iterator[tuple[int, Row]]:
-        """The rows from ``start`` on that are there, whatever stands between them; strongly consistent."""
+        """Yields the stored rows from ``start`` on, strongly consistent, and skips holes without filling them."""
         items = items_of(self.store, table_of(self.name), self.name, start=sort_of(start), page=_FIRST_PAGE)
         return ((int(sort), from_record(record)) for sort, record in items)
 
@@ -160,41 +162,42 @@ class Log:
         return None if record is None else from_record(record)
 
     def get_many(self, rows: Sequence[int]) -> dict[int, Row]:
-        """Those of up to ``GET_MANY`` rows that are there; some that are may be missing."""
+        """Returns the stored rows among up to ``GET_MANY`` row numbers; eventually consistent, so it may miss some."""
         sorts = [sort_of(row) for row in rows]
         found = self.store.get_many(table_of(self.name), self.name, sorts, consistent=False)
         return {int(sort): from_record(record) for sort, record in found.items()}
 
     def first(self) -> tuple[int, Row] | None:
-        """The lowest row that is not trimmed and holds a batch or a filler."""
+        """Returns the lowest row at or above the trim mark that holds a batch or a filler; None if there is none."""
         found = self._scan(self.trimmed(), 1, consistent=True)
         return found[0] if found else None
 
     def totals(self) -> Counter:
-        """Rows and sequences given out so far, and whether the log is sealed."""
+        """Returns how many rows and sequences the log gave out, and whether it is sealed. Strongly consistent."""
         return self.store.counter(self.name)
 
     def seal(self) -> Counter:
-        """No row is given out after it. What was given out lands or is filled."""
+        """Ends the log: it gives out no more rows. Rows that were given out before are still written or filled."""
         return self.store.seal(self.name)
 
     def trimmed(self) -> int:
-        """All rows below have expired; readers need not look there."""
+        """Returns the trim mark. All rows below the mark have expired, and no reader needs them."""
         record = self.store.get(self._trim_key)
         return 0 if record is None else _trim_decoder.decode(record.value)
 
     def trim(self, below: int) -> None:
-        """Moves the trim mark up, then lets the rows below it go."""
+        """Moves the trim mark up, then allows the removal of the rows below the mark."""
         held = self.store.get(self._trim_key)
         if held is None or _trim_decoder.decode(held.value) < below:
             mark = Record(_trim_encoder.encode(below), self.ids.token())
-            # Refused: another sweeper moved it. The rows go next time.
+            # Refused: another sweeper moved the mark. The next sweep removes the rows.
             if self.store.put(self._trim_key, mark, expect=None if held is None else held.token) is not None:
                 return
         self.store.trim(table_of(self.name), self.name, below=sort_of(below))
 
     def clear(self) -> None:
-        """Lets rows below the trim mark go that were left when somebody who moved it got no further."""
+        """Allows the removal of rows that remain below the trim mark because a sweeper stopped after it had moved the
+        mark."""
         oldest, mark = self._scan(0, 1, consistent=False), self.trimmed()
         if oldest and oldest[0][0] < mark:
             self.store.trim(table_of(self.name), self.name, below=sort_of(mark))
@@ -225,11 +228,11 @@ class Log:
         return [(int(sort), from_record(record)) for sort, record in items]
 
     def _overdue(self, follower: Row) -> bool:
-        # A writer whose clock is ahead must not hold its readers up for so long.
+        # abs: a writer whose clock is ahead must not hold up its readers for as long as the clock differs.
         return abs(self.clock.now_ms() - follower.at_ms) >= GRACE_MS
 
     def _fill(self, hole: int, follower: Row) -> Row:
-        """What stands in the row once its pending change is sealed: a filler, or the batch that came after all."""
+        """Fills a hole and returns the content of the row then: a filler, or the batch whose writer was faster."""
         expires_ms = max(follower.expires_ms, self.clock.now_ms() + FILLER_MS) if follower.expires_ms else 0
         filler = Row(number=-1, count=0, at_ms=follower.at_ms, expires_ms=expires_ms)
         refused = self.store.put(row_key(self.name, hole), to_record(filler, self.ids.token(), GARBAGE_MS), expect=None)

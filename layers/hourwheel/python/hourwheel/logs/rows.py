@@ -1,14 +1,14 @@
-"""Rows of a consume, retry, dead or schedule log, and their keys.
+"""Encodes the rows of queue, retry, dead and schedule logs, and names their keys.
 
     table      consume               schedule
     partition  {log}                 {log}      the log's name, e.g. orders~1/0, schedule/{bucket}
     sort       {row:016d}            {row:016d}
-    value      msgpack array [number, count, at_ms, expires_ms, raw_bytes, block, segment, note, answer_bytes, cuts]
+    value      msgpack array [number, count, at_ms, expires_ms, raw_bytes, block, segment, meta, answer_bytes, cuts]
 
-``number`` is the sequence of the row's first message. A filler has ``count`` 0: its number was
-never used. A batch lies in ``block``, or in a segment that ``segment`` names as [key, offset, length].
-With ``expires_ms`` 0 it does not expire: rows of schedule logs go with their bucket. What their ``note`` says is
-drawn in ``entries.py``. ``answer_bytes`` and ``cuts`` say what the messages take in an answer (``answersize.py``).
+``number`` is the sequence of the row's first message. A filler has ``count`` 0: its number was never used. A batch lies
+in ``block``, or in a segment that ``segment`` names as [key, offset, length]. A row with ``expires_ms`` 0 does not
+expire: rows of schedule logs are removed with their bucket. Their ``meta`` is drawn in ``entries.py``. ``answer_bytes``
+and ``cuts`` say how much the messages take in an answer (``answersize.py``).
 """
 
 import msgspec
@@ -19,6 +19,8 @@ from hourwheel.ports import Key, Record, Table
 
 
 class SegmentRef(msgspec.Struct, array_like=True, frozen=True):
+    """The position of a block in a segment."""
+
     key: str
     offset: int
     length: int
@@ -38,14 +40,15 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def filler(self) -> bool:
-        """Whether it holds no messages."""
+        """Whether the row holds no messages."""
         return self.count == 0
 
     def together(self, index: int) -> int:
-        """How many messages from this index on fit into one answer; none behind the last."""
+        """Returns how many messages from this index on fit into one answer; 0 behind the last message."""
         return next((cut - index for cut in self.cuts if cut > index), max(0, self.count - index))
 
     def live(self, now_ms: int) -> bool:
+        """Returns whether the row has not expired at ``now_ms``."""
         return self.expires_ms == 0 or self.expires_ms > now_ms
 
 

@@ -1,11 +1,11 @@
-"""Segments: batches too large for a row, in one object per produce call.
+"""Stores batches that are too large for a row in segments: one object for each produce call.
 
     key      segments/{hour in which the last of its rows expires, ms}/{unique}
              scheduled/{bucket}/{unique}
     bytes    block … block, footer: msgpack array of [offset, length], its length (u32 LE), "HWS1"
 
-A segment is written before the rows that name it. One that no row names is garbage; so is one whose hour is over,
-or whose bucket was removed.
+A segment is written before the rows that name it. A segment is garbage if no row names it, if its hour is over, or if
+its bucket was removed.
 """
 
 import struct
@@ -28,14 +28,14 @@ _MAGIC = b"HWS1"
 
 
 def segment_folder(log: str, expires_ms: int) -> str:
-    """Where the segments of a log's rows are."""
+    """Returns the first part of the keys of segments for rows of a log that expire at this time."""
     if is_schedule(log):
         return f"scheduled/{LogName.parse(log).bucket}"
     return f"segments/{-(-expires_ms // _HOUR_MS) * _HOUR_MS:015d}"
 
 
 def write_segment(blobs: Blobs, key: str, blocks: Sequence[Block]) -> list[SegmentRef]:
-    """Stores the blocks as one object; where each of them is."""
+    """Stores the blocks as one object and returns the position of each block."""
     refs, offset = [], 0
     for block in blocks:
         refs.append(SegmentRef(key, offset, len(block.data)))
@@ -49,8 +49,8 @@ def write_segment(blobs: Blobs, key: str, blocks: Sequence[Block]) -> list[Segme
 def rows_of(
     blocks: Sequence[Block], *, blobs: Blobs, segment: str, at_ms: int, expires_ms: int, inline_bytes: int
 ) -> list[Row]:
-    """A row for each block: inline where it fits, the others together in an object of the key ``segment``. ``number``
-    is still open."""
+    """Returns a row for each block. A small block stands in its row; the large ones are stored together in an object
+    with the key ``segment``. The rows have no sequence yet."""
     large = [block for block in blocks if len(block.data) > inline_bytes]
     refs = iter(write_segment(blobs, segment, large) if large else ())
 
@@ -72,12 +72,13 @@ def rows_of(
 
 
 def messages_of(row: Row, blobs: Blobs) -> list[Message]:
-    """The messages of a row, from wherever they are. Raises ``Corrupt``, also when their segment is missing."""
+    """Reads the messages of a row, from the row or its segment. Raises ``Corrupt``, also when the segment is
+    missing."""
     return [] if row.filler else _counted(row, decode(_block(row, blobs)))
 
 
 def raw_messages_of(row: Row, blobs: Blobs) -> list[msgspec.Raw]:
-    """The same, each message still encoded."""
+    """Reads the messages of a row as ``messages_of`` does, each still encoded."""
     return [] if row.filler else _counted(row, split(_block(row, blobs)))
 
 
@@ -99,7 +100,7 @@ def _part(blobs: Blobs, segment: SegmentRef) -> bytes:
 
 
 def drop_expired_segments(blobs: Blobs, before_ms: int) -> int:
-    """Removes the segments whose hour ended an hour before that time or earlier; how many."""
+    """Removes the segments whose hour ended at least an hour before ``before_ms``; returns their number."""
     expired = [key for key in blobs.list("segments/") if int(key.split("/")[1]) <= before_ms - _HOUR_MS]
     for key in expired:
         blobs.delete(key)

@@ -1,1 +1,1 @@
-"""Subjects and groups: looked up, made, changed, deleted."""
+"""Subjects and groups: the registry creates, changes and deletes them, and looks them up."""

@@ -1,8 +1,8 @@
-"""How many subjects, and groups of a subject, there may be.
+"""Limits the number of subjects, and of the groups of a subject.
 
-They are counted when one more is to be made, in the transaction that makes it where the store has transactions: then
-the limits are exact. Elsewhere requests that make one at the same moment may all find room: there may be as many more
-as requests ran at once.
+The registry counts them before it creates one more, in the same transaction where the store has transactions: there the
+limits are exact. In other stores, requests that create one at the same moment may all find room, so the limit may be
+exceeded by the number of concurrent requests.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,10 +17,11 @@ from hourwheel.model import Group, Subject
 from hourwheel.ports import Store, Table, items_of
 
 Room: TypeAlias = Callable[[Store, Settings], None]
-"""Raises ``Conflict`` where there is no room for one more."""
+"""A check that raises ``Conflict`` if there is no room for one more."""
 
 
 def check_subjects(store: Store, settings: Settings) -> None:
+    """Raises ``Conflict`` if the cell has ``max_subjects``."""
     records = items_of(store, Table.META, "subjects")
     subjects = (msgspec.msgpack.decode(record.value, type=Subject) for _, record in records)
     if _reached((1 for subject in subjects if not subject.deleted), settings.max_subjects):
@@ -33,13 +34,13 @@ def check_subjects(store: Store, settings: Settings) -> None:
 
 
 def check_groups(subject: Subject) -> Room:
-    """Of this subject."""
+    """Returns a check that raises ``Conflict`` if the subject has ``max_groups``."""
 
     def check(store: Store, settings: Settings) -> None:
         records = items_of(store, Table.META, f"groups/{subject.name}")
         groups = (msgspec.msgpack.decode(record.value, type=Group) for _, record in records)
-        mine = (1 for group in groups if not group.deleted and group.subject_generation == subject.generation)
-        if _reached(mine, settings.max_groups):
+        ones = (1 for group in groups if not group.deleted and group.subject_generation == subject.generation)
+        if _reached(ones, settings.max_groups):
             raise Conflict(
                 "too-many-groups",
                 f"subject {subject.name!r} has {settings.max_groups} groups, and no more may be made: delete one, or "
@@ -50,6 +51,6 @@ def check_groups(subject: Subject) -> Room:
     return check
 
 
-def _reached(found: Iterator[int], limit: int) -> bool:
-    """Looks at no more than it must."""
-    return sum(islice(found, limit)) == limit
+def _reached(ones: Iterator[int], limit: int) -> bool:
+    # islice: a cell far above a lowered limit is not read to its end.
+    return sum(islice(ones, limit)) == limit

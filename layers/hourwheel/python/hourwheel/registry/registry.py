@@ -1,12 +1,12 @@
-"""Subjects and groups, as the hot paths look them up: cached for a moment, made on first use.
+"""Looks subjects and groups up, caches them for a moment, and creates them on first use.
 
     table      meta
     partition  subjects          groups/{subject}
     sort       {subject}         {group}
     value      Subject, msgpack  Group, msgpack
 
-A deleted record stays as a tombstone: it keeps the generation from which the next one counts, and says whether
-all that belonged to it is erased.
+A deleted record stays as a tombstone: it keeps the generation, from which the next one counts on, and says whether the
+logs of the subject or group are erased.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -46,11 +46,13 @@ def group_record(context: Context, subject: str, name: str) -> CasRecord[Group]:
 
 
 def alive(group: Group | None, subject: Subject) -> bool:
+    """Returns whether the group exists and belongs to this generation of the subject."""
     return group is not None and not group.deleted and group.subject_generation == subject.generation
 
 
 class Erasure(Protocol):
-    """Erases what deleted subjects and groups leave in logs that the registry does not know. Idempotent."""
+    """Erases the logs and other records of deleted subjects and groups, which the registry does not know.
+    Idempotent."""
 
     def erase_subject(self, context: Context, subject: Subject, groups: Iterable[Group]) -> None: ...
     def erase_group(self, context: Context, subject: Subject, group: Group) -> None: ...
@@ -58,14 +60,15 @@ class Erasure(Protocol):
 
 @dataclass
 class Registry:
-    """Looks subjects and groups up. Thread-safe; holds copies up to ``settings.registry_seconds`` old."""
+    """The subjects and groups of a cell. Thread-safe. Caches records for up to ``settings.registry_seconds``."""
 
     context: Context
     erasure: Erasure
     _seen: dict[tuple[str, ...], tuple[int, Subject | Group]] = field(default_factory=dict)
 
     def subject(self, name: str, *, create: bool = False) -> Subject:
-        """The subject; raises ``NotFound``, or makes it with the defaults."""
+        """Returns the subject. If there is none, creates it with the defaults (``create``, and ``auto_create`` is set)
+        or raises ``NotFound``."""
         cached = self._cached((name,))
         if isinstance(cached, Subject):
             return cached
@@ -80,7 +83,8 @@ class Registry:
         return self._keep((name,), value)
 
     def group(self, subject: Subject, name: str, *, create: bool = False) -> Group:
-        """The group; raises ``NotFound``, or makes it with the defaults."""
+        """Returns the group. If there is none, creates it with the defaults (``create``, and ``auto_create`` is set) or
+        raises ``NotFound``."""
         cached = self._cached((subject.name, name))
         if isinstance(cached, Group) and alive(cached, subject):
             return cached
@@ -97,16 +101,16 @@ class Registry:
         return self._keep((subject.name, name), value)
 
     def forget(self, subject: str) -> None:
-        """Drops what is cached of a subject and its groups."""
+        """Drops the cached records of a subject and its groups."""
         for path in [path for path in list(self._seen) if path[0] == subject]:
             self._seen.pop(path, None)
 
     def change_subject(self, name: str, change: Callable[[Subject], Subject]) -> Subject:
-        """Makes the subject if there is none, then stores ``change`` of it. Raises ``Conflict`` where
-        ``max_subjects`` are there."""
+        """Creates the subject if there is none, stores what ``change`` makes of it, and returns that. Raises
+        ``Conflict`` if the cell has ``max_subjects``."""
 
         def fresh(last: Subject | None) -> Subject:
-            # Whoever deletes it may not have come to this yet: what is sent to the old one from now on would be lost.
+            # The deletion may not have erased the old subject yet, and messages sent to it from now on would be lost.
             if last is not None and not last.erased:
                 self.erasure.erase_subject(self.context, last, self._of_generation(last))
             return Subject(
@@ -136,8 +140,8 @@ class Registry:
         *,
         start: Literal["earliest", "latest"] = "earliest",
     ) -> Group:
-        """Makes the group if there is none, beginning at ``start``, then stores ``change`` of it. Raises ``Conflict``
-        where the subject has ``max_groups``."""
+        """Creates the group at ``start`` if there is none, stores what ``change`` makes of it, and returns that. Raises
+        ``Conflict`` if the subject has ``max_groups``."""
 
         def fresh(last: Group | None) -> Group:
             if last is not None and last.subject_generation == subject.generation and not last.erased:
@@ -169,7 +173,7 @@ class Registry:
         return value
 
     def count_seek(self, subject: Subject, group: Group) -> None:
-        """Notes in the group's record that the group was moved. Raises ``NotFound`` when it was deleted meanwhile."""
+        """Counts a seek in the group's record. Raises ``NotFound`` if the group was deleted meanwhile."""
 
         def change(held: Group) -> Group:
             if held.generation != group.generation:
@@ -179,7 +183,8 @@ class Registry:
         self.change_group(subject, group.name, change)
 
     def delete_subject(self, name: str) -> None:
-        """Removes the subject, its groups and messages; a deletion that was left half done goes on."""
+        """Removes the subject, its groups and messages, or finishes a deletion that was cut off. Raises
+        ``NotFound``."""
         held = subject_record(self.context, name).load()
         if held is None or held.value.erased:
             raise unknown_subject(name)
@@ -190,7 +195,8 @@ class Registry:
         self.erase_subject(tombstone)
 
     def delete_group(self, subject: Subject, name: str) -> None:
-        """Removes the group, its progress, retries and dead letters; goes on where a deletion was left half done."""
+        """Removes the group, its progress, retries and dead letters, or finishes a deletion that was cut off. Raises
+        ``NotFound``."""
         record = group_record(self.context, subject.name, name)
         held = record.load()
         if held is None or held.value.subject_generation != subject.generation or held.value.erased:
@@ -202,56 +208,57 @@ class Registry:
         self.erase_group(subject, tombstone)
 
     def erase_subject(self, tombstone: Subject) -> None:
-        """Erases what a deleted subject left, if that is still to be done."""
+        """Erases the logs of a deleted subject and its groups, unless that is done."""
         if not tombstone.erased:
             self.erasure.erase_subject(self.context, tombstone, self._of_generation(tombstone))
             self._erased(subject_record(self.context, tombstone.name), tombstone)
 
     def erase_group(self, subject: Subject, tombstone: Group) -> None:
-        """Erases what a deleted group left, if that is still to be done."""
+        """Erases the logs of a deleted group, unless that is done."""
         if not tombstone.erased:
             self.erasure.erase_group(self.context, subject, tombstone)
             self._erased(group_record(self.context, subject.name, tombstone.name), tombstone)
 
     def subjects(self, after: str = "", limit: int = _PAGE) -> tuple[list[Subject], str | None]:
-        """Up to ``limit`` subjects behind the name ``after``, and the name to go on from (None: no more)."""
+        """Returns up to ``limit`` subjects behind the name ``after``, and the ``after`` of the next page (None: there
+        is none)."""
         return _page(self.all_subjects(after), limit)
 
     def group_page(self, subject: Subject, after: str = "", limit: int = _PAGE) -> tuple[list[Group], str | None]:
-        """Up to ``limit`` groups of the subject behind the name ``after``, and the name to go on from (None: no
-        more)."""
+        """Returns up to ``limit`` groups of the subject behind the name ``after``, and the ``after`` of the next page
+        (None: there is none)."""
         return _page(self.all_groups(subject, after), limit)
 
     def groups(self, subject: Subject) -> list[Group]:
-        """All groups of the subject, by name."""
+        """Returns all groups of the subject, by name."""
         return [group for group in self.all_groups(subject) if not group.deleted]
 
     def all_subjects(self, after: str = "") -> Iterator[Subject]:
-        """Subjects and tombstones behind the name ``after``, by name."""
+        """Yields the subjects and tombstones behind the name ``after``, by name."""
         return self._records("subjects", Subject, after)
 
     def all_groups(self, subject: Subject, after: str = "", *, consistent: bool = True) -> Iterator[Group]:
-        """The subject's groups and tombstones behind the name ``after``, by name."""
+        """Yields the groups and tombstones of the subject behind the name ``after``, by name."""
         groups = self._records(f"groups/{subject.name}", Group, after, consistent=consistent)
         return (group for group in groups if group.subject_generation == subject.generation)
 
     def _records(self, partition: str, kind: type[T], after: str, *, consistent: bool = True) -> Iterator[T]:
         start = after + "\x00" if after else ""
-        found = items_of(self.context.store, Table.META, partition, start=start, page=_PAGE, consistent=consistent)
-        return (msgspec.msgpack.decode(record.value, type=kind) for _, record in found)
+        items = items_of(self.context.store, Table.META, partition, start=start, page=_PAGE, consistent=consistent)
+        return (msgspec.msgpack.decode(record.value, type=kind) for _, record in items)
 
     def _of_generation(self, subject: Subject) -> Iterator[Group]:
-        """The groups of a deleted subject whose logs are still there."""
+        """Yields the groups of a deleted subject that are not erased."""
         return (group for group in self.all_groups(subject) if not group.erased)
 
     def _erased(self, record: CasRecord[T], tombstone: T) -> None:
         held = record.load()
-        # Another value: it was made again meanwhile, or somebody else has finished.
+        # Another value: the record was created again meanwhile, or another caller has finished the erasure.
         if held is not None and held.value == tombstone:
             record.swap(held.token, msgspec.structs.replace(tombstone, erased=True))
 
     def _made_again(self, subject: Subject) -> Unavailable:
-        """Ours is the old subject, from the cache."""
+        """Forgets a cached subject that was deleted and created again; returns the error for the caller."""
         self.forget(subject.name)
         return Unavailable(f"subject {subject.name!r} was made again meanwhile: send the request again")
 
@@ -275,11 +282,11 @@ class Registry:
         raise Unavailable(f"{record.key.sort!r} is being changed by many at once: send the request again")
 
     def _swap(self, record: CasRecord[T], held: Versioned[T] | None, value: T, room: Room | None) -> CasResult[T]:
-        """Stores the value, and only if there is ``room`` for one more: exactly where the store has transactions."""
+        """Stores the value if there is ``room`` for one more; exact where the store has transactions."""
         expect = None if held is None else held.token
         if room is None:
             return record.swap(expect, value)
-        # First outside: a piece of work that raises costs all that share its transaction another one.
+        # Checked outside first: a work that raises makes all work in the same transaction run again.
         room(self.context.store, self.context.settings)
 
         def swap(store: Store) -> CasResult[T]:
@@ -293,7 +300,7 @@ class Registry:
         if seen is None:
             return None
         age_ms = self.context.clock.now_ms() - seen[0]
-        # A clock set back makes entries look young: they are dropped as well.
+        # Entries from the future are dropped too: the clock was set back since.
         return seen[1] if 0 <= age_ms < self.context.settings.registry_seconds * 1_000 else None
 
     def _keep(self, path: tuple[str, ...], value: T) -> T:
@@ -302,13 +309,13 @@ class Registry:
 
 
 def _page(records: Iterator[T], limit: int) -> tuple[list[T], str | None]:
-    found: list[T] = []
+    page: list[T] = []
     for record in records:
         if not record.deleted:
-            if len(found) == limit:
-                return found, found[-1].name
-            found.append(record)
-    return found, None
+            if len(page) == limit:
+                return page, page[-1].name
+            page.append(record)
+    return page, None
 
 
 __all__ = ["Registry", "Versioned", "alive", "group_record", "subject_record", "unknown_group", "unknown_subject"]
