@@ -1,7 +1,7 @@
-"""Lambda ``ack``."""
+"""Entry point of the Lambda function ``ack``."""
 
 from hourwheel.api.ack import ack
 from hourwheel.api.services import Services
 
-# At import: Lambda gives its initialisation more CPU than the calls.
+# Built at import: Lambda gives the initialisation of a function more CPU than its calls.
 handler = Services.from_environment().http_handler(ack)

@@ -1,8 +1,8 @@
-"""Lambda ``archive``."""
+"""Entry point of the Lambda function ``archive``."""
 
 from hourwheel.api.archive import archiving
 from hourwheel.api.services import Services
 
-# At import: Lambda gives its initialisation more CPU than the calls.
+# Built at import: Lambda gives the initialisation of a function more CPU than its calls.
 services = Services.from_environment()
 handler = services.task_handler(archiving(services.lake, services.meter.flush))

@@ -1,8 +1,8 @@
-"""Lambda ``push``."""
+"""Entry point of the Lambda function ``push``."""
 
 from hourwheel.api.push import pushing
 from hourwheel.api.services import Services
 
-# At import: Lambda gives its initialisation more CPU than the calls.
+# Built at import: Lambda gives the initialisation of a function more CPU than its calls.
 services = Services.from_environment()
 handler = services.task_handler(pushing(services.meter.flush))

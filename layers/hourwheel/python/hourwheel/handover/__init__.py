@@ -1,1 +1,1 @@
-"""Hand-over: messages move from a source record into target logs exactly once."""
+"""Hand-over moves messages from a source record into target logs exactly once."""

@@ -1,4 +1,4 @@
-"""The messages that a pull row or a dead row hands over, as they stand in the target."""
+"""Builds the copies of messages that a pull row or a dead row hands over."""
 
 from collections.abc import Callable, Iterable
 
@@ -18,19 +18,19 @@ from hourwheel.times import rfc3339
 
 RETRY, RELEASED, ATTEMPTS, REJECTED, REDRIVE = "retry", "released", "attempts", "rejected", "redrive"
 MOVED = "moved"
-"""What a transfer does: try again; give back untried; dead after the last attempt, by its consumer's word; revive; wait
-for another time."""
+"""The kinds of transfers: retry a message; release it without an attempt; make it dead after the last attempt; make it
+dead because a consumer rejected it; redrive a dead letter; move a delayed message to another time."""
 
 
 def read_messages(
     context: Context, source: Log, queue: int | None, picks: Iterable[tuple[int, int]], *, strict: bool = False
 ) -> list[tuple[tuple[int, int], Message]]:
-    """The messages at these [row, index] positions, complete with queue, offset and attempt, each with its position.
+    """Reads the messages at these [row, index] positions, with queue, offset and attempt, each with its position.
 
-    A lease may outlive the retention of its messages: those that are gone are left out. So are those that cannot be
-    read: they are reported, and stay in the log. With ``strict`` they raise ``Corrupt``."""
+    Leaves out messages that were removed, as a lease may outlive the retention of its messages. Leaves out and reports
+    messages that cannot be read, which stay in the log; with ``strict`` they raise ``Corrupt``."""
     rows: dict[int, list[Message]] = {}
-    found = []
+    messages = []
     for number, index in picks:
         if number not in rows:
             row = source.get(number)
@@ -38,15 +38,15 @@ def read_messages(
                 [] if row is None else with_position(row, _retained(context, source, number, row, strict), queue)
             )
         if rows[number]:
-            found.append(((number, index), rows[number][index]))
-    return found
+            messages.append(((number, index), rows[number][index]))
+    return messages
 
 
 def _retained(context: Context, source: Log, number: int, row: Row, strict: bool) -> list[Message]:
     try:
         return messages_of(row, context.blobs)
     except Corrupt as error:
-        # Segments are removed after their retention, rows later still.
+        # An expired row may have lost its segment already: segments are removed before rows.
         if row.live(context.clock.now_ms()):
             if strict:
                 raise
@@ -55,8 +55,8 @@ def _retained(context: Context, source: Log, number: int, row: Row, strict: bool
 
 
 def with_position(row: Row, messages: list[Message], queue: int | None) -> list[Message]:
-    """Fills in what the row of a queue implies. Copies in retry and dead logs have it already, those in schedule logs
-    but for the time at which they were accepted."""
+    """Sets queue, offset, attempt and time of messages in a row of a queue, which the row implies; returns the
+    messages. Copies in retry and dead logs contain all of them; messages in schedule logs lack only ``produced_at``."""
     if queue is None and row.meta:
         for message in messages:
             message.produced_at = message.produced_at or rfc3339(row.at_ms)
@@ -72,17 +72,17 @@ def with_position(row: Row, messages: list[Message], queue: int | None) -> list[
 
 
 def row_builder(context: Context, source: Log, queue: int | None, *, strict: bool = False) -> Callable[[Transfer], Row]:
-    """Makes the row that a transfer puts: the same for whoever makes it."""
+    """Returns a function that builds the row of a transfer. Every process builds the same messages for a transfer."""
 
     def make(transfer: Transfer) -> Row:
-        found = read_messages(context, source, queue, transfer.picks, strict=strict)
-        messages = [_changed(message, transfer) for _, message in found]
+        originals = read_messages(context, source, queue, transfer.picks, strict=strict)
+        messages = [_changed(message, transfer) for _, message in originals]
         if not messages:
             return Row(number=-1, count=0, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms)
         entry = b""
         if transfer.due_times is not None:
-            places = {pick: at for at, pick in enumerate(transfer.picks)}
-            entry = encode_entry(transfer.due_times.only(places[pick] for pick, _ in found))
+            indexes = {pick: i for i, pick in enumerate(transfer.picks)}
+            entry = encode_entry(transfer.due_times.only(indexes[pick] for pick, _ in originals))
         (row,) = rows_of(
             [encode(messages, context.settings.compression_level)],
             blobs=context.blobs,

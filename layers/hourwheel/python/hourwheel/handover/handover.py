@@ -1,12 +1,13 @@
-"""Hand-over: messages move from a source record into target logs exactly once.
+"""Moves messages from a source record into target logs exactly once.
 
     1  reserve a row in the target
     2  write the reservation into the source's own record, conditionally
     3  put the target row
     4  mark the source done
 
-This module is 3 and 4, which whoever finds 2 repeats. A reserved row that was filled meanwhile is
-reserved anew and swapped in the record, so that all who carry the record out agree on the row.
+Every process that finds a record after step 2 repeats the steps 3 and 4. If a reader has filled the reserved row
+meanwhile, the process reserves another row and swaps it into the record, so that all processes that carry the record
+out agree on the row.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,9 +28,9 @@ from hourwheel.logs.rows import Row
 class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """A reservation in a target log, as its source remembers it.
 
-    ``picks`` are the [row, index] positions of the messages in the source log, ``kind`` says what
-    becomes of them, ``plan`` is theirs in a schedule log. Time and expiry are fixed here: whoever puts the row puts the
-    same one.
+    ``picks`` are the [row, index] positions of the messages in the source log. ``kind`` is one of the kinds in
+    ``copies.py``. ``due_times`` is their entry if the target is a schedule log. The transfer fixes time and expiry of
+    the row, so that every process puts the same row.
     """
 
     kind: str
@@ -44,18 +45,18 @@ class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class Source(Protocol):
-    """A record that remembers its transfers."""
+    """A record that contains its open transfers."""
 
     @property
     def transfers(self) -> tuple[Transfer, ...]: ...
 
     @property
     def garbage_ms(self) -> int | None:
-        """From when on the record may be removed."""
+        """The time from which on the store may remove the record; None: never."""
         ...
 
     def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
-        """The record once only these transfers are still to be carried out."""
+        """Returns the record with only these transfers left."""
         ...
 
 
@@ -71,7 +72,7 @@ def reserve(
     expires_ms: int,
     due_times: DueTimes | None = None,
 ) -> Transfer:
-    """Step 1, for the messages at ``picks``. One write."""
+    """Step 1: reserves a row for the messages at ``picks``. One write."""
     taken, place = reserve_in(context, log, len(picks))
     return Transfer(
         kind=kind,
@@ -94,7 +95,8 @@ def release(context: Context, transfers: Iterable[Transfer]) -> None:
 
 
 def place(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]) -> Transfer | None:
-    """Step 3. None when the row stands; else the transfer with a new reservation, to be recorded."""
+    """Step 3: puts the row. Returns None once the row is stored; else the transfer with a new reservation, which the
+    caller has to record."""
     log = context.log(transfer.log)
     try:
         log.put(Reservation(transfer.row, transfer.number), row(transfer), transfer.token)
@@ -109,7 +111,7 @@ def place(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]) 
 def carry_out(
     context: Context, record: CasRecord[S], held: Versioned[S], row: Callable[[Transfer], Row]
 ) -> Versioned[S] | None:
-    """Steps 3 and 4 until the record names no transfer; the record then (None: it is gone)."""
+    """Repeats steps 3 and 4 until the record contains no transfer; returns the record (None: it was removed)."""
     current: Versioned[S] | None = held
     while current is not None and current.value.transfers:
         again = [place(context, transfer, row) for transfer in current.value.transfers]

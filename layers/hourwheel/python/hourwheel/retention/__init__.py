@@ -1,1 +1,1 @@
-"""How far each log is archived, so that nothing is removed before it is."""
+"""Watermarks and manifests: how far each log is archived, so that no row is removed before it is archived."""

@@ -1,3 +1,4 @@
-"""What the archive holds: rows of logs of messages, of pull logs, of dispatch logs; and the catalog."""
+"""Names the kinds of rows in the archive: of logs of messages, of pull logs, of dispatch logs, and of the catalog of
+subjects and groups."""
 
 MESSAGES, PULLS, DISPATCHES, CATALOG = "messages", "pulls", "dispatches", "catalog"

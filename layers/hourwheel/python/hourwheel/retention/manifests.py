@@ -1,11 +1,11 @@
-"""Manifests: what belongs to the archive.
+"""Reads and commits manifests, which say what belongs to the archive.
 
     key      manifests/{number:012d}        0, 1, 2 … without a gap
     bytes    JSON
 
-A manifest is one commit: the segments that it names hold exactly the rows of its spans. Manifests are written once,
-each under the next number, by whoever comes first: who finds the number taken has archived nothing. So the archive is
-read from its objects alone, and each row of a log is in it once.
+A manifest is one commit: the segments that it names hold exactly the rows of its spans. Each manifest is written once,
+under the next number. Of several archivers that write the same number the first one wins; the others have archived
+nothing. So readers need only the objects of the archive, and each row of a log is in the archive once.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,10 @@ PREFIX = "manifests/"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one log in a segment: ``[start, end)``, and the sequences of their messages, ``[first, following)`` (a
-    pull log's and a dispatch log's are 0). Of a pull log ``messages`` were handed out, of a dispatch log handed over.
-    Rows between them may lie in another segment, where their time is another hour's."""
+    """The rows ``[start, end)`` of one log in a segment, and the sequences of their messages, ``[first, following)``
+    (both 0 for pull logs and dispatch logs). ``messages`` counts the messages in the rows: those that a pull log's rows
+    handed out, or a dispatch log's rows handed over. Some rows of the range may be in another segment, because their
+    time lies in another hour."""
 
     log: str
     start: int
@@ -33,7 +34,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """``earliest_ms`` and ``latest_ms``: the times of its rows. ``checksum``: CRC-32 of the object."""
+    """A segment of the archive. ``earliest_ms`` and ``latest_ms`` bound the times of its rows. ``checksum`` is the
+    CRC-32 of the object."""
 
     key: str
     kind: str
@@ -47,8 +49,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows ``[start, end)`` of a log are archived, with so many messages. ``behind``: as many rows were there that
-    are not."""
+    """The rows ``[start, end)`` of a log that a manifest adds to the archive, with the number of their messages.
+    ``behind``: the number of rows that the log had beyond ``end``."""
 
     kind: str
     log: str
@@ -59,7 +61,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnreadableRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row whose messages could not be read."""
+    """A row whose messages the archiver could not read."""
 
     log: str
     row: int
@@ -76,8 +78,8 @@ class MissingRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """``complete_ms``: all that was stored before is archived with it, or 0 where that is not known. ``catalog``: the
-    digest of the catalog, where it is in one of the segments."""
+    """A commit of the archive. ``complete_ms``: with this manifest, everything that was stored before this time is
+    archived (0: not known). ``catalog``: the digest of the catalog of subjects and groups, if a segment contains it."""
 
     format: int = FORMAT
     number: int
@@ -100,31 +102,31 @@ def manifest_key(number: int) -> str:
 
 
 def commit(archive: Blobs, manifest: Manifest) -> bool:
-    """Whether the manifest is in the archive now: not if another one has its number."""
+    """Writes the manifest; returns whether it is in the archive now. False: another manifest has its number."""
     key, data = manifest_key(manifest.number), _encoder.encode(manifest)
     archive.put(key, data)
     return archive.get(key) == data
 
 
 def read(archive: Blobs, number: int) -> Manifest | None:
-    """None when there is none yet; raises ``Corrupt``."""
+    """Returns the manifest of this number, None if it is not written yet; raises ``Corrupt``."""
     key = manifest_key(number)
     try:
         data = archive.get(key)
     except NotFound:
         return None
     try:
-        found = _decoder.decode(data)
+        manifest = _decoder.decode(data)
     except UNDECODABLE as error:
         raise Corrupt(f"{key} is no manifest: {error}") from error
-    if found.format != FORMAT or found.number != number:
-        raise Corrupt(f"{key} has format {found.format} and number {found.number}, this version reads {FORMAT}")
-    return found
+    if manifest.format != FORMAT or manifest.number != number:
+        raise Corrupt(f"{key} has format {manifest.format} and number {manifest.number}, this version reads {FORMAT}")
+    return manifest
 
 
 def manifests(archive: Blobs, start: int = 0) -> Iterator[Manifest]:
-    """The manifests from that number on, in order, up to the last one."""
+    """Yields the manifests from the number ``start`` on, in order, up to the first missing one."""
     number = start
-    while (found := read(archive, number)) is not None:
-        yield found
+    while (manifest := read(archive, number)) is not None:
+        yield manifest
         number += 1

@@ -1,12 +1,12 @@
-"""How far the archive is.
+"""Records how far the archive is: a watermark for each log, and the head.
 
     table      meta
     partition  archive                          archive/head
     sort       {kind} {log}                     head
-    value      the next row, msgpack            Head, msgpack array
+    value      the next row, msgpack            ArchiveHead, msgpack array
 
-Manifests are what holds; these records repeat what they say, so that nobody has to read them all. A bucket's marks go
-years after it: by then it has long been removed.
+The manifests decide what is archived. These records repeat them, so that no process has to read all manifests. The
+watermarks of a bucket's logs expire years after the bucket, which has long been removed by then.
 """
 
 import msgspec
@@ -29,10 +29,11 @@ _decoder = msgspec.msgpack.Decoder(int)
 
 
 class ArchiveHead(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """``number``: of the next manifest; those before it are in the marks. ``complete_ms``: all that was stored before
-    is archived, ``last_manifest_ms``: of that, what a manifest says. ``since_ms``: since when there is to be an
-    archive. A pass through all logs began at ``pass_ms`` (0: the next one begins), goes on behind the mark ``resume``,
-    and has left nothing out so far if ``whole``. ``catalog``: digest of the one that was archived last."""
+    """The progress of the archiver. ``number`` is the number of the next manifest; the watermarks contain all manifests
+    before it. Everything that was stored before ``complete_ms`` is archived; ``last_manifest_ms`` is the largest such
+    time that a manifest says. The archive exists since ``since_ms``. The current pass through all logs began at
+    ``pass_ms`` (0: the next call begins a pass), goes on behind the watermark named ``resume``, and has skipped no log
+    so far if ``complete``. ``catalog`` is the digest of the catalog that was archived last."""
 
     number: int = 0
     complete_ms: int = 0
@@ -53,13 +54,14 @@ def watermark_name(kind: str, log: str) -> str:
 
 
 def watermarks(context: Context) -> dict[str, int]:
-    """The next row of each log that is not archived; of those without one it is the first."""
-    found = items_of(context.store, Table.META, _PARTITION, page=_PAGE)
-    return {name: _opened(record) for name, record in found}
+    """Returns the next row that is not archived, by the name of the watermark. A log without a watermark has none of
+    its rows in the archive."""
+    items = items_of(context.store, Table.META, _PARTITION, page=_PAGE)
+    return {name: _opened(record) for name, record in items}
 
 
 def advance_watermark(context: Context, span: Span) -> None:
-    """Moves the mark of a log up to the end of the span. Idempotent; a mark never goes back."""
+    """Moves the watermark of a log up to the end of the span. Idempotent; a watermark never moves back."""
     key = Key(Table.META, _PARTITION, watermark_name(span.kind, span.log))
     bucket = _bucket_of(span)
     expires_ms = None if bucket is None else max(bucket.end_ms, context.clock.now_ms()) + _BUCKETS_MS
@@ -73,22 +75,22 @@ def advance_watermark(context: Context, span: Span) -> None:
 
 
 def removable_below(context: Context, kind: str, log: str, below: int) -> int:
-    """Up to where rows of the log may be removed that nobody needs ``below`` this one: not before they are archived,
-    where they are to be."""
+    """Returns the row below which rows of the log may be removed, of which no reader needs those below ``below``: in a
+    cell with an archive, rows are removed only after they are archived."""
     if not below or not context.settings.archive:
         return below
     return min(below, watermark(context, kind, log))
 
 
 def watermark(context: Context, kind: str, log: str) -> int:
-    """The next row of the log that is not archived."""
+    """Returns the next row of the log that is not archived."""
     record = context.store.get(Key(Table.META, _PARTITION, watermark_name(kind, log)))
     return 0 if record is None else _opened(record)
 
 
 def catch_up(context: Context, archive: Blobs) -> Versioned[ArchiveHead]:
-    """The head once the marks say what all manifests do, also those of an archiver that got no further. Raises
-    ``Conflict`` where the archive is not that of the store."""
+    """Brings the watermarks up to the last manifest, also to manifests of an archiver that crashed after the commit.
+    Returns the head then. Raises ``Conflict`` if the archive does not belong to the store."""
     held = _head(context)
     number = held.value.number
     if number and read(archive, number - 1) is None:
@@ -101,14 +103,14 @@ def catch_up(context: Context, archive: Blobs) -> Versioned[ArchiveHead]:
 
 
 def apply(context: Context, held: Versioned[ArchiveHead], manifest: Manifest) -> Versioned[ArchiveHead]:
-    """Brings the marks up to the manifest, which is the head's next; the head that is there then."""
+    """Brings the watermarks up to the manifest, which must be the head's next one; returns the new head."""
     for span in manifest.spans:
         advance_watermark(context, span)
     return replace_head(context, held, committed(held.value, manifest))
 
 
 def committed(head: ArchiveHead, manifest: Manifest) -> ArchiveHead:
-    """The head once the manifest is there."""
+    """Returns the head as it is after the commit of the manifest."""
     return msgspec.structs.replace(
         head,
         number=manifest.number + 1,
@@ -119,21 +121,22 @@ def committed(head: ArchiveHead, manifest: Manifest) -> ArchiveHead:
 
 
 def replace_head(context: Context, held: Versioned[ArchiveHead], value: ArchiveHead) -> Versioned[ArchiveHead]:
-    """Changes the head, unless somebody else has; the one that is there then."""
+    """Changes the head unless another process has changed it; returns the stored head."""
     after = head_record(context).swap(held.token, value).current
-    assert after is not None  # it is never removed
+    assert after is not None  # a head is never removed
     return after
 
 
 def _check(context: Context, span: Span) -> None:
-    """What is archived was given out: else the store was lost, or is an older one, since then."""
+    # The log gave out every archived row, unless the store was lost or replaced by an older one since.
     if span.kind == MESSAGES and context.store.counter(span.log).rows < span.end:
         raise older(span.log)
 
 
 def rows_beyond(context: Context, archive: Blobs) -> dict[str, int]:
-    """The logs of which the archive has rows that the store never gave out, and how many: the store has lost them. One
-    read where the marks say what the manifests do. Raises ``Corrupt`` for a manifest that cannot be read."""
+    """Returns the logs of which the archive has rows that the store never gave out, with the number of these rows: the
+    store has lost them. One read if the watermarks contain all manifests. Raises ``Corrupt`` for a manifest that cannot
+    be read."""
     held = head_record(context).load()
     missing: dict[str, int] = {}
     for manifest in manifests(archive, 0 if held is None else held.value.number):
@@ -145,6 +148,7 @@ def rows_beyond(context: Context, archive: Blobs) -> dict[str, int]:
 
 
 def older(log: str) -> Conflict:
+    """Returns the error for an archive that is ahead of the store in this log."""
     return Conflict(
         "store-older",
         f"the archive has rows of {log} that the store never gave out: rebuild the store from it",
@@ -152,7 +156,8 @@ def older(log: str) -> Conflict:
 
 
 def archived_ms(context: Context) -> int:
-    """All that was stored before that time is archived; 0 while nothing is."""
+    """Returns a time (Unix milliseconds) before which every stored row is archived; 0 if there is none. Without an
+    archive it is now."""
     if not context.settings.archive:
         return context.clock.now_ms()
     held = head_record(context).load(consistent=False)
@@ -160,7 +165,8 @@ def archived_ms(context: Context) -> int:
 
 
 def behind_seconds(context: Context) -> float:
-    """For how long not everything has been archived, since it is to be."""
+    """Returns how many seconds the archive is behind: the age of the time before which every stored row is archived (of
+    ``since_ms`` while there is none)."""
     head = _head(context).value
     return max(0.0, (context.clock.now_ms() - max(head.complete_ms, head.since_ms)) / 1_000)
 

@@ -1,1 +1,1 @@
-"""The sweeper: what is done each minute, and what a deleted subject or group leaves."""
+"""The sweeper, which runs each minute, and the erasure of deleted subjects and groups."""

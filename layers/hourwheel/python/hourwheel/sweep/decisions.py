@@ -1,6 +1,6 @@
-"""What the sweeper decides from what it has read: maintenance, pushes, rests, trims, reports. Reads and writes nothing.
+"""Decides for the sweeper, from what it has read: maintenance, pushes, rests, trims, reports. Reads and writes nothing.
 
-A subject at which nothing has changed since the last look rests, where a setting allows it, twice as long each time.
+A subject that has not changed since the last look rests, if the settings allow it, twice as long as before.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ LINES = 100
 
 
 class GroupLag(msgspec.Struct, frozen=True):
-    """How far a group is behind. ``oldest_ms``: since when the oldest message waits."""
+    """How far a group is behind. ``oldest_ms`` is the time since which the oldest message waits."""
 
     subject: str
     group: str
@@ -40,14 +40,14 @@ class GroupLag(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """Retries wait as well."""
+        """The number of waiting messages, retries included."""
         return self.waiting + self.retrying
 
     def oldest_seconds(self, now_ms: int) -> float:
         return 0.0 if self.oldest_ms is None else max(0.0, (now_ms - self.oldest_ms) / 1_000)
 
     def line(self, now_ms: int) -> dict[str, object]:
-        """As it stands in the log."""
+        """Returns the fields of the group's log line."""
         return {
             "subject": self.subject,
             "group": self.group,
@@ -60,8 +60,9 @@ class GroupLag(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class SubjectSnapshot:
-    """A subject as a look found it: its groups, the totals of its queues' and retry logs and of its dead logs, and for
-    each pull log in use where the next claim goes (None: unknown) and the number of leased messages."""
+    """The state of a subject at one look. ``totals`` are those of its queues and retry logs, ``dead`` those of its dead
+    logs. For each pull log in use ``tails`` says where the next claim goes (None: unknown), and ``leased`` how many
+    messages are leased."""
 
     at_ms: int
     subject: Subject
@@ -72,7 +73,7 @@ class SubjectSnapshot:
     leased: Sequence[int]
 
     def unchanged(self, earlier: "SubjectSnapshot") -> bool:
-        """Whether nothing was stored, claimed, sought or set between the two looks."""
+        """Returns whether no message, claim, seek or setting changed the subject between the two looks."""
         return self._state == earlier._state
 
     @property
@@ -82,7 +83,7 @@ class SubjectSnapshot:
 
 @dataclass(frozen=True)
 class LastLook:
-    """What a process remembers of its last look at a subject: a hint, no more."""
+    """The last look of this process at a subject; only a hint."""
 
     snapshot: SubjectSnapshot
     maintained_ms: int
@@ -90,21 +91,22 @@ class LastLook:
 
 
 def rests(last: LastLook | None, subject: Subject, groups: Sequence[Group], now_ms: int) -> bool:
-    """Whether the subject need not be looked at yet."""
+    """Returns whether the sweeper may skip the subject in this sweep."""
     if last is None or (last.snapshot.subject, last.snapshot.groups) != (subject, groups):
         return False
     return within(last.snapshot.at_ms, now_ms, last.rest_ms - EARLY_MS)
 
 
-def needs_maintenance(last: LastLook | None, found: SubjectSnapshot) -> bool:
-    """Whether checkpoints and trim marks are to be moved: something changed or is leased, or it was long ago."""
-    rested = last is not None and last.rest_ms > 0 and found.unchanged(last.snapshot)
+def needs_maintenance(last: LastLook | None, snapshot: SubjectSnapshot) -> bool:
+    """Returns whether checkpoints and trim marks have to be moved: the subject changed, has leases, or had its last
+    maintenance long ago."""
+    rested = last is not None and last.rest_ms > 0 and snapshot.unchanged(last.snapshot)
     maintained_ms = last.maintained_ms if rested and last is not None else 0
-    return any(found.leased) or not within(maintained_ms, found.at_ms, MAINTENANCE_MS)
+    return any(snapshot.leased) or not within(maintained_ms, snapshot.at_ms, MAINTENANCE_MS)
 
 
 def groups_to_push(groups: Sequence[Group], lags: Sequence[GroupLag | None]) -> list[Group]:
-    """The groups with a target for which something waits, or may wait: their lag could not be told."""
+    """Returns the groups with a target that have waiting messages, or whose lag is unknown."""
     return [
         group
         for group, lag in zip(groups, lags, strict=True)
@@ -113,19 +115,19 @@ def groups_to_push(groups: Sequence[Group], lags: Sequence[GroupLag | None]) -> 
 
 
 def next_rest_ms(
-    last: LastLook | None, found: SubjectSnapshot, lags: Sequence[GroupLag | None], longest_ms: int
+    last: LastLook | None, snapshot: SubjectSnapshot, lags: Sequence[GroupLag | None], longest_ms: int
 ) -> int:
-    """How long the subject rests after this look: twice as long as before while nothing changes, waits or is leased;
-    0 where it is looked at by the next sweep."""
+    """Returns how long the subject rests after this look: twice as long as before while it does not change and no
+    message waits or is leased; 0 if the next sweep looks at the subject."""
     idle = all(lag is not None and not (lag.total or lag.in_flight) for lag in lags)
-    if last is None or not idle or not found.unchanged(last.snapshot):
+    if last is None or not idle or not snapshot.unchanged(last.snapshot):
         return 0
-    pushed = any(group.push is not None for group in found.groups)
+    pushed = any(group.push is not None for group in snapshot.groups)
     return min(max(2 * last.rest_ms, REST_MS), REST_MS if pushed else longest_ms)
 
 
 def lag_of_group(group: Group, retries: Sequence[LogLag], queues: Sequence[LogLag], leased: Iterable[int]) -> GroupLag:
-    """The lag of a group from where it stands in its retry log and in its queues."""
+    """Returns the lag of a group from its lags in the retry log and in the queues."""
     oldest_ms = [log_lag.oldest_ms for log_lag in (*retries, *queues) if log_lag.oldest_ms is not None]
     return GroupLag(
         subject=group.subject,
@@ -147,14 +149,15 @@ class LagReport:
 
 
 def lag_report(lags: Iterable[GroupLag], now_ms: int) -> LagReport:
+    """Returns the report of a sweep on these groups."""
     behind = sorted((lag for lag in lags if lag.total), key=lambda lag: lag.total, reverse=True)
     oldest_seconds = max((lag.oldest_seconds(now_ms) for lag in behind), default=0.0)
     return LagReport(behind[:LINES], sum(lag.total for lag in behind), oldest_seconds)
 
 
 def expired_below(rows: Sequence[tuple[int, Row]], start: int, now_ms: int) -> tuple[int, bool]:
-    """The first row of these, which begin at ``start``, that has not expired, and whether it is there; else the row
-    behind the last one."""
+    """Returns the first of these rows that has not expired, and True; if all have expired, the row behind the last one
+    (``start`` if there are no rows), and False."""
     for row_no, row in rows:
         if row.expires_ms > now_ms:
             return row_no, True
@@ -162,5 +165,5 @@ def expired_below(rows: Sequence[tuple[int, Row]], start: int, now_ms: int) -> t
 
 
 def within(since_ms: int, now_ms: int, length_ms: int) -> bool:
-    """Whether less than this time has passed since then. A clock that went back counts as time that has passed."""
+    """Returns whether less than ``length_ms`` has passed since ``since_ms``. A clock that was set back gives False."""
     return 0 <= now_ms - since_ms < length_ms

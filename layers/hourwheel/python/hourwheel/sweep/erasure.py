@@ -1,6 +1,7 @@
-"""Erasure: what a deleted subject or group leaves goes. Idempotent; a tombstone says once it is done.
+"""Erases the logs of deleted subjects and groups. Idempotent; the tombstone says when the erasure is complete.
 
-Until then whoever finds the tombstone goes on: another deletion, the sweeper, or who makes it again.
+Until then every caller that finds the tombstone continues the erasure: a repeated deletion, the sweeper, and the
+creation of a new subject or group of that name.
 """
 
 from collections.abc import Iterable
@@ -26,14 +27,15 @@ class LogErasure:
 
 
 def make_registry(context: Context) -> Registry:
-    """The registry of a cell, which erases what it deletes."""
+    """Returns the registry of a cell, which erases the logs of deleted subjects and groups."""
     return Registry(context, LogErasure())
 
 
 def erase_subject(context: Context, subject: Subject, groups: Iterable[Group]) -> None:
+    """Seals and trims the logs of a deleted subject and of its groups."""
     logs = [context.log(subject.log(queue)) for queue in range(subject.queues)]
     for log in logs:
-        # Sealed: whoever still sends to it finds out, and looks the subject up again.
+        # A producer with a cached subject meets the seal, and looks the subject up again.
         log.seal()
     for group in groups:
         erase_group(context, subject, group)
@@ -42,6 +44,7 @@ def erase_subject(context: Context, subject: Subject, groups: Iterable[Group]) -
 
 
 def erase_group(context: Context, subject: Subject, group: Group) -> None:
+    """Seals and trims the logs of a deleted group, and removes the state of its pushes."""
     for name in (group.retry_log, group.dead_log):
         context.log(name).seal()
     for log in pull_logs(context, subject, group):

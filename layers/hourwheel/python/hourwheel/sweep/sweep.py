@@ -1,7 +1,7 @@
-"""The sweeper: ends leases nobody looked at, moves checkpoints, lets expired rows go, tells how far groups are behind.
+"""Sweeps a cell: ends expired leases, moves checkpoints, removes expired rows, reports how far groups are behind.
 
 A look at a subject reads counters and the tails of pull logs, and ends leases. ``sweep/decisions.py`` decides what
-follows: maintenance, pushes, and whether the subject rests. What a process remembers of that is only a hint: a new one
+follows: maintenance, pushes, and whether the subject rests. The memory of a process is only a hint: a new process
 looks at everything.
 """
 
@@ -47,12 +47,15 @@ from hourwheel.sweep.decisions import (
 _PAGE = 64
 
 _KEEP_MS = 6 * 3_600_000
-"""So often it is looked whether rows that are not archived have to be kept for longer than their time."""
+"""The time between two checks of a log for unarchived rows whose expiry has to be extended: they live a day longer than
+their retention."""
 
 _logger = logging.getLogger("hourwheel")
 
 
 class SweepReport(msgspec.Struct):
+    """The counts of one sweep."""
+
     subjects: int = 0
     groups: int = 0
     ended_leases: int = 0
@@ -63,7 +66,7 @@ class SweepReport(msgspec.Struct):
 
 
 class _Member(NamedTuple):
-    """A group at a look, and those of its pull logs that were ever used."""
+    """A group at a look, the pull logs that it has used, and the totals of its dead log."""
 
     group: Group
     logs: list[PullLog]
@@ -81,7 +84,8 @@ class Sweeper:
     _kept_ms: dict[str, int] = field(default_factory=dict)
 
     def sweep(self) -> SweepReport:
-        """One pass over everything, around what is faulty. Safe to run anywhere, any number at once."""
+        """Makes one pass over the cell and returns its counts. A faulty subject or log does not stop the pass. Any
+        number of sweeps may run at the same time."""
         began_ms = self.context.clock.now_ms()
         report = SweepReport()
         behind: list[GroupLag] = []
@@ -92,19 +96,19 @@ class Sweeper:
                 self._subject(subject, report, behind)
         self._delayed(report)
         self.context.store.collect(Table.KEYS, self.context.clock.now_ms())
-        self._tell(behind, began_ms)
+        self._report(behind, began_ms)
         return report
 
     def _delayed(self, report: SweepReport) -> None:
-        known: list[Known] = []
+        buckets: list[Known] = []
         with self._contained("reading the buckets"):
-            known = buckets_due_soon(self.context)
+            buckets = buckets_due_soon(self.context)
         with self._contained("starting wheels"):
-            report.started_wheels = start_wheels(self.context, known)
+            report.started_wheels = start_wheels(self.context, buckets)
         with self._contained("finishing changes of delayed messages"):
             self.finish_changes()
         with self._contained("removing closed buckets"):
-            report.dropped_buckets = drop_closed(self.context, known)
+            report.dropped_buckets = drop_closed(self.context, buckets)
         if self._due("orphans"):
             for name in orphan_logs(self.context):
                 with self._contained(f"sweeping {name}"):
@@ -112,12 +116,12 @@ class Sweeper:
                     unregister_orphan(self.context, self.context.log(name))
 
     def finish_changes(self, older_ms: int = 0) -> None:
-        """Finishes cancels and moves of delayed messages that were requested so long ago and cut off. One read where
-        there are none."""
+        """Finishes cancels and moves of delayed messages that were cut off and requested at least ``older_ms`` ago. One
+        read if there are none."""
         ScheduledMessages(self.context, patience_ms=0).finish_changes(self._contained, older_ms=older_ms)
 
     def _due(self, what: str) -> bool:
-        """Whether to do what is in no hurry: each time, or twice a day where reads take money."""
+        """Returns whether a task that is in no hurry is due: in each sweep, or twice a day where reads cost money."""
         now_ms = self.context.clock.now_ms()
         if self.context.settings.sweep_rest_seconds and within(self._done_ms.get(what, 0), now_ms, MAINTENANCE_MS):
             return False
@@ -125,7 +129,8 @@ class Sweeper:
         return True
 
     def end_busy_leases(self) -> int:
-        """Ends the leases that are over in the groups that this process serves: cheap enough for every second."""
+        """Ends the expired leases of the groups that this process serves; returns their number. Cheap enough for every
+        second."""
         busy = self.leases.active_logs(self.context.clock.now_ms())
         return sum(self._end_leases(log, subject) for log, subject in busy)
 
@@ -145,7 +150,7 @@ class Sweeper:
             return
         report.subjects += 1
         groups = []
-        # What is missed by a read that may be out of date is found a minute later.
+        # The read may be out of date: the next sweep finds a group that this one misses.
         for group in self.registry.all_groups(subject, consistent=False):
             if group.deleted:
                 with self._contained(f"erasing group {group.member} of {subject.name}"):
@@ -165,9 +170,9 @@ class Sweeper:
         totals = {log.name: log.totals() for log in queues}
         members = [self._member(subject, group, totals, report) for group in groups]
         self._fill_ends(subject, totals, members)
-        found = self._snapshot(at_ms, subject, members, totals)
+        snapshot = self._snapshot(at_ms, subject, members, totals)
         maintained_ms = 0 if last is None else last.maintained_ms
-        if needs_maintenance(last, found):
+        if needs_maintenance(last, snapshot):
             self._maintain(subject, queues, members)
             maintained_ms = at_ms
         lags = [self._behind(member, totals) for member in members]
@@ -176,11 +181,11 @@ class Sweeper:
             with self._contained(f"pushing for {group.member} of {subject.name}"):
                 report.started_pushes += start_free(self.context, group)
         if longest_ms := self.context.settings.sweep_rest_seconds * 1_000:
-            rest_ms = next_rest_ms(last, found, lags, longest_ms)
-            self._looks[subject.name] = LastLook(found, maintained_ms, rest_ms)
+            rest_ms = next_rest_ms(last, snapshot, lags, longest_ms)
+            self._looks[subject.name] = LastLook(snapshot, maintained_ms, rest_ms)
 
     def _member(self, subject: Subject, group: Group, totals: dict[str, Counter], report: SweepReport) -> _Member:
-        """Reads the logs of a group, and ends the leases that are over."""
+        """Reads the logs of a group and ends its expired leases."""
         totals[group.retry_log] = self.context.log(group.retry_log).totals()
         retries, *logs = pull_logs(self.context, subject, group)
         if totals[group.retry_log].rows:
@@ -191,15 +196,15 @@ class Sweeper:
     def _snapshot(
         self, at_ms: int, subject: Subject, members: list[_Member], totals: dict[str, Counter]
     ) -> SubjectSnapshot:
-        known = [self.leases.snapshot(log) for member in members for log in member.logs]
+        states = [self.leases.snapshot(log) for member in members for log in member.logs]
         return SubjectSnapshot(
             at_ms=at_ms,
             subject=subject,
             groups=[member.group for member in members],
             totals=totals,
             dead=[member.dead for member in members],
-            tails=[tail for tail, _ in known],
-            leased=[leased for _, leased in known],
+            tails=[tail for tail, _ in states],
+            leased=[leased for _, leased in states],
         )
 
     def _fill_ends(self, subject: Subject, totals: dict[str, Counter], members: list[_Member]) -> None:
@@ -223,22 +228,22 @@ class Sweeper:
                     DeadLetters(self.context, subject, group).sweep()
 
     def _behind(self, member: _Member, totals: dict[str, Counter]) -> GroupLag | None:
-        """Where the group stands; None where that cannot be told."""
+        """Returns how far the group is behind; None if that is unknown."""
         log_lags: dict[bool, list[LogLag]] = {False: [], True: []}
         in_flight = []
         with self._contained(f"the standing of {member.group.member} on {member.group.subject}"):
             for log in member.logs:
                 tail, leased = self.leases.snapshot(log)
                 if tail is None:
-                    return None  # its leases could not be looked at
+                    return None  # the leases of the log could not be read
                 log_lags[log.queue is None].append(lag_of_log(log, tail, totals[log.source.name]))
                 in_flight.append(leased)
             return lag_of_group(member.group, log_lags[True], log_lags[False], in_flight)
         return None
 
-    def _tell(self, behind: list[GroupLag], began_ms: int) -> None:
-        """Gauges, those that are not zero, and a line for each group in which something waits. In those of resting
-        subjects nothing does."""
+    def _report(self, behind: list[GroupLag], began_ms: int) -> None:
+        """Records the gauges that are not zero, and logs a line for each group with waiting messages. Groups of resting
+        subjects have none."""
         now_ms = self.context.clock.now_ms()
         report = lag_report(behind, now_ms)
         for lag in report.lines:
