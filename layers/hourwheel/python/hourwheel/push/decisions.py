@@ -1,8 +1,8 @@
-"""What a pusher decides: what becomes of each message of a delivery, when a target is paused, whether to go on. Reads
+"""Decides for a pusher what becomes of each message of a delivery, when to pause a target, and whether to go on. Reads
 and writes nothing.
 
-A target that fails again and again is paused for a time that doubles, up to a quarter of an hour: the messages stay
-where they are, and use up no attempts. After a pause the target is on trial: one message is delivered at a time.
+A target that fails repeatedly is paused for a time that doubles, up to a quarter of an hour. Meanwhile its messages
+stay in their queues and use up no attempts. After a pause the target is on trial: one message is delivered at a time.
 """
 
 from collections.abc import Callable
@@ -12,35 +12,40 @@ from enum import StrEnum
 from hourwheel.push.state import PushState
 from hourwheel.targets import Outcome
 
+# Leaves time to settle after a delivery that took as long as it may.
 SETTLING_SECONDS = 30
-"""A lease, of messages or of the group, outlasts a delivery by this."""
+"""A new or extended lease, of messages or of the group, outlasts a delivery by at least this."""
 
+# Below SETTLING_SECONDS, so that a delivery that follows its pull at once extends nothing.
 SPARE_SECONDS = 5
-"""A lease of messages is extended when it would outlast a delivery by less than this."""
+"""The pusher extends a lease of messages that would outlast the next delivery by less than this."""
 
+# A bad message fails in the same way as a bad target: one failed delivery says nothing about the target.
 FAILURES = 5
 """A target is paused when this many deliveries in a row failed as a whole."""
 
+# A day without a target costs about a hundred deliveries (docs/decisions/0012-push.md).
 FIRST_PAUSE_MS = 5_000
 LONGEST_PAUSE_MS = 900_000
 _DOUBLINGS = 20  # enough for the longest pause; 2 to the power of any number of pauses would not fit
-_ERROR_CHARACTERS = 300
+_ERROR_CHARACTERS = 300  # the error is stored in the group's record, which every wake-up reads
 
 
 class Ended(StrEnum):
     """Why a pusher stopped."""
 
-    IDLE = "idle"  # nothing was left
-    BUSY = "busy"  # another one has the group
-    PAUSED = "paused"  # the target is left alone for a while
-    LEFT = "left"  # its time is over, and there may be more
-    NO_TARGET = "no-target"  # the group has none, or is no more
+    IDLE = "idle"  # no message was left
+    BUSY = "busy"  # another pusher has the lease
+    PAUSED = "paused"  # the target is paused
+    LEFT = "left"  # the pusher's time is over, and messages may be left
+    NO_TARGET = "no-target"  # the group has no target, or was deleted
 
 
 @dataclass(frozen=True)
 class Decided:
-    """What becomes of messages, by their indexes in the pull: tried again at the cost of an attempt, given up, given
-    back at no cost. The others are done. ``parts`` are to be delivered by themselves."""
+    """What becomes of the messages of a pull, by their indexes in it. ``retry``: retried, which costs an attempt;
+    ``dead``: dead letters; ``release``: given back at no cost. The others are acknowledged. ``parts`` are delivered by
+    themselves before anything is decided about their messages."""
 
     retry: frozenset[int] = frozenset()
     dead: frozenset[int] = frozenset()
@@ -48,15 +53,15 @@ class Decided:
     parts: tuple[range, ...] = ()
 
     def joined(self, other: "Decided") -> "Decided":
-        """Both decisions; the parts are those of the other one."""
+        """Returns both decisions as one, with the parts of the other decision."""
         return Decided(
             self.retry | other.retry, self.dead | other.dead, self.release | other.release, parts=other.parts
         )
 
 
 def decide_part(part: range, outcome: Outcome, *, trial: bool) -> Decided:
-    """What becomes of the messages of a part of a pull, which was delivered with this outcome; ``trial``: the target
-    was on trial."""
+    """Decides what becomes of the messages of a part of a pull that was delivered with this outcome. ``trial``: the
+    target was on trial."""
     if outcome.too_large and len(part) > 1:
         middle = len(part) // 2
         return Decided(parts=(part[:middle], part[middle:]))
@@ -65,7 +70,7 @@ def decide_part(part: range, outcome: Outcome, *, trial: bool) -> Decided:
     release = frozenset(part[index] for index in outcome.untouched)
     every = frozenset(part)
     if outcome.unreached and outcome.answered and trial:
-        retry |= every  # whatever stands before the target may refuse this message alone
+        retry |= every  # a gateway before the target may refuse this message alone: without an attempt it never ends
     elif outcome.unreached:
         release |= every
     elif outcome.too_large:
@@ -74,7 +79,8 @@ def decide_part(part: range, outcome: Outcome, *, trial: bool) -> Decided:
 
 
 def decide_pull(size: int, deliver: Callable[[range], Outcome], *, trial: bool) -> Decided:
-    """What becomes of a pull of this size, which ``deliver`` delivers in the parts that are asked of it."""
+    """Decides what becomes of a pull of this size. Calls ``deliver`` for the whole pull, and for the halves of each
+    part that is too large for the target."""
     decided, parts = Decided(), [range(size)]
     while parts:
         part = parts.pop(0)
@@ -84,7 +90,7 @@ def decide_pull(size: int, deliver: Callable[[range], Outcome], *, trial: bool) 
 
 
 def refused(outcome: Outcome, size: int) -> int:
-    """How many messages of a delivery of this size the target has not taken."""
+    """Returns how many messages of a delivery of this size the target has not taken."""
     if outcome.unreached or outcome.too_large:
         return size
     return len(outcome.failed) + len(outcome.dead) + len(outcome.untouched)
@@ -92,8 +98,8 @@ def refused(outcome: Outcome, size: int) -> int:
 
 @dataclass(frozen=True)
 class TargetHealth:
-    """How a target took its deliveries: failures in a row and the last one's error, pauses in a row, and the end of the
-    pause that was decided (0: none)."""
+    """How a target took its deliveries: failures in a row with the error of the last one, pauses in a row, and the end
+    of the pause that this pusher has decided (0: none)."""
 
     failures: int = 0
     pauses: int = 0
@@ -102,12 +108,12 @@ class TargetHealth:
 
     @classmethod
     def of(cls, state: PushState) -> "TargetHealth":
-        """As the record says, for a pusher that begins: a pause of before is over."""
+        """Returns the health that the record describes, for a pusher that begins: an earlier pause is over."""
         return cls(state.failures, state.pauses, state.error)
 
     @property
     def state(self) -> PushState:
-        """The record of a pusher that has left."""
+        """The record that a pusher stores when it gives up the lease."""
         return PushState(failures=self.failures, pauses=self.pauses, error=self.error, resumes_ms=self.resumes_ms)
 
     @property
@@ -119,8 +125,8 @@ class TargetHealth:
         return self.resumes_ms > 0
 
     def after_delivery(self, outcome: Outcome, size: int, now_ms: int) -> "TargetHealth":
-        """The health after a delivery of this size. Those that were under way when a pause was decided change
-        nothing."""
+        """Returns the health after a delivery of this size. A delivery that was under way when a pause was decided
+        changes nothing."""
         if self.pausing:
             return self
         if refused(outcome, size) < size or outcome.dead or outcome.too_large:
@@ -130,7 +136,8 @@ class TargetHealth:
         )
 
     def after_failure(self, error: str, now_ms: int, *, pause: bool, at_least_seconds: float = 0.0) -> "TargetHealth":
-        """The health after a failure. ``pause``: one is enough for a pause, which lasts ``at_least_seconds``."""
+        """Returns the health after a failure. ``pause``: this failure alone pauses the target. A pause lasts at least
+        ``at_least_seconds``, up to the longest pause."""
         failed = replace(self, failures=self.failures + 1, error=printable(error))
         if not (pause or self.on_trial or failed.failures >= FAILURES):
             return failed
@@ -139,18 +146,18 @@ class TargetHealth:
 
 
 def printable(error: str) -> str:
-    """Somebody else's words, fit to be stored and to be shown on terminals."""
-    told = error[:_ERROR_CHARACTERS].encode(errors="replace").decode()
-    return "".join(character if character.isprintable() else " " for character in told)
+    """Returns the start of a target's error text, fit to be stored and to be shown on terminals."""
+    text = error[:_ERROR_CHARACTERS].encode(errors="replace").decode()
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def taken_by_another(state: PushState, now_ms: int) -> Ended | None:
-    """Why nobody may begin to push now; None when somebody may."""
+    """Returns why no pusher may begin now, or None when one may."""
     if state.free(now_ms):
         return None
     return Ended.PAUSED if state.paused(now_ms) else Ended.BUSY
 
 
 def group_lease_ms(now_ms: int, timeout_seconds: int) -> int:
-    """The end of a lease of the group that begins now: it lasts for two deliveries."""
+    """Returns the end of a lease of the group that begins now: the lease lasts for two deliveries."""
     return now_ms + 2 * 1_000 * (timeout_seconds + SETTLING_SECONDS)

@@ -1,4 +1,5 @@
-"""The lease of a group's pushing, as one pusher holds it in the group's record, and the health of the target."""
+"""The lease by which one pusher at a time pushes for a group, and the health of the group's target. Both are stored in
+the group's record (see ``state.py``)."""
 
 import threading
 from collections.abc import Callable
@@ -16,7 +17,8 @@ from hourwheel.targets import Outcome
 
 @dataclass
 class PushLease:
-    """``owner`` names who pushes. Thread-safe while it is held; begun and left by one thread."""
+    """The lease of the pusher that ``owner`` names. One thread takes, leaves and retakes the lease; several threads may
+    extend it and note deliveries."""
 
     context: Context
     owner: str
@@ -29,8 +31,8 @@ class PushLease:
         return self._held is not None
 
     def take(self, group: Group, target: PushTarget, something: Callable[[], bool]) -> Ended | None:
-        """Takes the lease where somebody is to push; else returns the reason. ``something``: whether a message
-        waits."""
+        """Takes the lease and returns None, or returns why there is nothing to push now. ``something`` says whether a
+        message waits."""
         record = state_record(self.context, group)
         held = record.load()
         now_ms = self._now_ms()
@@ -38,16 +40,16 @@ class PushLease:
         if (ended := taken_by_another(before, now_ms)) is not None:
             return ended
         if not before.overdue(now_ms) and not something():
-            return Ended.IDLE  # woken twice for the same messages, or somebody has pulled them
+            return Ended.IDLE  # two wake-ups for the same messages, or a consumer has pulled them
         self.health = TargetHealth.of(before)
         until_ms = group_lease_ms(self._now_ms(), target.timeout_seconds)
-        ours = msgspec.structs.replace(before, owner=self.owner, until_ms=until_ms, resumes_ms=0)
-        stored, held = record.swap(None if held is None else held.token, ours)
+        taken = msgspec.structs.replace(before, owner=self.owner, until_ms=until_ms, resumes_ms=0)
+        stored, held = record.swap(None if held is None else held.token, taken)
         self._held = held
         return None if stored else Ended.BUSY
 
     def extend(self, group: Group, target: PushTarget) -> bool:
-        """Has the lease outlast one more delivery; False when it is somebody else's."""
+        """Extends the lease so that it outlasts one more delivery. Returns False when another pusher has the lease."""
         with self._lock:
             held = self._held
             if held is None:
@@ -58,30 +60,31 @@ class PushLease:
             return self._swap(group, lambda state: msgspec.structs.replace(state, until_ms=until_ms))
 
     def leave(self, group: Group) -> bool:
-        """Gives the lease up, and stores the health; False when the lease is somebody else's."""
+        """Gives the lease up and stores the health. Returns False when another pusher has the lease."""
         return self._held is not None and self._swap(group, lambda state: self.health.state)
 
     def retake(self, group: Group, target: PushTarget) -> bool:
-        """Takes the lease again that was given up a moment ago; False when it is somebody else's."""
+        """Takes the lease again after ``leave``. Returns False when another pusher has taken it since."""
         until_ms = group_lease_ms(self._now_ms(), target.timeout_seconds)
         return self._swap(group, lambda state: msgspec.structs.replace(state, owner=self.owner, until_ms=until_ms))
 
     def delivered(self, outcome: Outcome, size: int) -> None:
-        """Notes how the target took a delivery of this size."""
+        """Changes the health by the outcome of a delivery of this size."""
         with self._lock:
             self.health = self.health.after_delivery(outcome, size, self._now_ms())
 
     def failed(self, error: str) -> None:
-        """Notes a fault of the pusher itself, which makes a pause."""
+        """Changes the health after a fault of the pusher itself: the target is paused."""
         self.health = self.health.after_failure(error, self._now_ms(), pause=True)
 
     def _swap(self, group: Group, change: Callable[[PushState], PushState]) -> bool:
-        """Changes the record, as long as it is ours."""
+        """Changes the record and returns True. Returns False when another pusher has taken the record: the lease is
+        lost then."""
         assert self._held is not None
         record = state_record(self.context, group)
         stored, held = record.swap(self._held.token, change(self._held.value))
         if not stored and held is not None and held.value.owner == self.owner and held.value.until_ms:
-            # The target was changed: the record is ours still, and begins anew.
+            # Another target was set: that resets the health in the record, and keeps the owner.
             self.health = TargetHealth.of(held.value)
             stored, held = record.swap(held.token, change(held.value))
         self._held = held if stored else None

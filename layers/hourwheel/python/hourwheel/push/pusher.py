@@ -1,12 +1,12 @@
 """Pushes for one group: pulls as the group, delivers to its target, settles by the answer.
 
-One pusher at a time has the group's lease, and delivers at most ``concurrency`` batches at once. The lease bounds that
-number and no more: a pull hands a message to one only, whoever holds what.
+One pusher at a time has the group's lease, and delivers at most ``concurrency`` batches at once. The lease only bounds
+the number of batches under way: pulls hand each message to one consumer even while two pushers run.
 
-No message is left lying between a pusher that ends and a producer that found it still there: the pusher says that it
-has left, then looks once more, strongly consistent, and goes on if there is something. Who stored a message before that
-look is seen by it, who stored later found nobody pushing and started somebody. What a crash or a lost start leaves is
-found by the sweeper.
+No message waits unnoticed between a pusher that ends and a producer that found the pusher still running. The pusher
+first writes that it has left, then looks for messages once more, strongly consistent, and goes on if there is one. That
+look finds every message stored before it; a producer that stores one later finds no pusher and starts one. The sweeper
+starts a pusher where a crash or a lost start has left messages.
 
 ``decisions.py`` decides what becomes of each message, and when a target is paused; ``lease.py`` keeps the lease.
 """
@@ -32,7 +32,7 @@ from hourwheel.times import parse_rfc3339
 
 _logger = logging.getLogger("hourwheel")
 
-_AGAIN_SECONDS = 0.2
+_AGAIN_SECONDS = 0.2  # gives a row that is being written time to arrive
 
 
 class PushedCell(Protocol):
@@ -50,8 +50,8 @@ class PushedCell(Protocol):
 
 @dataclass
 class _Hand:
-    """A pull of a group that is being delivered, and until when its messages are leased. ``trial``: the target has just
-    been left alone."""
+    """A pull of a group that is being delivered; the lease of its messages ends at ``ends_ms``. ``trial``: the target
+    is on trial after a pause."""
 
     group: Group
     pulled: Pulled
@@ -61,8 +61,8 @@ class _Hand:
 
 @dataclass
 class Pusher:
-    """``owner`` names who pushes; after ``leaves_ms`` it begins no delivery any more (0: it may go on). A pull waits
-    ``wait_seconds`` for messages. ``stopping`` says that it is to end. Runs once."""
+    """Pushes for one group, under the name ``owner``; runs once. Begins no delivery after ``leaves_ms`` (0: no limit),
+    nor once ``stopping`` returns True. Each pull waits up to ``wait_seconds`` for messages."""
 
     cell: PushedCell
     targets: Targets
@@ -80,7 +80,8 @@ class Pusher:
         self._lease = PushLease(self.cell.context, self.owner)
 
     def run(self) -> Ended:
-        """Pushes until nothing is left. Raises the store's errors."""
+        """Pushes until no message is left, and returns why it stopped. Raises the store's errors, after it has paused
+        the group where that can be stored."""
         found = self._find()
         if found is None:
             return Ended.NO_TARGET
@@ -116,7 +117,8 @@ class Pusher:
         return self._broken or self._lease.health.pausing or self.stopping() or 0 < self.leaves_ms <= self._now_ms()
 
     def _leave(self, group: Group) -> Ended | None:
-        """Gives the lease up, and stores how the round went; None where the last look is left to do."""
+        """Gives the lease up and stores the target's health. Returns why the pusher stops, or None when it has to look
+        for messages once more."""
         if not self._lease.leave(group):
             return Ended.BUSY
         if self._lease.health.pausing:
@@ -125,7 +127,8 @@ class Pusher:
         return Ended.LEFT if self._over else None
 
     def _look(self) -> Ended | None:
-        """The last look, the lease being given up. None when it has been taken again."""
+        """Looks for messages once more, after the lease was given up. Returns None when a message waits and the lease
+        is taken again, otherwise why the pusher stops."""
         self.cell.registry.forget(self.subject)  # there may be more queues
         found = self._find()
         if found is None:
@@ -133,13 +136,13 @@ class Pusher:
         subject, group, target = found
         if not self._something(subject, group):
             return Ended.IDLE
-        # It could not be pulled a moment ago: a row before it is on its way, or the reading was not up to date.
+        # A moment ago no pull returned this message: a row before it is still being written, or the pull read old data.
         self.cell.context.clock.sleep(_AGAIN_SECONDS)
         return None if self._lease.retake(group, target) else Ended.BUSY
 
     def _give_up(self, group: Group, fault: Exception) -> None:
-        """After a fault, which may last: a pause."""
-        with suppress(HourwheelError):  # the fault may be the store's; then the lease runs out
+        """Pauses the group after a fault, which may last."""
+        with suppress(HourwheelError):  # if the store fails, the lease runs out
             if self._lease.held:
                 self._lease.failed(type(fault).__name__)
                 self._lease.leave(group)
@@ -150,7 +153,8 @@ class Pusher:
     # Delivering
 
     def _push_together(self, target: PushTarget) -> None:
-        """Delivers until nothing can be pulled. After a pause the target is on trial: one message at a time."""
+        """Delivers in ``concurrency`` threads until nothing can be pulled. While the target is on trial after a pause,
+        delivers one message at a time."""
         self._concurrency = target.concurrency
         while self._lease.health.on_trial and not self._over:
             if not self._push_once():
@@ -187,11 +191,12 @@ class Pusher:
             while not self._over and self._push_once():
                 pass
         except BaseException:
-            self._broken = True  # the others end, too
+            self._broken = True  # the other threads stop, too
             raise
 
     def _push_once(self) -> bool:
-        """Pulls, delivers, settles; False when there was nothing, or there is no target or no lease any more."""
+        """Pulls, delivers and settles. Returns False when there was no message, or the target, its concurrency or the
+        lease has changed."""
         found = self._find()
         if found is None:
             return False
@@ -208,14 +213,14 @@ class Pusher:
         try:
             pulls = self.cell.pull(self.subject, self.group, request, pushing=True).pulls
         except NotFound:
-            return False  # it was deleted meanwhile
+            return False  # the subject or group was deleted meanwhile
         for pulled in pulls:
             self._serve(_Hand(group, pulled, parse_rfc3339(pulled.lease_until, "lease_until"), trial))
         return bool(pulls)
 
     def _serve(self, hand: _Hand) -> None:
-        """Delivers a pull, in smaller parts where it is too large, and settles it. What is not delivered is given
-        back."""
+        """Delivers a pull, in smaller parts where it is too large, and settles it. Gives the messages back that were
+        not delivered."""
         decided = decide_pull(len(hand.pulled.messages), lambda part: self._deliver(hand, part), trial=hand.trial)
         self._settle(hand, retry=[*sorted(decided.retry)], dead=sorted(decided.dead), release=sorted(decided.release))
 
@@ -225,7 +230,7 @@ class Pusher:
             return Outcome(unreached=True)
         _, group, target = found
         if state_record(self.cell.context, group).key != state_record(self.cell.context, hand.group).key:
-            return Outcome(unreached=True)  # another group of that name
+            return Outcome(unreached=True)  # the group was deleted, and another created under its name
         if not self._lease.extend(group, target) or not self._hold(hand, target):
             return Outcome(unreached=True)
         pulled = hand.pulled
@@ -242,7 +247,8 @@ class Pusher:
         return outcome
 
     def _guarded(self, deliver: Callable[[], Outcome], size: int) -> Outcome:
-        """A target must not bring down who delivers to others."""
+        """Returns the outcome of ``deliver``. An exception of a target becomes a failure of all messages: one target
+        must not end a process that delivers to others."""
         try:
             return deliver()
         except Exception as error:
@@ -253,7 +259,8 @@ class Pusher:
             return Outcome(failed=frozenset(range(size)), error=type(error).__name__)
 
     def _hold(self, hand: _Hand, target: PushTarget) -> bool:
-        """Has the lease of the messages outlast one more delivery; False when it has ended."""
+        """Extends the lease of the messages so that it outlasts one more delivery. Returns False when the lease has
+        ended."""
         if hand.ends_ms >= self._now_ms() + 1_000 * (target.timeout_seconds + SPARE_SECONDS):
             return True
         seconds = target.timeout_seconds + SETTLING_SECONDS
@@ -261,17 +268,17 @@ class Pusher:
         return self._settle(hand, extend_seconds=seconds) == "extended"
 
     def _settle(self, hand: _Hand, **how: Any) -> str:
-        """``stale`` when the lease has ended, or the group was deleted: the messages come again, or nobody wants
-        them."""
+        """Settles the pull and returns the status: ``stale`` when the lease has ended, so that the messages come again,
+        or when the group was deleted."""
         try:
-            wish = Settlement(receipt=hand.pulled.receipt, **how)
-            (settled,) = self.cell.settle(self.subject, self.group, [wish])
+            settlement = Settlement(receipt=hand.pulled.receipt, **how)
+            (settled,) = self.cell.settle(self.subject, self.group, [settlement])
         except NotFound:
             return "stale"
         return settled.status
 
     def _judge(self, outcome: Outcome, size: int) -> None:
-        """Counts what was delivered, and notes how the target took it."""
+        """Records metrics of a delivery of this size, and changes the target's health by its outcome."""
         meter = self.cell.context.meter
         missed = refused(outcome, size)
         if size - missed:
@@ -281,7 +288,8 @@ class Pusher:
         self._lease.delivered(outcome, size)
 
     def _notify(self, subject: Subject, group: Group, target: PushTarget) -> Ended:
-        """Leaves first: what is stored after that is announced by others."""
+        """Announces waiting messages to a target whose owner pulls them. Gives the lease up before it looks: a producer
+        that stores a message after that starts another pusher, which announces the message."""
         ended = self._leave(group)
         if ended is not None:
             return ended

@@ -1,12 +1,12 @@
-"""Who pushes for a group, and how it went.
+"""The record of a group's pushing: the pusher that has the lease, and how the last deliveries went.
 
     table      meta
     partition  pushes
     sort       {subject}~{generation}/{group}~{generation}
     value      PushState, msgpack array
 
-Each group with a target has one. Who stores a message for it looks at its record then: where somebody pushes, nothing
-is to be done, because they look once more after they have left (see ``pusher.py``).
+Each group with a target has one record. After a message was stored for the group, ``waking.py`` reads the record and
+starts a pusher unless one runs: a running pusher looks for messages once more after it has left (see ``pusher.py``).
 """
 
 from collections.abc import Collection, Iterator
@@ -22,14 +22,14 @@ from hourwheel.model import Group
 from hourwheel.ports import Key, Table, items_of
 
 _PARTITION = "pushes"
-_LONGEST_LEASE_MS = 3_600_000
-_LAPSED = 1
+_LONGEST_LEASE_MS = 3_600_000  # no lease or pause lasts this long: a later end was written under a wrong clock
+_LAPSED = 1  # an end that has passed, and not 0: the owner has not left of its own accord
 
 
 class PushState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """``until_ms``: end of the lease; 0 when the owner has left of its own accord.
-    ``failures``: deliveries in a row of which all failed, ``error`` being the last one's. ``resumes_ms``: until then
-    nothing is pushed (0: not paused), for the time of that number of ``pauses`` in a row."""
+    """``until_ms``: the end of the lease; 0 when the owner has left of its own accord. ``failures``: how many
+    deliveries in a row failed as a whole; ``error`` is the error of the last one. ``resumes_ms``: the end of the pause
+    (0: not paused). ``pauses``: how many pauses there were in a row."""
 
     owner: str = ""
     until_ms: int = 0
@@ -39,27 +39,27 @@ class PushState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     pauses: int = 0
 
     def alive(self, now_ms: int) -> bool:
-        # A lease of hours was given by a clock that has been set back since.
+        # The clock that gave a lease of hours has been set back since.
         return now_ms < self.until_ms <= now_ms + _LONGEST_LEASE_MS
 
     def paused(self, now_ms: int) -> bool:
         return now_ms < self.resumes_ms <= now_ms + _LONGEST_LEASE_MS
 
     def free(self, now_ms: int) -> bool:
-        """Whether somebody may begin to push."""
+        """Returns whether a pusher may begin."""
         return not self.alive(now_ms) and not self.paused(now_ms)
 
     def overdue(self, now_ms: int) -> bool:
-        """Whether somebody should: a pause is over, or who pushed went without a word."""
+        """Returns whether a pusher should begin: a pause is over, or the last owner stopped without leaving."""
         return self.free(now_ms) and (self.until_ms > 0 or self.resumes_ms > 0)
 
     def lapsed(self) -> "PushState":
-        """As if the owner had gone without a word."""
+        """Returns the state as if the owner had stopped without leaving."""
         return msgspec.structs.replace(self, until_ms=_LAPSED)
 
 
 class Pushed(NamedTuple):
-    """A group with a target, as its record names it."""
+    """The record of a group with a target; its key names the group."""
 
     key: Key
     held: Versioned[PushState]
@@ -79,8 +79,8 @@ def state_record(context: Context, group: Group) -> CasRecord[PushState]:
 
 
 def pushed_groups(context: Context, log: str = "") -> Iterator[Pushed]:
-    """The groups with a target, all of them or those that read the consume or retry log of that name; strongly
-    consistent."""
+    """Yields the records of all groups with a target, or only of those that read the consume or retry log ``log``.
+    Reads strongly consistent."""
     name = LogName.parse(log) if log else None
     one = name is not None and name.kind is LogKind.RETRY
     prefix = f"{name.subject}~{name.generation}/{name.member if one else ''}" if name else ""
@@ -95,8 +95,8 @@ def pushed_groups(context: Context, log: str = "") -> Iterator[Pushed]:
 
 
 def listen(context: Context, wanted: bool) -> None:
-    """Has the stream of what is stored read, or no longer. The next sweep asks again where that was not possible, and
-    finds what waits meanwhile."""
+    """Switches the reading of the stream of stored rows on or off. If that fails, counts the failure: the next sweep
+    tries again, and finds the messages that wait meanwhile."""
     try:
         context.stream.listen(wanted)
     except Unavailable:
@@ -104,9 +104,11 @@ def listen(context: Context, wanted: bool) -> None:
 
 
 def retarget(context: Context, group: Group, *, changed: bool) -> None:
-    """Makes, renews or removes the record of a group whose target was set, to another one if ``changed``. What waits
-    for it is pushed once the sweeper has seen the record. Has the stream of what is stored read; that it is no longer
-    read after the last target is gone is left to the sweeper, which no new target can slip past."""
+    """Creates, resets or removes the record of a group whose target was set; ``changed``: to another target. The
+    sweeper finds a new record, and starts a pusher for the messages that wait.
+
+    Switches the stream of stored rows on for a target. After the last target was removed, only the sweeper switches the
+    stream off, because no new target can slip past it."""
     if group.push is None:
         forget(context, group)
     else:
@@ -118,7 +120,7 @@ def _renew(context: Context, group: Group, *, changed: bool) -> None:
     record = state_record(context, group)
     held = record.load()
     while held is None or changed:
-        # A new target is tried at once. Who pushes now finds it by itself.
+        # A new target is tried at once. A pusher that runs now finds the target by itself.
         alive = held is not None and held.value.alive(context.clock.now_ms())
         fresh = (
             PushState()
@@ -131,7 +133,8 @@ def _renew(context: Context, group: Group, *, changed: bool) -> None:
 
 
 def expire_all(context: Context, living: Collection[str] = ()) -> None:
-    """Ends the leases of all owners but those that live, where the others are gone: pushing begins anew at once."""
+    """Ends the leases of all owners that are not in ``living``, so that other pushers can begin at once. For a start
+    before which all other owners have stopped."""
     for pushed in pushed_groups(context):
         if pushed.held.value.until_ms and pushed.held.value.owner not in living:
             CasRecord(context.store, context.ids, pushed.key, PushState).swap(
@@ -140,7 +143,7 @@ def expire_all(context: Context, living: Collection[str] = ()) -> None:
 
 
 def forget(context: Context, group: Group) -> None:
-    """Removes the record of a group that has no target, or is no more."""
+    """Removes the record of a group that has no target any more, or was deleted."""
     key = state_record(context, group).key
     record = context.store.get(key)
     while record is not None:

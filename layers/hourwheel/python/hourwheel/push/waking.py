@@ -1,4 +1,4 @@
-"""Who begins to push: woken by what is stored, or by the sweeper."""
+"""Starts pushers: after rows were stored, and for the sweeper."""
 
 from collections.abc import Iterable
 
@@ -11,8 +11,9 @@ from hourwheel.registry.registry import Registry
 
 
 def wake(context: Context, logs: Iterable[str]) -> int:
-    """Starts pushing for the groups that read the consume and retry logs of these names, in which something was stored;
-    for how many. One read for each subject where nobody has to be started."""
+    """Starts a pusher for each group that reads one of these logs, in which rows were stored, unless the group has a
+    pusher or is paused. Returns how many were started. Costs one read for each subject, and one start for each
+    pusher."""
     now_ms = context.clock.now_ms()
     free = {
         (pushed.subject, pushed.group)
@@ -26,7 +27,8 @@ def wake(context: Context, logs: Iterable[str]) -> int:
 
 
 def start_free(context: Context, group: Group) -> bool:
-    """Starts pushing for a group in which something waits, unless somebody pushes or it is paused; whether it did."""
+    """Starts a pusher for a group in which messages wait, unless the group has a pusher or is paused. Returns whether
+    one was started."""
     held = state_record(context, group).load()
     if held is not None and not held.value.free(context.clock.now_ms()):
         return False
@@ -34,8 +36,8 @@ def start_free(context: Context, group: Group) -> bool:
 
 
 def start_overdue(context: Context, registry: Registry) -> int:
-    """Starts pushing where a pause is over, or somebody who pushed went without a word; for how many groups. Has the
-    stream of what is stored read while there are groups with a target, and only then."""
+    """Starts a pusher for each group whose pause is over, or whose pusher stopped without leaving. Returns how many
+    were started. Switches the stream of stored rows on while any group has a target, and off otherwise."""
     now_ms = context.clock.now_ms()
     groups = list(pushed_groups(context))
     started = sum(_start(context, registry, pushed) for pushed in groups if pushed.held.value.overdue(now_ms))
@@ -44,7 +46,7 @@ def start_overdue(context: Context, registry: Registry) -> int:
 
 
 def drop_leftover(context: Context, registry: Registry, subject: str, group: str) -> None:
-    """Removes the record of a group that was found to have no target, or to be no more."""
+    """Removes the record of a group that has no target any more, or was deleted."""
     for pushed in pushed_groups(context):
         if (pushed.subject, pushed.group) == (subject, group):
             _needs_pusher(context, registry, pushed)
@@ -55,7 +57,7 @@ def _start(context: Context, registry: Registry, pushed: Pushed) -> bool:
 
 
 def _started(context: Context, subject: str, group: str) -> bool:
-    """Whether somebody was started; who could not be is tried again by the next sweep."""
+    """Starts a pusher and returns whether that worked. If not, counts the failure: the next sweep tries again."""
     try:
         context.pushes.start(subject, group)
     except Unavailable:
@@ -65,9 +67,9 @@ def _started(context: Context, subject: str, group: str) -> bool:
 
 
 def _needs_pusher(context: Context, registry: Registry, pushed: Pushed) -> bool:
-    """Whether the group of a record has a target; else whoever took it away, or deleted the group, got no further, and
-    the record is removed."""
-    registry.forget(pushed.subject)  # the record may be younger than what is cached
+    """Returns whether the group of a record has a target. If not, removes the record: the process that removed the
+    target, or deleted the group, stopped before it did."""
+    registry.forget(pushed.subject)  # the record may be younger than the cached subject
     try:
         group = registry.group(registry.subject(pushed.subject), pushed.group)
     except NotFound:
@@ -79,13 +81,14 @@ def _needs_pusher(context: Context, registry: Registry, pushed: Pushed) -> bool:
 
 
 def _read_logs(logs: Iterable[str]) -> list[str]:
-    """Returns one log for all queues of a subject; none for dead logs, which nobody reads. Keeps the order."""
+    """Returns the logs of these names that groups read, in order, with one log for all queues of a subject. Leaves out
+    dead logs, which no group reads."""
     named = []
     for log in logs:
         try:
             name = LogName.parse(log)
         except Corrupt:
-            continue  # the stream tells of items that no version of this library has written
+            continue  # the stream also carries items that no version of this library has written
         if name.kind is LogKind.RETRY:
             named.append(log)
         elif name.kind is LogKind.QUEUE:
