@@ -7,16 +7,16 @@ from typing import Any
 from botocore.config import Config
 from botocore.session import Session, get_session
 
-_making = threading.Lock()
+_making = threading.Lock()  # botocore makes clients in one thread at a time only
 
 
 @cache
 def session() -> Session:
-    """The one of the process."""
+    """Returns the botocore session of the process."""
     return get_session()
 
 
 def make_client(service: str, config: Config, *, region: str | None, endpoint_url: str | None) -> Any:
-    """A client, which threads may use at once. Thread-safe, which making one with botocore is not."""
+    """Makes a client, which several threads may use at once. Thread-safe, unlike botocore's own call."""
     with _making:
         return session().create_client(service, region_name=region, endpoint_url=endpoint_url, config=config)

@@ -1,4 +1,4 @@
-"""The one place where botocore's errors become ours."""
+"""Translates botocore's errors into the library's; no other module does."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from hourwheel.errors import Broken, HourwheelError, OutcomeUnknown, Throttled
 THROTTLING_CODES = frozenset(
     {
         "BandwidthLimitExceeded",
-        "ConditionalRequestConflict",  # S3: another upload of the key was under way, ours was dropped
+        "ConditionalRequestConflict",  # S3: another upload of the key was under way, this one was dropped
         "LimitExceededException",
         "PriorRequestNotComplete",
         "ProvisionedThroughputExceededException",
@@ -32,12 +32,12 @@ THROTTLING_CODES = frozenset(
         "ThrottledException",
         "ThrottlingException",
         "TooManyRequestsException",
-        "TransactionConflictException",  # a transaction held the item: the single write was turned away
+        "TransactionConflictException",  # a transaction had locked the item: the single write was refused
         "TransactionInProgressException",
     }
 )
 
-# The service gave up half-way. Any status of 500 and above counts too.
+# The service failed while it carried the request out. Any status of 500 and above counts too.
 UNKNOWN_CODES = frozenset(
     {
         "InternalError",
@@ -49,8 +49,8 @@ UNKNOWN_CODES = frozenset(
     }
 )
 
-# The answer did not come, or came damaged. A connection that was never made is counted in: that is certain only
-# sometimes (a proxy may answer for the service), and asking again is right either way.
+# The answer did not come, or came damaged. A connection that was never made counts too: only sometimes is that certain
+# (a proxy may answer for the service), and repeating the call is right either way.
 LOST_ANSWERS = (
     ChecksumError,
     NoConnectionError,
@@ -68,7 +68,8 @@ def error_code(error: ClientError) -> str:
 
 
 def translated(error: Exception) -> HourwheelError:
-    """Ours for a botocore error. What is not known to be passing is ``Broken`` and names the code."""
+    """Returns the library's error for a botocore error: ``Throttled`` or ``OutcomeUnknown`` where the call may be
+    repeated, otherwise ``Broken`` with the service's code."""
     if isinstance(error, LOST_ANSWERS):
         return OutcomeUnknown(f"{type(error).__name__}: {error}")
     if not isinstance(error, ClientError):
@@ -84,7 +85,7 @@ def translated(error: Exception) -> HourwheelError:
 
 @contextmanager
 def translating() -> Iterator[None]:
-    """Raises ours in place of botocore's."""
+    """Raises the library's errors in place of botocore's."""
     try:
         yield
     except FOREIGN as error:

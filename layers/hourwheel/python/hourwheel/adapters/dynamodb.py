@@ -7,7 +7,7 @@ sk  S  Key.sort                                        rows     N     given out
 v   B  Record.value                                    numbers  N     given out
 t   B  Record.token                                    sealed   BOOL  true, or absent
 e   N  Record.expires_ms, or absent
-x   N  the same in whole seconds, rounded up: the TTL attribute
+x   N  Record.expires_ms in whole seconds, rounded up: the TTL attribute
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,17 +31,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Item = Mapping[str, Any]
 
+# Short: ``retrying.py`` repeats a call that gets no answer, within its budget of 5 s.
 CONNECT_SECONDS = 1.0
 READ_SECONDS = 2.0
 COUNTERS = "counters"
 
 
 def client(*, region: str | None = None, endpoint_url: str | None = None, pool_size: int = 32) -> "DynamoDBClient":
-    """A client that asks once. ``region`` and ``endpoint_url`` default to the environment's; ``pool_size`` is the
-    number of threads that may call at the same time without opening connections anew."""
+    """Makes a client that sends each request once. ``region`` and ``endpoint_url`` default to the environment's;
+    ``pool_size`` is the number of threads that may call at the same time without opening new connections."""
     config = Config(
-        # The SDK's own retries add twice when the answer to an add is lost, and report a conditional
-        # put that has won as refused. We ask again ourselves, where the token tells.
+        # After a lost answer the SDK's own retries would add twice, and would report a conditional put that has won as
+        # refused. ``retrying.py`` repeats calls instead; their callers recognise their own writes by the token.
         retries={"mode": "standard", "total_max_attempts": 1},
         connect_timeout=CONNECT_SECONDS,
         read_timeout=READ_SECONDS,
@@ -53,7 +54,8 @@ def client(*, region: str | None = None, endpoint_url: str | None = None, pool_s
 
 
 def _check_whole(response_dict: Mapping[str, Any], **_: Any) -> None:
-    """botocore reads an answer that was cut off as one with nothing in it: a key would seem empty."""
+    """Raises ``ChecksumError`` for an answer that was cut off. botocore would read it as an empty answer, so that a key
+    would seem empty."""
     expected = response_dict["headers"].get("x-amz-crc32")
     actual = crc32(response_dict["body"])
     if expected is not None and int(expected) != actual:
@@ -61,7 +63,8 @@ def _check_whole(response_dict: Mapping[str, Any], **_: Any) -> None:
 
 
 def create_tables(client: "DynamoDBClient", prefix: str) -> None:
-    """Makes the tables and waits until they can be used. For tests and local work: deployments declare them."""
+    """Creates the tables and waits until they can be used. For tests and local work: deployments declare their
+    tables."""
     with translating():
         for name in (*Table, COUNTERS):
             sorted_by = [] if name == COUNTERS else ["sk"]
@@ -83,8 +86,8 @@ def create_tables(client: "DynamoDBClient", prefix: str) -> None:
 
 
 class DynamoStore:
-    """``Store`` on the tables that begin with ``prefix``. Every call is one request (a scan: one a page)
-    and is never repeated here. ``consistent=False`` reads cost half."""
+    """``Store`` on the tables whose names begin with ``prefix``. Every call sends one request (a scan one for each
+    page), and no request is repeated here. Reads with ``consistent=False`` cost half."""
 
     def __init__(self, client: "DynamoDBClient", *, prefix: str) -> None:
         self._client = client
@@ -92,7 +95,7 @@ class DynamoStore:
         self._counters = f"{prefix}-{COUNTERS}"
 
     def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
-        not_sealed = "attribute_not_exists(#sealed)"  # the end of a sealed log is fixed: no number after it
+        not_sealed = "attribute_not_exists(#sealed)"  # the end of a sealed log is fixed: no number follows it
         answer = _ask_conditionally(
             self._client.update_item,
             TableName=self._counters,
@@ -112,7 +115,7 @@ class DynamoStore:
             self._client.update_item,
             TableName=self._counters,
             Key={"pk": {"S": counter}},
-            UpdateExpression="SET #sealed = :true",  # no condition: sealing twice is sealing
+            UpdateExpression="SET #sealed = :true",  # no condition: sealing twice has no further effect
             ExpressionAttributeNames={"#sealed": "sealed"},
             ExpressionAttributeValues={":true": {"BOOL": True}},
             ReturnValues="ALL_NEW",
@@ -147,9 +150,9 @@ class DynamoStore:
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         check_value(record)
-        # A row is written once: whoever comes second must not replace it.
+        # A row is written once: a second writer must not replace it.
         still_empty = "attribute_not_exists(pk)"
-        # The write that the caller has read is still the last one: no other writer's is lost.
+        # The write that the caller has read is still the last one: no other write is lost.
         still_the_write_seen = "t = :expect"
         write: PutItemInputTypeDef = {
             "TableName": self._tables[key.table],
@@ -164,7 +167,7 @@ class DynamoStore:
         return answer if isinstance(answer, Refused) else None
 
     def delete(self, key: Key, *, expect: bytes) -> Refused | None:
-        still_the_write_seen = "t = :expect"  # a newer write is not the caller's to remove
+        still_the_write_seen = "t = :expect"  # the caller must not remove a newer write, which it has not read
         answer = _ask_conditionally(
             self._client.delete_item,
             TableName=self._tables[key.table],
@@ -192,48 +195,50 @@ class DynamoStore:
             "ScanIndexForward": not reverse,
             "ConsistentRead": consistent,
         }
-        if start:  # DynamoDB takes no empty key, not even as a bound
+        if start:  # DynamoDB refuses an empty key, even as a bound
             query["KeyConditionExpression"] = "pk = :partition AND sk >= :start"
             query["ExpressionAttributeValues"] = {":partition": {"S": partition}, ":start": {"S": start}}
-        found: list[tuple[str, Record]] = []
-        while len(found) < limit:  # a page ends at 1 MB, whatever the limit
-            query["Limit"] = limit - len(found)
+        items: list[tuple[str, Record]] = []
+        while len(items) < limit:  # a page ends at 1 MB, whatever the limit
+            query["Limit"] = limit - len(items)
             answer = _ask(self._client.query, **query)
-            found.extend((item["sk"]["S"], _record(item)) for item in answer["Items"])
+            items.extend((item["sk"]["S"], _record(item)) for item in answer["Items"])
             if "LastEvaluatedKey" not in answer:
                 break
             query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
-        return found
+        return items
 
     def _batch(self, table: str, keys: "Sequence[Item]", *, consistent: bool) -> list[Item]:
-        """Those of the keys that are there. Asks again for what was left out, as long as that becomes less."""
-        found: list[Item] = []
+        """Returns the items that exist under these keys. Requests the keys again that DynamoDB left out, as long as
+        they become fewer; raises ``Throttled`` when an answer reads none of them."""
+        items: list[Item] = []
         while keys:
             request: Any = {table: {"Keys": keys, "ConsistentRead": consistent}}
             answer: Any = _ask(self._client.batch_get_item, RequestItems=request)
-            found += answer["Responses"].get(table, [])
-            # What is over 16 MB, or over the throughput of a partition.
+            items += answer["Responses"].get(table, [])
+            # DynamoDB leaves out keys beyond 16 MB of items, or beyond the throughput of a partition.
             left = answer["UnprocessedKeys"].get(table, {}).get("Keys", [])
             if len(left) == len(keys):
                 raise Throttled(f"none of {len(left)} keys was read")
             keys = left
-        return found
+        return items
 
     def trim(self, table: Table, partition: str, *, below: str) -> None:
         """Does nothing: TTL removes the items at no cost."""
 
     def collect(self, table: Table, now_ms: int) -> None:
-        """Does nothing, as above."""
+        """Does nothing: TTL removes expired items at no cost."""
 
 
 def _ask(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """One request; raises ours in place of botocore's errors."""
+    """Sends one request; raises the library's errors in place of botocore's."""
     with translating():
         return call(*args, **kwargs)
 
 
 def _ask_conditionally(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | Refused:
-    """One request with a condition; where it did not hold, with the item that came along."""
+    """Sends one request with a condition. Returns ``Refused``, with the item of the answer, when the condition did not
+    hold."""
     with translating():
         try:
             return call(*args, **kwargs)
@@ -253,7 +258,7 @@ def _item(key: Key, record: Record) -> dict[str, Any]:
     }
     if record.expires_ms is not None:
         item["e"] = {"N": str(record.expires_ms)}
-        item["x"] = {"N": str(-(-record.expires_ms // 1000))}  # up: never before its time
+        item["x"] = {"N": str(-(-record.expires_ms // 1000))}  # rounded up: TTL must not remove the item early
     return item
 
 

@@ -20,16 +20,16 @@ _OBJECT = "="
 _UNFINISHED = "~"
 
 _MOST_FOLDERS = 1_000
-"""Remembered at a time: after these all are looked at again."""
+"""At most this many folders are remembered as durable, which bounds the memory; then all are synced again."""
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class FileBlobs:
-    """``Blobs`` below ``root``, one file each. Safe between threads and processes.
+    """``Blobs`` as files below ``root``, one for each object. Safe between threads and processes.
 
-    The file system must tell upper from lower case if the keys do. A crash may leave a file that begins with
-    ``~``: it is no object, and may be removed. Folders stay when their last object is deleted.
+    The file system must distinguish upper from lower case if the keys do. A crash may leave a file whose name begins
+    with ``~``: such a file is no object, and may be removed. Folders stay when their last object is deleted.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -42,7 +42,7 @@ class FileBlobs:
             self._make_folder(path.parent)
             if not path.exists():
                 _write_once(path, data)
-            # Also where another writer was first: it may not have come to this line yet.
+            # Also where another writer was first: that writer may not have synced the folder yet.
             _sync_folder(path.parent)
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
@@ -72,7 +72,7 @@ class FileBlobs:
             path.unlink()
 
     def _path(self, key: str) -> Path:
-        check_blob_key(key)  # which leaves no way out of the root
+        check_blob_key(key)  # no valid key leads out of the root
         return self._root / (key + _OBJECT)
 
     def _keys_below(self, folder: str) -> Iterator[str]:
@@ -84,9 +84,9 @@ class FileBlobs:
                     yield start + name.removesuffix(_OBJECT)
 
     def _make_folder(self, folder: Path) -> None:
-        """Makes the folder and those above it up to the root, and makes their names durable: once in the life of
-        this object (as a rule), also for those that are there, because another process may have made them a moment
-        ago."""
+        """Creates the folder and its parents up to the root, and makes their names durable. Syncs each folder once in
+        the life of this object (more often beyond ``_MOST_FOLDERS``), even one that exists: another process may have
+        created the folder a moment ago and not synced it yet."""
         if folder in self._durable_folders:
             return
         if folder != self._root:
@@ -99,12 +99,12 @@ class FileBlobs:
 
 
 def key_of_file(path: str) -> str | None:
-    """The key of the object in a file with that path below the root; None where the file is no object."""
+    """Returns the key of the object in the file with this path below the root, or None if the file is no object."""
     return path.removesuffix(_OBJECT) if path.endswith(_OBJECT) else None
 
 
 def _write_once(path: Path, data: bytes) -> None:
-    """The whole file under its name at once; whoever comes second changes nothing."""
+    """Writes the file so that it appears complete under its name. Changes nothing if the file exists."""
     descriptor, unfinished = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -118,7 +118,7 @@ def _write_once(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the names in the folder durable."""
+    """Makes the names of the files in the folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -133,7 +133,8 @@ def _raise_unless_gone(error: OSError) -> None:
 
 @contextmanager
 def _translating(key: str) -> Iterator[None]:
-    """Raises ours in place of the system's errors, save for a missing file in ``get``."""
+    """Raises the library's errors in place of the system's. Passes ``FileNotFoundError`` through: ``get`` and
+    ``delete`` handle a missing file themselves."""
     try:
         yield
     except FileNotFoundError:

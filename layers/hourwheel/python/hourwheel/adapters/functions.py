@@ -1,4 +1,4 @@
-"""Lambda functions that are started and not waited for."""
+"""Starts Lambda functions without waiting for their results, and switches the stream that starts ``push``."""
 
 import json
 from functools import cached_property
@@ -19,7 +19,7 @@ ATTEMPTS = 3
 
 
 def patient_config() -> Config:
-    """For calls that the SDK may repeat: what was done twice is as good as done once."""
+    """Returns the configuration for calls that the SDK may repeat, because a second call has no further effect."""
     return Config(
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
         connect_timeout=CONNECT_SECONDS,
@@ -28,8 +28,8 @@ def patient_config() -> Config:
 
 
 class AsyncFunction:
-    """The function of an ARN. Its client is made when it is started first: most processes start none. Not for threads
-    that start their first ones at once."""
+    """The function with an ARN. The first ``start`` makes the client: most processes never start a function. Several
+    threads must not make their first call at once."""
 
     def __init__(self, arn: str, *, region: str | None = None, endpoint_url: str | None = None) -> None:
         self.arn = arn
@@ -42,16 +42,16 @@ class AsyncFunction:
         return cast("LambdaClient", client)
 
     def start(self, event: object) -> None:
-        """Has the function called with the event soon, perhaps twice. Raises ``Unavailable``."""
+        """Has Lambda call the function with the event soon, perhaps twice. Raises ``Unavailable``."""
         with translating():
             answer = self.client.invoke(FunctionName=self.arn, InvocationType="Event", Payload=json.dumps(event))
-            # Empty; until it is read its connection is not free for the next call.
+            # The payload is empty, but its connection is free for the next call only once it was read.
             answer["Payload"].read()
 
 
 class MappedStream:
-    """``StoredStream`` by an event source mapping, which is enabled and disabled. Its client is made when it is asked
-    for first. Not for threads that ask for it at once for the first time."""
+    """``StoredStream`` by an event source mapping, which it enables and disables. The first ``listen`` makes the
+    client; several threads must not make their first call at once."""
 
     def __init__(self, mapping: str, *, region: str | None = None, endpoint_url: str | None = None) -> None:
         self._mapping = mapping
@@ -60,12 +60,12 @@ class MappedStream:
 
     @cached_property
     def client(self) -> "LambdaClient":
-        # What is asked for twice is as good as asked for once.
+        # The SDK may repeat these calls: enabling or disabling twice has no further effect.
         client = make_client("lambda", patient_config(), region=self._region, endpoint_url=self._endpoint_url)
         return cast("LambdaClient", client)
 
     def listen(self, wanted: bool) -> None:
-        # A look costs nothing; an update takes the mapping out of service for seconds.
+        # Reading the state costs nothing; an update takes the mapping out of service for seconds.
         with translating():
             state = self.client.get_event_source_mapping(UUID=self._mapping)["State"]
             if state == ("Disabled" if wanted else "Enabled"):
@@ -75,13 +75,13 @@ class MappedStream:
         try:
             self.client.update_event_source_mapping(UUID=self._mapping, Enabled=wanted)
         except ClientError as error:
-            # Somebody else changes it at this moment: the next sweep looks at what became of that.
+            # Another process is changing the mapping at this moment: the next sweep checks the result.
             if error_code(error) not in ("ResourceInUseException", "ResourceConflictException"):
                 raise
 
 
 class LambdaPushes:
-    """``Pushes`` by the function ``push``."""
+    """``Pushes`` that starts the Lambda function ``push`` for each group."""
 
     def __init__(self, function: AsyncFunction) -> None:
         self._function = function

@@ -1,7 +1,7 @@
-"""Group commit: callers queue up, and whatever is queued runs in one transaction with one sync.
+"""Group commit: callers queue up, and all queued work runs in one transaction with one sync.
 
-A caller that finds nobody writing leads: it runs and commits all that is queued, then hands the lead on. Callers that
-cannot wait are invited to lead instead, and a thread commits for them.
+A caller that finds no other caller writing leads: it runs and commits all queued work, then hands the lead on. Callers
+that cannot wait are invited to lead instead, and a thread commits for them.
 """
 
 import sqlite3
@@ -18,8 +18,8 @@ from hourwheel.ports import Store
 
 @dataclass
 class Ticket:
-    """A piece of work in the queue. ``signal`` is held until it is done, or its owner is to lead. An owner that does
-    not wait is told instead: ``notify`` when it is done, ``invite`` when it is to call ``lead``."""
+    """A piece of work in the queue. ``signal`` is locked until the work is done, or its owner is to lead. For an owner
+    that does not wait, ``notify`` is called when the work is done, ``invite`` when the owner is to call ``lead``."""
 
     work: Callable[[Store], Any]
     notify: Callable[[], object] | None = None
@@ -33,7 +33,7 @@ class Ticket:
         self.signal.acquire()
 
     def outcome(self) -> Any:
-        """The result, once it is done; raises the error it ended with."""
+        """Returns the result of work that is done, or raises the error with which it ended."""
         assert self.done
         if self.error is not None:
             raise self.error
@@ -56,15 +56,15 @@ class GroupCommit:
         self._handed: tuple[list[Ticket], bool] = ([], False)
 
     def close(self) -> None:
-        """Ends the thread; nobody may be using the queue."""
+        """Ends the thread that commits for others. No caller may be using the queue."""
         self._closed = True
         if self._committer is not None:
             self._turn.release()
             self._committer.join()
 
     def run(self, work: Callable[[Store], Any]) -> Any:
-        """Runs the work in the next transaction, and returns its result once that is durable. Raises what the work
-        raises."""
+        """Runs the work in the next transaction, and returns its result once the transaction is durable. Raises the
+        work's errors, and the library's errors when the transaction fails."""
         ticket = Ticket(work)
         with self._mutex:
             self._waiting.append(ticket)
@@ -79,7 +79,8 @@ class GroupCommit:
     def submit(
         self, work: Callable[[Store], Any], *, notify: Callable[[], object], invite: Callable[[], object]
     ) -> Ticket:
-        """``run`` for callers that cannot wait. Both are called from any thread, ``invite`` perhaps at once."""
+        """Queues the work of a caller that cannot wait, and returns its ticket. Calls ``notify`` when the work is done,
+        and ``invite`` when the caller is to call ``lead``: from any thread, ``invite`` perhaps before this returns."""
         ticket = Ticket(work, notify, invite)
         with self._mutex:
             if self._committer is None:
@@ -94,28 +95,29 @@ class GroupCommit:
         return ticket
 
     def lead(self) -> None:
-        """For whoever was invited: runs what is queued, in the caller's thread, and has it committed in another. Only
-        the sync takes long, and it needs no interpreter."""
+        """Runs the queued work in the thread of a caller that was invited, and has another thread commit it. Only the
+        sync takes long, and it needs no interpreter. Does nothing if the invitation was withdrawn."""
         with self._mutex:
             if not self._invited:
                 return
             self._invited = False
         group, ready = self._take(), False
         try:
-            # What threads bring may take long.
+            # Work of callers that wait in threads may take long: the committing thread runs it.
             if all(ticket.notify for ticket in group):
                 self._writer.try_begin()
                 self._run(group)
                 ready = True
         except Exception:
-            # Another process is writing, or a piece of work raised: the other thread has the time to sort it out.
+            # Another process is writing, or a piece of work raised: the committing thread runs the group again.
             self._writer.roll_back()
         finally:
             self._handed = (group, ready)
             self._turn.release()
 
     def uninvite(self) -> None:
-        """The callers that were invited to lead have ended: from now on the thread of the queue leads."""
+        """Withdraws all invitations, once the callers that took them have ended. From now on the thread of the queue
+        leads."""
         with self._mutex:
             self._inviting = False
             invited, self._invited = self._invited, False
@@ -123,7 +125,7 @@ class GroupCommit:
             self._lead_elsewhere()
 
     def _lead(self) -> None:
-        """Runs and commits what is queued, then hands the lead on."""
+        """Runs and commits the queued work, then hands the lead on."""
         group = self._take()
         try:
             self._commit(group)
@@ -136,13 +138,14 @@ class GroupCommit:
         return group
 
     def _hand_on(self, group: list[Ticket]) -> None:
-        """Tells the group that it is done, and the first who came meanwhile to lead."""
+        """Tells the owners of the group that their work is done, and the first caller that queued meanwhile to
+        lead."""
         with self._mutex:
             following = self._waiting[0] if self._waiting else None
             self._leading = following is not None
         for ticket in group:
             ticket.done = True
-            # A loop that has ended cannot be told, and has nobody left to tell.
+            # An event loop that has ended raises this; none of its callers waits any more.
             with suppress(RuntimeError):
                 (ticket.notify or ticket.signal.release)()
         if following is not None and following.invite is None:
@@ -168,7 +171,7 @@ class GroupCommit:
         self._turn.release()
 
     def _commit_for_others(self) -> None:
-        """Commits for those who do not wait."""
+        """Commits groups for the callers that do not wait, until ``close``."""
         while True:
             self._turn.acquire()
             if self._closed:
@@ -180,8 +183,9 @@ class GroupCommit:
                 self._hand_on(group)
 
     def _commit(self, group: list[Ticket], *, ready: bool = False) -> None:
-        """Runs the group in one transaction (``ready``: it was run) and commits it. If a piece of work raises, each
-        runs again on its own: that is rare, and a savepoint around each would cost all of them two statements."""
+        """Runs the group in one transaction and commits it; with ``ready`` the group was run already. If a piece of
+        work raises, each piece runs again in a transaction of its own: that is rare, and savepoints would cost every
+        piece two statements."""
         for ticket in group:
             ticket.error = Broken("the transaction was not committed")
         if not ready and not self._begun(group):
@@ -201,8 +205,8 @@ class GroupCommit:
                 ticket.error = None
 
     def _begun(self, group: list[Ticket]) -> bool:
-        """Begins the transaction. A file that is locked for too long fails the whole group: waiting again for each of
-        it would help nobody."""
+        """Begins the transaction and returns True. If the file stays locked for too long, fails the whole group and
+        returns False: each piece of work alone would only wait as long again."""
         try:
             self._writer.begin()
         except sqlite3.Error as error:

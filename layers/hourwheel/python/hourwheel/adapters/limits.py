@@ -1,10 +1,11 @@
-"""What the ports promise to refuse before anything is sent or stored."""
+"""Checks that every adapter makes before it sends or stores anything, as the ports promise. Each raises
+``ValueError``."""
 
 import re
 
 from hourwheel.ports import MAX_VALUE_BYTES, Record
 
-# A path of parts; "." and ".." would walk out of a folder, so parts of dots alone are no names.
+# A path of parts. "." and ".." would lead out of a folder, so no part consists of dots alone.
 _PART = r"(?!\.+(?:/|\Z))[A-Za-z0-9._-]+"
 _BLOB_KEY = re.compile(rf"{_PART}(?:/{_PART})*")
 

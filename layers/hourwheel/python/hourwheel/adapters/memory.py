@@ -1,4 +1,4 @@
-"""Real stores that keep everything in memory: for tests, and the reference for the other adapters."""
+"""Complete stores that keep everything in memory: for tests, and as the reference for the other adapters."""
 
 import threading
 from bisect import bisect_left, insort
@@ -31,7 +31,8 @@ class _Partition:
 
 
 class _Rows:
-    """The store itself, without locks. ``undo`` holds what takes back the changes since it was last cleared."""
+    """The store itself, without locks. ``undo`` lists calls that take back the changes of the transaction, first to
+    last."""
 
     def __init__(self) -> None:
         self._counters: dict[str, Counter] = {}
@@ -87,22 +88,22 @@ class _Rows:
         reverse: bool = False,
         consistent: bool = True,
     ) -> list[tuple[str, Record]]:
-        found = self._partition(table, partition)
-        first = bisect_left(found.order, start)
-        end = len(found.order)
-        wanted = found.order[max(first, end - limit) : end][::-1] if reverse else found.order[first : first + limit]
-        return [(sort, found.items[sort]) for sort in wanted]
+        stored = self._partition(table, partition)
+        first = bisect_left(stored.order, start)
+        end = len(stored.order)
+        sorts = stored.order[max(first, end - limit) : end][::-1] if reverse else stored.order[first : first + limit]
+        return [(sort, stored.items[sort]) for sort in sorts]
 
     def trim(self, table: Table, partition: str, *, below: str) -> None:
-        found = self._partition(table, partition)
-        for sort in found.order[: bisect_left(found.order, below)]:
+        order = self._partition(table, partition).order
+        for sort in order[: bisect_left(order, below)]:
             self._set(Key(table, partition, sort), None)
 
     def collect(self, table: Table, now_ms: int) -> None:
-        for (kind, partition), found in self._partitions.items():
+        for (kind, partition), stored in self._partitions.items():
             if kind != table:
                 continue
-            for sort, record in list(found.items.items()):
+            for sort, record in list(stored.items.items()):
                 if record.expires_ms is not None and record.expires_ms <= now_ms:
                     self._set(Key(table, partition, sort), None)
 
@@ -132,7 +133,8 @@ class MemoryStore(TransactedWrites):
 
     def transact(self, work: Callable[[Store], T]) -> T:
         with self._lock:
-            if self._inside:  # only the thread that holds the lock comes here: elsewhere it would wait for itself
+            # The lock lets the thread that has it in again; the other adapters would wait for themselves here.
+            if self._inside:
                 raise RuntimeError("inside transact, use the store that it hands over")
             self._inside = True
             try:

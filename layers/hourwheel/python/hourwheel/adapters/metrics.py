@@ -11,23 +11,22 @@ import msgspec
 from hourwheel.ports import Clock, MeterUnit
 
 _VALUES = 100
-"""CloudWatch takes so many values of a metric in one line."""
+"""CloudWatch takes at most this many values of a metric in one line."""
 
 _STEADY = frozenset({"Accepted", "Delivered", "Settled", "ClaimConflicts"})
-"""What nearly every call counts."""
+"""Metrics that nearly every call counts."""
 
 _STEADY_MS = 10_000
-"""A line for each call would be log of its own: 170 bytes, as much as a small message. So the steady counts alone are
-printed once in so many milliseconds. Lambda may freeze the process before that, and may never thaw it: then the last
-seconds of a burst come late, with the next call, or never. A process that is called now and then prints with each call,
-as its last line is older than that. Whatever tells of trouble is printed with the call that met it."""
+"""Lines that have only steady counts are printed at most once in this time: a line for each call would fill the log,
+with 170 bytes, as much as a small message. Lambda may freeze the process before the next line, and may never thaw it:
+then the counts of a burst's last seconds come with the next call, or never. A process that is called rarely prints
+with each call, because its last line is older than this. Any other metric is printed with the call that recorded it."""
 
 
 class EmfMeter:
     """``Meter`` that keeps metrics until ``flush``, once per invocation. Thread-safe.
 
-    Each name is one metric with the dimension ``service``, and with no other: CloudWatch takes money for each
-    combination.
+    Each name is one metric with the dimension ``service`` and no other: CloudWatch bills each combination.
     """
 
     def __init__(self, *, namespace: str, service: str, clock: Clock) -> None:
@@ -47,8 +46,8 @@ class EmfMeter:
                 values.append(value)
 
     def flush(self) -> None:
-        """Prints what was recorded in one line: sums of counts, of other metrics up to 100 values. Nothing when there
-        is nothing, or so little that it can wait for another call."""
+        """Prints the recorded metrics in one line: sums of counts, and up to 100 values of every other metric. Prints
+        nothing when there are none, or only steady counts that can wait for another call."""
         now_ms = self._clock.now_ms()
         with self._lock:
             if not self._kept or (self._kept.keys() <= _STEADY and 0 <= now_ms - self._printed_ms < _STEADY_MS):
@@ -57,16 +56,16 @@ class EmfMeter:
         metrics = [{"Name": name, "Unit": unit} for name, (unit, _) in kept.items()]
         directive = {"Namespace": self._namespace, "Dimensions": [["service"]], "Metrics": metrics}
         line = {"_aws": {"Timestamp": now_ms, "CloudWatchMetrics": [directive]}, "service": self._service}
-        # With its end in one piece: lines of threads must not mix.
+        # The line and its end are written in one piece: lines of several threads must not mix.
         sys.stdout.write(
-            msgspec.json.encode(line | {name: _told(one) for name, (_, one) in kept.items()}).decode() + "\n"
+            msgspec.json.encode(line | {name: _sampled(values) for name, (_, values) in kept.items()}).decode() + "\n"
         )
         sys.stdout.flush()
 
 
-def _told(values: list[float]) -> float | list[float]:
-    """One value as itself; of too many those at evenly spaced ranks, the least and the largest among them: they have
-    the same percentiles."""
+def _sampled(values: list[float]) -> float | list[float]:
+    """Returns a single value as itself, and of more than ``_VALUES`` those at evenly spaced ranks, the least and the
+    largest included: their percentiles are about those of all values."""
     if len(values) == 1:
         return values[0]
     if len(values) <= _VALUES:
@@ -80,7 +79,8 @@ BOUNDS_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.
 
 @dataclass
 class Histogram:
-    """``counts[k]`` values were at most ``BOUNDS_SECONDS[k]`` and above the bound before; the last are above all."""
+    """``counts[k]`` counts the values up to ``BOUNDS_SECONDS[k]`` and above the bound before; the last count is of
+    values above all bounds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_SECONDS) + 1))
     seconds: float = 0.0
@@ -91,7 +91,7 @@ class Histogram:
 
 
 class CountingMeter:
-    """``Meter`` that sums counts up and sorts times into histograms. Thread-safe."""
+    """``Meter`` that sums up counts and sorts times into histograms. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -110,7 +110,7 @@ class CountingMeter:
             return self._totals.get(name, 0.0)
 
     def times(self, name: str) -> Histogram:
-        """What was recorded in milliseconds under the name, as it is now."""
+        """Returns a copy of the histogram of the times that were recorded in milliseconds under the name."""
         with self._lock:
-            known = self._times[name]
-            return Histogram(list(known.counts), known.seconds)
+            histogram = self._times[name]
+            return Histogram(list(histogram.counts), histogram.seconds)

@@ -1,4 +1,4 @@
-"""Waiting where nobody can call: in Lambda the producer runs in another process."""
+"""Waits for messages by looking again: in Lambda the producer runs in another process, and cannot wake the pull."""
 
 from hourwheel.ports import Clock
 
@@ -7,7 +7,7 @@ _LONGEST_SECONDS = 1.0
 
 
 class PollingWakeups:
-    """``Wakeups`` that sleep and look again, from ten times a second to once."""
+    """``Wakeups`` that let a pull look again after 0.1 s, then after a time that doubles up to 1 s."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -19,6 +19,6 @@ class PollingWakeups:
         return 0
 
     def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
-        # Above four tries the cap holds; the exponent stays small.
+        # From four tries on the longest sleep applies; the exponent stays small.
         self._clock.sleep(min(seconds, _LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(tries, 4)))
         return True

@@ -1,4 +1,4 @@
-"""Asks a store again until it answers, within a budget of time."""
+"""Repeats the calls of a store until it answers, within a budget of time."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -13,12 +13,12 @@ _LONGEST_PAUSE_SECONDS = 0.5
 
 
 class RetryingStore:
-    """A ``Store`` that re-asks on ``Throttled`` and ``OutcomeUnknown``, and raises the last of them when the next
-    try would begin after ``budget_seconds``. ``meter`` counts each ``Throttled``.
+    """A ``Store`` that repeats each call that raises ``Throttled`` or ``OutcomeUnknown``, and raises the last of these
+    errors when the next try would begin after ``budget_seconds``. ``meter`` counts each ``Throttled``.
 
-    A write whose first answer was lost may then come back ``Refused`` by its own effect: the caller
-    recognises its token. An ``add`` whose answer was lost is added again: its numbers are burnt.
-    Not for a ``Transactional`` store: it would hide ``transact``, and a local engine has no answer to lose.
+    A write whose first answer was lost may then come back ``Refused`` by its own effect: the caller recognises its
+    token. An ``add`` whose answer was lost is added again, and the numbers of the first are burnt. Not for a
+    ``Transactional`` store: this class would hide ``transact``, and a local engine loses no answers.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Segments on S3."""
+"""``Blobs`` (segments, and the archive) as objects of S3."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,13 +20,13 @@ CONNECT_SECONDS = 1.0
 READ_SECONDS = 5.0
 ATTEMPTS = 3
 
-# A missing object: GET names the code, HEAD has no body to name it in.
+# The codes of a missing object: GET has the first, HEAD the second, as its answer has no body to name a code in.
 _MISSING = frozenset({"NoSuchKey", "404"})
 
 
 def client(*, region: str | None = None, endpoint_url: str | None = None, pool_size: int = 32) -> "S3Client":
-    """A client that asks up to three times. Unlike on DynamoDB the SDK may repeat: every call of ``S3Blobs`` has
-    the same effect and the same answer when it is asked twice."""
+    """Makes a client that sends each request up to three times. Unlike on DynamoDB the SDK may repeat: a second call of
+    ``S3Blobs`` has no further effect, and the same answer."""
     config = Config(
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
         connect_timeout=CONNECT_SECONDS,
@@ -38,11 +38,11 @@ def client(*, region: str | None = None, endpoint_url: str | None = None, pool_s
 
 
 class S3Blobs:
-    """``Blobs`` below ``prefix`` (put before every key as it is) of a bucket. The first call makes the client: most
-    processes see no batch that is too large for its row. Not for threads that make their first calls at once.
+    """``Blobs`` in a bucket; ``prefix`` is put before every key as it is. The first call makes the client: most
+    processes see no batch that is too large for its row. Several threads must not make their first call at once.
 
-    The role needs ``s3:ListBucket``: without it S3 answers 403 for an object that is not there.
-    May raise ``Throttled`` and ``OutcomeUnknown``: every call can be asked again.
+    The role needs ``s3:ListBucket``: without it S3 answers 403 for a missing object. Each call may raise ``Throttled``
+    or ``OutcomeUnknown``, and may be repeated.
     """
 
     def __init__(self, open_client: "Callable[[], S3Client]", bucket: str, prefix: str = "") -> None:
@@ -60,7 +60,7 @@ class S3Blobs:
             try:
                 self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=data, IfNoneMatch="*")
             except ClientError as error:
-                # It is there already: an earlier try of ours, whose answer was lost, has won.
+                # The object exists: an earlier try won, and its answer was lost.
                 if error_code(error) != "PreconditionFailed":
                     raise
 
@@ -81,7 +81,7 @@ class S3Blobs:
             Bucket=self._bucket, Prefix=self._prefix + prefix
         )
         with translating():
-            keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
+            keys = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
         return sorted(key.removeprefix(self._prefix) for key in keys)
 
     def delete(self, key: str) -> None:
@@ -90,9 +90,9 @@ class S3Blobs:
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
 
     def _fetch(self, key: str, offset: int, length: int | None) -> bytes | None:
-        """The range, cut where the object ends; None if it does not reach to the range."""
+        """Returns the bytes of the range, cut where the object ends, or None if the object ends before the range."""
         with _reading(key):
-            if offset == 0 and length is None:  # without a range: an empty object has none
+            if offset == 0 and length is None:  # without a range: S3 refuses every range of an empty object
                 return self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)["Body"].read()
             end = "" if length is None else offset + length - 1
             try:
@@ -106,7 +106,7 @@ class S3Blobs:
             return answer["Body"].read()
 
     def _nothing(self, key: str, offset: int, length: int | None = None) -> bytes:
-        """The answer to a range without a byte: empty at most, and only if the object reaches to it."""
+        """Returns no bytes, for a range without any. Raises ``Corrupt`` if the object ends before the range does."""
         with _reading(key):
             size = self._client.head_object(Bucket=self._bucket, Key=self._prefix + key)["ContentLength"]
         end = offset + (length or 0)

@@ -1,6 +1,6 @@
-"""Timers on EventBridge Scheduler: one one-time schedule for each time at which a wheel is wanted.
+"""Timers on EventBridge Scheduler: one one-time schedule for each bucket and time at which its wheel is to start.
 
-A schedule starts the function ``wheel`` with {"bucket": …} and removes itself. Where the time has come already the
+A schedule starts the function ``wheel`` with {"bucket": …} and removes itself. If the time has already come, the
 function is invoked at once, without a schedule.
 
 name       {bucket, with . for /}-{time, s}
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from mypy_boto3_scheduler import EventBridgeSchedulerClient
 
 SOON_MS = 5_000
-"""What is wanted within this time is started at once: a schedule that is made too late might never fire."""
+"""A wheel that is due within this time is started at once: a schedule that is made too late might never fire."""
 
-# By then the sweeper has started the wheel.
+# After this time the sweeper has started the wheel.
 _RETRY_SECONDS = 300
 _RETRIES = 10
 
 
 class SchedulerTimers:
-    """``Timers`` that start the Lambda ``function``, up to ``SOON_MS`` early. Schedules are made in ``group`` and start
-    it as ``role`` (an ARN). The client is made when the first one is. Not for threads that order their first timers at
-    once."""
+    """``Timers`` that start the Lambda ``function``, up to ``SOON_MS`` early. Schedules belong to the schedule group
+    ``group`` and start the function as ``role`` (an ARN). The first schedule makes the client; several threads must not
+    order their first timer at once."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SchedulerTimers:
 
     @cached_property
     def scheduler(self) -> "EventBridgeSchedulerClient":
-        # The SDK may repeat: a schedule that is there already is what was wanted.
+        # The SDK may repeat the call: a schedule that exists already has the name, so also the bucket and the time.
         client = make_client("scheduler", patient_config(), region=self._region, endpoint_url=self._endpoint_url)
         return cast("EventBridgeSchedulerClient", client)
 
@@ -82,7 +82,7 @@ class SchedulerTimers:
                 },
             )
         except ClientError as error:
-            # It is there already: somebody else ordered the same, or our own earlier try whose answer was lost.
+            # The schedule exists: another process ordered it, or an earlier try did and its answer was lost.
             if error_code(error) != "ConflictException":
                 raise
 

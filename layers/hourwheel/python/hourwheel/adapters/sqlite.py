@@ -1,4 +1,4 @@
-"""The Store on SQLite: write-ahead log, one writer at a time, group commit.
+"""The store on SQLite: write-ahead log, one writer at a time, group commit.
 
 Other processes may use the same file at the same time. ``sqlite_schema.py`` draws the tables, ``sqlite_session.py`` has
 the statements, ``sqlite_writer.py`` the transactions, ``group_commit.py`` the queue of callers.
@@ -20,13 +20,13 @@ from hourwheel.ports import Counter, Key, Record, Store, Table
 
 T = TypeVar("T")
 
-_READERS = 8
+_READERS = 8  # each is an open file; more threads than these wait for a connection
 
 
 class SqliteStore(SqliteWrites):
-    """Thread-safe, and safe to use from several processes. ``synchronous="NORMAL"`` syncs at checkpoints only:
-    a crash of the process loses nothing, a loss of power may lose the last writes. ``mark`` is told of each transaction
-    once it is committed."""
+    """``Store`` and ``Transactional`` on one database file. Thread-safe; several processes may use the file.
+    ``synchronous="NORMAL"`` syncs at checkpoints only: a crash of the process loses nothing, a loss of power may lose
+    the last writes. ``mark`` is raised by each transaction once it is committed."""
 
     def __init__(self, path: Path, *, synchronous: Synchronous = "FULL", mark: SyncedMark | None = None) -> None:
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
@@ -39,20 +39,20 @@ class SqliteStore(SqliteWrites):
                     self._readers.put(opening.enter_context(closing(connect(path))))
             except sqlite3.Error as error:
                 raise translated(error) from error
-            opening.pop_all()  # all are open, and stay so
+            opening.pop_all()  # all connections are open: ``close`` closes them
         self._commits = GroupCommit(self._writer)
 
     @property
     def blocked_seconds(self) -> float:
-        """For how long another process has kept this one from writing; 0 if it does not."""
+        """Seconds since another process began to keep this one from writing; 0 if none does."""
         return self._writer.blocked_seconds
 
     def probe(self) -> None:
-        """Writes, syncs, and changes nothing but the number of the last transaction. Raises as any write does."""
+        """Writes and syncs, and changes nothing but the number of the last transaction. Raises a write's errors."""
         self.transact(lambda store: cast("SqliteSession", store).touch())
 
     def close(self) -> None:
-        """Closes the file; nobody may be using the store."""
+        """Closes the file. No thread may be using the store."""
         self._commits.close()
         for _ in range(_READERS):
             self._readers.get().close()
@@ -65,15 +65,15 @@ class SqliteStore(SqliteWrites):
     def submit(
         self, work: Callable[[Store], Any], *, notify: Callable[[], object], invite: Callable[[], object]
     ) -> Ticket:
-        """``transact`` for callers that cannot wait: see ``GroupCommit.submit``."""
+        """Queues the work of a caller that cannot wait: see ``GroupCommit.submit``."""
         return self._commits.submit(work, notify=notify, invite=invite)
 
     def lead(self) -> None:
-        """For whoever was invited: see ``GroupCommit.lead``."""
+        """Runs the queued work for a caller that was invited: see ``GroupCommit.lead``."""
         self._commits.lead()
 
     def uninvite(self) -> None:
-        """The callers that were invited to lead have ended, with their loop: see ``GroupCommit.uninvite``."""
+        """Withdraws invitations when the event loop of the invited callers has ended: see ``GroupCommit.uninvite``."""
         self._commits.uninvite()
 
     def counter(self, counter: str) -> Counter:

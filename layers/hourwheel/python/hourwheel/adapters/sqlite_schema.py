@@ -1,4 +1,4 @@
-"""The tables of a SQLite database, and the check that a file is one of ours.
+"""The tables of a SQLite database, and the check that a file is a database of this library and version.
 
 counters                     (name, rows, numbers, sealed)
 meta, consume, pull, keys    (partition, sort, value, token, expires_ms), keyed by partition and sort
@@ -13,7 +13,7 @@ from hourwheel.errors import Corrupt, DataVersion
 from hourwheel.ports import Table
 
 FORMAT = 3
-"""Version of the file, raised with each change of the tables. Another one is refused untouched."""
+"""Version of the file, raised with each change of the tables. A file of another version is refused untouched."""
 
 _APPLICATION_ID = 0x486F7572  # "Hour"
 
@@ -34,8 +34,8 @@ _SCHEMA = [
 
 
 def prepare(connection: sqlite3.Connection, path: Path, synchronous: Synchronous) -> None:
-    """Makes the tables of a new database. Raises ``DataVersion`` or ``Corrupt``, and leaves the file as it is, where it
-    has another format or belongs to another program."""
+    """Creates the tables of a new database. Raises ``DataVersion`` for a file of another format and ``Corrupt`` for a
+    file of another program, and leaves both as they are."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if version != FORMAT and application == _APPLICATION_ID:

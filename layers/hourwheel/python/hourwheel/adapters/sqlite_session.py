@@ -1,4 +1,4 @@
-"""The calls of the Store on one connection of SQLite, inside a transaction or reading."""
+"""The calls of the store on one connection of SQLite, and the writes that run in transactions."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -10,13 +10,14 @@ from hourwheel.adapters.transacted import TransactedWrites
 from hourwheel.errors import Sealed
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
 
-_TRIM_ROWS = 50  # of up to 350 KB: other writers wait meanwhile
-_COLLECT_ROWS = 2_000  # small ones
+# Rows that one transaction removes: other writers wait meanwhile.
+_TRIM_ROWS = 50  # a row may have 350 KB
+_COLLECT_ROWS = 2_000  # rows that expire are small
 
 
 @dataclass(frozen=True)
 class SqliteSession:
-    """The calls on one connection: inside a transaction, or reading."""
+    """The calls of ``Store`` on one connection, inside a transaction or for reading only."""
 
     connection: sqlite3.Connection
 
@@ -32,7 +33,7 @@ class SqliteSession:
         return Counter(row[0], row[1])
 
     def touch(self) -> None:
-        """Changes a row to what it is: a write that has to be committed."""
+        """Writes a row with the value that it has, so that the transaction has something to commit."""
         self.connection.execute("UPDATE commits SET number = number")
 
     def seal(self, counter: str) -> Counter:
@@ -66,8 +67,8 @@ class SqliteSession:
     def get_many(
         self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
     ) -> dict[str, Record]:
-        found = ((sort, self.get(Key(table, partition, sort))) for sort in sorts)
-        return {sort: record for sort, record in found if record is not None}
+        records = ((sort, self.get(Key(table, partition, sort))) for sort in sorts)
+        return {sort: record for sort, record in records if record is not None}
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         check_value(record)
@@ -119,7 +120,7 @@ class SqliteSession:
             pass
 
     def remove(self, table: Table, where: str, values: tuple[str | int, ...], rows: int) -> bool:
-        """Removes so many of the items for which the condition holds; whether there may be more."""
+        """Removes up to ``rows`` of the items for which the condition holds. Returns whether more may be left."""
         done = self.connection.execute(
             f"DELETE FROM {table} WHERE (partition, sort) IN"  # noqa: S608 - the name of a table, of the enumeration
             f" (SELECT partition, sort FROM {table} WHERE {where} LIMIT ?)",
@@ -142,11 +143,11 @@ class SqliteWrites(TransactedWrites):
 
 
 def _trim_slice(table: Table, partition: str, below: str) -> Callable[[Store], bool]:
-    """A piece of work that removes some of what may be trimmed; whether there may be more."""
+    """Returns work that removes some of the items below ``below``, and returns whether more may be left."""
     where = "partition = ? AND sort < ?"
     return lambda store: cast("SqliteSession", store).remove(table, where, (partition, below), _TRIM_ROWS)
 
 
 def _collect_slice(table: Table, now_ms: int) -> Callable[[Store], bool]:
-    """A piece of work that removes some of what has expired; whether there may be more."""
+    """Returns work that removes some of the items that have expired, and returns whether more may be left."""
     return lambda store: cast("SqliteSession", store).remove(table, "expires_ms <= ?", (now_ms,), _COLLECT_ROWS)

@@ -1,4 +1,4 @@
-"""The one connection of a process that writes to its SQLite database."""
+"""The only connection by which a process writes to its SQLite database."""
 
 import sqlite3
 import threading
@@ -11,9 +11,9 @@ from hourwheel.adapters.syncedmark import Synced, SyncedMark
 from hourwheel.errors import Broken, Corrupt, StorageFull, Throttled
 
 BUSY_SECONDS = 10.0
-"""Another process may write for this long before a caller is told that the database is busy."""
+"""While another process writes, callers wait this long before they get ``Throttled``."""
 
-_ASK_SECONDS = 0.001
+_ASK_SECONDS = 0.001  # often enough to get a turn beside a busy process
 
 _COUNT = (
     "UPDATE commits SET number = number + 1, at_ms = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
@@ -24,7 +24,7 @@ Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
 
 def translated(error: sqlite3.Error) -> Exception:
-    """The library's error for SQLite's."""
+    """Returns the library's error for an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Throttled("the database is locked by another process")
@@ -47,7 +47,7 @@ def sync_durably(connection: sqlite3.Connection, synchronous: Synchronous) -> No
 
 
 class SqliteWriter:
-    """Transactions of one connection, for one thread at a time. ``mark`` is told of each one that changed anything,
+    """Transactions of one connection, for one thread at a time. Each transaction that changed anything raises ``mark``
     once it is committed."""
 
     def __init__(
@@ -63,7 +63,7 @@ class SqliteWriter:
 
     @property
     def blocked_seconds(self) -> float:
-        """For how long another process has kept this one from writing; 0 if it does not."""
+        """Seconds since another process began to keep this one from writing; 0 if none does."""
         since = self._blocked_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -71,7 +71,8 @@ class SqliteWriter:
         self.connection.close()
 
     def begin(self) -> None:
-        """Takes the write lock. SQLite's own waiting backs off, and starves beside a busy process: ask often."""
+        """Takes the write lock, or raises SQLite's error after ``BUSY_SECONDS``. Tries often: SQLite's own waiting
+        backs off, and would starve beside a busy process."""
         until = time.monotonic() + BUSY_SECONDS
         while True:
             try:
@@ -85,7 +86,7 @@ class SqliteWriter:
             self._pause.wait(_ASK_SECONDS)
 
     def try_begin(self) -> None:
-        """Takes the write lock, if no other process has it."""
+        """Takes the write lock, or raises SQLite's error if another process has the lock."""
         self.connection.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
@@ -100,18 +101,18 @@ class SqliteWriter:
             self._mark.raise_to(Synced(number, at_ms))
 
     def roll_back(self) -> None:
-        """Undoes what the transaction has done, if there is one."""
+        """Undoes the changes of the transaction, if there is one."""
         try:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
         except sqlite3.Error:
-            # The connection is in no state to go on with. Closing it undoes what it had begun.
+            # The connection cannot be used any more. Closing it undoes the transaction.
             self.connection.close()
             self._use(connect(self._path))
 
     def _use(self, connection: sqlite3.Connection) -> None:
         sync_durably(connection, self._synchronous)
-        connection.execute("PRAGMA busy_timeout = 0")  # see begin
+        connection.execute("PRAGMA busy_timeout = 0")  # ``begin`` waits instead of SQLite
         self.connection = connection
         self.session = SqliteSession(connection)
         self._counted = connection.total_changes

@@ -4,14 +4,14 @@ bytes 0-7      "hwsync 1"
 bytes 8-15     the number, in the byte order of the machine
 bytes 16-23    when it was committed, Unix milliseconds, in the same order
 
-SQLite takes the readable part of a damaged write-ahead log for all of it. A database that has fewer transactions than
-this file says has lost some. The file is written through memory, without a call to the system: that outlives the
-process, and each second it is synced, which outlives the machine.
+SQLite takes the readable part of a damaged write-ahead log for the whole log. A database that has fewer transactions
+than this file says has lost some. The file is mapped into memory and written without a system call, so its bytes
+outlive the process; the server syncs it each second, so they also outlive the machine.
 
 Other processes read the memory meanwhile, so each field is one aligned word, stored by one instruction: an item of a
-view of 64-bit words. ``struct.pack_into`` clears the place first and may then write byte by byte: a reader sees 0, or
-half of a number. The two fields are not stored together: a reader may see an older number beside a later time. The time
-is only told to people.
+view of 64-bit words. ``struct.pack_into`` clears the bytes first and may then write them one by one: a reader would see
+0, or half of a number. The two fields are not stored together: a reader may see an older number beside a later time.
+The time only appears in texts for people.
 """
 
 import fcntl
@@ -39,8 +39,8 @@ NOTHING = Synced()
 
 
 class SyncedMark:
-    """Opens the file; makes it if it is not there. Several processes may have it open. Thread-safe: one thread raises
-    it at a time, another flushes."""
+    """The mark in the file ``path``, which is created if it is missing. Several processes may have the file open. One
+    thread may raise the mark while another flushes it."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -51,20 +51,21 @@ class SyncedMark:
         self._own = self._flushed = NOTHING
 
     def read(self) -> Synced | None:
-        """What it says; None if that is not what was written."""
+        """Returns the transaction that the file names, or None if the file is damaged."""
         if self._memory[: len(_MAGIC)] != _MAGIC:
             return None
         return Synced(self._words[_NUMBER], self._words[_AT])
 
     def raise_to(self, synced: Synced) -> None:
-        """Says that the transaction is synced. Two processes at once may leave the lower number, until ``flush``."""
+        """Stores the transaction as synced, unless a later one is stored. Two processes at once may leave the lower
+        number until one of them calls ``flush``."""
         self._own = synced
         if synced.number > self._words[_NUMBER]:
             self._words[_AT] = synced.at_ms
             self._words[_NUMBER] = synced.number
 
     def flush(self) -> None:
-        """Syncs the file, if this process has raised it since."""
+        """Syncs the file if this process has raised the mark since the last call."""
         own = self._own
         if own == self._flushed:
             return
@@ -77,7 +78,8 @@ class SyncedMark:
         self._flushed = own
 
     def reset(self, synced: Synced) -> None:
-        """Sets it, also back: for a loss that somebody has accepted, or a file that is damaged."""
+        """Sets the mark to this transaction, even back: for a loss that the operator has accepted, or a damaged
+        file."""
         self._words[_AT] = synced.at_ms
         self._words[_NUMBER] = synced.number
         self._memory[: len(_MAGIC)] = _MAGIC
@@ -91,7 +93,7 @@ class SyncedMark:
 
 
 def last_transaction(database: Path) -> Synced:
-    """The last transaction that the database has. Changes nothing: a damaged log stays as it is. Raises
+    """Returns the last transaction that the database has. Changes nothing: a damaged log stays as it is. Raises
     ``sqlite3.Error``."""
     with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)) as reader:
         if reader.execute("SELECT 1 FROM sqlite_master WHERE name = 'commits'").fetchone() is None:

@@ -1,4 +1,4 @@
-"""The machine's clock and randomness. The only module that may touch them."""
+"""The machine's clock and randomness. Among the modules of the core only this one may use them."""
 
 import os
 import threading
@@ -17,8 +17,8 @@ class SystemClock:
 
 
 class SystemIds:
-    """Randomness of the operating system, drawn 4 KB at a time: each draw gives up the interpreter lock, and a busy
-    server then waits for its turn again. A forked child draws its own."""
+    """Randomness of the operating system, drawn 4 KB at a time: each draw gives up the interpreter lock, and in a busy
+    server the thread then waits for its turn again. A forked child draws bytes of its own."""
 
     def __init__(self) -> None:
         self._fresh()
