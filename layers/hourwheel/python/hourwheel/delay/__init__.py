@@ -1,1 +1,1 @@
-"""Delayed messages: the wheel that turns while a bucket is open, dispatch, cancel and reschedule."""
+"""Delayed messages: turns the wheel of an open bucket, dispatches, cancels and reschedules."""

@@ -1,15 +1,15 @@
-"""What becomes of a delayed message before its time: look it up, cancel it, move it to another time.
+"""Changes: looks up, cancels and reschedules messages that are still delayed.
 
     table      schedule
     partition  changes/{bucket}
     sort       {row:016d}-{index:04d}
     value      PendingChange, msgpack array
 
-The wish is written down first, then a cancel marker is appended to the schedule log in which the message waits.
-Whether the cancel marker came in time the dispatch log tells, from the moment on at which no wheel can still miss it:
-the owner has published a reading beyond it, or there is no owner. A message that moves is then handed over to the
-schedule log of its new time. A request that was cut off is finished by whoever asks about the message, and by the
-sweeper, which finds it here until it is decided:
+A request first stores its change, then appends a cancel marker to the schedule log in which the message waits. Once no
+wheel can miss the marker any more, the dispatch log says whether the marker came in time: it names the message, or it
+never will. No wheel can miss the marker once the owner has published that it read beyond the marker, or while there is
+no owner. A message that moves is then handed over to the schedule log of its new time. A change that was cut off is
+finished by the next caller who asks about the message, or by the sweeper, which finds it here until it is decided:
 
     table      meta
     partition  changes
@@ -47,28 +47,31 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(int)
 
 CHANGES = "changes"
-"""Partition of meta with the requested changes that are not decided."""
+"""The partition of the meta table that lists the changes that are not decided."""
 
-_PATIENCE_MS = 10_000
+_PATIENCE_MS = 10_000  # a wheel that turns answers within a tick; beyond this the caller asks again
 _LOOK_SECONDS = 0.05
-_ABANDONED_MS = 3_600_000
+_ABANDONED_MS = 3_600_000  # a listed change whose record is not stored by then never will be: its caller is dead
 _UNKNOWN = -1
 _TOO_LATE = -2
 
 
 class _Answer(Enum):
-    """What the owner of a bucket has said of a cancel marker."""
+    """What the owner of a bucket says about a cancel marker."""
 
-    CERTAIN = "certain"  # no wheel sends the message any more unless the dispatch log says so already
-    COMING = "coming"  # it turns, and will say how far it has read
-    SILENT = "silent"  # it went without a word
+    CERTAIN = "certain"  # no wheel will send the message, unless the dispatch log names it already
+    COMING = "coming"  # the owner's lease is valid: it will publish how far it has read
+    SILENT = "silent"  # the owner's lease is over, and it has not published that it read the marker
 
 
 class PendingChange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """``due_ms``: the new time, of a message that is to move; None when it is to be cancelled. ``cancel marker``: the
-    row of the cancel marker, or that it is not known or was refused. ``transfers``: the move while it is carried out.
-    ``moved``: where the message waits then, as [bucket, row, index]. ``asked_ms``: the new time as it was asked for,
-    which tells the same request when it comes again; it may be past."""
+    """A requested change of one delayed message.
+
+    ``due_ms`` is the new due time of a message that moves; None of one that is cancelled. ``marker_row`` is the row of
+    the cancel marker, ``_UNKNOWN`` before there is one, ``_TOO_LATE`` when the log refused it. ``transfers`` names the
+    move while it is carried out, ``moved`` the new position as [bucket, row, index]. ``asked_ms`` is the new time as
+    the caller asked for it, which may be past: by it a repeated request is recognised.
+    """
 
     due_ms: int | None
     state: str = "waiting"
@@ -79,7 +82,7 @@ class PendingChange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     @property
     def garbage_ms(self) -> int | None:
-        return None  # it goes with its bucket
+        return None  # removed together with its bucket
 
     def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
         if transfers:
@@ -90,13 +93,13 @@ class PendingChange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 def _unknown() -> NotFound:
     return NotFound(
         "scheduled-unknown",
-        "nothing is known of this message any more: it was sent, cancelled or moved more than a day ago",
+        "this message is no longer known: it was sent, cancelled or moved more than a day ago",
         field="id",
     )
 
 
 def _following(change: PendingChange) -> SchedulePosition | None:
-    """Where the message went, once it is there."""
+    """Returns the new position of a message once it has moved there; None before."""
     if change.state != "moved" or change.moved is None:
         return None
     name, row, index = change.moved
@@ -109,9 +112,9 @@ def _place_of(transfer: Transfer) -> tuple[str, int, int]:
 
 @dataclass(frozen=True)
 class Scheduled:
-    """What is known of a delayed message. ``place`` is where it waits, or waited last; a dispatched one has a queue
-    and an offset once it stands in its subject's queue. ``moved`` is the answer to who moved it, also where it was
-    dispatched at its new time since."""
+    """A delayed message and its state. ``place`` is its position in a schedule log, or its last one. A dispatched
+    message has a queue and an offset once its subject's queue contains it. The state ``moved`` answers the request that
+    moved the message, even if the message was dispatched since."""
 
     place: SchedulePosition
     state: State
@@ -125,39 +128,45 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class ScheduledMessages:
+    """Looks up and changes delayed messages."""
+
     context: Context
     patience_ms: int = _PATIENCE_MS
-    """How long to wait for a wheel to tell what it has read."""
+    """How long a call waits for a wheel to publish how far it has read."""
 
     def look(self, place: SchedulePosition) -> Scheduled:
-        """Finishes a change that was requested and cut off. Raises ``NotFound`` when the bucket was removed: the
-        message was sent or cancelled long ago; ``Unavailable`` when its time has come and the wheel does not tell what
-        became of it."""
+        """Returns the state of a message. Finishes a change of it that was cut off.
+
+        Raises ``NotFound`` when the bucket was removed, because the message was sent or cancelled long ago, and
+        ``Unavailable`` when the message is due, its change is undecided and the wheel does not answer.
+        """
         while True:
-            held = self._slot(place).load()
-            if held is not None and held.value.state == "waiting":
-                held = self._looked_after(place, held)
-            following = None if held is None else _following(held.value)
+            current = self._slot(place).load()
+            if current is not None and current.value.state == "waiting":
+                current = self._decide_if_possible(place, current)
+            following = None if current is None else _following(current.value)
             if following is None:
                 state: State = "waiting"
-                if held is not None and held.value.state == "cancelled":
+                if current is not None and current.value.state == "cancelled":
                     state = "cancelled"
-                return self._told(place, state)
+                return self._read_state(place, state)
             place = following
 
     def cancel(self, place: SchedulePosition) -> Scheduled:
-        """Cancels the message if it is not sent yet; the state tells. Raises ``Unavailable`` when that could not be
-        found out in time: the wish stands, asked again it is answered."""
+        """Cancels the message unless it is sent already, and returns its state. Raises ``NotFound`` for a message that
+        is no longer known, and ``Unavailable`` when the wheel does not answer in time: the request stays stored, and a
+        repeat gets the answer."""
         return self._decide(place, None)
 
     def reschedule(self, place: SchedulePosition, asked_ms: int) -> Scheduled:
-        """Moves the message to another time, to now if that is past, if it is neither sent nor cancelled; the state and
-        the place tell. Asked again for the same time it is answered as before."""
+        """Moves the message to the time ``asked_ms``, or to now if that is past, unless it is sent or cancelled
+        already. Returns its state and position; a repeat with the same time gets the same answer. Raises what
+        ``cancel`` raises."""
         return self._decide(place, asked_ms)
 
     def finish_changes(self, contained: Callable[[str], AbstractContextManager[None]], *, older_ms: int = 0) -> None:
-        """Finishes the changes that were requested at least ``older_ms`` ago and are not decided, each in the context
-        that ``contained`` makes for its name."""
+        """Finishes the undecided changes that were requested at least ``older_ms`` ago, each inside the context manager
+        that ``contained`` returns for its name."""
         for name, record in items_of(self.context.store, Table.META, CHANGES):
             with contained(f"the change of delayed message {name}"):
                 self._finish(name, record, older_ms)
@@ -165,107 +174,109 @@ class ScheduledMessages:
     def _finish(self, name: str, record: Record, older_ms: int) -> None:
         age_ms = self.context.clock.now_ms() - _decoder.decode(record.value)
         if 0 <= age_ms < older_ms:
-            return  # most likely its caller is still at work
-        bucket, _, at = name.partition(" ")
-        row, _, index = at.partition("-")
+            return  # its caller is probably still at work
+        bucket, _, position = name.partition(" ")
+        row, _, index = position.partition("-")
         place = SchedulePosition(Bucket.parse(bucket), int(row), int(index))
-        held = self._slot(place).load()
-        if held is None and age_ms < _ABANDONED_MS:
-            return  # it has only begun
-        if held is not None:
+        current = self._slot(place).load()
+        if current is None and age_ms < _ABANDONED_MS:
+            return  # the change is listed, and its caller may still store it
+        if current is not None:
             try:
-                self._resolved(place, held)
+                self._resolved(place, current)
             except Unavailable:
-                return  # its wheel has not answered yet
+                return  # the wheel has not answered yet: the next sweep tries again
             except NotFound:
-                # Its bucket was removed while the change was requested: nothing waits there any more.
-                self.context.store.delete(self._slot(place).key, expect=held.token)
+                # The bucket was removed while the change was being requested: the message no longer waits there.
+                self.context.store.delete(self._slot(place).key, expect=current.token)
         self._forget(place, record.token)
 
-    def _looked_after(self, place: SchedulePosition, held: Versioned[PendingChange]) -> Versioned[PendingChange]:
-        """The pending change, decided if it can be. Before its time an undecided message waits: nobody has to wait for
-        it."""
+    def _decide_if_possible(
+        self, place: SchedulePosition, current: Versioned[PendingChange]
+    ) -> Versioned[PendingChange]:
+        """Returns the pending change, decided if possible. Before the message is due, the answer "waiting" is true
+        without a decision, so the call does not wait for the wheel."""
         due_ms = self._message(place)[0].due_ms(place.index)
         due = due_ms <= self.context.clock.now_ms()
         try:
-            held = replace(self, patience_ms=self.patience_ms if due else 0)._resolved(place, held)
+            current = replace(self, patience_ms=self.patience_ms if due else 0)._resolved(place, current)
         except Unavailable:
             if due:
                 raise
-            return held
+            return current
         self._forget(place)
-        return held
+        return current
 
     def _decide(self, place: SchedulePosition, asked_ms: int | None) -> Scheduled:
         while True:
             record = self._slot(place)
-            held = record.load()
+            current = record.load()
             announced = None
-            if held is None:
-                told = self._told(place, "waiting")
-                if told.state == "dispatched":
-                    return told
+            if current is None:
+                answer = self._read_state(place, "waiting")
+                if answer.state == "dispatched":
+                    return answer
                 announced = self._announce(place)
-                held = record.swap(None, self._requested(asked_ms)).current
-                assert held is not None
-            if held.value.state == "waiting":
-                held = self._resolved(place, held)
+                current = record.swap(None, self._requested(asked_ms)).current
+                assert current is not None
+            if current.value.state == "waiting":
+                current = self._resolved(place, current)
                 self._forget(place, announced)
-            following = _following(held.value)
+            following = _following(current.value)
             if following is None:
-                return self._told(place, "cancelled" if held.value.state == "cancelled" else "waiting")
-            if asked_ms is not None and held.value.asked_ms == asked_ms and self._slot(following).load() is None:
-                return replace(self._told(following, "waiting"), state="moved")
-            place = following  # it had been moved before: the wish is for where it waits now
+                return self._read_state(place, "cancelled" if current.value.state == "cancelled" else "waiting")
+            if asked_ms is not None and current.value.asked_ms == asked_ms and self._slot(following).load() is None:
+                return replace(self._read_state(following, "waiting"), state="moved")
+            place = following  # an earlier request moved the message: this one changes it at its new position
 
     def _requested(self, asked_ms: int | None) -> PendingChange:
         if asked_ms is None:
             return PendingChange(due_ms=None)
         return PendingChange(due_ms=max(asked_ms, self.context.clock.now_ms()), asked_ms=asked_ms)
 
-    def _resolved(self, place: SchedulePosition, held: Versioned[PendingChange]) -> Versioned[PendingChange]:
-        """The pending change once it is certain."""
+    def _resolved(self, place: SchedulePosition, current: Versioned[PendingChange]) -> Versioned[PendingChange]:
+        """Returns the pending change once it is decided and carried out."""
         record = self._slot(place)
-        # What another has written meanwhile may be no more than the row of its cancel marker.
-        while held.value.state == "waiting" and not held.value.transfers:
-            held = self._cancel_marked(place, held)
-            if held.value.state == "waiting" and not held.value.transfers:
-                held = self._settled(place, held)
-        if held.value.transfers:
+        # Another caller may have written no more than the row of its cancel marker: then the change is still undecided.
+        while current.value.state == "waiting" and not current.value.transfers:
+            current = self._cancel_marked(place, current)
+            if current.value.state == "waiting" and not current.value.transfers:
+                current = self._settled(place, current)
+        if current.value.transfers:
             source = self._log(place)
-            done = carry_out(self.context, record, held, row_builder(self.context, source, None, strict=True))
+            done = carry_out(self.context, record, current, row_builder(self.context, source, None, strict=True))
             assert done is not None
-            held = done
-        return held
+            current = done
+        return current
 
-    def _cancel_marked(self, place: SchedulePosition, held: Versioned[PendingChange]) -> Versioned[PendingChange]:
-        """The pending change with the row of its cancel marker. It is written down only where an answer has to be
-        waited for: it saves those who ask again another cancel marker."""
-        if held.value.marker_row != _UNKNOWN:
-            return held
+    def _cancel_marked(self, place: SchedulePosition, current: Versioned[PendingChange]) -> Versioned[PendingChange]:
+        """Appends the cancel marker if there is none, and returns the pending change with its row. The row is stored
+        only where the answer has to be waited for: a repeated request then appends no second marker."""
+        if current.value.marker_row != _UNKNOWN:
+            return current
         entry = encode_entry(CancelMarker(place.row, place.index))
         now_ms = self.context.clock.now_ms()
         try:
             marker_row = self._log(place).append(Row(number=-1, count=0, at_ms=now_ms, expires_ms=0, meta=entry)).row
         except Sealed:
             marker_row = _TOO_LATE
-        value = msgspec.structs.replace(held.value, marker_row=marker_row)
+        value = msgspec.structs.replace(current.value, marker_row=marker_row)
         if self._answer(place.bucket, marker_row) is _Answer.CERTAIN:
-            return Versioned(value, held.token)
-        return self._swapped(place, held, value)
+            return Versioned(value, current.token)
+        return self._swapped(place, current, value)
 
-    def _settled(self, place: SchedulePosition, held: Versioned[PendingChange]) -> Versioned[PendingChange]:
-        """Waits until it is certain whether the cancel marker came in time, and writes down what follows from it."""
+    def _settled(self, place: SchedulePosition, current: Versioned[PendingChange]) -> Versioned[PendingChange]:
+        """Waits until it is certain whether the cancel marker came in time, and stores the decision."""
         due_times, _ = self._message(place)
         due_ms = due_times.due_ms(place.index)
         log = DispatchLog(self.context, place.bucket)
         if log.search(place.row, place.index, due_ms) is None:
-            self._await(place, held.value.marker_row)
+            self._await(place, current.value.marker_row)
         if self._named(place, due_ms) is not None:
-            return self._swapped(place, held, msgspec.structs.replace(held.value, state="dispatched"))
-        if held.value.due_ms is None:
-            return self._swapped(place, held, msgspec.structs.replace(held.value, state="cancelled"))
-        due_ms = max(held.value.due_ms, self.context.clock.now_ms())
+            return self._swapped(place, current, msgspec.structs.replace(current.value, state="dispatched"))
+        if current.value.due_ms is None:
+            return self._swapped(place, current, msgspec.structs.replace(current.value, state="cancelled"))
+        due_ms = max(current.value.due_ms, self.context.clock.now_ms())
         settings = self.context.settings
         bucket = Bucket.at(due_ms, settings.bucket_minutes, place.bucket.shard % settings.shards)
         transfer = reserve(
@@ -274,74 +285,81 @@ class ScheduledMessages:
             log=bucket.log,
             picks=((place.row, place.index),),
             expires_ms=0,
-            due_times=DueTimes.of(due_times.subject, due_times.generation, due_times.member, [held.value.due_ms]),
+            due_times=DueTimes.of(due_times.subject, due_times.generation, due_times.member, [current.value.due_ms]),
         )
-        value = msgspec.structs.replace(held.value, transfers=(transfer,), moved=_place_of(transfer))
-        swapped = self._swapped(place, held, value)
+        value = msgspec.structs.replace(current.value, transfers=(transfer,), moved=_place_of(transfer))
+        swapped = self._swapped(place, current, value)
         if swapped.value != value:
             release(self.context, (transfer,))
         return swapped
 
     def _await(self, place: SchedulePosition, marker_row: int) -> None:
-        """Returns once no wheel can send the message unless the dispatch log says so already."""
+        """Returns once no wheel will send the message, unless the dispatch log names it already. Raises ``Unavailable``
+        when the wheel does not answer in time."""
         until_ms = self.context.clock.now_ms() + self.patience_ms
         called = False
         while (answer := self._answer(place.bucket, marker_row)) is not _Answer.CERTAIN:
             now_ms = self.context.clock.now_ms()
             if not called and answer is _Answer.SILENT:
-                # Its owner is gone without a word: it may only be paused. The next one decides.
+                # The owner's lease ran out, and the owner may only be paused: the next owner fences it off and decides.
                 order_timer(self.context, now_ms, place.bucket)
                 called = True
             if now_ms >= until_ms:
-                raise Unavailable("the wheel of this message's bucket does not answer: the wish stands, ask again")
+                raise Unavailable(
+                    "the wheel of this message's bucket does not answer: the request is stored, ask again"
+                )
             self.context.clock.sleep(_LOOK_SECONDS)
 
     def _answer(self, bucket: Bucket, marker_row: int) -> _Answer:
-        held = owner_record(self.context, bucket).load()
-        answered = held is None or held.value.left or held.value.read_below > marker_row
+        owner = owner_record(self.context, bucket).load()
+        answered = owner is None or owner.value.left or owner.value.read_below > marker_row
         if answered and marker_row != _TOO_LATE:
             return _Answer.CERTAIN
-        if held is not None and held.value.alive(self.context.clock.now_ms()):
+        if owner is not None and owner.value.alive(self.context.clock.now_ms()):
             return _Answer.COMING
-        # Once it is closed nothing more is sent from it, whoever holds its lease.
+        # From a closed bucket no wheel sends anything, no matter which owner has its lease.
         return _Answer.CERTAIN if self._closed(bucket) else _Answer.SILENT
 
     def _swapped(
-        self, place: SchedulePosition, held: Versioned[PendingChange], value: PendingChange
+        self, place: SchedulePosition, current: Versioned[PendingChange], value: PendingChange
     ) -> Versioned[PendingChange]:
-        """The value in place of the one that was read, or what another has put there."""
-        outcome = self._slot(place).swap(held.token, value)
+        """Stores the value if nobody changed the record meanwhile; returns the record that is stored then, this value
+        or another caller's."""
+        outcome = self._slot(place).swap(current.token, value)
         if outcome.current is None:
-            raise _unknown()  # it went with its bucket
+            raise _unknown()  # the record was removed with its bucket
         return outcome.current
 
     def _named(self, place: SchedulePosition, due_ms: int) -> tuple[Transfer, int, int] | None:
-        """The transfer that hands the message over, if there is one. Raises ``NotFound`` once its bucket is removed."""
+        """Returns the transfer that hands the message over, with the message's index in it and the time; None if there
+        is none. Raises ``NotFound`` once the bucket is removed."""
         found = DispatchLog(self.context, place.bucket).search(place.row, place.index, due_ms)
         if found is None and due_ms <= self.context.clock.now_ms():
-            # Of a bucket that is being removed the message goes before the row that names it.
+            # A bucket that is being removed loses the message before the dispatch row: a message still there was not
+            # sent.
             self._message(place)
         return found
 
-    def _told(self, place: SchedulePosition, state: State) -> Scheduled:
-        """What the logs say of a message that is not known to be moved."""
+    def _read_state(self, place: SchedulePosition, state: State) -> Scheduled:
+        """Returns what the logs say about a message that is not moved."""
         due_times, message_id = self._message(place)
         due_ms = due_times.due_ms(place.index)
-        known = Scheduled(place, state, due_times.subject, message_id, due_ms)
+        message = Scheduled(place, state, due_times.subject, message_id, due_ms)
         if state == "cancelled":
-            return known
+            return message
         found = self._named(place, due_ms)
         if found is None:
-            return known
+            return message
         transfer, index, at_ms = found
-        known = replace(known, state="dispatched", dispatched_ms=at_ms)
+        message = replace(message, state="dispatched", dispatched_ms=at_ms)
         queue = transfer.log.rpartition("/")[2]
         if not queue.isdigit() or not self._stands(transfer):
-            return known
-        return replace(known, queue=int(queue), offset=transfer.number + index)
+            return message
+        return replace(message, queue=int(queue), offset=transfer.number + index)
 
     def _stands(self, transfer: Transfer) -> bool:
-        """Whether its row is where it is named: a reader may have filled it meanwhile, then it gets another one."""
+        """Returns whether the transfer's row is stored. If a reader filled that row, the wheel puts the messages into
+        another one."""
         log = self.context.log(transfer.log)
         row = log.get(transfer.row)
         if row is None:
@@ -357,12 +375,12 @@ class ScheduledMessages:
         try:
             message = decode_one(raw_messages_of(row, self.context.blobs)[place.index])
         except Corrupt:
-            return entry, ""  # who sends it reports it
+            return entry, ""  # the wheel reports the damage when it sends the message
         return entry, message.id or ""
 
     def _closed(self, bucket: Bucket) -> bool:
-        held = bucket_record(self.context, bucket).load()
-        return held is None or held.value.closed_ms != 0
+        current = bucket_record(self.context, bucket).load()
+        return current is None or current.value.closed_ms != 0
 
     def _log(self, place: SchedulePosition) -> Log:
         return self.context.log(place.bucket.log)
@@ -377,7 +395,7 @@ class ScheduledMessages:
         )
 
     def _announce(self, place: SchedulePosition) -> bytes | None:
-        """Has the sweeper see to the change; the token of the announcement, ours or another's."""
+        """Lists the change for the sweeper, unless it is listed already. Returns the token of the listing."""
         record = Record(_encoder.encode(self.context.clock.now_ms()), self.context.ids.token())
         refused = self.context.store.put(self._change_key(place), record, expect=None)
         if refused is None:
@@ -385,7 +403,7 @@ class ScheduledMessages:
         return None if refused.current is None else refused.current.token
 
     def _forget(self, place: SchedulePosition, token: bytes | None = None) -> None:
-        """Removes the announcement of a change that is decided."""
+        """Removes a decided change from the sweeper's list."""
         key = self._change_key(place)
         if token is None:
             record = self.context.store.get(key)

@@ -1,6 +1,7 @@
-"""Handing over what is due: reserve rows in the targets, write one dispatch row that names them, put the rows.
+"""Dispatch: hands due messages over. Reserves rows in the target logs, writes one dispatch row that names them, and
+puts the rows.
 
-Whoever takes the bucket over repeats the puts that the last dispatch row names.
+The next owner of the bucket repeats the puts that the last dispatch row names.
 """
 
 import logging
@@ -32,19 +33,19 @@ from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
 DUE, AGAIN, ORPHANED, DROPPED, DAMAGED = "due", "again", "orphaned", "dropped", "damaged"
-"""What becomes of picks: to the subject's queue; to a group's retry log; to the log of a deleted subject; nothing, as
-their group is deleted; nothing, as they cannot be read."""
+"""Where a transfer's messages go: to the subject's queue; to a group's retry log; to the dead log of a deleted subject;
+nowhere, because their group was deleted; nowhere, because they cannot be read."""
 
 _STEP_PICKS = 5_000
 _STEP_BATCHES = 500
-"""A dispatch row names so many messages and targets at most: with the longest names it stays below 350 KB."""
+"""A dispatch row names at most this many messages and targets: with the longest names it stays below 350 KB."""
 
 _logger = logging.getLogger("hourwheel")
 
-_CACHE_BYTES = 48 << 20
-_RAW_OVERHEAD = 120
-_DENSE = 4
-_STEP_BYTES = 16 << 20
+_CACHE_BYTES = 48 << 20  # an eighth of the memory that a wheel has on AWS by default
+_RAW_OVERHEAD = 120  # bytes of the Python objects of one message
+_DENSE = 4  # reading up to this many rows too much is cheaper than another call
+_STEP_BYTES = 16 << 20  # a step's messages are in memory at once, decoded and encoded
 
 Pick: TypeAlias = tuple[int, int]
 """A message's row and index in the schedule log."""
@@ -52,7 +53,7 @@ Pick: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class _DecodedRow:
-    """A row of the schedule log with its messages still encoded; none when they cannot be read."""
+    """A row of the schedule log with its messages still encoded. ``raw`` is empty when they cannot be read."""
 
     at_ms: int
     due_times: DueTimes
@@ -61,7 +62,7 @@ class _DecodedRow:
 
 
 class ScheduleRowCache:
-    """The rows of a schedule log that were used last. For one thread."""
+    """The most recently used rows of a schedule log. For one thread."""
 
     def __init__(self, context: Context, bucket: Bucket) -> None:
         self._context = context
@@ -70,15 +71,15 @@ class ScheduleRowCache:
         self._size = 0
 
     def each(self, numbers: Sequence[int]) -> Iterator[tuple[int, _DecodedRow]]:
-        """These rows, which are in order, one by one: read in as few calls as it takes, held no longer than there is
-        room."""
-        for at in range(0, len(numbers), GET_MANY):
-            some = numbers[at : at + GET_MANY]
+        """Yields the rows with these ascending numbers. Reads those that are not cached in few calls, and drops the
+        least recently used rows when the cache is full."""
+        for i in range(0, len(numbers), GET_MANY):
+            some = numbers[i : i + GET_MANY]
             read = self._read([number for number in some if number not in self._rows])
             for number in some:
                 page = self._rows.get(number)
                 if page is None:
-                    # A read that may be out of date may have missed it.
+                    # The read above may be out of date and miss the row: ``get`` is up to date.
                     row = read.get(number) or self._log.get(number)
                     assert row is not None
                     page = self._keep(number, row)
@@ -87,7 +88,7 @@ class ScheduleRowCache:
                 yield number, page
 
     def _read(self, numbers: Sequence[int]) -> dict[int, Row]:
-        """These rows: neighbours by their range, what is scattered one by one in one call."""
+        """Reads rows: neighbours as a range, single ones together in one call."""
         read: dict[int, Row] = {}
         scattered: list[int] = []
         for run in _runs(numbers):
@@ -114,18 +115,18 @@ class ScheduleRowCache:
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The numbers, which are in order, in slices with little between one and the next."""
-    at = 0
+    """Yields ascending numbers in slices; within a slice each number is at most ``_DENSE`` above the one before."""
+    start = 0
     for end in range(1, len(numbers) + 1):
         far = end == len(numbers) or numbers[end] - numbers[end - 1] > _DENSE
         if far:
-            yield numbers[at:end]
-            at = end
+            yield numbers[start:end]
+            start = end
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where messages go, and for how long they are kept there. Without a log they go nowhere."""
+    """Where messages go, and how long they are kept there. Without a log they are dropped."""
 
     kind: str
     log: str
@@ -136,7 +137,7 @@ class Target:
 
 @dataclass(eq=False)
 class OutgoingBatch:
-    """Messages of one bucket for one target: a row there."""
+    """Messages of one bucket for one target log, where they become one row."""
 
     target: Target
     due_times: DueTimes
@@ -144,7 +145,7 @@ class OutgoingBatch:
     messages: list[Message] = field(default_factory=list)
     size: int = 0
     earliest_ms: int = 0
-    """When the first of them was due."""
+    """When the first of the messages was due."""
 
     def fits(self, size: int) -> bool:
         return len(self.picks) < BATCH_MESSAGES and (not self.picks or self.size + size <= BATCH_BYTES)
@@ -159,7 +160,7 @@ class OutgoingBatch:
 
 @dataclass
 class Dispatcher:
-    """Hands messages of one bucket over, under its owner's dispatch log. For one thread."""
+    """Hands the messages of one bucket over, each step recorded in the dispatch log. For one thread."""
 
     context: Context
     registry: Registry
@@ -168,10 +169,10 @@ class Dispatcher:
     row_cache: ScheduleRowCache
 
     def dispatch(self, places: Sequence[int]) -> Iterator[None]:
-        """Hands over the messages at these packed positions, which are due, step by step. Raises ``Fenced`` and the
-        store's errors; what was written down by then is finished by the next owner."""
-        for at in range(0, len(places), _STEP_PICKS):
-            rest = [unpack(place) for place in places[at : at + _STEP_PICKS]]
+        """Hands over the due messages at these packed positions, and yields after each step. Raises ``Fenced``, and the
+        errors of the store: the next owner then finishes what the dispatch log names."""
+        for i in range(0, len(places), _STEP_PICKS):
+            rest = [unpack(place) for place in places[i : i + _STEP_PICKS]]
             while rest:
                 batches, rest = self._batches(rest)
                 while batches:
@@ -179,29 +180,30 @@ class Dispatcher:
                 yield
 
     def finish(self, transfers: Iterable[Transfer]) -> None:
-        """Repeats the puts that a row of the dispatch log names."""
-        again = []
+        """Repeats the puts of these transfers, the last ones of the dispatch log. Hands batches over anew whose rows
+        were filled."""
+        unfinished = []
         for transfer in transfers:
             if not transfer.log or self._expired(transfer):
                 continue
             batch = self._batch_of(transfer)
             if self._trimmed(transfer):
-                # A filler stood there, and its time is over: below the trim mark nobody reads. Or the batch did, and
-                # its own time came to an end while this was read.
+                # A filler was in the row and has expired: nobody reads below the trim mark, so the batch goes
+                # elsewhere. Or the batch was in the row and has expired just now: then nothing is left to do.
                 if transfer.expires_ms > self.context.clock.now_ms():
-                    again.append(batch)
+                    unfinished.append(batch)
                 continue
             row = self._row(batch, transfer.at_ms, transfer.expires_ms, transfer.log)
             try:
                 if self._put(self.context, transfer, row):
                     self._announce([batch])
             except Filled:
-                again.append(batch)
-        while again:
-            again = self._hand_over(again)
+                unfinished.append(batch)
+        while unfinished:
+            unfinished = self._hand_over(unfinished)
 
     def _expired(self, transfer: Transfer) -> bool:
-        """Whether what was put has been trimmed since, its retention being over."""
+        """Returns whether the transfer's row has expired and is trimmed."""
         return transfer.expires_ms <= self.context.clock.now_ms() and self._trimmed(transfer)
 
     def _trimmed(self, transfer: Transfer) -> bool:
@@ -209,7 +211,8 @@ class Dispatcher:
         return transfer.row < log.trimmed() and log.get(transfer.row) is None
 
     def _hand_over(self, batches: Sequence[OutgoingBatch]) -> list[OutgoingBatch]:
-        """One step: the batches that found their row filled or their log sealed are to be sent anew."""
+        """Hands the batches over in one step. Returns those to hand over anew, because their row was filled or their
+        log sealed."""
         at_ms = self.ownership.time()
         for log in {batch.target.log for batch in batches if batch.target.kind == ORPHANED}:
             register_orphan(self.context, log)
@@ -249,7 +252,7 @@ class Dispatcher:
         return filled + [self._redirected(batch) for batch in closed]
 
     def _reserved(self, context: Context, batch: OutgoingBatch, at_ms: int) -> Transfer | None:
-        """A transfer for the batch; None when its log is sealed."""
+        """Reserves a row for the batch, and returns the transfer; None when the log is sealed."""
         reservation = Reservation(0, 0)
         if batch.target.log:
             try:
@@ -271,7 +274,8 @@ class Dispatcher:
         return context.log(transfer.log).put(Reservation(transfer.row, transfer.number), row, transfer.token)
 
     def _row(self, batch: OutgoingBatch, at_ms: int, expires_ms: int, log: str) -> Row:
-        """The row that stands for the batch: with the same messages whoever makes it."""
+        """Returns the row that contains the batch. Every caller builds it with equal messages, so that a repeated put
+        changes nothing."""
         messages = batch.messages
         if batch.target.kind == ORPHANED:
             died_at = rfc3339(at_ms)
@@ -291,7 +295,8 @@ class Dispatcher:
         return row
 
     def _batches(self, picks: Sequence[Pick]) -> tuple[list[OutgoingBatch], list[Pick]]:
-        """The messages of these positions by target, in their order; and what would be too much for one step."""
+        """Returns the messages at these positions as one batch for each row of a target, in order, and the positions
+        that would be too much for one step."""
         read, rest = self._read(picks), []
         targets: dict[tuple[str, int, str | None], tuple[Subject | None, Target | None]] = {}
         open_batches: dict[str, OutgoingBatch] = {}
@@ -316,7 +321,7 @@ class Dispatcher:
             batch = open_batches.get(target_key)
             if batch is None or not batch.fits(size):
                 if len(batches) == _STEP_BATCHES:
-                    open_batches.pop(target_key, None)  # what follows for this target waits with it
+                    open_batches.pop(target_key, None)  # to keep the order, later messages of the target wait, too
                     rest.append(pick)
                     continue
                 batch = open_batches[target_key] = OutgoingBatch(target, due_times)
@@ -325,7 +330,8 @@ class Dispatcher:
         return batches, rest
 
     def _read(self, picks: Iterable[Pick]) -> dict[Pick, tuple[DueTimes, Message | None, int]]:
-        """Plan, message (None: it cannot be read) and size, until it would be too much for one step."""
+        """Returns the due times, the message (None: it cannot be read) and its size by position, up to the bytes of one
+        step."""
         by_row: dict[int, list[int]] = {}
         for row, index in picks:
             by_row.setdefault(row, []).append(index)
@@ -341,24 +347,24 @@ class Dispatcher:
         return read
 
     def _batch_of(self, transfer: Transfer) -> OutgoingBatch:
-        """What a transfer stands for, made again."""
+        """Returns the batch that a transfer hands over, read again from the schedule log."""
         indexes: dict[int, list[int]] = {}
         for row, index in transfer.picks:
             indexes.setdefault(row, []).append(index)
-        found: dict[Pick, Message | None] = {}
+        messages: dict[Pick, Message | None] = {}
         for row, page in self.row_cache.each(sorted(indexes)):
             due_times = page.due_times
-            found |= {(row, index): _message(page, index) for index in indexes[row]}
+            messages |= {(row, index): _message(page, index) for index in indexes[row]}
         member = LogName.parse(transfer.log).member if transfer.kind == AGAIN else None
         keep_ms = transfer.expires_ms - transfer.at_ms
         target = Target(transfer.kind, transfer.log, keep_ms, due_times.subject, member.group if member else None)
         batch = OutgoingBatch(target, due_times)
         for pick in transfer.picks:
-            batch.add(pick, found[pick], 0, 0)
+            batch.add(pick, messages[pick], 0, 0)
         return batch
 
     def _resolve(self, due_times: DueTimes) -> tuple[Subject | None, Target | None]:
-        """The subject, whose queue depends on the message, or a target for all messages of the plan."""
+        """Returns the subject, if the queue depends on the message; otherwise the target of all messages of the row."""
         try:
             subject = self.registry.subject(due_times.subject)
             if subject.generation < due_times.generation:
@@ -375,19 +381,19 @@ class Dispatcher:
         return subject, Target(AGAIN, log, subject.retention_ms, due_times.subject, member.group)
 
     def _orphan_target(self, due_times: DueTimes) -> Target:
-        """For messages whose subject, or group, is there no more."""
+        """Returns the target of messages whose subject or group was deleted."""
         if due_times.member is not None:
             return Target(DROPPED, "")
         log = str(LogName.of_orphans(due_times.subject, due_times.generation))
         return Target(ORPHANED, log, DEAD_RETENTION_MS, due_times.subject)
 
     def _redirected(self, batch: OutgoingBatch) -> OutgoingBatch:
-        """The log of a batch was sealed since it was looked up: subject or group were deleted."""
+        """Returns the batch with another target: its log was sealed, because its subject or group was deleted."""
         self.registry.forget(batch.due_times.subject)
         return replace(batch, target=self._orphan_target(batch.due_times))
 
     def _announce(self, batches: Iterable[OutgoingBatch]) -> None:
-        """Wakes those who wait for what was handed over, and tells those who operate."""
+        """Wakes the pulls that wait for the messages, counts them, and logs orphans for the operator."""
         for batch in batches:
             target = batch.target
             meter = self.context.meter
@@ -408,7 +414,7 @@ class Dispatcher:
 
 
 def _message(page: _DecodedRow, index: int) -> Message | None:
-    """The message as it is sent; None when it cannot be read."""
+    """Returns the message as it is sent, with its times; None when it cannot be read."""
     if not page.raw:
         return None
     try:

@@ -1,5 +1,5 @@
-"""What the sweeper does for delayed messages: starts wheels that should run and do not, removes buckets a day after
-they were closed."""
+"""Maintenance of delayed messages for the sweeper: starts the wheels that should run and do not, and removes each
+bucket a day after it was closed."""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -13,10 +13,10 @@ from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.watermarks import removable_below
 
 _DAY_MS = 86_400_000
-_LONGEST_MS = 3_600_000
+_LONGEST_MS = 3_600_000  # the longest bucket that can be set
 _PAGE = 200
 _REMOVING_MS = 30_000
-"""A sweep removes what is left of closed buckets for so long at most."""
+"""A sweep removes closed buckets for at most this long; the next sweep continues."""
 
 Known: TypeAlias = tuple[Bucket, BucketRecord]
 
@@ -24,38 +24,39 @@ _ALL = "\U0010ffff"
 
 
 def buckets_due_soon(context: Context) -> list[Known]:
-    """The buckets that are over, open, or about to begin."""
-    # Messages that came too late for their bucket may be due before the next one begins.
+    """Returns the buckets that are over, open, or about to begin."""
+    # A bucket that begins later may contain messages that are due now: they came too late for their own bucket.
     return list(buckets(context, before_ms=context.clock.now_ms() + LEAD_MS + _LONGEST_MS))
 
 
-def start_wheels(context: Context, known: Iterable[Known]) -> int:
-    """Orders a wheel for each of these buckets that should have one and has none; how many."""
+def start_wheels(context: Context, entries: Iterable[Known]) -> int:
+    """Orders a wheel for each of these buckets that should have one and has none. Returns the number of wheels."""
     now_ms = context.clock.now_ms()
     started = 0
-    for bucket, record in known:
+    for bucket, record in entries:
         if not record.closed_ms and needs_wheel(context, bucket):
             order_timer(context, now_ms, bucket)
             started += 1
     return started
 
 
-def drop_closed(context: Context, known: Iterable[Known]) -> int:
-    """Removes what is left of those buckets that were closed a day ago; how many were removed wholly."""
+def drop_closed(context: Context, entries: Iterable[Known]) -> int:
+    """Removes those of these buckets that were closed at least a day ago. Returns how many were removed completely."""
     now_ms = context.clock.now_ms()
-    over = [bucket for bucket, record in known if record.closed_ms and record.closed_ms + _DAY_MS <= now_ms]
+    over = [bucket for bucket, record in entries if record.closed_ms and record.closed_ms + _DAY_MS <= now_ms]
     return sum(_drop(context, bucket, now_ms + _REMOVING_MS) for bucket in over)
 
 
 def _drop(context: Context, bucket: Bucket, until_ms: int) -> bool:
-    """Removes a bucket, unless a change of one of its messages is still to be finished. Its own record goes last:
-    what a crash leaves is removed by the next sweep."""
+    """Removes a bucket, unless a change of one of its messages is undecided or its logs are not archived. Returns
+    whether the bucket is removed. Removes the bucket's own record last, so that the next sweep removes what a crash
+    leaves."""
     changes = context.store.scan(Table.META, CHANGES, start=bucket.name, limit=1)
     if changes and changes[0][0].startswith(f"{bucket.name} "):
         return False
     if not _archived(context, bucket):
         return False
-    # The dispatch log last: whoever does not find a message named there, but finds the message, knows that it was not.
+    # The dispatch log is removed last: a message that is still found, and is not named there, was not handed over.
     partitions = (
         (Table.SCHEDULE, bucket.log),
         (Table.SCHEDULE, f"changes/{bucket.name}"),
@@ -73,7 +74,7 @@ def _drop(context: Context, bucket: Bucket, until_ms: int) -> bool:
 
 
 def _archived(context: Context, bucket: Bucket) -> bool:
-    """Whether nothing of the bucket is still to be archived."""
+    """Returns whether the archive contains every row of the bucket's logs, or archives none of them."""
     scheduled = context.log(bucket.log).totals().rows
     last = context.store.scan(Table.DISPATCH, bucket.name, limit=1, reverse=True)
     dispatched = int(last[0][0]) + 1 if last else 0
@@ -84,10 +85,10 @@ def _archived(context: Context, bucket: Bucket) -> bool:
 
 
 def _clear(context: Context, table: Table, partition: str, until_ms: int) -> bool:
-    """Removes the items of a partition until time is up; whether all of them are gone."""
+    """Removes the items of a partition until the time is over. Returns whether all of them are removed."""
     context.store.trim(table, partition, below=_ALL)
     while context.clock.now_ms() < until_ms:
-        # Where trimming is left to the store's own clock, these items have no time to go by.
+        # A store that trims by expiry times keeps these items, because they have none.
         items = context.store.scan(table, partition, limit=_PAGE)
         for sort, record in items:
             context.store.delete(Key(table, partition, sort), expect=record.token)

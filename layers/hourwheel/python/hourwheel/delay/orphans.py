@@ -1,9 +1,10 @@
-"""Messages whose subject was deleted while they waited for their time: kept for 30 days in the subject's own dead log.
+"""Orphans: delayed messages whose subject was deleted before they were due. The subject's own dead log keeps them for
+30 days.
 
 table      meta
 partition  orphans
 sort       {subject}~{generation}/dead      such a log
-value      since when it is used, ms, msgpack
+value      when the log was registered, ms, msgpack
 """
 
 import re
@@ -26,20 +27,20 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def register_orphan(context: Context, log: str) -> None:
-    """Makes the log known before anything goes there."""
+    """Registers the log, before the first orphan goes there. Idempotent."""
     key = Key(Table.META, "orphans", log)
     if context.store.get(key) is None:
         record = Record(_encoder.encode(context.clock.now_ms()), context.ids.token())
-        context.store.put(key, record, expect=None)  # refused: another wheel has done so
+        context.store.put(key, record, expect=None)  # refused: another wheel registered the log
 
 
 def orphan_logs(context: Context) -> Iterator[str]:
-    """The logs that hold orphans, or did."""
+    """Yields the names of the registered logs of orphans."""
     return (name for name, _ in items_of(context.store, Table.META, "orphans"))
 
 
 def unregister_orphan(context: Context, log: Log) -> None:
-    """Forgets a log in which all has expired."""
+    """Removes a log from the registered ones, if all its rows have expired and are trimmed."""
     key = Key(Table.META, "orphans", log.name)
     record = context.store.get(key)
     if record is not None and log.first() is None and log.trimmed() >= log.totals().rows > 0:
@@ -47,8 +48,8 @@ def unregister_orphan(context: Context, log: Log) -> None:
 
 
 def orphans(context: Context, subject: str, *, after: str | None, limit: int) -> DeadPage:
-    """Up to ``limit`` of a deleted subject's messages behind the cursor ``after``, the oldest first; fewer where they
-    would be more than an answer may hold."""
+    """Returns up to ``limit`` orphans of a deleted subject after the cursor ``after``, the oldest first; fewer where
+    more would not fit into an answer. Raises ``Rejected`` for a cursor that is none."""
     start = _parse(after) if after else (0, 0, -1)
     page: list[Message] = []
     size = 0
@@ -69,13 +70,13 @@ def orphans(context: Context, subject: str, *, after: str | None, limit: int) ->
 
 
 def _generations(context: Context, subject: str) -> list[tuple[int, Log]]:
-    """The logs of the subject's generations, the oldest first."""
-    found = []
+    """Returns the generations of the subject and their logs of orphans, the oldest first."""
+    logs = []
     for name in orphan_logs(context):
         owner, _, generation = name.rpartition("/")[0].rpartition("~")
         if owner == subject:
-            found.append((int(generation), context.log(name)))
-    return sorted(found, key=lambda entry: entry[0])
+            logs.append((int(generation), context.log(name)))
+    return sorted(logs, key=lambda entry: entry[0])
 
 
 def _rows(context: Context, log: Log, start: int) -> Iterator[tuple[int, Row]]:
@@ -92,9 +93,9 @@ def _messages(context: Context, log: Log, number: int, row: Row) -> list[Message
 
 
 def _parse(cursor: str) -> tuple[int, int, int]:
-    found = _CURSOR.fullmatch(cursor)
-    if found is None:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
         raise Rejected(
-            "field-invalid", f"after must be a cursor as an answer gave it, got {cursor[:40]!r}", field="after"
+            "field-invalid", f"after must be a cursor from an earlier answer, got {cursor[:40]!r}", field="after"
         )
-    return int(found[1]), int(found[2]), int(found[3])
+    return int(match[1]), int(match[2]), int(match[3])

@@ -1,13 +1,13 @@
-"""What has been handed over from a bucket, and the right to do so.
+"""Ownership of a bucket: its dispatch log, and the right of one wheel to append to it.
 
     table      dispatch
     partition  {bucket}
     sort       {row:016d}
     value      Dispatched, msgpack array
 
-The lease only keeps wheels out of each other's way. What fences them is the dispatch log: it is appended at a fixed
-next row by a conditional put, and a new owner begins with an empty row of its own. From then on an old one that was
-only paused finds its next row taken.
+The lease only keeps wheels from working on one bucket at once. The fence is the dispatch log: each owner appends at a
+fixed next row by a conditional put, and a new owner begins with an empty row of its own. A former owner that was only
+paused then finds its next row taken.
 """
 
 from collections.abc import Iterator
@@ -24,17 +24,17 @@ from hourwheel.logs.cas import Versioned
 from hourwheel.logs.rows import sort_of
 from hourwheel.ports import Key, Record, Table, items_of
 
-RENEW_MS = 12_000
+RENEW_MS = 12_000  # leaves 18 s of the lease to repeat a renewal that failed
 _PAGE = 64
 
 
 class Fenced(HourwheelError):
-    """Another wheel has the bucket now (protocol)."""
+    """Another wheel owns the bucket now: this one stops (protocol)."""
 
 
 class Dispatched(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What was handed over in one step; without transfers, the first row of an owner. Times never fall from row to
-    row, and no message is named in a row before its time."""
+    """The transfers of one step; none in the first row of an owner. ``at_ms`` never falls from row to row, and no row
+    names a message that is due later than its ``at_ms``."""
 
     owner: str
     at_ms: int
@@ -53,19 +53,19 @@ class DispatchLog:
     bucket: Bucket
 
     def rows(self, start: int = 0) -> Iterator[tuple[int, Dispatched]]:
-        """The rows from ``start`` on, up to the end as it is when the last of them is read."""
-        found = items_of(self.context.store, Table.DISPATCH, self.bucket.name, start=sort_of(start), page=_PAGE)
-        return ((int(sort), opened(record)) for sort, record in found)
+        """Yields the rows from ``start`` on with their numbers, including rows that are appended meanwhile."""
+        items = items_of(self.context.store, Table.DISPATCH, self.bucket.name, start=sort_of(start), page=_PAGE)
+        return ((int(sort), opened(record)) for sort, record in items)
 
     def search(self, row: int, index: int, due_ms: int) -> tuple[Transfer, int, int] | None:
-        """The transfer that names the message, its place in it, and when that was; None if none does. A transfer that
-        had to be reserved anew is named again: the last one holds."""
-        found = None
+        """Returns the transfer that names the message, the message's index in it, and the time of its row; None if no
+        transfer does. A transfer that had to be reserved again is named twice: the last one counts."""
+        result = None
         for _, dispatched in self.rows(self._first_since(due_ms)):
             for transfer in dispatched.transfers:
                 if (row, index) in transfer.picks:
-                    found = transfer, transfer.picks.index((row, index)), dispatched.at_ms
-        return found
+                    result = transfer, transfer.picks.index((row, index)), dispatched.at_ms
+        return result
 
     def _first_since(self, at_ms: int) -> int:
         last = self.context.store.scan(Table.DISPATCH, self.bucket.name, limit=1, reverse=True)
@@ -88,7 +88,7 @@ def opened(record: Record) -> Dispatched:
 
 
 class Ownership:
-    """The right to hand messages over from one bucket. For one thread."""
+    """The right of ``owner`` to hand messages over from one bucket. For one thread."""
 
     def __init__(self, context: Context, bucket: Bucket, owner: str, *, leaves_ms: int = 0) -> None:
         self._context = context
@@ -100,7 +100,8 @@ class Ownership:
         self._last_ms = 0
 
     def take(self) -> bool:
-        """Takes the lease; False while another owner's runs. Fenced only by ``fence``."""
+        """Takes the lease; returns False while another owner's lease is valid. Former owners can still append until
+        ``fence``."""
         record = owner_record(self._context, self._bucket)
         held = record.load()
         while True:
@@ -113,28 +114,29 @@ class Ownership:
                 return True
 
     def fence(self, start: int, last_ms: int) -> None:
-        """Puts an empty row of our own at ``start``, where the log ended when it was read; its last row was written at
-        ``last_ms``. Raises ``Fenced`` when another one came first."""
+        """Puts an empty row at ``start``, where the dispatch log ended when the caller read it; its last row was
+        written at ``last_ms``. Former owners are fenced off then. Raises ``Fenced`` when another wheel appended
+        first."""
         self._next, self._last_ms = start, last_ms
         self.append(self._context, ())
 
     def append(self, context: Context, transfers: tuple[Transfer, ...]) -> None:
-        """Writes down what is handed over, before it is. Raises ``Fenced``."""
+        """Appends the transfers of a step, before their rows are put. Raises ``Fenced``."""
         at_ms = self.time()
         row = Dispatched(owner=self._owner, at_ms=at_ms, transfers=transfers)
         record = Record(_encoder.encode(row), context.ids.token())
         refused = context.store.put(Key(Table.DISPATCH, self._bucket.name, sort_of(self._next)), record, expect=None)
         if refused is not None and (refused.current is None or refused.current.token != record.token):
             raise Fenced(self._bucket.name)
-        # A transaction may run again: the row stands once it is over.
+        # A transaction may run more than once: the row counts once the transaction is over.
         context.afterwards(lambda _: self._appended(at_ms))
 
     def pass_to(self, now_ms: int) -> None:
-        """Nothing that follows is written down under an earlier time than this."""
+        """Gives every later row a time of at least ``now_ms``."""
         self._last_ms = max(self._last_ms, now_ms)
 
     def time(self) -> int:
-        """The time to write down now: never less than what was written last."""
+        """Returns the time for the next row: now, or the time of the last row if the clock was set back."""
         return max(self._context.clock.now_ms(), self._last_ms)
 
     def _appended(self, at_ms: int) -> None:
@@ -151,11 +153,12 @@ class Ownership:
         return self._held.value.until_ms - LEASE_MS + RENEW_MS <= self._context.clock.now_ms()
 
     def keep(self, read_below: int) -> None:
-        """Renews the lease and says how far the schedule log was read. Raises ``Fenced``. One write."""
+        """Renews the lease, and publishes that the schedule log was read below row ``read_below``. Raises ``Fenced``.
+        One write."""
         self._swap(self._owner_now(read_below))
 
     def leave(self, read_below: int, *, wakes_ms: int) -> None:
-        """Gives the lease back. Raises ``Fenced``."""
+        """Gives the lease back, and publishes when the bucket needs a wheel again (``wakes_ms``). Raises ``Fenced``."""
         self._swap(Owner(owner=self._owner, until_ms=0, read_below=read_below, wakes_ms=wakes_ms))
 
     def _owner_now(self, read_below: int) -> Owner:

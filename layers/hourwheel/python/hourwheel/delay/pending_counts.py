@@ -1,7 +1,7 @@
-"""How many messages wait for their time, by subject and hour.
+"""Pending counts: counts delayed messages by subject and by the hour in which they fall due.
 
-Read from the schedule and dispatch logs: a look reads what came since the one before it. A cancel that came too late
-is counted as one, so a figure may be low by as many until its bucket is over.
+A look reads the rows that the schedule and dispatch logs got since the look before. A cancel that came too late counts
+as one that came in time, so a count may be too low, by one for each, until its bucket is over.
 """
 
 import threading
@@ -20,17 +20,18 @@ from hourwheel.logs.rows import Row
 _HOUR_MS = 3_600_000
 
 Address: TypeAlias = tuple[str, int, str | None]
-"""Whose messages: subject, generation, and the group whose retries they are."""
+"""Subject, generation, and the group, if the messages are a group's retries."""
 
 
 @dataclass
 class _Tally:
-    """What was read of one bucket, up to which rows of its logs. ``named`` is what the last dispatch row named."""
+    """The counts of one bucket. ``next`` and ``passed`` are the first rows of its schedule log and dispatch log that
+    are not read, ``named`` the messages that the last dispatch row with transfers names."""
 
     next: int = 0
     passed: int = 0
     addresses: dict[int, Address] = field(default_factory=dict)
-    known: dict[Address, Address] = field(default_factory=dict)
+    interned: dict[Address, Address] = field(default_factory=dict)
     cancelled: set[tuple[int, int]] = field(default_factory=set)
     named: frozenset[tuple[int, int]] = frozenset()
     counts: Counter[Address] = field(default_factory=Counter)
@@ -38,70 +39,71 @@ class _Tally:
 
 @dataclass
 class PendingCounts:
-    """Thread-safe."""
+    """The counts of the buckets that this process has read. Thread-safe."""
 
     _tallies: dict[str, _Tally] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def hours(self, context: Context, subject: str, generation: int, *, hours: int) -> list[tuple[int, int]]:
-        """The subject's messages that are due in the hour under way and those after it, ``hours`` in all, as (start of
-        the hour in Unix milliseconds, messages), without hours in which there are none. What is overdue counts in the
-        hour under way."""
+        """Returns the number of the subject's messages due in each of the next ``hours`` hours, from the current one
+        on, as (start of the hour in Unix milliseconds, messages). Leaves out hours without messages. Overdue messages
+        count in the current hour."""
         first_ms = context.clock.now_ms() // _HOUR_MS * _HOUR_MS
-        found: Counter[int] = Counter()
+        counts_by_hour: Counter[int] = Counter()
         for bucket, counts in self._read(context, first_ms + hours * _HOUR_MS):
             hour_ms = max(first_ms, bucket.start_ms // _HOUR_MS * _HOUR_MS)
-            found[hour_ms] += max(0, counts[subject, generation, None])
-        return sorted((hour, count) for hour, count in found.items() if count)
+            counts_by_hour[hour_ms] += max(0, counts[subject, generation, None])
+        return sorted((hour, count) for hour, count in counts_by_hour.items() if count)
 
     def retries(self, context: Context, subject: str, generation: int, member: str, *, within_ms: int) -> int:
-        """The group's messages that wait to be tried again by that time."""
+        """Returns the number of the group's messages whose retry is in a bucket that begins before
+        ``within_ms``."""
         return sum(max(0, counts[subject, generation, member]) for _, counts in self._read(context, within_ms))
 
     def _read(self, context: Context, before_ms: int) -> Iterable[tuple[Bucket, Counter[Address]]]:
         with self._lock:
-            found = []
+            read = []
             now_ms = context.clock.now_ms()
             for name in [name for name in self._tallies if Bucket.parse(name).end_ms <= now_ms]:
-                del self._tallies[name]  # read again while it is not closed: that is soon
+                del self._tallies[name]  # if the bucket is not closed yet, it is read again: only for a short time
             for bucket, record in buckets(context, before_ms=before_ms):
                 if record.closed_ms:
                     continue
                 tally = self._tallies.setdefault(bucket.name, _Tally())
                 self._catch_up(context, bucket, tally)
-                found.append((bucket, tally.counts))
-            return found
+                read.append((bucket, tally.counts))
+            return read
 
     def _catch_up(self, context: Context, bucket: Bucket, tally: _Tally) -> None:
         for number, row in context.log(bucket.log).rows(tally.next):
             tally.next = number + 1
-            entry = _note(row)
+            entry = _entry_of(row)
             if isinstance(entry, DueTimes):
                 address = (entry.subject, entry.generation, entry.member)
-                # One object for all rows of an address.
-                tally.addresses[number] = tally.known.setdefault(address, address)
+                # One object for all rows of an address saves memory.
+                tally.addresses[number] = tally.interned.setdefault(address, address)
                 tally.counts[address] += row.count
             elif isinstance(entry, CancelMarker) and (entry.row, entry.index) not in tally.cancelled:
                 tally.cancelled.add((entry.row, entry.index))
-                self._gone(tally, entry.row)
+                self._discount(tally, entry.row)
         for number, dispatched in DispatchLog(context, bucket).rows(tally.passed):
             tally.passed = number + 1
             if not dispatched.transfers:
                 continue
-            # What has to be reserved anew is named a second time, in the following row.
+            # A transfer that has to be reserved again is named a second time, in the following row.
             named = frozenset(pick for transfer in dispatched.transfers for pick in transfer.picks)
             for pick in named - tally.named - tally.cancelled:
-                self._gone(tally, pick[0])
+                self._discount(tally, pick[0])
             tally.named = named
 
-    def _gone(self, tally: _Tally, row: int) -> None:
+    def _discount(self, tally: _Tally, row: int) -> None:
         address = tally.addresses.get(row)
         if address is not None:
             tally.counts[address] -= 1
 
 
-def _note(row: Row) -> ScheduleEntry | None:
+def _entry_of(row: Row) -> ScheduleEntry | None:
     try:
         return decode_entry(row.meta) if row.meta else None
     except Corrupt:
-        return None  # the wheel reports it
+        return None  # the wheel reports the damage

@@ -1,7 +1,8 @@
-"""The second wheel: which messages of a bucket fall due in which tick. It holds positions, no messages.
+"""The timing wheel: orders the messages of a bucket by the tick in which they fall due. Contains positions, no
+messages.
 
-A hashed timing wheel (Varghese and Lauck, SOSP 1987) whose empty slots take no room: a bucket that holds a few messages
-in an hour of half-second ticks has a few slots.
+A hashed timing wheel (Varghese and Lauck, SOSP 1987) that stores no empty slots: a bucket with a few messages in an
+hour of half-second ticks has a few slots.
 """
 
 import heapq
@@ -9,11 +10,11 @@ from array import array
 from collections.abc import Iterable
 
 _INDEX_BITS = 10
-"""A batch holds 1,000 messages at most."""
+"""A batch contains at most 1,000 messages."""
 
 
 def pack(row: int, index: int) -> int:
-    """A position as one number; positions of one log keep their order."""
+    """Returns a position as one number. Numbers of positions in one log have the order of the positions."""
     return row << _INDEX_BITS | index
 
 
@@ -22,18 +23,18 @@ def unpack(place: int) -> tuple[int, int]:
 
 
 class TimingWheel:
-    """Packed positions by the tick in which they fall due. For one thread."""
+    """Packed positions, ordered by the tick in which they fall due. For one thread."""
 
     def __init__(self, tick_ms: int) -> None:
         self._tick_ms = tick_ms
         self._slots: dict[int, array[int]] = {}
         self._order: list[int] = []
-        self._struck: set[int] = set()
+        self._cancelled: set[int] = set()
         self.waiting = 0
         """Positions in the wheel, cancelled ones included."""
 
     def add(self, place: int, due_ms: int) -> None:
-        """A position may be added at any time, also when its tick is over."""
+        """Adds a position, which may be due already."""
         self.add_all((place,), due_ms)
 
     def add_all(self, places: Iterable[int], due_ms: int) -> None:
@@ -47,24 +48,24 @@ class TimingWheel:
         self.waiting += len(record) - before
 
     def discard(self, place: int) -> None:
-        """The position will not be taken."""
-        self._struck.add(place)
+        """Marks a position as cancelled: ``take`` leaves it out. The position may be added later."""
+        self._cancelled.add(place)
 
     def take(self, now_ms: int) -> list[int]:
-        """Takes out what is due: the earliest tick first, within a tick in the order of adding. Never early: a slot
-        is taken once all of its positions are due."""
+        """Removes the positions that are due, and returns them: the earliest tick first, within a tick in the order in
+        which they were added. Takes a slot once all its positions are due, so none is early."""
         taken: list[int] = []
         while self._order and self._order[0] * self._tick_ms <= now_ms:
             record = self._slots.pop(heapq.heappop(self._order))
             self.waiting -= len(record)
             taken.extend(record)
-        if self._struck:
-            cancelled = self._struck.intersection(taken)
+        if self._cancelled:
+            cancelled = self._cancelled.intersection(taken)
             if cancelled:
                 taken = [place for place in taken if place not in cancelled]
-                self._struck -= cancelled
+                self._cancelled -= cancelled
         return taken
 
     def next_ms(self) -> int | None:
-        """When something is taken next; None when nothing waits."""
+        """Returns when the next positions are taken; None when the wheel is empty."""
         return self._order[0] * self._tick_ms if self._order else None

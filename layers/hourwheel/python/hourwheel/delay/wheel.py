@@ -1,7 +1,7 @@
-"""The wheel of one bucket: takes the lease, reads the schedule log, hands over what is due, tick by tick.
+"""The wheel of one bucket: takes the lease, reads the schedule log, and hands over due messages, tick by tick.
 
-Each tick reads the tail of the schedule log first, so a message or a cancel that was stored before it counts. Nothing
-is kept that the two logs do not tell: a wheel that ends anywhere is replaced by one that reads them.
+Each tick first reads the tail of the schedule log, so that it sees each message and cancel stored before. A wheel keeps
+nothing that the schedule and dispatch logs do not contain: where it ends, another wheel reads them and continues.
 """
 
 from array import array
@@ -33,29 +33,29 @@ from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
 from hourwheel.logs.rows import Row
 from hourwheel.registry.registry import Registry
 
-_FENCES = 20
-_STAY_ROWS = 1_000
-_DAMAGE_KEPT_MS = 30 * 86_400_000
+_FENCES = 20  # a former owner that keeps appending is alive: it keeps the bucket
+_RENEWAL_ROWS = 1_000  # a check of the clock for each row would cost more than it saves
+_DAMAGE_KEPT_MS = 30 * 86_400_000  # operators have 30 days to repair damaged messages, as with dead letters
 
 
 class Ended(StrEnum):
     """Why a wheel stopped turning."""
 
-    CLOSED = "closed"  # all of the bucket is handed over or cancelled
+    CLOSED = "closed"  # every message of the bucket is handed over or cancelled
     ASLEEP = "asleep"  # nothing is due soon: a timer wakes it
     BUSY = "busy"  # another wheel has the bucket
-    LEFT = "left"  # its time is over: its successor has been called
-    STOPPED = "stopped"  # it was told to
+    LEFT = "left"  # its time is over: it has called its successor
+    STOPPED = "stopped"  # its caller stopped it
 
 
 Pause = Callable[[float], bool]
-"""Waits so many seconds; False when the wheel is to stop."""
+"""Waits this number of seconds; returns False when the wheel has to stop."""
 
 
 @dataclass
 class Wheel:
-    """Turns for one bucket. For one thread. ``owner`` names who turns it, ``leaves_ms`` when it has to leave (0: it
-    may stay)."""
+    """Hands over the messages of one bucket. For one thread. ``owner`` is the unique name of the process or thread that
+    turns the wheel, ``leaves_ms`` the time at which the wheel has to leave (0: never)."""
 
     context: Context
     registry: Registry
@@ -91,14 +91,14 @@ class Wheel:
 
     @property
     def waiting(self) -> int:
-        """Messages in the wheel; cancelled ones count until their time."""
+        """The number of messages in the wheel; cancelled ones count until they are due."""
         return self._wheel.waiting
 
     def run(self, pause: Pause) -> Ended:
-        """Turns until there is nothing to do, or ``pause`` says stop. Raises the store's errors: the lease is then left
-        to run out, because the last call may still have its effect."""
-        held = bucket_record(self.context, self.bucket).load()
-        if held is None or held.value.closed_ms:
+        """Turns until there is nothing to do or ``pause`` returns False, and returns why the wheel ended. Raises the
+        errors of the store, and then keeps the lease until it runs out, because the last call may still take effect."""
+        current = bucket_record(self.context, self.bucket).load()
+        if current is None or current.value.closed_ms:
             return Ended.CLOSED
         try:
             if not self._take(pause):
@@ -114,27 +114,28 @@ class Wheel:
             return Ended.BUSY
 
     def open(self) -> None:
-        """Fences the former owner off, finishes what it had written down, reads the bucket. Raises ``Fenced``."""
+        """Fences the former owner off, finishes the transfers of its last dispatch row, and reads the bucket. Raises
+        ``Fenced``."""
         for _ in range(_FENCES):
             self._read_dispatched()
             try:
                 self._ownership.fence(self._passed, self._last_ms)
                 break
             except Fenced:
-                continue  # the former owner's last row has come in
+                continue  # the former owner has appended another row
         else:
             raise Fenced(self.bucket.name)
         self._state = WheelState.CATCHING_UP
         self._dispatcher.finish(self._unfinished)
-        # A cancel marker may stand behind a row that is still open: who found no owner has relied on it.
+        # A cancel marker may be behind a row that is not stored yet, and its caller, who found no owner, relies on it.
         self._must_read = self._log.totals().rows
         self._read()
         self._ownership.keep(self._next)
         self._opened_ms = self.context.clock.now_ms()
 
     def turn(self, pause: Pause = lambda seconds: True) -> Ended | None:
-        """One tick; None while there is more to do. Raises ``Fenced``. Told to stop in a large tick it leaves what is
-        not handed over yet to the next owner."""
+        """Works off one tick; returns None while there is more to do. Raises ``Fenced``. If ``pause`` stops the wheel
+        in a large tick, the next owner hands over the rest."""
         cancelled = self._read()
         if cancelled or self._ownership.due_for_renewal():
             self._ownership.keep(self._next)
@@ -150,7 +151,7 @@ class Wheel:
         due = self._wheel.take(now_ms)
         self._ownership.pass_to(now_ms)
         for _ in self._dispatcher.dispatch(due):
-            self._stay(self._next)
+            self._renew_if_due(self._next)
             ended = self._relay(self.context.clock.now_ms())
             if ended is not None:
                 return ended
@@ -169,7 +170,7 @@ class Wheel:
             if not leaving or held is None or now_ms > held.value.leaves_ms + RELAY_MS:
                 return False
             if self._state is WheelState.NEW:
-                # What it reads now it need not read once it has the bucket.
+                # The rows read now need not be read once the wheel has the bucket.
                 self._read_dispatched()
                 self._read()
             if not pause(self.context.settings.tick_ms / 1_000):
@@ -181,13 +182,15 @@ class Wheel:
         return tick_ms - self.context.clock.now_ms() % tick_ms
 
     def _read_dispatched(self) -> None:
-        """Takes note of what has been handed over."""
+        """Reads the dispatch log to its end: the messages that it names are not handed over again."""
         fresh = []
         for number, dispatched in self._dispatched.rows(self._passed):
             self._passed, self._last_ms = number + 1, dispatched.at_ms
             if dispatched.transfers:
                 self._unfinished = dispatched.transfers
-            self._stay(0)  # not fenced off yet, the former owner may still miss what we read
+            self._renew_if_due(
+                0
+            )  # publishes no row: the former owner is not fenced off, and may still miss the rows read here
             for transfer in dispatched.transfers:
                 self._damaged = self._damaged or transfer.kind == DAMAGED
                 fresh += [pack(row, index) for row, index in transfer.picks]
@@ -198,19 +201,19 @@ class Wheel:
             self._done = array("q", sorted([*self._done, *fresh]))
 
     def _read(self) -> bool:
-        """Reads the schedule log to its end; whether there was a cancel marker."""
+        """Reads the schedule log to its end, and returns whether it contained a cancel marker."""
         if self._state is WheelState.NEW:
             self._state = WheelState.FOLLOWING
         cancelled = False
         for number, row in self._log.rows(self._next):
             cancelled = self._note(number, row) or cancelled
             self._next = number + 1
-            if self._state is not WheelState.FOLLOWING and self._next % _STAY_ROWS == 0:
-                self._stay(self._next)
+            if self._state is not WheelState.FOLLOWING and self._next % _RENEWAL_ROWS == 0:
+                self._renew_if_due(self._next)
         return cancelled
 
-    def _stay(self, read_below: int) -> None:
-        """Renews the lease, if there is one, where reading takes long."""
+    def _renew_if_due(self, read_below: int) -> None:
+        """Renews the lease if the wheel has it and it is due for renewal: reading may take long."""
         if self._ownership.held and self._ownership.due_for_renewal():
             self._ownership.keep(read_below)
 
@@ -232,9 +235,9 @@ class Wheel:
     def _add(self, number: int, count: int, due_times: DueTimes) -> None:
         first = pack(number, 0)
         places: Iterable[int] = range(first, first + count)
-        at = bisect_left(self._done, first)
-        if at < len(self._done) and self._done[at] < first + count:
-            done = set(self._done[at : bisect_left(self._done, first + count)])
+        i = bisect_left(self._done, first)
+        if i < len(self._done) and self._done[i] < first + count:
+            done = set(self._done[i : bisect_left(self._done, first + count)])
             places = [place for place in places if place not in done]
         if not due_times.after_ms:
             self._wheel.add_all(places, due_times.first_ms)
@@ -243,8 +246,12 @@ class Wheel:
             self._wheel.add(place, due_times.due_ms(place - first))
 
     def _rest(self, now_ms: int) -> Ended | None:
-        """Leaves when nothing is due soon. The timer is ordered first; rows given out before we have left are seen by
-        the look after it, also those that have not landed yet, and who stores later sees that we have left."""
+        """Leaves the bucket when nothing is due soon; returns None otherwise.
+
+        The order of the steps loses no message: the timer is ordered before the wheel leaves. A look at the counter
+        after that sees every row given out before, also those not stored yet. A producer that stores a row later sees
+        that the wheel has left, and starts one.
+        """
         wakes_ms = wake_time_ms(self._wheel.next_ms(), self.bucket.end_ms)
         if not may_sleep(wakes_ms=wakes_ms, opened_ms=self._opened_ms, now_ms=now_ms):
             return None
@@ -252,7 +259,7 @@ class Wheel:
         self._leave(wakes_ms)
         if self._log.totals().rows > self._next:
             now_ms = self.context.clock.now_ms()
-            self._leave(now_ms)  # the sweeper sees it, too
+            self._leave(now_ms)  # so that the sweeper starts a wheel if this timer is lost
             order_timer(self.context, now_ms, self.bucket)
         return Ended.ASLEEP
 
@@ -276,8 +283,8 @@ class Wheel:
         self._ownership.leave(self._next, wakes_ms=wakes_ms)
 
     def _close(self, now_ms: int) -> Ended | None:
-        """Seals the schedule log, and once all that was given out has landed or is filled, and all is handed over,
-        closes the bucket."""
+        """Seals the schedule log. Closes the bucket once every row given out is stored or filled, and every message is
+        handed over or cancelled; returns None before."""
         step = self._step_of_closing(now_ms)
         if step is Step.SEAL:
             self._state, self._sealed_ms, self._end = WheelState.CLOSING, now_ms, self._log.seal().rows
@@ -287,9 +294,9 @@ class Wheel:
             return None  # the next tick reads, and hands over, the rest
         kept_ms = now_ms + _DAMAGE_KEPT_MS if self._damaged else now_ms
         record = bucket_record(self.context, self.bucket)
-        held = record.load()
-        if held is not None and not held.value.closed_ms:
-            record.swap(held.token, BucketRecord(closed_ms=kept_ms))
+        current = record.load()
+        if current is not None and not current.value.closed_ms:
+            record.swap(current.token, BucketRecord(closed_ms=kept_ms))
         self._leave(0)
         return Ended.CLOSED
 

@@ -1,4 +1,4 @@
-"""What the wheel of a bucket does next, decided from times and row numbers. Reads and writes nothing.
+"""Steps of a wheel: decides from times and row numbers what the wheel of a bucket does next. Reads and writes nothing.
 
 NEW ──► FOLLOWING ──► CATCHING_UP ──► TURNING ──► CLOSING
  └──────────────────────▲
@@ -18,16 +18,16 @@ SETTLED_MS = 5_000
 
 class WheelState(Enum):
     NEW = "new"  # nothing is read
-    FOLLOWING = "following"  # both logs are read, while the former owner may still hand over
-    CATCHING_UP = "catching up"  # the former owner is fenced off; rows that it may have promised to read are missing
-    TURNING = "turning"  # messages that are due are handed over
-    CLOSING = "closing"  # turning; the bucket is over, and its schedule log sealed
+    FOLLOWING = "following"  # it reads both logs, while the former owner may still hand messages over
+    CATCHING_UP = "catching up"  # the former owner is fenced off; rows that the wheel must read are not stored yet
+    TURNING = "turning"  # it hands due messages over
+    CLOSING = "closing"  # it still turns; the bucket is over, and its schedule log sealed
 
 
 class Step(Enum):
     HAND_OVER = "hand over"
     WAIT = "wait"  # for the next tick
-    FILL = "fill"  # the rows that are missing, whose writers are slow or dead
+    FILL = "fill"  # the missing rows, whose writers are slow or dead
     SEAL = "seal"
     CLOSE = "close"
     SLEEP = "sleep"
@@ -36,15 +36,15 @@ class Step(Enum):
 
 
 def step_before_hand_over(*, read_below: int, must_read: int, opened_ms: int, now_ms: int) -> Step:
-    """Nothing is handed over until the schedule log is read up to ``must_read``."""
+    """Returns ``HAND_OVER`` once the schedule log is read up to ``must_read``; before, ``WAIT`` or ``FILL``."""
     if read_below >= must_read:
         return Step.HAND_OVER
     return _step_at_hole(opened_ms, now_ms)
 
 
 def step_of_relay(*, called: bool, leaves_ms: int, now_ms: int) -> Step:
-    """For a wheel that has to leave at ``leaves_ms`` (0: it may stay). ``called``: it has called its successor; a wheel
-    that leaves without having done so does so now."""
+    """Returns the step of a wheel that has to leave at ``leaves_ms`` (0: never): ``CALL`` the successor, ``LEAVE``, or
+    ``WAIT``. ``called``: the wheel has called its successor; a wheel that leaves calls first if it has not."""
     if not leaves_ms:
         return Step.WAIT
     if now_ms >= leaves_ms:
@@ -53,7 +53,7 @@ def step_of_relay(*, called: bool, leaves_ms: int, now_ms: int) -> Step:
 
 
 def wake_time_ms(next_due_ms: int | None, bucket_end_ms: int) -> int:
-    """When a sleeping wheel has to be started: before the next message is due, or to close the bucket."""
+    """Returns when a sleeping wheel has to be started: before the next message is due, or to close the bucket."""
     return bucket_end_ms if next_due_ms is None else min(next_due_ms - LEAD_MS, bucket_end_ms)
 
 
@@ -62,8 +62,8 @@ def may_sleep(*, wakes_ms: int, opened_ms: int, now_ms: int) -> bool:
 
 
 def step_of_closing(state: WheelState, *, read_below: int, end: int, sealed_ms: int, waiting: int, now_ms: int) -> Step:
-    """For a wheel whose bucket is over. ``end``: of the sealed schedule log; ``waiting``: messages that are not handed
-    over."""
+    """Returns the step of a wheel whose bucket is over. ``end`` is the end of the sealed schedule log, ``waiting`` the
+    number of messages that are not handed over."""
     if state is not WheelState.CLOSING:
         return Step.SEAL
     if read_below < end:
@@ -72,5 +72,6 @@ def step_of_closing(state: WheelState, *, read_below: int, end: int, sealed_ms: 
 
 
 def _step_at_hole(since_ms: int, now_ms: int) -> Step:
-    """At rows that are missing since then at the latest: their writers have the grace time."""
+    """Returns ``FILL`` once the writers of missing rows, which were given out before ``since_ms``, had the grace time;
+    before, ``WAIT``."""
     return Step.FILL if now_ms >= since_ms + GRACE_MS else Step.WAIT
