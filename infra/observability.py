@@ -239,7 +239,7 @@ class Observability(Construct):
                 "Damaged or gone before they were archived", [own("ArchiveUnreadableRows"), own("ArchiveMissingRows")]
             ),
             _graph(
-                "Segments set aside, and objects that the archive lacks",
+                "Quarantined segments, and objects that the archive lacks",
                 [own("QuarantinedSegments", "Maximum"), own("ArchiveLacksObjects", "Maximum")],
             ),
             _graph("Findings", [own("ReconcileFindings", "Maximum")]),

@@ -19,12 +19,12 @@ _READERS: dict[str, Callable[[memoryview, int], Iterator[pa.RecordBatch]]] = {
 
 
 def batches(kind: str, segment: bytes, manifest: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a segment, as many batches as it has blocks or more; raises ``Corrupt``, as a rule before the first
-    one."""
+    """Yields the rows of a segment, one batch or more for each block. Raises ``Corrupt``, as a rule before the first
+    batch."""
     whole = memoryview(segment)
     for extent in segments.blocks_of(segment, kind):
         block = whole[extent.offset : extent.offset + extent.length]
         try:
             yield from _READERS[kind](block, manifest)
         except (pa.ArrowException, OverflowError, ValueError) as error:
-            raise Corrupt(f"block at {extent.offset} holds what no column can: {error}") from error
+            raise Corrupt(f"block at {extent.offset} contains a value that no column can hold: {error}") from error

@@ -1,4 +1,4 @@
-"""What a job judged: a digest, by which the next run sees whether there is anything else to judge."""
+"""The digest of what a job judged, by which the next run sees whether there is anything new to judge."""
 
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -11,17 +11,18 @@ from hourwheel_pipeline.schemas import SCHEMAS
 
 
 def digest_of(lake: Lake, *how: object) -> str:
-    """Of the data files of the three tables, of what is set aside, and of how they are judged. Files never change: so
-    the rows are the same where the files are. No segment and no data file is read."""
-    found = blake2b(digest_size=16)
-    for text in (*(repr(one) for one in how), *_contents(lake)):
-        found.update(text.encode() + b"\0")
-    return found.hexdigest()
+    """Returns a digest of the names of the data files of the three tables, of the quarantined segments, and of ``how``
+    the job judges them. Files never change, so equal names mean equal rows. Reads no segment and no data file."""
+    digest = blake2b(digest_size=16)
+    for text in (*map(repr, how), *_contents(lake)):
+        digest.update(text.encode() + b"\0")
+    return digest.hexdigest()
 
 
 def quiet_horizon(archive: Blobs, start: int, last_manifest: int, known_ms: int) -> int | None:
-    """What was stored before that time is archived by the manifests up to ``through``, where those below ``start`` say
-    ``known_ms``. None where one of the others brought more than the time: rows, a catalog, or damage."""
+    """Returns the time before which the manifests up to ``last_manifest`` have archived everything; those below
+    ``start`` reach to ``known_ms``. Returns None if a manifest from ``start`` on brought more than a later time: rows,
+    a catalog, or damage."""
     horizon_ms = known_ms
     for number in range(start, last_manifest + 1):
         manifest = _manifest(archive, number)
@@ -34,7 +35,7 @@ def quiet_horizon(archive: Blobs, start: int, last_manifest: int, known_ms: int)
 def _contents(lake: Lake) -> Iterable[str]:
     for name in SCHEMAS:
         yield name
-        yield from sorted(one.key for one in lake.table_progress(name).quarantined)
+        yield from sorted(segment.key for segment in lake.table_progress(name).quarantined)
         try:
             yield from sorted(file.file_path for file in files_of(lake.table(name).scan()))
         except NotFound:

@@ -13,32 +13,35 @@ from hourwheel_pipeline.locations import on_s3
 
 _NAME = "lake"
 _FILE = "catalog.db"
+# A commit of another process locks the file for a moment.
 _BUSY_SECONDS = 30
 
 _READS = ("GetDatabase", "GetTable", "GetTables")
+# With waits that double from 0.2 s on: 25 s in all.
 _READ_TRIES = 8
 _THROTTLED = {"OperationTimeoutException", "ThrottlingException", "TooManyRequestsException"}
 
 
 def open_catalog(root: str, namespace: str, *, region: str | None, endpoint_url: str | None) -> Catalog:
-    """Opens the catalog of the lake at ``root`` and makes what it lacks, whoever else is doing so."""
+    """Opens the catalog of the lake at ``root`` and creates what it lacks. Other processes may do so at the same
+    time."""
     if not on_s3(root):
         Path(root).mkdir(parents=True, exist_ok=True)
     opened = _opened(root, region, endpoint_url)
-    # It is there as a rule, and who only uses it need not be allowed to make it.
+    # It exists as a rule, and a caller that only uses it needs no right to create it.
     if opened.namespace_exists(namespace):
         return opened
     try:
         opened.create_namespace(namespace)
     except Exception:
-        # Others may have made it since we looked. Each catalog says so in its own way.
+        # Another process may have created it since. Each catalog raises an error of its own for that.
         if not opened.namespace_exists(namespace):
             raise
     return opened
 
 
 def find_catalog(root: str, namespace: str, *, region: str | None, endpoint_url: str | None) -> Catalog | None:
-    """Opens the catalog of the lake at ``root``; None where there is none, and nothing is made."""
+    """Opens the catalog of the lake at ``root``. Returns None if there is none, and creates nothing."""
     if not on_s3(root) and not Path(root, _FILE).exists():
         return None
     opened = _opened(root, region, endpoint_url)
@@ -58,27 +61,27 @@ def _sqlite(root: str) -> Catalog:
     try:
         return SqlCatalog(_NAME, **properties)
     except SQLAlchemyError:
-        return SqlCatalog(_NAME, **properties)  # another one was making it
+        return SqlCatalog(_NAME, **properties)  # another process was creating it
 
 
 def _glue(root: str, region: str | None, endpoint_url: str | None) -> Catalog:
-    # It needs boto3, and one machine does not.
+    # Imported here: it needs boto3, which a lake on one machine does without.
     from pyiceberg.catalog.glue import GlueCatalog
 
-    given = {"glue.region": region, "s3.region": region, "glue.endpoint": endpoint_url, "s3.endpoint": endpoint_url}
-    properties = {name: value for name, value in given.items() if value}
-    # A commit that is asked for again after a lost answer would be told that somebody else was faster, and what it has
-    # written would be removed.
+    addresses = {"glue.region": region, "s3.region": region, "glue.endpoint": endpoint_url, "s3.endpoint": endpoint_url}
+    properties = {name: value for name, value in addresses.items() if value}
+    # A commit that is retried after a lost answer would be refused as overtaken, and its files, which the first try
+    # has committed, would be removed.
     once: Any = {"glue.max-retries": 0}
-    found = GlueCatalog(_NAME, warehouse=root, **properties, **once)
-    events: Any = found.glue.meta.events
+    catalog = GlueCatalog(_NAME, warehouse=root, **properties, **once)
+    events: Any = catalog.glue.meta.events
     for read in _READS:
-        events.register(f"needs-retry.glue.{read}", _again)
-    return found
+        events.register(f"needs-retry.glue.{read}", _retry_wait)
+    return catalog
 
 
-def _again(response: tuple[Any, Any] | None, attempts: int, **_: Any) -> float | None:
-    """The seconds after which a read that Glue had no time for is asked again; None: it is not."""
+def _retry_wait(response: tuple[Any, Any] | None, attempts: int, **_: Any) -> float | None:
+    """Returns the seconds after which a throttled read is retried; None if it is not retried."""
     error: Mapping[str, str] = response[1].get("Error", {}) if response else {}
     if error.get("Code") not in _THROTTLED or attempts >= _READ_TRIES:
         return None

@@ -1,8 +1,8 @@
-"""Compacts the archive into the lake: what manifests have come since the last time, each row once.
+"""Compacts the archive into the lake: adds the rows of the manifests that came since the last run, each row once.
 
-Manifests are taken in steps. In each, table by table, Spark writes the rows of the new segments into a folder of the
-run, and a commit adds its files and says up to which manifest the table holds the archive. Whoever stops in between
-leaves files that nobody names; whoever is overtaken by another job drops its own and looks again.
+Manifests are taken in steps. In each step, table by table, Spark writes the rows of the new segments into a folder of
+the run, and a commit adds the files and notes up to which manifest the table holds the archive. A run that stops in
+between leaves files that no table names; a run that another job overtakes drops its own files and reads the table anew.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from hourwheel_pipeline.lake import NAMESPACE, CommitConflict, Lake, layout_of
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from
 from hourwheel_pipeline.schemas import PARTITION, SCHEMAS, SORTED_BY
-from hourwheel_pipeline.segmentrows import ASIDE, ArchivePlace, Unread, segment_rows, unread_of
+from hourwheel_pipeline.segmentrows import QUARANTINED, ArchivePlace, Unread, segment_rows, unread_of
 from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.writing import FILE_BYTES, share_of, write
 
@@ -34,23 +34,23 @@ _GROWTH = 1.0
 
 
 class Damaged(Corrupt):
-    """Segments cannot be read, and the job was told to stop then, or they are too many."""
+    """Segments cannot be read, and ``on_damage`` is ``stop``, or there are more of them than ``max_quarantined``."""
 
 
 class CompactOptions(BaseModel):
     """The options of ``compact``. ``archive`` and ``lake`` are a folder or ``s3://bucket/prefix``.
 
-    ``on_damage`` says whether the job sets a segment aside that cannot be read, or stops. ``again`` also takes segments
-    that were set aside before and can be read now. One commit takes about ``step_bytes`` or ``step_segments`` of the
-    archive, and writes files of about ``file_bytes``. With more than ``most_aside`` unreadable segments of a table the
-    job fails: then the archive is wrong, not a few segments.
+    ``on_damage`` says whether the job quarantines a segment that cannot be read, or stops. ``again`` also takes
+    quarantined segments that can be read now. One commit takes about ``step_bytes`` or ``step_segments`` of the
+    archive, and writes files of about ``file_bytes``. With more than ``max_quarantined`` unreadable segments of a
+    table the job fails: then the archive is wrong, not a few segments.
 
     Raises:
         ValidationError: an option is unknown, missing or out of its range.
 
     Example:
         >>> compact.CompactOptions(archive="orders-data/archive", lake="orders-data/lake").on_damage
-        'set_aside'
+        'quarantine'
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,29 +60,30 @@ class CompactOptions(BaseModel):
     namespace: str = NAMESPACE
     region: str | None = None
     endpoint_url: str | None = None
-    on_damage: Literal["set_aside", "stop"] = "set_aside"
+    on_damage: Literal["quarantine", "stop"] = "quarantine"
     again: bool = False
     step_bytes: PositiveInt = 2 << 30
     step_segments: PositiveInt = 5_000
-    most_aside: PositiveInt = 1_000
+    max_quarantined: PositiveInt = 1_000
     file_bytes: PositiveInt = FILE_BYTES
 
 
 class TableReport(msgspec.Struct, kw_only=True):
-    """What a run did to a table, and what the table does not hold of the archive up to ``through``."""
+    """What a run did to a table. The table holds the archive up to ``last_manifest``, without the ``quarantined``
+    segments."""
 
     table: str
-    through: int = -1
+    last_manifest: int = -1
     commits: int = 0
     segments: int = 0
     files: int = 0
     bytes: int = 0
-    set_aside: tuple[QuarantinedSegment, ...] = ()
+    quarantined: tuple[QuarantinedSegment, ...] = ()
 
 
 class CompactReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report of ``compact``: what it did to each table. ``lost_races`` counts the commits that another job
-    overtook. ``archive`` says whether the archive is complete, the part included that the lake holds already.
+    overtook. ``archive`` says whether the archive is complete, including the part that the lake holds already.
 
     Example:
         >>> report = compact.run(spark, compact.CompactOptions(archive="orders-data/archive", lake="orders-data/lake"))
@@ -96,9 +97,9 @@ class CompactReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(NamedTuple):
-    """The segments of the manifests up to one of them."""
+    """The segments of the manifests up to ``last_manifest``."""
 
-    through: int
+    last_manifest: int
     works: Sequence[Work]
 
 
@@ -113,7 +114,7 @@ def run(spark: SparkSession, options: CompactOptions) -> CompactReport:
     """Adds to the lake the rows of every manifest that came since the last run, each row once.
 
     Raises:
-        Damaged: segments cannot be read, and ``on_damage`` is ``stop``, or they are more than ``most_aside``.
+        Damaged: segments cannot be read, and ``on_damage`` is ``stop``, or there are more than ``max_quarantined``.
         Corrupt: a manifest cannot be read.
         Broken: the lake was copied or moved, or another version wrote its tables.
 
@@ -131,7 +132,7 @@ def run(spark: SparkSession, options: CompactOptions) -> CompactReport:
 
 
 def idle(options: CompactOptions) -> CompactReport | None:
-    """The report where no segment is to be read: only that needs Spark."""
+    """Runs the job and returns its report if no segment is to be read; None otherwise, because reading needs Spark."""
     archive = blobs_at(options.archive, options.region, options.endpoint_url)
     found = Lake.find(
         options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
@@ -141,16 +142,16 @@ def idle(options: CompactOptions) -> CompactReport | None:
     with closing(found) as lake:
         holdings = [lake.table_progress(table) for table in SCHEMAS]
         start = min(progress.last_manifest for progress in holdings) + 1
-        quarantined = options.again and any(progress.quarantined for progress in holdings)
-        manifests = () if quarantined else manifests_from(archive, start)
-        if quarantined or any(segment.kind in SCHEMAS for one in manifests for segment in one.segments):
+        retakes = options.again and any(progress.quarantined for progress in holdings)
+        manifests = () if retakes else manifests_from(archive, start)
+        if retakes or any(segment.kind in SCHEMAS for manifest in manifests for segment in manifest.segments):
             return None
         return Compaction(None, options, archive, lake).run()
 
 
 @dataclass
 class Compaction:
-    """One run of the job. Without Spark no segment is read."""
+    """One run of the job. Without ``spark`` it reads no segment."""
 
     spark: SparkSession | None
     options: CompactOptions
@@ -172,29 +173,30 @@ class Compaction:
                     self._lost_races += 1
         for table, report in self._tables.items():
             progress = self.lake.table_progress(table)
-            report.through, report.set_aside = progress.last_manifest, progress.quarantined
+            report.last_manifest, report.quarantined = progress.last_manifest, progress.quarantined
         return CompactReport(tables=list(self._tables.values()), lost_races=self._lost_races, archive=self._inspected())
 
     def _inspected(self) -> Wholeness:
-        """What reading on does not show: the manifests below, and their segments, are not read again."""
+        """Inspects the whole archive: the run itself reads only the manifests that are new."""
         options = self.options
         return inspect(
             options.archive,
-            last_manifest=max(report.through for report in self._tables.values()),
+            last_manifest=max(report.last_manifest for report in self._tables.values()),
             region=options.region,
             endpoint_url=options.endpoint_url,
         )
 
     def _steps(self, manifests: Iterator[Manifest]) -> Iterator[Step]:
-        """Where a manifest cannot be read, those before it are a step, and the error comes after it."""
+        """Yields the steps. If a manifest cannot be read, yields those before it as a step, and then raises
+        ``Corrupt``."""
         works: list[Work] = []
         size, last_manifest = 0, -1
         try:
             for manifest in manifests:
                 last_manifest = manifest.number
-                found = [Work.of(last_manifest, segment) for segment in manifest.segments if segment.kind in SCHEMAS]
-                works += found
-                size += sum(work.bytes for work in found)
+                new = [Work.of(last_manifest, segment) for segment in manifest.segments if segment.kind in SCHEMAS]
+                works += new
+                size += sum(work.bytes for work in new)
                 if size >= self.options.step_bytes or len(works) >= self.options.step_segments:
                     yield Step(last_manifest, works)
                     works, size = [], 0
@@ -204,32 +206,33 @@ class Compaction:
         yield Step(last_manifest, works)
 
     def _take(self, table: str, step: Step) -> bool:
-        """Brings the table up to the step; False if somebody else changed it meanwhile."""
+        """Brings the table up to the step. Returns False if another job changed the table meanwhile."""
         notes = self.lake.notes(table)
         progress = TableProgress.of(notes)
-        if step.through <= progress.last_manifest:
+        if step.last_manifest <= progress.last_manifest:
             return True
         works = [work for work in step.works if work.kind == table and work.manifest > progress.last_manifest]
-        return self._commit(table, works, step.through, notes)
+        return self._commit(table, works, step.last_manifest, notes)
 
     def _take_again(self, table: str) -> bool:
-        """Takes what was set aside and can be read now; False if somebody else changed the table meanwhile."""
+        """Takes the quarantined segments that can be read now. Returns False if another job changed the table
+        meanwhile."""
         notes = self.lake.notes(table)
         progress = TableProgress.of(notes)
-        works = [self._named(one) for one in progress.quarantined]
+        works = [self._work_of(segment) for segment in progress.quarantined]
         return not works or self._commit(table, works, progress.last_manifest, notes)
 
-    def _named(self, quarantined: QuarantinedSegment) -> Work:
+    def _work_of(self, quarantined: QuarantinedSegment) -> Work:
         manifest = read(self.archive, quarantined.manifest)
         for segment in manifest.segments if manifest else ():
             if segment.key == quarantined.key:
                 return Work.of(quarantined.manifest, segment)
-        raise Corrupt(f"{manifest_key(quarantined.manifest)} does not name {quarantined.key}, which was set aside")
+        raise Corrupt(f"{manifest_key(quarantined.manifest)} does not name {quarantined.key}, which is quarantined")
 
     def _commit(self, table: str, works: Sequence[Work], last_manifest: int, notes: dict[str, str]) -> bool:
         written = self._write(table, works)
         progress = TableProgress.of(notes).after(
-            last_manifest, {work.key for work in works}, _set_aside(works, written.unread)
+            last_manifest, {work.key for work in works}, _quarantined_segments(works, written.unread)
         )
         try:
             self._check(table, written.unread, progress)
@@ -247,10 +250,10 @@ class Compaction:
         return True
 
     def _write(self, table: str, works: Sequence[Work]) -> _Written:
-        """The rows of the segments as files, without any of those that cannot be read."""
+        """Writes the rows of the segments into files, without any row of a segment that cannot be read."""
         if self.spark is None:
             if works:
-                raise CommitConflict("segments have come since it was seen that there are none")
+                raise CommitConflict("new segments have come since the job began without Spark")
             return _Written("", [], 0, [])
         place = ArchivePlace(self.options.archive, self.options.region, self.options.endpoint_url)
         folder = self.lake.folder(table, SystemIds().token().hex())
@@ -262,7 +265,7 @@ class Compaction:
             share = share_of(self.spark, size, self.options.file_bytes)
             write(rows, folder, layout, task_bytes=share, size=size)
             files = self.lake.written(folder)
-            reports = [file.path for file in files if f"/_subject={ASIDE}/" in file.path]
+            reports = [file.path for file in files if f"/_subject={QUARANTINED}/" in file.path]
             unread = [one for path in reports for one in unread_of(table, self.lake.files.rows(path))]
             if not any(one.rows for one in unread):
                 kept = [file for file in files if file.path not in reports]
@@ -277,14 +280,14 @@ class Compaction:
         if unread and self.options.on_damage == "stop":
             reasons = "; ".join(f"{one.key}: {one.reason}" for one in unread[:10])
             raise Damaged(f"{len(unread)} segments of {table} cannot be read: {reasons}")
-        if len(progress.quarantined) > self.options.most_aside:
+        if len(progress.quarantined) > self.options.max_quarantined:
             raise Damaged(
-                f"{len(progress.quarantined)} segments of {table} cannot be read, most_aside is "
-                f"{self.options.most_aside}: is"
+                f"{len(progress.quarantined)} segments of {table} cannot be read, max_quarantined is "
+                f"{self.options.max_quarantined}: is"
                 " this the archive?"
             )
 
 
-def _set_aside(works: Sequence[Work], unread: Sequence[Unread]) -> list[QuarantinedSegment]:
+def _quarantined_segments(works: Sequence[Work], unread: Sequence[Unread]) -> list[QuarantinedSegment]:
     by_key = {work.key: work for work in works}
     return [QuarantinedSegment(by_key[one.key].manifest, one.key, by_key[one.key].rows, one.reason) for one in unread]

@@ -4,7 +4,7 @@
 1    a job failed
 2    the command or one of its options is wrong
 3    a reconciliation has findings that are errors, not only warnings
-4    the archive or the lake is damaged; also where there are findings as well
+4    the archive or the lake is damaged, with or without findings
 """
 
 from typing import Final
@@ -19,15 +19,15 @@ DAMAGE: Final = 4
 
 OPTION_WRONG: Final = "option-wrong"
 _USAGE: Final = (OPTION_WRONG, "condition-wrong", "header-too-many")
-"""Refusals of what somebody asked for."""
+"""Slugs of refusals that the caller of the command can fix."""
 
 
 class DamagedLake(Corrupt):
-    """A file of the lake is missing, or is not what was written: ``repair`` takes its rows again from the archive."""
+    """A file of the lake is missing, or is not what was written: ``repair`` restores its rows from the archive."""
 
 
 def of_error(error: BaseException) -> int:
-    """The exit status of a command that failed so."""
+    """Returns the exit status of a command that failed with this error."""
     if isinstance(error, Rejected) and error.slug in _USAGE:
         return USAGE
     return DAMAGE if isinstance(error, Corrupt) else FAULT

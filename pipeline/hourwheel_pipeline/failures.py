@@ -1,4 +1,4 @@
-"""Errors of Spark, Arrow, Iceberg and the catalog in one sentence, without their frames."""
+"""Errors of Spark, Arrow, Iceberg and the catalog as one sentence, without stack frames."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,8 @@ _DATA_FILE = re.compile(r"(?:(?:file|s3a?)://?/?)?/?[^\s'\"(),\[\]]+\.parquet\b"
 _METADATA_FILE = re.compile(r"[^\s'\"(),\[\]]+\.(?:avro|metadata\.json)\b")
 _RAISED = re.compile(r"^(?:[a-z_]\w*\.)+(?P<name>[A-Z]\w*): (?P<text>.+)$", re.MULTILINE)
 _UNREADABLE = ("FAILED_READ_FILE", "CANNOT_READ_FILE", "is not a Parquet file", "ParquetDecodingException")
-REPAIR = "hourwheel pipeline run repair takes its rows again from the archive"
+REPAIR = "hourwheel pipeline run repair restores its rows from the archive"
+# Longer sentences of libraries are cut off: the rest is of use only in a traceback.
 _LENGTH = 400
 
 
@@ -27,7 +28,7 @@ class Failed(Broken):
 
 @contextmanager
 def in_one_sentence() -> Iterator[None]:
-    """Raises a ``HourwheelError`` in place of what libraries raise."""
+    """Raises a ``HourwheelError`` in place of an error of a library."""
     try:
         yield
     except HourwheelError:
@@ -37,7 +38,7 @@ def in_one_sentence() -> Iterator[None]:
 
 
 def translated(error: BaseException) -> HourwheelError:
-    """The error of a library as one of ours."""
+    """Returns the error of a library as a ``HourwheelError``."""
     text = _text(error)
     file = _DATA_FILE.search(text)
     if file is not None and (_damages(error) or any(sign in text for sign in _UNREADABLE)):
@@ -58,7 +59,7 @@ def translated(error: BaseException) -> HourwheelError:
 
 
 def _text(error: BaseException) -> str:
-    """What a library says, of Java the cause as well."""
+    """Returns the text of an error, for errors of Java with the cause."""
     if isinstance(error, Py4JError):
         return str(getattr(error, "java_exception", None) or error)
     return str(error)
@@ -73,7 +74,7 @@ def _plain(path: str) -> str:
 
 
 def _first(text: str) -> str:
-    """The first sentence, without the names of classes before it and the frames behind it."""
+    """Returns the first sentence, without the class names before it and the stack frames after it."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     line = re.sub(r"^(?:[a-z_]\w*\.)+[A-Z]\w*: ", "", line)
     return re.sub(r"\s*SQLSTATE: \w+$", "", line)[:_LENGTH]

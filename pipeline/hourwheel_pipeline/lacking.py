@@ -11,7 +11,7 @@ from hourwheel.retention.manifests import read
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
-from hourwheel_pipeline.segmentrows import ASIDE, ArchivePlace, segment_rows
+from hourwheel_pipeline.segmentrows import QUARANTINED, ArchivePlace, segment_rows
 
 IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
     MESSAGES: ("log", "row", "index"),
@@ -42,7 +42,7 @@ def lacking(
     key = list(IDENTITY[table])
     wanted = sorted({log for some in logs.values() for log in some})
     archived = segment_rows(spark, place, table, works) if works else present.limit(0)
-    unread = fn.col("subject").eqNullSafe(ASIDE)
+    unread = fn.col("subject").eqNullSafe(QUARANTINED)
     absent = archived.where(~unread & fn.col(key[0]).isin(wanted)).join(present.select(*key), key, "left_anti")
     return absent.select(*archived.columns).unionByName(archived.where(unread))
 
@@ -55,7 +55,7 @@ def lacking_ranges(
     found: DataFrame | None = None
     for table in dict.fromkeys(one.table for one in fewer):
         log, row = IDENTITY[table][:2]
-        rows = lacking(spark, place, table, fewer, present[table]).where(~fn.col("subject").eqNullSafe(ASIDE))
+        rows = lacking(spark, place, table, fewer, present[table]).where(~fn.col("subject").eqNullSafe(QUARANTINED))
         ranges = rows.groupBy(fn.lit(table).alias("table"), fn.col(log).alias("log"), "manifest", "subject").agg(
             fn.min(row).alias("first_row"), fn.max(row).alias("last_row"), fn.count("*").alias("absent")
         )

@@ -34,7 +34,7 @@ def metrics_of(reports: Iterable[Any]) -> dict[str, int]:
     found: dict[str, int] = {}
     for report in reports:
         if isinstance(report, CompactReport):
-            found["QuarantinedSegments"] = sum(len(table.set_aside) for table in report.tables)
+            found["QuarantinedSegments"] = sum(len(table.quarantined) for table in report.tables)
         elif isinstance(report, Reconciled):
             found["ReconcileFindings"] = report.new_errors
             found["ArchiveLacksObjects"] = 0 if report.archive is None else report.archive.count

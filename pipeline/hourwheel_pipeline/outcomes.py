@@ -15,7 +15,7 @@ from hourwheel_pipeline.words import counted
 
 
 def of_reports(reports: Iterable[Any]) -> int:
-    """The exit status of a command with these reports."""
+    """Returns the exit status of a command with these reports."""
     every = list(reports)
     if any(damage_in(report) for report in every):
         return DAMAGE
@@ -23,27 +23,27 @@ def of_reports(reports: Iterable[Any]) -> int:
 
 
 def failed(status: int) -> int:
-    """The exit status where only failure and success are told apart: 0 for a job that did its work."""
+    """Returns the exit status for a caller that knows only success and failure: 0 for a job that did its work."""
     return FINE if status in (FINDINGS, DAMAGE) else status
 
 
 def damage_in(report: Any) -> list[str]:
-    """What is damaged and was not repaired, each in a sentence."""
+    """Returns a sentence for each object that is damaged and was not repaired."""
     if isinstance(report, CompactReport):
-        quarantined = [one for table in report.tables for one in table.set_aside]
-        return [*_aside(quarantined), *_problems(report.archive, quarantined)]
+        quarantined = [segment for table in report.tables for segment in table.quarantined]
+        return [*_quarantined(quarantined), *_problems(report.archive, quarantined)]
     if isinstance(report, Reconciled):
-        quarantined = report.unknown.set_aside
-        return [*_aside(quarantined), *report.unknown.catalogs, *_problems(report.archive, quarantined)]
+        quarantined = report.unknown.quarantined
+        return [*_quarantined(quarantined), *report.unknown.catalogs, *_problems(report.archive, quarantined)]
     if isinstance(report, RepairReport):
         lost = [reason for table in report.tables for reason in table.lost]
         named = {reason.partition(":")[0] for reason in lost}
-        return [*lost, *_aside(report.set_aside), *_problems(report.archive, report.set_aside, named)]
+        return [*lost, *_quarantined(report.quarantined), *_problems(report.archive, report.quarantined, named)]
     if isinstance(report, Status):
         counts = [
-            f"{counted(one.set_aside, 'segment')} of {one.table} set aside: run reconcile to have them named"
+            f"{counted(one.quarantined, 'segment')} of {one.table} quarantined: run reconcile to have them named"
             for one in report.tables
-            if one.set_aside
+            if one.quarantined
         ]
         return [*counts, *_problems(report.whole), *report.lake]
     return []
@@ -55,9 +55,9 @@ def _findings_in(report: Any) -> int:
     return errors_in(report.findings or {}) if isinstance(report, Status) else 0
 
 
-def _aside(found: Iterable[QuarantinedSegment]) -> list[str]:
+def _quarantined(found: Iterable[QuarantinedSegment]) -> list[str]:
     return [
-        f"{one.key} is set aside ({one.reason}): put it back from a copy, then run compact with --again"
+        f"{one.key} is quarantined ({one.reason}): put it back from a copy, then run compact with --again"
         for one in found
     ]
 
@@ -65,10 +65,10 @@ def _aside(found: Iterable[QuarantinedSegment]) -> list[str]:
 def _problems(
     whole: Wholeness | None, quarantined: Iterable[QuarantinedSegment] = (), named: Collection[str] = frozenset()
 ) -> list[str]:
-    """What the archive lacks, save for what was named already."""
+    """Returns the problems of the archive, without the objects that were named already."""
     if whole is None:
         return []
-    known = {one.key for one in quarantined}.union(named)
+    keys = {segment.key for segment in quarantined}.union(named)
     more = whole.count - len(whole.problems)
     rest = [f"and {counted(more, 'more problem')} of the archive"] if more else []
-    return [*(one.says for one in whole.problems if one.key not in known), *rest]
+    return [*(problem.says for problem in whole.problems if problem.key not in keys), *rest]

@@ -1,12 +1,12 @@
-"""Reconcile: compares what was accepted, dispatched, pulled, tried again, given up and settled, and finds what went
-wrong. A system that works has no findings.
+"""Reconcile: compares the messages that were accepted, dispatched, pulled, retried, given up and settled, and finds
+errors. A working system has no findings.
 
-It reads the three tables of the lake whole, or from a day on (``since``, ``days``). Of a part it can judge less: not
-what was stored on that day itself, nor pulls whose row before is older, nor dead letters that were sent again, nor
-messages that were moved from a bucket before it.
+The job reads the three tables of the lake from the beginning, or from a day on (``since``, ``days``). From a part of
+the tables it cannot judge rows stored on the first day itself, pulls whose previous row is older, redriven dead
+letters, and messages that were moved out of an older bucket.
 
-Findings go to the table ``findings``, all those of a run with one ``found_at``. What the run knew and counted stands
-in the notes of the table.
+The job adds its findings to the table ``findings``, those of one run with the same ``found_at``, and notes what it
+counted in the summary of the table.
 """
 
 from collections.abc import Mapping
@@ -46,11 +46,12 @@ from hourwheel_pipeline.writing import sized
 __all__ = ["ReconcileOptions", "Reconciled", "run"]
 
 NOTE = "hourwheel.reconciled"
-"""The note of the table with what the last run knew, a ``_Note``."""
+"""The note of the table with the report of the last run, a ``_Note``."""
 
 _VERSION = 1
-"""Of the checks: raised where they judge the same rows differently."""
+"""The version of the checks. Raise it when a change of the checks makes them judge equal rows differently."""
 
+# As many as a page shows at once; the table has all.
 _LISTED = 100
 _STORAGE = StorageLevel.MEMORY_AND_DISK
 
@@ -85,7 +86,7 @@ class ReconcileOptions(Days):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """See ``findings.py``. Times are Unix milliseconds."""
+    """A finding, as ``findings.py`` describes it. Times are Unix milliseconds."""
 
     kind: str
     severity: str
@@ -102,7 +103,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows ``[start, end)`` of a log of which something is not known, and why."""
+    """Rows ``[start, end)`` of a log whose content is partly unknown, and the reason."""
 
     log: str
     start: int
@@ -111,11 +112,11 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """What could not be judged: segments that were set aside, other rows, unreadable catalogs. Counts are whole, lists
-    are not."""
+    """What could not be judged: quarantined segments, ranges of rows, unreadable catalogs. ``segments`` and ``ranges``
+    count all; the lists are limited to ``listed``."""
 
     segments: int
-    set_aside: list[QuarantinedSegment]
+    quarantined: list[QuarantinedSegment]
     ranges: int
     rows: list[Lost]
     catalogs: list[str]
@@ -139,7 +140,7 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     found_ms: int
     began_ms: int
     horizon_ms: int
-    through: dict[str, int]
+    last_manifest: dict[str, int]
     rows: dict[str, int]
     counts: dict[str, int]
     totals: dict[str, int] = {}
@@ -152,8 +153,8 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Note(Reconciled, frozen=True, kw_only=True):
-    """An answer, without findings, and what the next run needs. ``basis``: what was judged, and how. ``open_until_ms``:
-    a horizon beyond that time changes nothing while the basis is the same."""
+    """The report of a run without its findings, and what the next run needs. ``basis``: a digest of what was judged,
+    and how. ``open_until_ms``: while the basis stays the same, a horizon beyond that time changes no answer."""
 
     basis: str = ""
     open_until_ms: int = 0
@@ -192,7 +193,7 @@ def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconcil
 
 
 def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
-    """The last answer again where there is nothing new to judge; it is noted that it still holds."""
+    """Returns the last report, and notes that it still holds, if there is nothing new to judge; None otherwise."""
     found = Lake.find(
         options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
     )
@@ -205,25 +206,25 @@ def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
         last_manifest = {name: lake.last_manifest(name) for name in SCHEMAS}
         archive = blobs_at(options.archive, options.region, options.endpoint_url)
         horizon_ms = quiet_horizon(
-            archive, min(last.through.values()) + 1, max(last_manifest.values()), last.horizon_ms
+            archive, min(last.last_manifest.values()) + 1, max(last_manifest.values()), last.horizon_ms
         )
         if horizon_ms is None or last.horizon_ms < min(horizon_ms, last.open_until_ms):
             return None
-        told = msgspec.structs.replace(
+        repeated = msgspec.structs.replace(
             last,
             found_ms=now_ms,
             listed_ms=last.listed_ms or last.found_ms,
             horizon_ms=horizon_ms,
-            through=last_manifest,
+            last_manifest=last_manifest,
             new_errors=0,
             archive=_inspected(options, last_manifest),
         )
-        lake.commit(TABLE, added=[], notes={NOTE: told.encoded})
-        return with_findings(lake, told.answer, options.listed)
+        lake.commit(TABLE, added=[], notes={NOTE: repeated.encoded})
+        return with_findings(lake, repeated.answer, options.listed)
 
 
 def last_of(lake: Lake) -> Reconciled | None:
-    """What the last run knew, without its findings; None before the first one."""
+    """Returns the report of the last run without its findings; None before the first run."""
     return _last(lake, Reconciled)
 
 
@@ -236,7 +237,7 @@ def _last(lake: Lake, kind: type[R]) -> R | None:
 
 
 def with_findings(lake: Lake, last: Reconciled, listed: int) -> Reconciled:
-    """With the first findings of each kind, from the table."""
+    """Returns the report with the first findings of each kind, read from the table."""
     if not last.counts:
         return last
     rows = lake.rows(TABLE, _found_at(last.listed_ms or last.found_ms))
@@ -244,12 +245,12 @@ def with_findings(lake: Lake, last: Reconciled, listed: int) -> Reconciled:
 
 
 def _found_at(at_ms: int) -> str:
-    """The condition of the rows of a run."""
+    """Returns the Iceberg condition that selects the findings of the run at ``at_ms``."""
     return f"found_at = '{datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec='milliseconds')}'"
 
 
 def _first_of_each_kind(rows: pa.Table, listed: int) -> list[Finding]:
-    """The first findings of each kind, at most this many."""
+    """Returns the first findings of each kind, at most ``listed`` of a kind."""
     ordered = rows.sort_by([(name, "ascending") for name in ("kind", "at", "log", "row", "index")])
     for name in ("at", "first_seen"):
         ordered = ordered.append_column(f"{name}_ms", milliseconds_of(ordered[name]))
@@ -280,58 +281,58 @@ def _run(spark: SparkSession, lake: Lake, options: ReconcileOptions, now_ms: int
     since = options.first_day(now_ms)
     holdings = {name: lake.table_progress(name) for name in SCHEMAS}
     last_manifest = {name: progress.last_manifest for name, progress in holdings.items()}
-    quarantined = [one for progress in holdings.values() for one in progress.quarantined]
+    quarantined = [segment for progress in holdings.values() for segment in progress.quarantined]
     basis = _basis(lake, options, now_ms)
     evidence = evidence_of(spark, lake, last_manifest, since)
     archive = Archive(options.archive, max(last_manifest.values()), options.region, options.endpoint_url)
     named, listed = claims(spark, archive).persist(_STORAGE), groups(spark, archive).persist(_STORAGE)
     since_ms = None if since is None else start_ms(since)
-    known = coverage_of(named, listed, evidence, last_manifest, [one.key for one in quarantined], since_ms)
+    coverage = coverage_of(named, listed, evidence, last_manifest, [segment.key for segment in quarantined], since_ms)
     now = moment(now_ms)
-    found = dated(judged(evidence, known, options), lake.read(spark, TABLE), now).persist(_STORAGE)
+    found = dated(judged(evidence, coverage, options), lake.read(spark, TABLE), now).persist(_STORAGE)
     unreadable = [row["detail"] for row in listed.where(fn.col("detail").isNotNull()).limit(options.listed).collect()]
     rows = _sizes(evidence)
-    told = Reconciled(
+    report = Reconciled(
         found_ms=now_ms,
-        began_ms=known.began_ms,
-        horizon_ms=known.horizon_ms,
-        through=last_manifest,
+        began_ms=coverage.began_ms,
+        horizon_ms=coverage.horizon_ms,
+        last_manifest=last_manifest,
         rows=rows,
         totals=_totals(evidence, rows),
         counts={row["kind"]: row["count"] for row in found.groupBy("kind").count().orderBy("kind").collect()},
         new_errors=found.where((fn.col("first_seen") == fn.col("found_at")) & (fn.col("severity") == "error")).count(),
-        expired=_expired(evidence, known, options),
-        unknown=_unknown(known, quarantined, unreadable, options.listed),
+        expired=_expired(evidence, coverage, options),
+        unknown=_unknown(coverage, quarantined, unreadable, options.listed),
         archive=_inspected(options, last_manifest),
     )
-    note = _Note(**msgspec.structs.asdict(told), basis=basis, open_until_ms=_open_until_ms(evidence, options))
-    told = msgspec.structs.replace(told, findings=listed_of(found, options.listed))
+    note = _Note(**msgspec.structs.asdict(report), basis=basis, open_until_ms=_open_until_ms(evidence, options))
+    report = msgspec.structs.replace(report, findings=listed_of(found, options.listed))
     lake.append(TABLE, found, notes={NOTE: note.encoded})
     for frame in (named, listed, found):
         frame.unpersist()
     evidence.forget()
-    return told
+    return report
 
 
-def judged(evidence: Evidence, known: Coverage, options: ReconcileOptions) -> DataFrame:
-    """The findings of all checks."""
+def judged(evidence: Evidence, coverage: Coverage, options: ReconcileOptions) -> DataFrame:
+    """Returns the findings of all checks."""
     skew_ms, late_ms, stuck_ms, lease_ms = (
         round(seconds * 1_000)
         for seconds in (options.skew_seconds, options.late_seconds, options.stuck_seconds, options.lease_seconds)
     )
     every = chain(
-        row_findings(evidence, known, ArchivePlace(options.archive, options.region, options.endpoint_url)),
-        chain_findings(evidence, known, skew_ms=skew_ms, lease_ms=lease_ms),
-        handover_findings(evidence, known, skew_ms=skew_ms),
-        delay_findings(evidence, known, skew_ms=skew_ms, late_ms=late_ms, stuck_ms=stuck_ms),
+        row_findings(evidence, coverage, ArchivePlace(options.archive, options.region, options.endpoint_url)),
+        chain_findings(evidence, coverage, skew_ms=skew_ms, lease_ms=lease_ms),
+        handover_findings(evidence, coverage, skew_ms=skew_ms),
+        delay_findings(evidence, coverage, skew_ms=skew_ms, late_ms=late_ms, stuck_ms=stuck_ms),
     )
-    # One by one: together they are more than Spark can plan in the time that they take.
-    found = [some for check in every if check is not None and (some := evidence.some(check)) is not None]
+    # One by one: to plan all checks together takes Spark longer than to run them.
+    frames = [some for check in every if check is not None and (some := evidence.some(check)) is not None]
     none = evidence.messages.sparkSession.createDataFrame([], DDL)
-    together = reduce(DataFrame.unionByName, found, none)
-    if known.whole:
+    together = reduce(DataFrame.unionByName, frames, none)
+    if coverage.whole:
         return together
-    return together.where(fn.col("at").isNull() | (fn.col("at") >= moment(known.began_ms)))
+    return together.where(fn.col("at").isNull() | (fn.col("at") >= moment(coverage.began_ms)))
 
 
 def _totals(evidence: Evidence, rows: Mapping[str, int]) -> dict[str, int]:
@@ -346,7 +347,7 @@ def _totals(evidence: Evidence, rows: Mapping[str, int]) -> dict[str, int]:
 
 
 def _open_until_ms(evidence: Evidence, options: ReconcileOptions) -> int:
-    """From that time on nothing is left that a later horizon alone would have judged."""
+    """Returns the time from which on a later horizon alone brings no row into judgement."""
     last = evidence.messages.agg(fn.max(fn.unix_millis("accepted_at")), fn.max(fn.unix_millis("due_at"))).first()
     handed = evidence.dispatches.agg(fn.max(fn.unix_millis("at"))).first()
     assert last is not None
@@ -360,28 +361,28 @@ def _sizes(evidence: Evidence) -> dict[str, int]:
     return dict(sorted(kinds.items())) | {PULLS: evidence.pulls.count(), DISPATCHES: evidence.dispatches.count()}
 
 
-def _expired(evidence: Evidence, known: Coverage, options: ReconcileOptions) -> dict[str, int]:
-    found = expired_unseen(evidence, known, round(options.skew_seconds * 1_000))
+def _expired(evidence: Evidence, coverage: Coverage, options: ReconcileOptions) -> dict[str, int]:
+    found = expired_unseen(evidence, coverage, round(options.skew_seconds * 1_000))
     most = found.orderBy(fn.desc("messages"), "subject", "group").limit(options.listed).collect()
     return {f"{row['subject']} {row['group']}": row["messages"] for row in most}
 
 
-def _unknown(known: Coverage, quarantined: list[QuarantinedSegment], catalogs: list[str], listed: int) -> Unknown:
-    rows = known.doubtful.orderBy("log", "start").limit(listed).collect()
+def _unknown(coverage: Coverage, quarantined: list[QuarantinedSegment], catalogs: list[str], listed: int) -> Unknown:
+    rows = coverage.doubtful.orderBy("log", "start").limit(listed).collect()
     return Unknown(
         segments=len(quarantined),
-        set_aside=quarantined[:listed],
-        ranges=known.doubtful.count(),
+        quarantined=quarantined[:listed],
+        ranges=coverage.doubtful.count(),
         rows=[Lost(log=row["log"], start=row["start"], end=row["end"], why=row["why"]) for row in rows],
         catalogs=catalogs,
     )
 
 
 def listed_of(found: DataFrame, listed: int) -> list[Finding]:
-    """The first findings of each kind, so many."""
+    """Returns the first findings of each kind, at most ``listed`` of a kind."""
     order = Window.partitionBy("kind").orderBy("at", "log", "row", "index")
     first = found.withColumn("nth", fn.row_number().over(order)).where(fn.col("nth") <= listed)
-    # As numbers: the times that Spark hands to Python have no zone.
+    # As integers: times that Spark hands to Python have no zone.
     timed = first.withColumns({"at_ms": fn.unix_millis("at"), "first_seen_ms": fn.unix_millis("first_seen")})
     rows = timed.orderBy("kind", "nth").collect()
     return [Finding(**{name: row[name] for name in Finding.__struct_fields__}) for row in rows]

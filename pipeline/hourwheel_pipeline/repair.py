@@ -1,12 +1,12 @@
-"""Repair: takes rows that the lake lacks again from the archive, and data files out that are missing or damaged.
+"""Repair: removes data files that are missing or damaged, and restores the rows that the lake lacks from the archive.
 
-It looks at each data file of each table: whether it is there, has its size, and begins and ends as Parquet does; with
-``deep`` it reads all of them. It compares what the sound files have with what the manifests name, and reads the
-segments of which rows are missing. What it takes out and what it brings back is one commit for each table, so that
-nobody sees the table without these rows. Findings and metrics are copies of nothing: the rows of their damaged files
-are given up, and the next reconciliation and ``metrics --since`` make new ones.
+The job checks each data file of each table: whether the file exists, has its size, and begins and ends as Parquet does;
+with ``deep`` it reads all files. It compares the rows of the sound files with those that the manifests name, and reads
+the segments whose rows are missing. One commit for each table removes and restores, so that no reader sees the table
+without these rows. Rows of findings and metrics have no copy: those of damaged files are given up, and the next
+reconciliation and ``metrics --since`` make new ones.
 
-What it cannot repair it names: objects that the archive lacks, and segments that were set aside.
+The report names what the job cannot repair: objects that the archive lacks, and quarantined segments.
 """
 
 from collections.abc import Collection, Sequence
@@ -29,14 +29,15 @@ from hourwheel_pipeline.integrity import Wholeness, inspect
 from hourwheel_pipeline.lacking import IDENTITY, Fewer, lacking
 from hourwheel_pipeline.lake import NAMESPACE, CommitConflict, Lake, files_of, frame_of, layout_of
 from hourwheel_pipeline.schemas import SCHEMAS
-from hourwheel_pipeline.segmentrows import ASIDE, ArchivePlace, unread_of
+from hourwheel_pipeline.segmentrows import QUARANTINED, ArchivePlace, unread_of
 from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.writing import FILE_BYTES, write
 
 __all__ = ["RepairOptions", "RepairReport", "run"]
 
 NOTE = "hourwheel.repaired"
-"""The note of a table with the name of its last repair: two repairs at a time would bring rows twice."""
+"""The note of a table with the name of its last repair: with it, of two repairs at a time the second commit fails.
+Without it both would bring the rows."""
 
 
 class RepairOptions(BaseModel):
@@ -62,8 +63,8 @@ class RepairOptions(BaseModel):
 
 
 class TableRepair(msgspec.Struct, kw_only=True):
-    """``removed``: data files that were taken out, and why. ``rows``: that were taken again from the archive.
-    ``lost``: what the archive cannot give back, each in a sentence."""
+    """What a repair did to a table. ``removed``: the data files that it removed, and why. ``rows``: the number of rows
+    that it restored from the archive. ``lost``: what the archive cannot give back, each in a sentence."""
 
     table: str
     removed: list[str] = []
@@ -74,7 +75,7 @@ class TableRepair(msgspec.Struct, kw_only=True):
 class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report of ``repair``: the tables in which something was wrong, of ``files`` data files that were checked.
 
-    ``archive`` says what the archive lacks, ``set_aside`` names the segments that the lake never took. Both come back
+    ``archive`` says what the archive lacks, ``quarantined`` names the segments that the lake never took. Both come back
     only from a copy.
 
     Example:
@@ -85,12 +86,12 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     tables: list[TableRepair]
     files: int = 0
     archive: Wholeness | None = None
-    set_aside: tuple[QuarantinedSegment, ...] = ()
+    quarantined: tuple[QuarantinedSegment, ...] = ()
 
     @property
     def unrepaired(self) -> int:
         """The number of objects that an operator has to put back."""
-        keys = {one.key for one in self.set_aside} | self._lost
+        keys = {segment.key for segment in self.quarantined} | self._lost
         if self.archive is None:
             return len(keys)
         listed = {problem.key for problem in self.archive.problems}
@@ -102,7 +103,8 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(spark: SparkSession, options: RepairOptions) -> RepairReport:
-    """Repairs all tables of the lake from the archive. Reads all files where only reading shows that one is damaged.
+    """Repairs all tables of the lake from the archive. Repeats with ``deep`` if a file turns
+    out to be damaged only when it is read.
 
     Raises:
         DamagedLake: the files of a table cannot be read, though each looks sound.
@@ -132,7 +134,7 @@ def _run(spark: SparkSession, options: RepairOptions) -> RepairReport:
 
 
 def report_of(lake: Lake, options: RepairOptions, tables: Sequence[TableRepair]) -> RepairReport:
-    """What was done to the tables, and what is left for somebody to put back."""
+    """Returns the report: what was done to the tables, and what is left for an operator to put back."""
     holdings = [lake.table_progress(name) for name in SCHEMAS]
     files = sum(len(files_of(lake.table(name).scan())) for name in lake.tables())
     whole = inspect(
@@ -145,13 +147,13 @@ def report_of(lake: Lake, options: RepairOptions, tables: Sequence[TableRepair])
         tables=[report for report in tables if report.removed or report.rows or report.lost],
         files=files + sum(len(report.removed) for report in tables),
         archive=whole,
-        set_aside=tuple(one for progress in holdings for one in progress.quarantined),
+        quarantined=tuple(segment for progress in holdings for segment in progress.quarantined),
     )
 
 
 @dataclass(frozen=True)
 class _Repair:
-    """Of one table."""
+    """The repair of one table."""
 
     spark: SparkSession
     options: RepairOptions
@@ -183,8 +185,8 @@ class _Repair:
         if not added and not removed:
             return
         try:
-            mark = {NOTE: SystemIds().token().hex()}
-            self.lake.commit(self.name, added=added, removed=removed, notes=mark, on=notes, same_rows=False)
+            note = {NOTE: SystemIds().token().hex()}
+            self.lake.commit(self.name, added=added, removed=removed, notes=note, on=notes, same_rows=False)
         except CommitConflict:
             self.lake.files.delete_folder(folder)
             raise
@@ -195,24 +197,25 @@ class _Repair:
         )
 
     def _write(self, sound: DataFrame, fewer: Sequence[Fewer], folder: str, report: TableRepair) -> list[str]:
-        """Writes the rows that the sound files lack; the paths of the new files."""
+        """Writes the rows that the sound files lack. Returns the paths of the new files."""
         place = ArchivePlace(self.options.archive, self.options.region, self.options.endpoint_url)
         rows = lacking(self.spark, place, self.name, fewer, sound).cache()
-        report.rows = rows.where(~fn.col("subject").eqNullSafe(ASIDE)).count()
+        report.rows = rows.where(~fn.col("subject").eqNullSafe(QUARANTINED)).count()
         write(rows, folder, layout_of(self.lake.table(self.name)), task_bytes=FILE_BYTES, size=0)
         rows.unpersist()
         paths = [file.path for file in self.lake.written(folder)]
-        reports = [path for path in paths if f"/_subject={ASIDE}/" in path]
+        reports = [path for path in paths if f"/_subject={QUARANTINED}/" in path]
         report.lost = [
-            f"{one.key}: {one.reason}; put it back from a copy, then repair again"
+            f"{one.key}: {one.reason}; put it back from a copy, then run repair again"
             for path in reports
             for one in unread_of(self.name, self.lake.files.rows(path))
         ]
         return [path for path in paths if path not in reports]
 
     def _fewer(self, sound: DataFrame, progress: TableProgress, days: Collection[date]) -> Sequence[Fewer]:
-        """The logs and manifests of which the sound files have fewer rows than the archive, and all those with rows of
-        the ``days``, of which files were removed: no manifest counts the rows that cancel a message."""
+        """Returns the logs and manifests of which the sound files have fewer rows than the archive, and all those with
+        rows of the ``days`` whose files were removed: no manifest counts cancel markers, so their loss does not
+        show."""
         archive = Archive(self.options.archive, progress.last_manifest, self.options.region, self.options.endpoint_url)
         brought = claims(self.spark, archive)
         quarantined = [one.key for one in progress.quarantined]
@@ -227,6 +230,6 @@ class _Repair:
 
 
 def _day(file: DataFile) -> date:
-    """The day of the rows of a file, by which all tables are partitioned first."""
+    """Returns the day of the rows of a file: the first column by which all tables are partitioned."""
     day = file.partition[0]
     return day if isinstance(day, date) else date(1970, 1, 1) + timedelta(days=day)

@@ -126,7 +126,7 @@ class Replay:
             options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
         )
         with closing(opened) as lake:
-            last_manifest = lake.last_manifest(MESSAGES) if plan is None else plan.through
+            last_manifest = lake.last_manifest(MESSAGES) if plan is None else plan.last_manifest
             since = options.since.astimezone(UTC).date() if options.since else None
             return selected(lake.read(self.spark, MESSAGES, since=since), options, last_manifest), last_manifest
 
@@ -134,14 +134,14 @@ class Replay:
         return Plan(
             unique=self.ids.unique(self.clock.now_ms()),
             identity=self.options.identity,
-            through=last_manifest,
+            last_manifest=last_manifest,
             messages=totals.messages,
             bytes=totals.bytes,
         )
 
     def _check(self, plan: Plan, totals: Totals, last_manifest: int) -> None:
         name = self.options.name
-        if plan.identity != self.options.identity or plan.through != last_manifest:
+        if plan.identity != self.options.identity or plan.last_manifest != last_manifest:
             raise Conflict("replay-other", f"replay {name!r} was begun as {plan.identity}: take another name")
         if (plan.messages, plan.bytes) != (totals.messages, totals.bytes):
             raise Broken(

@@ -1,8 +1,8 @@
 """Segments of the archive as a DataFrame, read by Spark's workers.
 
-A segment that cannot be read becomes a row of its own, so that Spark keeps it exactly as often as it keeps rows: in the
-partition of a subject that no subject can be called, with the segment's key, the reason, and how many rows of it had
-been read when that was found out.
+A segment that cannot be read becomes a row of its own, so that Spark keeps it exactly as often as it keeps rows: in a
+partition whose subject is no valid name (``QUARANTINED``), with the segment's key, the reason, and the number of rows
+that had been read before the damage was found.
 """
 
 import heapq
@@ -18,7 +18,7 @@ from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, read_segment
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS, spark_ddl
 
-ASIDE = "~aside"
+QUARANTINED = "~quarantined"
 """The subject of rows that say what could not be read."""
 
 _FIELDS = {
@@ -26,16 +26,20 @@ _FIELDS = {
     PULLS: ("log", "outcome", "pull_row"),
     DISPATCHES: ("bucket", "kind", "dispatch_row"),
 }
-"""Where such a row has the key, the reason and the number of rows."""
+"""The columns in which such a row has the key, the reason and the number of rows."""
 
+# Spark repeats a failed task: that costs about this much reading.
 _TASK_BYTES = 16 << 20
+# Two, so that a core whose task ends early has another one.
 _TASKS_PER_CORE = 2
+# Each batch costs Spark as much as hundreds of rows.
 _BATCH_ROWS = 8_192
+# The reason is kept in the notes of the table, which every commit repeats.
 _REASON_CHARACTERS = 300
 
 
 class ArchivePlace(NamedTuple):
-    """Where workers find the archive."""
+    """The location from which workers open the archive."""
 
     location: str
     region: str | None = None
@@ -43,7 +47,8 @@ class ArchivePlace(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """A segment that could not be read. ``rows`` of it were read all the same, and stand among the others."""
+    """A segment that could not be read. ``rows``: the number of its rows that were read before the damage was found,
+    and that the frame contains."""
 
     key: str
     reason: str
@@ -51,7 +56,8 @@ class Unread(NamedTuple):
 
 
 def segment_rows(spark: SparkSession, place: ArchivePlace, table: str, works: Sequence[Work]) -> DataFrame:
-    """The rows of these segments, all of the table's kind, and those of what could not be read."""
+    """Returns the rows of these segments, which are all of the table's kind, and one row for each segment that cannot
+    be read."""
     cores = spark.sparkContext.defaultParallelism
     size = sum(work.bytes for work in works)
     tasks = _spread(works, min(len(works), max(_TASKS_PER_CORE * cores, size // _TASK_BYTES)))
@@ -60,16 +66,16 @@ def segment_rows(spark: SparkSession, place: ArchivePlace, table: str, works: Se
 
 
 def unread_of(table: str, rows: pa.Table) -> list[Unread]:
-    """What the rows of the partition ``QUARANTINED`` say."""
+    """Returns the segments that the rows of the partition ``QUARANTINED`` name."""
     columns = [rows[name].to_pylist() for name in _FIELDS[table]]
     return [Unread(*values) for values in zip(*columns, strict=True)]
 
 
 def _spread(works: Sequence[Work], count: int) -> list[list[Work]]:
-    """The works in so many lists, of about the same size."""
+    """Divides the works into ``count`` lists of about equal size."""
     tasks: list[list[Work]] = [[] for _ in range(count)]
     heap = [(0, task) for task in range(count)]
-    for work in sorted(works, key=lambda one: one.bytes, reverse=True):
+    for work in sorted(works, key=lambda work: work.bytes, reverse=True):
         size, task = heap[0]
         tasks[task].append(work)
         heapq.heapreplace(heap, (size + work.bytes, task))
@@ -99,7 +105,7 @@ def _rows(place: ArchivePlace, table: str, works: Sequence[Work]) -> Iterator[pa
 
 
 def _unread_row(table: str, unread: Unread, manifest: int) -> pa.RecordBatch:
-    given = {**dict(zip(_FIELDS[table], unread, strict=True)), "subject": ASIDE, "manifest": manifest}
+    given = {**dict(zip(_FIELDS[table], unread, strict=True)), "subject": QUARANTINED, "manifest": manifest}
     schema = SCHEMAS[table]
     arrays = [pa.array([given.get(field.name, _nothing(field))], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -114,17 +120,17 @@ def _nothing(field: pa.Field) -> str | int | list[int] | None:
 
 
 def _joined(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches, where they are small: each costs Spark as much as hundreds of rows."""
-    held: list[pa.RecordBatch] = []
+    """Joins small batches until they have ``_BATCH_ROWS`` rows."""
+    small: list[pa.RecordBatch] = []
     rows = 0
     for batch in found:
-        held.append(batch)
+        small.append(batch)
         rows += batch.num_rows
         if rows >= _BATCH_ROWS:
-            yield from _one(held)
-            held, rows = [], 0
-    yield from _one(held)
+            yield from _combined(small)
+            small, rows = [], 0
+    yield from _combined(small)
 
 
-def _one(held: Sequence[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    return held if len(held) < 2 else pa.Table.from_batches(held).combine_chunks().to_batches()
+def _combined(small: Sequence[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    return small if len(small) < 2 else pa.Table.from_batches(small).combine_chunks().to_batches()

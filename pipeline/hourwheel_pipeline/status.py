@@ -32,7 +32,7 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     table: str
     behind: int
-    set_aside: int
+    quarantined: int
     rows: int
 
 
@@ -63,7 +63,7 @@ def status_of(
     look = partial(inspect, archive, deep=deep, region=region, endpoint_url=endpoint_url)
     found = Lake.find(lake, namespace=namespace, region=region, endpoint_url=endpoint_url)
     if found is None:
-        tables = [TableStatus(table=name, behind=manifests, set_aside=0, rows=0) for name in SCHEMAS]
+        tables = [TableStatus(table=name, behind=manifests, quarantined=0, rows=0) for name in SCHEMAS]
         return Status(archive=_archive(blobs, manifests), whole=look(), tables=tables, found_at=None, findings=None)
     with closing(found) as opened:
         reconciled = last_of(opened)
@@ -113,6 +113,6 @@ def _table(lake: Lake, name: str, manifests: int) -> TableStatus:
     return TableStatus(
         table=name,
         behind=max(0, manifests - 1 - progress.last_manifest),
-        set_aside=len(progress.quarantined),
+        quarantined=len(progress.quarantined),
         rows=lake.size([name]),
     )

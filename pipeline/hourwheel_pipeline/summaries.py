@@ -1,6 +1,6 @@
-"""What a job did, in a sentence for people. The whole report is JSON (``--json``).
+"""The report of a job as a sentence for people; ``--json`` prints the whole report.
 
-A report is known by the name of its type: to archive and to rebuild needs no Spark, and imports none here.
+The sentence is chosen by the name of the report's type, so that the jobs ``archive`` and ``rebuild`` import no Spark.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def summary_of(report: Any) -> str:
-    """A sentence without a full stop."""
+    """Returns a sentence without a full stop; the report as JSON if its type has none."""
     sentence = _SENTENCES.get(type(report).__name__)
     return msgspec.json.encode(report).decode() if sentence is None else sentence(report)
 
@@ -47,9 +47,9 @@ def _rebuilt(report: "Rebuilt") -> str:
 
 
 def _compacted(report: "CompactReport") -> str:
-    segments, files = (sum(getattr(one, name) for one in report.tables) for name in ("segments", "files"))
-    quarantined = sum(len(one.set_aside) for one in report.tables)
-    worse = f", {counted(quarantined, 'segment')} set aside" if quarantined else ""
+    segments, files = (sum(getattr(table, name) for table in report.tables) for name in ("segments", "files"))
+    quarantined = sum(len(table.quarantined) for table in report.tables)
+    worse = f", {counted(quarantined, 'segment')} quarantined" if quarantined else ""
     if not segments:
         return f"nothing new{worse}"
     return f"{counted(segments, 'segment')} taken into {counted(files, 'file')}{worse}"
@@ -71,7 +71,7 @@ def _reported(report: "Reported") -> str:
 
 def _maintained(report: "MaintainReport") -> str:
     merged, into, expired, removed = (
-        sum(getattr(one, name) for one in report.tables)
+        sum(getattr(table, name) for table in report.tables)
         for name in ("merged", "merged_into", "snapshots_expired", "files_removed")
     )
     did = [f"{counted(merged, 'file')} merged into {into}"] * bool(merged)
@@ -81,17 +81,17 @@ def _maintained(report: "MaintainReport") -> str:
 
 
 def _repaired(report: "RepairReport") -> str:
-    files = sum(len(one.removed) for one in report.tables)
-    rows = sum(one.rows for one in report.tables)
+    files = sum(len(table.removed) for table in report.tables)
+    rows = sum(table.rows for table in report.tables)
     if report.archive is None:
-        looked = ""
+        checked = ""
     else:
-        looked = f"{counted(report.archive.segments, 'segment')} and {counted(report.files, 'data file')} looked at: "
-    did = [f"{counted(files, 'damaged data file')} taken out"] * bool(files)
-    did += [f"{counted(rows, 'row')} taken again from the archive"] * bool(rows)
+        checked = f"{counted(report.archive.segments, 'segment')} and {counted(report.files, 'data file')} checked: "
+    did = [f"{counted(files, 'damaged data file')} removed"] * bool(files)
+    did += [f"{counted(rows, 'row')} restored from the archive"] * bool(rows)
     left = report.unrepaired
-    did += [f"{counted(left, 'thing')} that only a copy of the archive can bring back"] * bool(left)
-    return looked + (", ".join(did) or "nothing to repair")
+    did += [f"{counted(left, 'object')} that only a copy of the archive can bring back"] * bool(left)
+    return checked + (", ".join(did) or "nothing to repair")
 
 
 def _replayed(report: "ReplayReport") -> str:

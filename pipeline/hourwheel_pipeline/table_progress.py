@@ -1,7 +1,7 @@
 """What a table of the lake holds of the archive.
 
-It has all segments of its kind that the manifests up to ``through`` name, each once, but for those that are set aside:
-what could not be read. A segment is set aside as a whole, so when it was mended it can be taken as a whole.
+It has each segment of its kind that the manifests up to ``last_manifest`` name, once, except for quarantined segments:
+those that could not be read. A segment is quarantined as a whole, so that a repaired one can be taken as a whole.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,11 +11,11 @@ import msgspec
 from hourwheel.errors import Broken
 
 LAST_MANIFEST, QUARANTINED = "hourwheel.last-manifest", "hourwheel.quarantined"
-"""Among the notes of the table."""
+"""The keys of these notes among those of the table."""
 
 
 class QuarantinedSegment(msgspec.Struct, frozen=True):
-    """A segment that could not be read, and why. ``rows``: as its manifest counts them."""
+    """A segment that could not be read, and the reason. ``rows``: the count in its manifest."""
 
     manifest: int
     key: str
@@ -24,14 +24,14 @@ class QuarantinedSegment(msgspec.Struct, frozen=True):
 
 
 class TableProgress(msgspec.Struct, frozen=True):
-    """``through``: -1 while it holds nothing."""
+    """The progress of one table. ``last_manifest``: -1 while the table holds nothing."""
 
     last_manifest: int = -1
     quarantined: tuple[QuarantinedSegment, ...] = ()
 
     @classmethod
     def of(cls, notes: Mapping[str, str]) -> "TableProgress":
-        """Raises ``Broken`` where the notes are not those of such a table."""
+        """Reads the progress from the notes. Raises ``Broken`` if they are not those of such a table."""
         if not notes:
             return cls()
         try:
@@ -47,7 +47,8 @@ class TableProgress(msgspec.Struct, frozen=True):
     def after(
         self, last_manifest: int, tried: Collection[str], failed: Collection[QuarantinedSegment]
     ) -> "TableProgress":
-        """Once the segments with these keys were taken, save for those that failed."""
-        kept = [one for one in self.quarantined if one.key not in tried]
-        quarantined = sorted([*kept, *failed], key=lambda one: (one.manifest, one.key))
+        """Returns the progress after a run that tried the segments with these keys and took all but those that
+        failed."""
+        kept = [segment for segment in self.quarantined if segment.key not in tried]
+        quarantined = sorted([*kept, *failed], key=lambda segment: (segment.manifest, segment.key))
         return TableProgress(max(self.last_manifest, last_manifest), tuple(quarantined))

@@ -62,7 +62,7 @@ class Compacted:
         with closing(Lake.open(self.lake)) as lake:
             return lake.read(self.spark, table)
 
-    def through(self) -> list[int]:
+    def last_manifests(self) -> list[int]:
         with closing(Lake.open(self.lake)) as lake:
             return [lake.last_manifest(table) for table in SCHEMAS]
 

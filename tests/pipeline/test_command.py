@@ -104,7 +104,7 @@ def test_a_data_file_of_the_lake_that_is_gone_or_cut_off_is_damage(root: Path) -
     short.write_bytes(short.read_bytes()[:-1])
     found = command(root, "status")
     assert found.exit_code == exits.DAMAGE
-    repair = "hourwheel pipeline run repair takes its rows again from the archive"
+    repair = "hourwheel pipeline run repair restores its rows from the archive"
     assert sorted(found.stderr.splitlines()) == [
         f"hourwheel: damaged: {gone} of the lake is missing: {repair}",
         f"hourwheel: damaged: {short} of the lake has {size - 1} bytes and should have {size}: {repair}",
@@ -162,27 +162,29 @@ def test_a_condition_that_is_none_is_wrong_usage() -> None:
 
 def test_repair_names_what_only_a_copy_can_bring_back_and_ends_with_damage(root: Path) -> None:
     archive = FileBlobs(root / "archive")
-    gone, aside = archive.list("segments/messages/")[:2]
-    archive.delete(gone)
+    missing, quarantined = archive.list("segments/messages/")[:2]
+    archive.delete(missing)
     options = RepairOptions(archive=str(root / "archive"), lake=str(root / "lake"))
-    notes = {"hourwheel.quarantined": msgspec.json.encode([QuarantinedSegment(1, aside, 1, "it is cut off")]).decode()}
-    lost = TableRepair(table=MESSAGES, rows=3, removed=["a: it is missing"], lost=[f"{gone}: segment is missing"])
+    notes = {
+        "hourwheel.quarantined": msgspec.json.encode([QuarantinedSegment(1, quarantined, 1, "it is cut off")]).decode()
+    }
+    lost = TableRepair(table=MESSAGES, rows=3, removed=["a: it is missing"], lost=[f"{missing}: segment is missing"])
     with closing(Lake.open(str(root / "lake"))) as lake:
         whole = report_of(lake, options, [])
         lake.commit(MESSAGES, added=[], notes=notes)
         report = report_of(lake, options, [TableRepair(table=PULLS), lost])
     assert summary_of(whole) == (
-        "3 segments and no data files looked at: 1 thing that only a copy of the archive can bring back"
+        "3 segments and no data files checked: 1 object that only a copy of the archive can bring back"
     )
-    assert outcomes.damage_in(whole) == [f"{gone}, of manifest 0, is missing: put it back from a copy"]
+    assert outcomes.damage_in(whole) == [f"{missing}, of manifest 0, is missing: put it back from a copy"]
     assert [table.table for table in report.tables] == [MESSAGES]
     assert summary_of(report) == (
-        "3 segments and 1 data file looked at: 1 damaged data file taken out, 3 rows taken again from the archive,"
-        " 2 things that only a copy of the archive can bring back"
+        "3 segments and 1 data file checked: 1 damaged data file removed, 3 rows restored from the archive,"
+        " 2 objects that only a copy of the archive can bring back"
     )
     assert outcomes.damage_in(report) == [
-        f"{gone}: segment is missing",
-        f"{aside} is set aside (it is cut off): put it back from a copy, then run compact with --again",
+        f"{missing}: segment is missing",
+        f"{quarantined} is quarantined (it is cut off): put it back from a copy, then run compact with --again",
     ]
     assert outcomes.of_reports([whole]) == outcomes.of_reports([report]) == exits.DAMAGE
 

@@ -44,10 +44,10 @@ def test_all_that_a_cell_has_archived_is_in_the_lake_once(spark: SparkSession, t
 def test_nothing_changes_when_nothing_is_new(lake: Compacted) -> None:
     lake.add()
     first = lake.compact()
-    assert [(table.through, table.commits, table.segments) for table in first.tables] == [(0, 1, 1)] * 3
+    assert [(table.last_manifest, table.commits, table.segments) for table in first.tables] == [(0, 1, 1)] * 3
     before = snapshots(lake)
     again = lake.compact()
-    assert [(table.through, table.commits, table.files) for table in again.tables] == [(0, 0, 0)] * 3
+    assert [(table.last_manifest, table.commits, table.files) for table in again.tables] == [(0, 0, 0)] * 3
     assert snapshots(lake) == before
 
 
@@ -58,13 +58,13 @@ def snapshots(lake: Compacted) -> list[int | None]:
 
 def test_an_archive_without_anything_makes_a_lake_without_anything(lake: Compacted) -> None:
     report = lake.compact()
-    assert [table.through for table in report.tables] == [-1, -1, -1]
+    assert [table.last_manifest for table in report.tables] == [-1, -1, -1]
     assert lake.rows() == []
 
 
 def test_a_manifest_without_segments_is_passed(lake: Compacted) -> None:
     lake.builder.commit()
-    assert [table.through for table in lake.compact().tables] == [0, 0, 0]
+    assert [table.last_manifest for table in lake.compact().tables] == [0, 0, 0]
     assert lake.places() == lake.archived()
 
 
@@ -186,7 +186,7 @@ def test_of_two_at_once_one_wins_and_the_other_goes_on(lake: Compacted, monkeypa
 
     others.append(other)
     assert lake.compact().lost_races == 1
-    assert lake.through() == [2, 2, 2]
+    assert lake.last_manifests() == [2, 2, 2]
     assert lake.places() == lake.archived()
     folders = list(lake.root.glob("lake/*/data/*"))
     assert len(folders) == 9  # who was overtaken has left nothing
@@ -252,13 +252,13 @@ def test_what_cannot_be_read_is_set_aside_and_taken_once_it_can(
     damage(lake, twin)
     with pytest.raises(Damaged, match="5 segments of messages cannot be read: segments/messages/"):
         lake.compact(on_damage="stop")
-    with pytest.raises(Damaged, match="5 segments of messages cannot be read, most_aside is 4"):
-        lake.compact(most_aside=4)
+    with pytest.raises(Damaged, match="5 segments of messages cannot be read, max_quarantined is 4"):
+        lake.compact(max_quarantined=4)
     assert lake.rows() == []
     assert not list(lake.root.glob("lake/messages/data/*"))
     for table in lake.compact().tables:
-        assert [aside.manifest for aside in table.set_aside] == list(DAMAGED)
-        for aside in table.set_aside:
+        assert [aside.manifest for aside in table.quarantined] == list(DAMAGED)
+        for aside in table.quarantined:
             assert DAMAGED[aside.manifest] in aside.reason
             assert aside.key in keys_of(lake, aside.manifest)
         assert table.segments == 2
@@ -272,7 +272,7 @@ def test_what_cannot_be_read_is_set_aside_and_taken_once_it_can(
     assert [table.commits for table in lake.compact().tables] == [0, 0, 0]
     for _ in range(2):
         for table in lake.compact(again=True).tables:
-            assert [aside.manifest for aside in table.set_aside] == [4, 5]
+            assert [aside.manifest for aside in table.quarantined] == [4, 5]
     for table in SCHEMAS:
         wanted = {n: rows for n, rows in manifests_in(twin, table).items() if n not in (4, 5)}
         assert manifests_in(lake, table) == wanted
@@ -293,7 +293,7 @@ def test_what_comes_before_a_manifest_that_cannot_be_read_is_taken(lake: Compact
     archive.put(manifest_key(2), b"{}")
     with pytest.raises(Corrupt, match=manifest_key(2)):
         lake.compact()
-    assert lake.through() == [1, 1, 1]
+    assert lake.last_manifests() == [1, 1, 1]
     archive.delete(manifest_key(2))
     archive.put(manifest_key(2), data)
     lake.compact()

@@ -32,7 +32,7 @@ def segment_of(archive: FileBlobs, number: int) -> str:
 
 
 def kinds(root: Path, **how: bool | int) -> list[tuple[str, str]]:
-    found = inspect(str(root / "archive"), **how)  # type: ignore[arg-type]  # through or deep
+    found = inspect(str(root / "archive"), **how)  # type: ignore[arg-type]  # last_manifest or deep
     assert found.count == len(found.problems)
     return [(problem.kind, problem.key) for problem in found.problems]
 
@@ -57,7 +57,7 @@ def test_a_manifest_that_is_missing_before_others_is_a_problem(tmp_path: Path, n
 def test_the_last_manifest_is_missed_where_the_lake_holds_it(tmp_path: Path) -> None:
     archived(tmp_path).delete(manifest_key(3))
     assert kinds(tmp_path) == []
-    assert kinds(tmp_path, through=3) == [("missing_manifest", manifest_key(3))]
+    assert kinds(tmp_path, last_manifest=3) == [("missing_manifest", manifest_key(3))]
 
 
 def test_with_a_manifest_missing_the_status_counts_up_to_the_last_one_and_tells_damage(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_findings_say_where_to_look(broken: Faulty) -> None:
 def test_rows_that_the_lake_lacks_are_named_by_subject_and_row_with_what_brings_them_back(broken: Faulty) -> None:
     (one,) = [one for one in broken.found.findings if one.kind == "missing_rows"]
     assert (one.subject, one.log, one.row) == ("missing", "missing~1/0", 0)
-    assert "the lake 0; absent: 2 in rows 0 to 0; hourwheel pipeline run repair takes them again" in one.detail
+    assert "the lake 0; absent: 2 in rows 0 to 0; hourwheel pipeline run repair restores them" in one.detail
 
 
 def test_findings_stand_in_their_table(spark: SparkSession, broken: Faulty) -> None:
@@ -125,8 +125,8 @@ def test_what_was_set_aside_is_told_and_leads_to_no_findings(spark: SparkSession
     found = world.reconciled(spark)
     assert found.findings == []
     assert found.unknown.segments == 3
-    assert {one.why for one in found.unknown.rows} == {"set aside"}
-    assert all("bytes" in one.reason for one in found.unknown.set_aside)
+    assert {one.why for one in found.unknown.rows} == {"quarantined"}
+    assert all("bytes" in one.reason for one in found.unknown.quarantined)
 
 
 def test_without_a_manifest_and_a_segment_the_rest_is_judged_and_the_damage_is_told(

@@ -67,8 +67,7 @@ def test_a_file_that_is_damaged_within_is_named_and_read_to_be_found(lake: Compa
     with pytest.raises(Corrupt) as told, in_one_sentence():
         lake.rows()
     assert str(told.value) == (
-        f"{damaged} of the lake is missing or damaged: "
-        "hourwheel pipeline run repair takes its rows again from the archive"
+        f"{damaged} of the lake is missing or damaged: hourwheel pipeline run repair restores its rows from the archive"
     )
     (table,) = repaired(lake).tables
     assert [path.split(": ")[0] for path in table.removed] == [str(damaged)]

@@ -26,11 +26,11 @@ def found(**counts: int) -> Reconciled:
         found_ms=NOON_MS,
         began_ms=NOON_MS - 9 * HOUR_MS,
         horizon_ms=NOON_MS - HOUR_MS,
-        through={"messages": 4, "pulls": 4, "dispatches": 3},
+        last_manifest={"messages": 4, "pulls": 4, "dispatches": 3},
         rows={"messages queue": 1_234_567},
         counts=counts,
         expired={},
-        unknown=Unknown(segments=0, set_aside=[], ranges=0, rows=[], catalogs=[]),
+        unknown=Unknown(segments=0, quarantined=[], ranges=0, rows=[], catalogs=[]),
         findings=[finding(kind) for kind in counts],
     )
 
@@ -120,7 +120,7 @@ def test_each_finding_is_told_with_what_its_kind_means_and_how_many_there_are() 
 
 def test_segments_that_were_set_aside_are_named_with_the_reason() -> None:
     aside = QuarantinedSegment(3, "segments/messages/x", 12, "segment fails its checksum")
-    unknown = Unknown(segments=1, set_aside=[aside], ranges=0, rows=[], catalogs=[])
+    unknown = Unknown(segments=1, quarantined=[aside], ranges=0, rows=[], catalogs=[])
     text = page(contents(msgspec.structs.replace(found(), unknown=unknown)))
     assert "segments/messages/x" in text
     assert "segment fails its checksum" in text
@@ -203,7 +203,7 @@ def test_an_archive_that_is_not_whole_is_told() -> None:
     problem = Problem(kind="missing_segment", key="segments/x", says="segments/x is missing: put it back")
     whole = Wholeness(manifests=1, segments=1, bytes=1, deep=False, count=1, problems=[problem])
     text = page(contents(msgspec.structs.replace(found(), archive=whole)))
-    assert "The archive is not whole: 1 problem." in text
+    assert "The archive is not complete: 1 problem." in text
     assert "segments/x is missing: put it back" in text
 
 
@@ -238,7 +238,7 @@ def test_the_json_keeps_its_fields() -> None:
     assert data["format"] == FORMAT == 1
     assert set(data) == {"format", "made_ms", "since_ms", "reconciled", "step_ms", "subjects_total", "subjects"}
     assert set(data["reconciled"]) == {
-        *("found_ms", "began_ms", "horizon_ms", "through", "rows", "counts", "new_errors", "expired"),
+        *("found_ms", "began_ms", "horizon_ms", "last_manifest", "rows", "counts", "new_errors", "expired"),
         *("unknown", "findings", "totals", "archive", "listed_ms"),
     }
     assert data["subjects"][0]["groups"][0]["hours"][0] == {

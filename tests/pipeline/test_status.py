@@ -21,7 +21,7 @@ def test_before_the_first_compaction_every_table_is_behind(tmp_path: Path) -> No
         builder.row("orders~1/0", [Message(body="a")], at_ms)
         builder.commit()
     status = status_of(str(tmp_path / "archive"), str(tmp_path / "lake"))
-    assert [(one.table, one.behind, one.set_aside, one.rows) for one in status.tables] == [
+    assert [(one.table, one.behind, one.quarantined, one.rows) for one in status.tables] == [
         (table, 2, 0, 0) for table in SCHEMAS
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]

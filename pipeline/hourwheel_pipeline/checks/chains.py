@@ -1,7 +1,7 @@
-"""Whether each group was handed every message once: its pull logs against the queues that they read.
+"""Checks that each group was handed every message once: compares its pull logs with the queues that they read.
 
-Row ``p`` of a pull log goes on where row ``p - 1`` ended, or where a seek went. From there on to its own end each
-message that was not expired must be among those that it handed out.
+Row ``p`` of a pull log begins where row ``p - 1`` ended, or at the target of a seek. Each message between there and the
+row's own end that had not expired must be among the messages that the row handed out.
 """
 
 from collections.abc import Iterator
@@ -14,30 +14,36 @@ from hourwheel_pipeline.checks.evidence import GROUP, PULL_KEY, Evidence, holds
 from hourwheel_pipeline.findings import findings, place
 
 _BIN_ROWS = 64
-"""Ranges of rows are joined with rows in bins of so many."""
+"""Ranges of rows are joined with rows by bins of this many rows: a join by bin alone needs no comparison of all
+pairs."""
 
 _PULL = (*PULL_KEY, *GROUP, "queue", "source")
 
 
-def chain_findings(evidence: Evidence, known: Coverage, *, skew_ms: int, lease_ms: int) -> Iterator[DataFrame | None]:
-    """``skew_ms``: clocks may differ by so much. ``lease_ms``: so long after its lease a pull should be closed."""
-    links = evidence.keep(_links(evidence, known))
+def chain_findings(
+    evidence: Evidence, coverage: Coverage, *, skew_ms: int, lease_ms: int
+) -> Iterator[DataFrame | None]:
+    """Yields the findings about pull logs. ``skew_ms``: how far clocks may differ. ``lease_ms``: the time after the end
+    of its lease by which a pull should be closed."""
+    links = evidence.keep(_links(evidence, coverage))
     across = evidence.keep(_across(evidence, _covered(links)))
-    yield _passed_over(evidence, known, across, skew_ms)
-    yield _phantoms(evidence, known)
+    yield _passed_over(evidence, coverage, across, skew_ms)
+    yield _phantoms(evidence, coverage)
     yield _handed_again(evidence, links)
     yield _stuck(evidence, lease_ms)
 
 
-def expired_unseen(evidence: Evidence, known: Coverage, skew_ms: int) -> DataFrame:
-    """Messages that expired before their group came to them, as (subject, group, messages)."""
-    gone = _across(evidence, _covered(_links(evidence, known)))
-    gone = gone.where(~_alive(skew_ms)).select("subject", "group", (fn.col("high") - fn.col("low")).alias("messages"))
-    return gone.groupBy("subject", "group").agg(fn.sum("messages").alias("messages"))
+def expired_unseen(evidence: Evidence, coverage: Coverage, skew_ms: int) -> DataFrame:
+    """Returns the numbers of messages that expired before their group reached them, as (subject, group, messages)."""
+    expired = _across(evidence, _covered(_links(evidence, coverage)))
+    expired = expired.where(~_alive(skew_ms)).select(
+        "subject", "group", (fn.col("high") - fn.col("low")).alias("messages")
+    )
+    return expired.groupBy("subject", "group").agg(fn.sum("messages").alias("messages"))
 
 
-def _links(evidence: Evidence, known: Coverage) -> DataFrame:
-    """Pulls, each with where it should begin: ``from_row``, ``from_index``. Null where that is not known."""
+def _links(evidence: Evidence, coverage: Coverage) -> DataFrame:
+    """Returns the pulls, each with the position ``begins`` at which it should begin; null where that is unknown."""
     before = evidence.pulls.select(
         "log",
         (fn.col("pull_row") + 1).alias("pull_row"),
@@ -45,12 +51,12 @@ def _links(evidence: Evidence, known: Coverage) -> DataFrame:
     )
     origin = fn.when(fn.col("pull_row") == 0, fn.struct(fn.col("origin").alias("row"), fn.lit(0).alias("index")))
     begins = fn.coalesce("before", origin)
-    linked = evidence.pulls.join(before, list(PULL_KEY), "left").join(known.chains, "log", "left")
+    linked = evidence.pulls.join(before, list(PULL_KEY), "left").join(coverage.chains, "log", "left")
     return linked.withColumn("begins", begins).where(fn.col("outcome") != "sought")
 
 
 def _covered(links: DataFrame) -> DataFrame:
-    """The range that each pull had to hand out."""
+    """Returns for each pull the range that it had to hand out."""
     first = fn.struct(fn.col("first_row").alias("row"), fn.col("first_index").alias("index"))
     begins = fn.least(fn.coalesce("begins", first), first)
     return _ranges(links, begins, fn.struct(fn.col("end_row").alias("row"), fn.col("end_index").alias("index")))
@@ -64,7 +70,7 @@ def _ranges(links: DataFrame, begins: Column, ends: Column) -> DataFrame:
 
 
 def _across(evidence: Evidence, ranges: DataFrame) -> DataFrame:
-    """The batches in the ranges: of each the messages ``[low, high)``."""
+    """Returns the batches in the ranges, each with the indexes ``[low, high)`` of its messages within the range."""
     last = fn.greatest("from_row", fn.col("to_row") - fn.when(fn.col("to_index") == 0, 1).otherwise(0))
     bins = fn.sequence(_bin(fn.col("from_row")), _bin(last))
     each = ranges.withColumn("bin", fn.explode(bins))
@@ -75,8 +81,8 @@ def _across(evidence: Evidence, ranges: DataFrame) -> DataFrame:
     until = (fn.col("row") < fn.col("to_row")) | ((fn.col("row") == fn.col("to_row")) & (fn.col("to_index") > 0))
     low = fn.when(fn.col("row") == fn.col("from_row"), fn.col("from_index")).otherwise(fn.lit(0))
     end = fn.when(fn.col("row") == fn.col("to_row"), fn.least("to_index", "messages")).otherwise(fn.col("messages"))
-    found = each.join(batches, ["source", "bin"]).where(after & until)
-    return found.withColumn("low", low).withColumn("high", end).where("low < high")
+    inside = each.join(batches, ["source", "bin"]).where(after & until)
+    return inside.withColumn("low", low).withColumn("high", end).where("low < high")
 
 
 def _bin(row: Column) -> Column:
@@ -84,17 +90,17 @@ def _bin(row: Column) -> Column:
 
 
 def _alive(skew_ms: int) -> Column:
-    """Whether a batch could still be handed out when it was passed."""
+    """Whether a batch had not expired yet when a pull passed it."""
     return fn.col("expires_at").isNull() | (fn.col("expires_at") > fn.col("claimed_at") + span(skew_ms))
 
 
-def _passed_over(evidence: Evidence, known: Coverage, across: DataFrame, skew_ms: int) -> DataFrame | None:
-    """Messages that a pull passed and did not hand out."""
+def _passed_over(evidence: Evidence, coverage: Coverage, across: DataFrame, skew_ms: int) -> DataFrame | None:
+    """Finds messages that a pull passed and did not hand out."""
     step = (fn.col("row") - fn.col("first_row")).cast("int")
     taken = fn.when(step >= 0, fn.coalesce(fn.get("counts", step), fn.lit(0))).otherwise(fn.lit(0))
     first = fn.when(fn.col("row") == fn.col("first_row"), fn.col("first_index")).otherwise(fn.lit(0))
     fewer = across.withColumn("taken", taken).where(fn.col("high") - fn.col("low") > fn.col("taken"))
-    left = evidence.some(known.sure(fewer.where(_alive(skew_ms)), "source", "row").withColumn("first", first))
+    left = evidence.some(coverage.sure(fewer.where(_alive(skew_ms)), "source", "row").withColumn("first", first))
     if left is None:
         return None
     each = _messages(evidence, left).where(~holds("first", "taken", "index"))
@@ -114,14 +120,14 @@ def _passed_over(evidence: Evidence, known: Coverage, across: DataFrame, skew_ms
 
 
 def _messages(evidence: Evidence, batches: DataFrame) -> DataFrame:
-    """The messages ``[low, high)`` of batches."""
+    """Returns the messages with the indexes ``[low, high)`` of each batch."""
     each = evidence.messages.select(fn.col("log").alias("source"), "row", "index", "id")
-    found = batches.join(each, ["source", "row"])
-    return found.where((fn.col("index") >= fn.col("low")) & (fn.col("index") < fn.col("high")))
+    members = batches.join(each, ["source", "row"])
+    return members.where((fn.col("index") >= fn.col("low")) & (fn.col("index") < fn.col("high")))
 
 
-def _phantoms(evidence: Evidence, known: Coverage) -> DataFrame:
-    """Messages that were handed out and are not in the source."""
+def _phantoms(evidence: Evidence, coverage: Coverage) -> DataFrame:
+    """Finds messages that were handed out and are not in the source."""
     batches = evidence.batches.select(fn.col("log").alias("source"), "row", "messages")
     named = evidence.handed.join(batches, ["source", "row"], "left")
     absent = fn.col("low") + fn.col("count") > fn.coalesce("messages", fn.lit(0))
@@ -131,12 +137,12 @@ def _phantoms(evidence: Evidence, known: Coverage) -> DataFrame:
         fn.format_string(", its source has %d", fn.coalesce("messages", fn.lit(0))),
     )
     return findings(
-        known.rows(named.where(absent), "source", "row"), "phantom", log="source", at="claimed_at", detail=detail
+        coverage.rows(named.where(absent), "source", "row"), "phantom", log="source", at="claimed_at", detail=detail
     )
 
 
 def _handed_again(evidence: Evidence, links: DataFrame) -> DataFrame | None:
-    """Messages that a pull handed out though the pulls before it had been past them, and no seek came between."""
+    """Finds messages that a pull handed out although an earlier pull had passed them, without a seek in between."""
     first = fn.struct(fn.col("first_row").alias("row"), fn.col("first_index").alias("index"))
     end = fn.struct(fn.col("end_row").alias("row"), fn.col("end_index").alias("index"))
     back = evidence.some(links.where(first < fn.col("begins")))

@@ -1,14 +1,14 @@
 """What the archive says of itself: its manifests and its catalogs as tables.
 
-    claim      of                          start, end       messages   at
-    span       a log                       its rows
-    part       a log in a segment          its rows there   theirs     the earliest row of the segment
-    damaged    a row without its messages  the row          its
-    gone       rows that were removed      they
-    began      the manifest                                            when it was begun
-    complete   the manifest                                            all before was archived with it
+    claim      about                         start, end          messages      at
+    span       a log                         its rows
+    part       a log in a segment            its rows there      their number  the earliest row of the segment
+    damaged    a row without its messages    the row             their number
+    gone       rows that were removed        the removed rows
+    began      the manifest                                                    the time at which it was begun
+    complete   the manifest                                                    the time before which all is archived
 
-Manifests are read by the workers: there may be more of them than fit into the driver.
+Workers read the manifests: there may be more of them than fit into the driver.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -57,30 +57,33 @@ GROUPS = pa.schema(
         pa.field("detail", _TEXT),
     ]
 )
-"""``origins``: the row at which each queue begins. Without a group: a catalog that cannot be read; ``detail`` says
-why."""
+"""``origins``: the row at which each queue begins. A row without a group is a catalog that cannot be read; ``detail``
+gives the reason."""
 
 Reader: TypeAlias = Callable[[Blobs, Manifest], Iterator[dict[str, Any]]]
 
+# Rows that a worker holds before it hands them to Spark.
 _BATCH = 20_000
+# For each core: manifests differ in size.
 _TASKS = 4
 
 
 class Archive(NamedTuple):
-    """Where the archive is, as workers open it; ``through``: its last manifest that counts, -1 for none."""
+    """The location from which workers open the archive. ``last_manifest``: the last one that counts; -1 for none."""
 
     location: str
-    through: int
+    last_manifest: int
     region: str | None = None
     endpoint_url: str | None = None
 
 
 def claims(spark: SparkSession, archive: Archive) -> DataFrame:
+    """Returns what the manifests say, as the table above."""
     return _each(spark, archive, CLAIMS, _claims_of)
 
 
 def groups(spark: SparkSession, archive: Archive) -> DataFrame:
-    """The groups in the catalogs of the manifests, one row for each catalog that has them."""
+    """Returns the groups in the catalogs of the manifests: one row for each group in each catalog."""
     return _each(spark, archive, GROUPS, _groups_of)
 
 
@@ -96,13 +99,13 @@ def _each(spark: SparkSession, archive: Archive, schema: pa.Schema, rows_of: Rea
                     rows = []
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
-    count = archive.through + 1
+    count = archive.last_manifest + 1
     tasks = max(1, min(count, _TASKS * spark.sparkContext.defaultParallelism))
     return spark.range(0, count, 1, tasks).mapInArrow(read, spark_ddl(schema))
 
 
 def _rows_of(blobs: Blobs, number: int, rows_of: Reader) -> list[dict[str, Any]]:
-    """None where there is no such manifest, or it cannot be read: the inspection of the archive reports it."""
+    """Returns no rows if the manifest is missing or cannot be read: the inspection of the archive reports that."""
     try:
         manifest = manifests.read(blobs, number)
     except Corrupt:
@@ -118,14 +121,14 @@ def _claims_of(_: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:
     for span in manifest.spans:
         yield _rows("span", number, span.log, span.start, span.end) | {"table": span.kind}
     for segment in manifest.segments:
-        known = {"table": segment.kind, "key": segment.key, "at": _micros(segment.earliest_ms)}
+        common = {"table": segment.kind, "key": segment.key, "at": _micros(segment.earliest_ms)}
         for part in segment.parts:
-            yield _rows("part", number, part.log, part.start, part.end) | {"messages": part.messages} | known
+            yield _rows("part", number, part.log, part.start, part.end) | {"messages": part.messages} | common
     for damage in manifest.unreadable:
-        found = {"table": MESSAGES, "messages": damage.messages, "detail": damage.error}
-        yield _rows("damaged", number, damage.log, damage.row, damage.row + 1) | found
-    for gone in manifest.missing:
-        yield _rows("gone", number, gone.log, gone.start, gone.end)
+        unread = {"table": MESSAGES, "messages": damage.messages, "detail": damage.error}
+        yield _rows("damaged", number, damage.log, damage.row, damage.row + 1) | unread
+    for removed in manifest.missing:
+        yield _rows("gone", number, removed.log, removed.start, removed.end)
 
 
 def _rows(claim: str, manifest: int, log: str, start: int, end: int) -> dict[str, Any]:
@@ -139,11 +142,11 @@ def _groups_of(blobs: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:
         try:
             data = blobs.get(segment.key)
             extents = segments.blocks_of(data, CATALOG)
-            found = [blocks.decode_catalog(data[one.offset : one.offset + one.length]) for one in extents]
+            catalogs = [blocks.decode_catalog(data[part.offset : part.offset + part.length]) for part in extents]
         except (Corrupt, NotFound) as error:
             yield {"manifest": manifest.number, "detail": f"{segment.key}: {error}"}
             continue
-        for catalog in found:
+        for catalog in catalogs:
             yield from _members(manifest.number, catalog)
 
 

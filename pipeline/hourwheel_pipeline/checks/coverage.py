@@ -1,12 +1,12 @@
-"""What is known: which rows of each log the archive holds, and which of those the lake may lack.
+"""Coverage: which rows of each log the archive holds, and which of those the lake may lack.
 
-What lies outside is not known, and never a finding: rows that were not archived yet, or were removed before they could
-be; rows whose messages could not be read; segments that were set aside; rows of which the lake holds fewer than the
-archive says (that is one finding, and not one for each of them).
+Rows outside of the coverage are unknown, and never a finding: rows that are not archived yet, or were removed before
+they could be; rows whose messages could not be read; rows of quarantined segments; and rows of a log and manifest of
+which the lake holds fewer than the archive says (one finding for all of them, not one for each).
 
     heads      log, start, end                              the archived rows of a log of messages
-    doubtful   log, start, end, why                         rows of which some may not be there
-    missing    table, log, manifest, expected, found        of which rows the lake has fewer
+    doubtful   log, start, end, why                         ranges of which rows may be missing
+    missing    table, log, manifest, expected, found        logs of which the lake has fewer rows than the manifest
     groups     subject, generation, group, group_generation, alive, max_attempts, created_at, origins
     chains     log, origin                                  pull logs of these groups, and the rows at which they begin
 """
@@ -26,13 +26,14 @@ from hourwheel_pipeline.schemas import CANCEL_MARKER, DISPATCHES, MESSAGES, PULL
 _MINUTE_MS = 60_000
 
 MARGIN_MS = 24 * HOUR_MS
-"""What explains a row may be so much older than the row, as it was stored: a pull that is still held explains what it
-has moved already, and clocks differ."""
+"""A record that explains a row may be older than the row by this much: a pull that is still open explains what it has
+moved already, and clocks differ."""
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """``began_ms``: what was stored since is known. ``horizon_ms``: what was stored before is archived."""
+    """The coverage of a run. Rows stored since ``began_ms`` are known; rows stored before ``horizon_ms`` are archived.
+    ``whole``: all of the lake was read. ``doubts``: ``doubtful`` is not empty."""
 
     began_ms: int
     horizon_ms: int
@@ -45,27 +46,28 @@ class Coverage:
     chains: DataFrame
 
     def rows(self, frame: DataFrame, log: str, row: str) -> DataFrame:
-        """The frame without the rows whose place is not known."""
+        """Returns the frame without the rows whose position is unknown or in doubt."""
         return self.sure(_inside(frame, log, row, self.heads, "left_semi"), log, row)
 
     def sure(self, frame: DataFrame, log: str, row: str) -> DataFrame:
-        """The frame without the rows whose place is in doubt."""
+        """Returns the frame without the rows whose position is in doubt."""
         if not self.doubts:
             return frame
         return _inside(frame, log, row, self.doubtful, "left_anti")
 
     @property
     def doubted(self) -> DataFrame:
-        """The logs of which rows are in doubt."""
+        """The logs with rows in doubt."""
         return self.doubtful.select("log").distinct()
 
     def undisputed(self, frame: DataFrame) -> DataFrame:
-        """The frame without the messages that a bucket may have handed over of whose dispatch log rows are in doubt."""
+        """Returns the frame without the messages that a bucket with doubtful rows in its dispatch log may have handed
+        over."""
         if not self.doubts:
             return frame
-        # Spark may ask for numbers before it asks which logs are dispatch logs: others have none there.
+        # Spark may evaluate the numbers before the filter on dispatch logs: names of other logs have none here.
         start = fn.substring("log", 1, 13).try_cast("bigint")
-        # A bucket is there for a day after all of it was handed over.
+        # A bucket stays for a day after all of its messages were handed over.
         length = fn.substring("log", 15, 2).try_cast("bigint") * _MINUTE_MS + MARGIN_MS
         buckets = self.doubted.where(fn.col("log").rlike(r"^\d{13}-\d{2}/\d{3}$"))
         hours = buckets.select(
@@ -80,15 +82,16 @@ def coverage_of(
     catalogs: DataFrame,
     evidence: Evidence,
     last_manifest: Mapping[str, int],
-    set_aside: Sequence[str],
+    quarantined: Sequence[str],
     since_ms: int | None = None,
 ) -> Coverage:
-    """``through``: the number of the last manifest in each table. ``set_aside``: the keys of segments that could not be
-    read. ``since_ms``: the evidence has rows from then on; what ``MARGIN_MS`` later was stored is known."""
+    """Returns the coverage of the evidence. ``last_manifest``: the last one that each table holds. ``quarantined``: the
+    keys of quarantined segments. ``since_ms``: the time from which the evidence has rows; only rows stored
+    ``MARGIN_MS`` later count as known."""
     claims = claims.where(fn.col("manifest") <= _last_manifest(last_manifest))
-    missing = evidence.keep(missing_of(claims, _stored(evidence), set_aside, since_ms))
+    missing = evidence.keep(missing_of(claims, _stored(evidence), quarantined, since_ms))
     groups = evidence.keep(groups_of(catalogs))
-    doubtful = evidence.keep(_doubtful(claims, set_aside, missing))
+    doubtful = evidence.keep(_doubtful(claims, quarantined, missing))
     began_ms, horizon_ms = archive_times(claims, min(last_manifest.values()))
     return Coverage(
         began_ms=began_ms if since_ms is None else max(began_ms, since_ms + MARGIN_MS),
@@ -108,12 +111,12 @@ def moment(at_ms: int) -> Column:
 
 
 def span(length_ms: int) -> Column:
-    """So much time, to be added to a time."""
+    """Returns a length of time as a column, to be added to a time."""
     return fn.make_dt_interval(secs=fn.lit(length_ms / 1_000))
 
 
 def _inside(frame: DataFrame, log: str, row: str, ranges: DataFrame, how: str) -> DataFrame:
-    """The frame joined with ranges of rows in which its place lies."""
+    """Joins the frame with the ranges that contain its position."""
     named = ranges.select(
         fn.col("log").alias("range_log"), fn.col("start").alias("range_start"), fn.col("end").alias("range_end")
     )
@@ -122,7 +125,7 @@ def _inside(frame: DataFrame, log: str, row: str, ranges: DataFrame, how: str) -
 
 
 def _last_manifest(last_manifest: Mapping[str, int]) -> Column:
-    """Of the claim's table; of those without one the last of all."""
+    """Returns the last manifest of the claim's table; for a claim without a table the last of all tables."""
     last = fn.lit(max(last_manifest.values()))
     for table, number in last_manifest.items():
         last = fn.when(fn.col("table") == table, fn.lit(number)).otherwise(last)
@@ -130,13 +133,13 @@ def _last_manifest(last_manifest: Mapping[str, int]) -> Column:
 
 
 def archive_times(claims: DataFrame, last: int) -> tuple[int, int]:
-    """Since when there is an archive, and what was stored before which time it has; by its manifests up to the last
-    one that counts. 0 where there is none."""
+    """Returns the time at which the archive began, and the time before which it has everything, by the manifests up to
+    ``last``. 0 stands for no such time."""
     at_ms = {claim: fn.when(fn.col("claim") == claim, fn.unix_millis("at")) for claim in ("began", "complete")}
-    among = claims.where(fn.col("manifest") <= last)
-    found = among.agg(fn.min(at_ms["began"]), fn.max(at_ms["complete"])).first()
-    assert found is not None
-    return found[0] or 0, found[1] or 0
+    counting = claims.where(fn.col("manifest") <= last)
+    times = counting.agg(fn.min(at_ms["began"]), fn.max(at_ms["complete"])).first()
+    assert times is not None
+    return times[0] or 0, times[1] or 0
 
 
 def _heads(claims: DataFrame, since_ms: int | None) -> DataFrame:
@@ -144,7 +147,7 @@ def _heads(claims: DataFrame, since_ms: int | None) -> DataFrame:
     heads = spans.groupBy("log").agg(fn.min("start").alias("start"), fn.max("end").alias("end"))
     if since_ms is None:
         return heads
-    # Of a schedule log all rows are read, of other logs those that were stored since.
+    # The evidence has all rows of a schedule log, and of other logs the rows stored since.
     scheduled = heads.where(scheduled_since(fn.col("log"), since_ms))
     parts = claims.where((fn.col("claim") == "part") & (fn.col("table") == MESSAGES))
     later = parts.where((fn.col("at") >= moment(since_ms + MARGIN_MS)) & ~fn.col("log").startswith(SCHEDULE_PREFIX))
@@ -154,7 +157,7 @@ def _heads(claims: DataFrame, since_ms: int | None) -> DataFrame:
 
 
 def stored_of(table: str, rows: DataFrame) -> DataFrame:
-    """The rows of a table by ``table``, ``log`` and ``manifest``: those that manifests count."""
+    """Returns the rows that manifests count, as ``table``, ``log`` and ``manifest``: all but cancel markers."""
     if table == MESSAGES:
         rows = rows.where(fn.col("kind") != CANCEL_MARKER)
     log = "bucket" if table == DISPATCHES else "log"
@@ -167,16 +170,16 @@ def _stored(evidence: Evidence) -> DataFrame:
 
 
 def missing_of(
-    claims: DataFrame, stored: DataFrame, set_aside: Sequence[str], since_ms: int | None = None
+    claims: DataFrame, stored: DataFrame, quarantined: Sequence[str], since_ms: int | None = None
 ) -> DataFrame:
-    """The logs and manifests of which fewer rows are ``stored`` than the manifest names: with how many were
+    """Returns the logs and manifests of which fewer rows are ``stored`` than the manifest names, with the numbers
     ``expected`` and ``found``."""
     parts = claims.where(fn.col("claim") == "part").groupBy("table", "log", "manifest")
     whole = parts.agg(
         fn.sum("messages").alias("messages"),
         fn.min("at").alias("earliest"),
-        fn.max(fn.col("key").isin(list(set_aside))).alias("aside"),
-    ).where(~fn.col("aside"))
+        fn.max(fn.col("key").isin(list(quarantined))).alias("quarantined"),
+    ).where(~fn.col("quarantined"))
     if since_ms is not None:
         whole = whole.where(fn.col("earliest") >= moment(since_ms))
     pulled = _pull_rows(claims).join(whole.where(fn.col("table") == PULLS), ["log", "manifest"])
@@ -190,7 +193,7 @@ def missing_of(
 
 
 def _pull_rows(claims: DataFrame) -> DataFrame:
-    """How many rows of a pull log a manifest brought: those of its span that were not gone."""
+    """Returns the number of rows of a pull log that each manifest brought: its span without the removed rows."""
     size = fn.sum(fn.col("end") - fn.col("start"))
     spans = claims.where((fn.col("claim") == "span") & (fn.col("table") == PULLS))
     gone = claims.where(fn.col("claim") == "gone").groupBy("log", "manifest").agg(size.alias("gone"))
@@ -198,35 +201,35 @@ def _pull_rows(claims: DataFrame) -> DataFrame:
     return rows.select("log", "manifest", (fn.col("rows") - fn.coalesce("gone", fn.lit(0))).alias("expected"))
 
 
-def _doubtful(claims: DataFrame, set_aside: Sequence[str], missing: DataFrame) -> DataFrame:
+def _doubtful(claims: DataFrame, quarantined: Sequence[str], missing: DataFrame) -> DataFrame:
     removed = claims.where(fn.col("claim").isin("damaged", "gone")).select(
         "log", "start", "end", fn.col("claim").alias("why")
     )
-    unread = claims.where((fn.col("claim") == "part") & fn.col("key").isin(list(set_aside)))
+    unread = claims.where((fn.col("claim") == "part") & fn.col("key").isin(list(quarantined)))
     fewer = claims.where(fn.col("claim") == "span").join(missing.select("log", "manifest"), ["log", "manifest"])
-    reasons = ((unread, "set aside"), (fewer, "missing"))
+    reasons = ((unread, "quarantined"), (fewer, "missing"))
     for frame, why in reasons:
         removed = removed.unionByName(frame.select("log", "start", "end", fn.lit(why).alias("why")))
     return removed
 
 
 def groups_of(catalogs: DataFrame) -> DataFrame:
-    """Each group that is in a catalog, once. ``alive``: it is in the newest one, and not deleted."""
+    """Returns each group of any catalog once. ``alive``: the newest catalog has the group, and it is not deleted."""
     newest = catalogs.agg(fn.max("manifest").alias("newest"))
-    found = (
+    every = (
         catalogs.where(fn.col("group").isNotNull())
         .groupBy(*GROUP)
         .agg(
             fn.max("manifest").alias("last"),
             fn.max_by("alive", "manifest").alias("alive"),
-            # It may have been more at the time.
+            # The largest of all catalogs: the limit may have been higher when the message was retried.
             fn.max("max_attempts").alias("max_attempts"),
             fn.min("created_at").alias("created_at"),
             fn.max_by("origins", "manifest").alias("origins"),
         )
     )
     alive = fn.col("alive") & (fn.col("last") == fn.col("newest"))
-    return found.crossJoin(newest).withColumn("alive", alive).drop("last", "newest")
+    return every.crossJoin(newest).withColumn("alive", alive).drop("last", "newest")
 
 
 def _chains(groups: DataFrame) -> DataFrame:

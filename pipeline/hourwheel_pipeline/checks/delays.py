@@ -1,4 +1,4 @@
-"""Whether each delayed message was handed over once, in time, and stands where it was put."""
+"""Checks that each delayed message was handed over once and in time, and that its target has it."""
 
 from collections.abc import Iterator
 
@@ -15,27 +15,27 @@ _POSITION = ("source_log", "source_row", "source_index")
 
 
 def delay_findings(
-    evidence: Evidence, known: Coverage, *, skew_ms: int, late_ms: int, stuck_ms: int
+    evidence: Evidence, coverage: Coverage, *, skew_ms: int, late_ms: int, stuck_ms: int
 ) -> Iterator[DataFrame]:
-    """``late_ms``: a message may be handed over so long after it was due; ``stuck_ms``: after that it should have
-    been, and what a wheel began should be done."""
+    """Yields the findings about delayed messages. ``late_ms``: the time after which a hand-over is late. ``stuck_ms``:
+    the time after which a message that is not handed over is stuck, and a hand-over that began should be complete."""
     handovers = evidence.keep(_handovers(evidence))
     timed = evidence.keep(_timed(evidence, handovers))
-    yield _lost(known, handovers, stuck_ms)
+    yield _lost(coverage, handovers, stuck_ms)
     yield _doubled(handovers)
-    yield _phantoms(known, handovers)
+    yield _phantoms(coverage, handovers)
     yield _cancelled(evidence, timed, stuck_ms)
-    yield _stuck(evidence, known, stuck_ms)
+    yield _stuck(evidence, coverage, stuck_ms)
     yield _early(timed, skew_ms)
     yield _early_pulls(evidence, skew_ms)
     yield _late(timed, late_ms)
-    yield _unexplained(evidence, known, skew_ms)
-    yield _unexplained_moves(evidence, known, skew_ms)
+    yield _unexplained(evidence, coverage, skew_ms)
+    yield _unexplained_moves(evidence, coverage, skew_ms)
 
 
 def _handovers(evidence: Evidence) -> DataFrame:
-    """What wheels handed over: ``there`` says whether it is where it was put, ``last`` whether it was not put
-    elsewhere after that."""
+    """Returns the messages that wheels handed over. ``there``: the target has the message. ``last``: no later dispatch
+    row hands the message over to another target."""
     plans = evidence.planned.select(
         *(fn.col(name).alias(position) for name, position in zip(MESSAGE_KEY, _POSITION, strict=True)),
         fn.col("id").alias("planned_id"),
@@ -58,79 +58,85 @@ def _handovers(evidence: Evidence) -> DataFrame:
 
 
 def _timed(evidence: Evidence, handovers: DataFrame) -> DataFrame:
-    """Delayed messages that were handed over to somebody, each with when that was first and last."""
-    given = handovers.where(fn.col("kind").isin("due", "again"))
-    times = given.groupBy(
+    """Returns the delayed messages that were handed over to a queue or a group, each with the times of the first and
+    the last hand-over, and with the time ``expected_at`` at which it should have been handed over."""
+    delivered = handovers.where(fn.col("kind").isin("due", "again"))
+    by_message = delivered.groupBy(
         *(fn.col(position).alias(name) for name, position in zip(MESSAGE_KEY, _POSITION, strict=True))
     )
-    found = times.agg(fn.min("at").alias("first_at"), fn.max("at").alias("last_at"))
-    return evidence.planned.join(found, list(MESSAGE_KEY)).withColumn("wanted", _wanted())
+    times = by_message.agg(fn.min("at").alias("first_at"), fn.max("at").alias("last_at"))
+    return evidence.planned.join(times, list(MESSAGE_KEY)).withColumn("expected_at", _due_or_accepted())
 
 
-def _wanted() -> Column:
-    """When a message should be handed over: one that came too late for its time, at once."""
+def _due_or_accepted() -> Column:
+    """Returns the time at which a message should be handed over: its due time, or its acceptance if that was later."""
     return fn.greatest("due_at", "accepted_at")
 
 
-def _lost(known: Coverage, handovers: DataFrame, stuck_ms: int) -> DataFrame:
-    put = handovers.where(fn.col("last") & fn.col("target_log").isNotNull() & ~fn.col("there"))
-    # A row that was filled meanwhile is put anew by the next dispatch row.
-    put = put.where(fn.col("at") < moment(known.horizon_ms - stuck_ms))
+def _lost(coverage: Coverage, handovers: DataFrame, stuck_ms: int) -> DataFrame:
+    absent = handovers.where(fn.col("last") & fn.col("target_log").isNotNull() & ~fn.col("there"))
+    # If a filler took the target row meanwhile, the next dispatch row hands the message over to another row.
+    absent = absent.where(fn.col("at") < moment(coverage.horizon_ms - stuck_ms))
     detail = fn.concat(
         fn.format_string("handed over (%s) to ", "kind"), place("target_log", "target_row"), fn.lit(", which lacks it")
     )
-    return _found(known.rows(put, "target_log", "target_row"), "lost_dispatch", detail, id="planned_id")
+    return _dispatch_findings(
+        coverage.rows(absent, "target_log", "target_row"), "lost_dispatch", detail, id="planned_id"
+    )
 
 
 def _doubled(handovers: DataFrame) -> DataFrame:
-    places = fn.array_sort(fn.collect_set(place("target_log", "target_row", "target_index")))
-    often = (
+    locations = fn.array_sort(fn.collect_set(place("target_log", "target_row", "target_index")))
+    targets = (
         handovers.where("there")
         .groupBy(*_POSITION)
         .agg(
-            places.alias("places"),
+            locations.alias("locations"),
             fn.max("at").alias("at"),
             fn.first("subject").alias("subject"),
             fn.first("stored_id").alias("id"),
         )
     )
-    detail = fn.concat(fn.lit("it is in "), fn.array_join("places", " and in "))
-    return _found(often.where(fn.size("places") > 1), "doubled_dispatch", detail)
+    detail = fn.concat(fn.lit("it is in "), fn.array_join("locations", " and in "))
+    return _dispatch_findings(targets.where(fn.size("locations") > 1), "doubled_dispatch", detail)
 
 
-def _phantoms(known: Coverage, handovers: DataFrame) -> DataFrame:
+def _phantoms(coverage: Coverage, handovers: DataFrame) -> DataFrame:
     absent = handovers.where(fn.col("planned").isNull() & (fn.col("kind") != "damaged") & fn.col("last"))
     detail = fn.concat(fn.lit("handed over by "), place("bucket", "dispatch_row"), fn.lit(", its source lacks it"))
-    return _found(known.rows(absent, "source_log", "source_row"), "phantom", detail)
+    return _dispatch_findings(coverage.rows(absent, "source_log", "source_row"), "phantom", detail)
 
 
-def _found(frame: DataFrame, kind: str, detail: Column, **columns: str) -> DataFrame:
+def _dispatch_findings(frame: DataFrame, kind: str, detail: Column, **columns: str) -> DataFrame:
     names = dict(zip(MESSAGE_KEY, _POSITION, strict=True))
     return findings(frame, kind, detail=detail, **names, **columns)
 
 
 def _cancelled(evidence: Evidence, timed: DataFrame, stuck_ms: int) -> DataFrame:
-    """A wheel reads what was cancelled before it hands anything over; a large tick takes a while."""
+    """Finds messages that were handed over long after they were cancelled. A wheel reads the cancel markers before it
+    hands messages over, and a large tick takes a while: hence ``stuck_ms``."""
     cancelled = timed.join(evidence.cancel_markers, list(MESSAGE_KEY))
-    late = cancelled.where(fn.col("struck_at") + span(stuck_ms) < fn.col("first_at"))
-    seconds = fn.unix_seconds("first_at") - fn.unix_seconds("struck_at")
+    late = cancelled.where(fn.col("cancelled_at") + span(stuck_ms) < fn.col("first_at"))
+    seconds = fn.unix_seconds("first_at") - fn.unix_seconds("cancelled_at")
     detail = fn.format_string("handed over %d s after it was cancelled or moved", seconds)
     return findings(late, "cancelled_dispatched", at="first_at", detail=detail)
 
 
-def _stuck(evidence: Evidence, known: Coverage, stuck_ms: int) -> DataFrame:
+def _stuck(evidence: Evidence, coverage: Coverage, stuck_ms: int) -> DataFrame:
     named = evidence.dispatches.select(
         fn.col("source_log").alias("log"), fn.col("source_row").alias("row"), fn.col("source_index").alias("index")
     )
-    overdue = evidence.planned.where(_wanted() < moment(known.horizon_ms - stuck_ms))
+    overdue = evidence.planned.where(_due_or_accepted() < moment(coverage.horizon_ms - stuck_ms))
     overdue = overdue.join(named, list(MESSAGE_KEY), "left_anti").join(
         evidence.cancel_markers, list(MESSAGE_KEY), "left_anti"
     )
-    # Where rows of the bucket's logs may be missing, so may be what became of it.
-    doubted = known.doubted.select(fn.explode(fn.array("log", fn.concat(fn.lit(SCHEDULE_PREFIX), "log"))).alias("log"))
+    # If rows of the bucket's logs are in doubt, the record of the hand-over or the cancel may be among them.
+    doubted = coverage.doubted.select(
+        fn.explode(fn.array("log", fn.concat(fn.lit(SCHEDULE_PREFIX), "log"))).alias("log")
+    )
     overdue = overdue.join(doubted, "log", "left_anti")
     detail = fn.concat(
-        fn.lit("due at "), _text("due_at"), fn.lit(", not handed over at "), _text(moment(known.horizon_ms))
+        fn.lit("due at "), _text("due_at"), fn.lit(", not handed over at "), _text(moment(coverage.horizon_ms))
     )
     return findings(overdue, "stuck", at="due_at", detail=detail)
 
@@ -144,7 +150,7 @@ def _early(timed: DataFrame, skew_ms: int) -> DataFrame:
 
 
 def _early_pulls(evidence: Evidence, skew_ms: int) -> DataFrame:
-    """Handed out before its time, though it was handed over in time."""
+    """Finds messages that a pull handed out before they were due, although they were handed over in time."""
     due = evidence.batches.where("latest_due is not null").select(
         fn.col("log").alias("source"), "row", "accepted_at", "latest_due"
     )
@@ -156,44 +162,44 @@ def _early_pulls(evidence: Evidence, skew_ms: int) -> DataFrame:
 
 
 def _late(timed: DataFrame, late_ms: int) -> DataFrame:
-    late = timed.where(fn.col("last_at") > fn.col("wanted") + span(late_ms))
-    seconds = fn.unix_seconds("last_at") - fn.unix_seconds("wanted")
+    late = timed.where(fn.col("last_at") > fn.col("expected_at") + span(late_ms))
+    seconds = fn.unix_seconds("last_at") - fn.unix_seconds("expected_at")
     return findings(late, "late", at="last_at", detail=fn.format_string("handed over %d s late", seconds))
 
 
-def _unexplained(evidence: Evidence, known: Coverage, skew_ms: int) -> DataFrame:
-    """Messages that had been delayed, or are orphans, and that no wheel has put where they are."""
+def _unexplained(evidence: Evidence, coverage: Coverage, skew_ms: int) -> DataFrame:
+    """Finds messages that had been delayed, or are orphans, and that no wheel has handed over to their row."""
     named = evidence.dispatches.select(
         fn.col("target_log").alias("log"), fn.col("target_row").alias("row"), fn.col("target_index").alias("index")
     )
     sent = evidence.messages.where(
         (fn.col("kind") == ORPHAN) | ((fn.col("kind") == QUEUE) & fn.col("due_at").isNotNull())
     )
-    since, until = moment(known.began_ms + skew_ms), moment(known.horizon_ms - skew_ms)
+    since, until = moment(coverage.began_ms + skew_ms), moment(coverage.horizon_ms - skew_ms)
     recent = sent.where((fn.col("accepted_at") >= since) & (fn.col("accepted_at") < until))
-    astray = known.undisputed(recent.join(named, list(MESSAGE_KEY), "left_anti"))
+    astray = coverage.undisputed(recent.join(named, list(MESSAGE_KEY), "left_anti"))
     detail = fn.concat(fn.lit("was due at "), _text("due_at"), fn.lit(", handed over by no wheel"))
     return findings(astray, "orphaned_copy", at="accepted_at", detail=detail)
 
 
-def _unexplained_moves(evidence: Evidence, known: Coverage, skew_ms: int) -> DataFrame:
-    """Messages that wait for a new time, more of them than were cancelled at their old one. Those that were moved say
-    when they were accepted; one that was not was accepted when its row was stored."""
+def _unexplained_moves(evidence: Evidence, coverage: Coverage, skew_ms: int) -> DataFrame:
+    """Finds messages that wait for a new time although fewer of them were cancelled at their old time. A moved message
+    has the time of its acceptance in ``produced_at``; any other was accepted when its row was stored."""
     plans = evidence.planned.where(fn.col("group").isNull()).withColumn(
         "born", fn.coalesce("produced_at", "accepted_at")
     )
     same = ("subject", "generation", "born", "id")
     cancelled = (
-        plans.join(evidence.cancel_markers, list(MESSAGE_KEY)).groupBy(*same).agg(fn.count("*").alias("strikes"))
+        plans.join(evidence.cancel_markers, list(MESSAGE_KEY)).groupBy(*same).agg(fn.count("*").alias("cancels"))
     )
     nth = fn.row_number().over(Window.partitionBy(*same).orderBy("accepted_at", *MESSAGE_KEY))
     moved = plans.where(fn.col("produced_at").isNotNull()).withColumn("nth", nth).join(cancelled, list(same), "left")
-    since, until = moment(known.began_ms + skew_ms), moment(known.horizon_ms - skew_ms)
-    astray = moved.where(fn.col("nth") > fn.coalesce("strikes", fn.lit(0)))
+    since, until = moment(coverage.began_ms + skew_ms), moment(coverage.horizon_ms - skew_ms)
+    astray = moved.where(fn.col("nth") > fn.coalesce("cancels", fn.lit(0)))
     astray = astray.where((fn.col("born") >= since) & (fn.col("accepted_at") < until))
-    # Its old place may be anywhere.
-    waits = known.doubted.where(fn.col("log").startswith(SCHEDULE_PREFIX)).agg(fn.count("*").alias("waits"))
-    astray = astray.crossJoin(waits).where("waits = 0")
+    # The old schedule log of a message is unknown: with any schedule log in doubt, no message is judged.
+    in_doubt = coverage.doubted.where(fn.col("log").startswith(SCHEDULE_PREFIX)).agg(fn.count("*").alias("in_doubt"))
+    astray = astray.crossJoin(in_doubt).where("in_doubt = 0")
     return findings(astray, "orphaned_copy", at="accepted_at", detail=fn.lit("moved to another time from nowhere"))
 
 

@@ -1,13 +1,14 @@
-"""What the lake holds, as the checks want it: each row once, and of messages their places and times alone.
+"""The rows of the lake, as the checks need them: each row once, and of messages only positions and times.
 
     messages   a message in a row                       log, row, index …, copies
     batches    a row of a queue or a retry log          log, row; messages, accepted_at, expires_at, latest_due
     pulls      a closed pull                            log, pull_row …, copies
     handed     source rows that a pull handed out       log, pull_row; source, row, low, count
-    moves      messages that a pull handed over         log, pull_row; source, row, index; target_log, row_builder
+    moves      messages that a pull handed over         log, pull_row; source, row, index; target_log, target_row
     dispatches a message that a wheel handed over       bucket, dispatch_row …, copies
 
-``copies`` is how often the lake has the row. ``handed`` stands for the messages ``[low, low + count)`` of the row.
+``copies`` is the number of times that the lake has the row. A row of ``handed`` stands for the messages
+``[low, low + count)`` of the source row.
 """
 
 from collections.abc import Mapping
@@ -53,7 +54,7 @@ _DISPATCH: Final = (*("subject", "at", "kind", "target_log", "target_row", "targ
 
 @dataclass(frozen=True)
 class Evidence:
-    """Frames are made when first asked for. Those that many checks read are kept until ``forget``."""
+    """The frames of a run, each made on first use. Frames that many checks read stay cached until ``forget``."""
 
     raw_messages: DataFrame
     raw_pulls: DataFrame
@@ -61,13 +62,13 @@ class Evidence:
     _kept: list[DataFrame] = field(default_factory=list)
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """The frame, computed once."""
+        """Caches the frame, so that it is computed once."""
         self._kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
         return self._kept[-1]
 
     def some(self, frame: DataFrame) -> DataFrame | None:
-        """The frame, computed; None where it is empty. Who is suspected is looked at more closely only if there is
-        anybody: as a rule there is not."""
+        """Computes and caches the frame. Returns None if it is empty, which is the rule for suspects: then the caller
+        spares the closer look."""
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
         if not kept.count():
             kept.unpersist()
@@ -77,7 +78,7 @@ class Evidence:
 
     @cached_property
     def messages(self) -> DataFrame:
-        # By row: what is asked of a row next needs no other order.
+        # Partitioned by row: the groupings and joins by row that follow need no further shuffle.
         rows = self.raw_messages.select(*MESSAGE_KEY, *_MESSAGE).repartition("log", "row")
         return self.keep(_once(rows, MESSAGE_KEY, _MESSAGE))
 
@@ -145,15 +146,15 @@ class Evidence:
 
     @property
     def cancel_markers(self) -> DataFrame:
-        """One for each message that was cancelled: log, row, index; since when."""
+        """One row for each cancelled message: ``log``, ``row``, ``index``, and ``cancelled_at``."""
         cancelled = self.messages.where(fn.col("kind") == CANCEL_MARKER)
-        at = fn.min("accepted_at").alias("struck_at")
+        at = fn.min("accepted_at").alias("cancelled_at")
         return cancelled.groupBy(
             "log", fn.col("cancelled_row").alias("row"), fn.col("cancelled_index").alias("index")
         ).agg(at)
 
     def forget(self) -> None:
-        """Lets go of what was kept."""
+        """Frees the cached frames."""
         for frame in self._kept:
             frame.unpersist()
 
@@ -161,12 +162,12 @@ class Evidence:
 def evidence_of(
     spark: SparkSession, lake: Lake, last_manifest: Mapping[str, int], since: date | None = None
 ) -> Evidence:
-    """What the lake has of the manifests up to ``through``, by table; with ``since``, what was stored from that day on,
-    and what is due from then on."""
+    """Returns the rows of the lake from the manifests up to ``last_manifest`` of each table. With ``since``, only rows
+    stored from that day on, and delayed messages that are due from then on."""
     frames = {name: _table(spark, lake, name, number, since) for name, number in last_manifest.items()}
     messages = frames[MESSAGES]
     if since is not None and last_manifest[MESSAGES] >= 0:
-        # What is due only now may have been accepted two years ago.
+        # A message that is due only now may have been accepted two years ago.
         waiting = lake.read(spark, MESSAGES, until=since).where(fn.col("manifest") <= last_manifest[MESSAGES])
         messages = messages.unionByName(waiting.where(scheduled_since(fn.col("log"), start_ms(since))))
     return Evidence(messages, frames[PULLS], frames[DISPATCHES])
@@ -175,7 +176,7 @@ def evidence_of(
 def _table(spark: SparkSession, lake: Lake, name: str, last_manifest: int, since: date | None) -> DataFrame:
     if last_manifest < 0:
         return spark.createDataFrame([], spark_ddl(SCHEMAS[name]))
-    # More may have come since it was asked how far the table is.
+    # Another job may have added manifests since the progress of the table was read.
     return lake.read(spark, name, since=since).where(fn.col("manifest") <= last_manifest)
 
 
@@ -184,7 +185,7 @@ def start_ms(day: date) -> int:
 
 
 def scheduled_since(log: Column, since_ms: int) -> Column:
-    """Whether it is the schedule log of a bucket that was not over then."""
+    """Whether the log is the schedule log of a bucket that was not over at that time."""
     first = f"{SCHEDULE_PREFIX}{max(0, since_ms - HOUR_MS):013d}"
     return log.startswith(SCHEDULE_PREFIX) & (log >= first)
 
@@ -194,6 +195,6 @@ def _once(frame: DataFrame, key: tuple[str, ...], columns: tuple[str, ...]) -> D
 
 
 def holds(low: Column | str, count: Column | str, index: Column | str) -> Column:
-    """Whether a message's index is among the messages of a row that a pull handed out."""
+    """Whether the index is in ``[low, low + count)``: whether the pull handed that message of the row out."""
     low, count, index = (fn.col(value) if isinstance(value, str) else value for value in (low, count, index))
     return (index >= low) & (index < low + count)

@@ -1,4 +1,4 @@
-"""Whether the lake has each row that the archive has, once."""
+"""Checks that the lake has each row of the archive once."""
 
 from collections.abc import Iterator
 
@@ -13,15 +13,15 @@ from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
 from hourwheel_pipeline.segmentrows import ArchivePlace
 
 _NARROWED = 1_000
-"""Of at most this many logs and manifests the segments are read again."""
+"""The segments of at most this many logs and manifests are read again to name the missing rows: each costs a read."""
 
 
-def row_findings(evidence: Evidence, known: Coverage, place: ArchivePlace) -> Iterator[DataFrame]:
-    """``place``: the archive from which rows are read that the lake lacks."""
+def row_findings(evidence: Evidence, coverage: Coverage, place: ArchivePlace) -> Iterator[DataFrame]:
+    """Yields the findings about doubled and missing rows. ``place``: the archive, from which missing rows are named."""
     yield _doubled_messages(evidence)
     yield _doubled_pulls(evidence)
     yield _doubled_dispatches(evidence)
-    yield _missing(evidence, known, place)
+    yield _missing(evidence, coverage, place)
 
 
 def _doubled_messages(evidence: Evidence) -> DataFrame:
@@ -40,27 +40,27 @@ def _doubled_dispatches(evidence: Evidence) -> DataFrame:
     return findings(doubled, "doubled_rows", detail=_times("dispatches"), **place)
 
 
-def _missing(evidence: Evidence, known: Coverage, place: ArchivePlace) -> DataFrame:
-    """One finding for each log, subject and manifest, with the rows that it is about: as a rule there is none, and no
+def _missing(evidence: Evidence, coverage: Coverage, place: ArchivePlace) -> DataFrame:
+    """Returns one finding for each log, subject and manifest with missing rows. As a rule none is missing, and no
     segment is read."""
-    fewer = [Fewer(*row) for row in known.missing.select(*Fewer._fields).limit(_NARROWED).collect()]
+    fewer = [Fewer(*row) for row in coverage.missing.select(*Fewer._fields).limit(_NARROWED).collect()]
     if not fewer:
-        return findings(known.missing, "missing_rows", detail=fn.lit(""))
-    spark = known.missing.sparkSession
+        return findings(coverage.missing, "missing_rows", detail=fn.lit(""))
+    spark = coverage.missing.sparkSession
     present = {MESSAGES: evidence.messages, PULLS: evidence.pulls, DISPATCHES: evidence.dispatches}
     ranges = lacking_ranges(spark, place, fewer, present)
     assert ranges is not None
-    told = known.missing.join(ranges, ["table", "log", "manifest"], "left")
+    named = coverage.missing.join(ranges, ["table", "log", "manifest"], "left")
     which = fn.format_string("%d in rows %d to %d", "absent", "first_row", "last_row")
     detail = fn.concat(
         fn.format_string("%s: manifest %d has %d of the log, the lake %d; ", "table", "manifest", "expected", "found"),
         fn.coalesce(
             fn.when(fn.col("absent").isNotNull(), fn.concat(fn.lit("absent: "), which)),
-            fn.lit("which are absent is not known: their segment cannot be read, or too many logs are concerned"),
+            fn.lit("which are absent is unknown: their segment cannot be read, or too many logs lack rows"),
         ),
-        fn.lit("; hourwheel pipeline run repair takes them again from the archive"),
+        fn.lit("; hourwheel pipeline run repair restores them from the archive"),
     )
-    return findings(told, "missing_rows", row="first_row", detail=detail)
+    return findings(named, "missing_rows", row="first_row", detail=detail)
 
 
 def _times(table: str) -> Column:

@@ -24,7 +24,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     unique: str
     identity: str
-    through: int
+    last_manifest: int
     messages: int
     bytes: int
 

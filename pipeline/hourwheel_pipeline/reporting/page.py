@@ -12,6 +12,7 @@ from hourwheel_pipeline.reporting.markup import Content, Markup, join, table, ta
 from hourwheel_pipeline.reporting.steps import HOUR_MS, Points, gathered, name_of, spread, step_for
 from hourwheel_pipeline.words import counted
 
+# One colour is the subject's: see ``COLOURS``.
 _GROUPS = 6
 _KEYS = 10
 
@@ -42,7 +43,7 @@ svg { height: auto; width: 100% } svg text { fill: var(--soft); font-size: 11px 
 .key { background: currentColor; display: inline-block; height: .2rem; margin-right: .4rem; vertical-align: middle;
   width: 1.25rem }
 .series polyline { fill: none; stroke: currentColor; stroke-width: 1.75 }
-.series pass, .bars rect { fill: currentColor }
+.series circle, .bars rect { fill: currentColor }
 .s0 { color: var(--s0) } .s1 { color: var(--s1) } .s2 { color: var(--s2) } .s3 { color: var(--s3) }
 .s4 { color: var(--s4) } .s5 { color: var(--s5) } .s6 { color: var(--s6) }
 .dashed polyline { stroke-dasharray: 5 3 } .key.dashed { opacity: .55 }
@@ -72,7 +73,7 @@ def page(contents: Contents) -> str:
 
 
 def _totals(found: Reconciled | None) -> Iterator[Markup]:
-    """What a reader wants to know first."""
+    """Yields the totals, which a reader wants to see first."""
     if found is None:
         return
     numbers = {**found.totals, "findings": sum(found.counts.values())}
@@ -91,7 +92,7 @@ def _reconciled(found: Reconciled | None) -> Iterator[Markup]:
         yield tag("section", tag("h2", "Findings"), tag("p", "Nothing has been reconciled yet."))
         return
     yield tag("section", tag("h2", "Findings"), *_findings(found))
-    yield tag("section", tag("h2", "What is not known"), *_unknown(found))
+    yield tag("section", tag("h2", "Unknown"), *_unknown(found))
 
 
 def _findings(found: Reconciled) -> Iterator[Markup]:
@@ -144,22 +145,26 @@ def _place(one: Finding) -> str:
 
 def _unknown(found: Reconciled) -> Iterator[Markup]:
     unknown = found.unknown
-    last_manifest = ", ".join(f"{name} up to manifest {number}" for name, number in found.through.items())
-    yield tag("p", f"The lake holds {last_manifest}. What came later, and pulls that were open then, are not judged.")
+    last_manifest = ", ".join(f"{name} up to manifest {number}" for name, number in found.last_manifest.items())
+    yield tag("p", f"The lake holds {last_manifest}. Rows stored later, and pulls that were open then, are not judged.")
     if found.archive is not None and found.archive.count:
         problems: list[list[Content]] = [[one.kind, one.says] for one in found.archive.problems]
-        yield tag("p", f"The archive is not whole: {counted(found.archive.count, 'problem')}.", class_="error")
+        yield tag("p", f"The archive is not complete: {counted(found.archive.count, 'problem')}.", class_="error")
         yield table("Problems of the archive", ["kind", "what to do"], problems)
     if not (unknown.segments or unknown.ranges or unknown.catalogs):
         yield tag("p", "Nothing before that is missing.", class_="good")
     if unknown.segments:
-        rows: list[list[Content]] = [[one.key, one.manifest, one.rows, one.reason] for one in unknown.set_aside]
+        rows: list[list[Content]] = [[one.key, one.manifest, one.rows, one.reason] for one in unknown.quarantined]
         heads = ["segment", "manifest", "rows", "why"]
-        yield tag("p", f"Could not be read and set aside: {counted(unknown.segments, 'segment')}.", class_="warning")
-        yield table("Segments set aside", heads, rows)
+        yield tag(
+            "p",
+            f"Quarantined, because they could not be read: {counted(unknown.segments, 'segment')}.",
+            class_="warning",
+        )
+        yield table("Quarantined segments", heads, rows)
     if unknown.ranges:
         places: list[list[Content]] = [[one.log, one.start, one.end - 1, one.why] for one in unknown.rows]
-        yield tag("p", f"May not be there, and not judged: {counted(unknown.ranges, 'range')} of rows.")
+        yield tag("p", f"May be missing, and are not judged: {counted(unknown.ranges, 'range')} of rows.")
         yield table("Rows in doubt", ["log", "first row", "last row", "why"], places)
     if unknown.catalogs:
         yield table("Catalogs that cannot be read", ["why"], [[why] for why in unknown.catalogs])
@@ -206,7 +211,7 @@ def _charts(subject: SubjectHours, fine_ms: int) -> Iterator[Markup]:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """What the charts of a subject share: their span and their step, which may be coarser than that of the numbers."""
+    """The span and the step that the charts of a subject share. The step may be coarser than that of the numbers."""
 
     start_ms: int
     end_ms: int
@@ -221,9 +226,10 @@ class _Drawn:
         return cls(start_ms // step_ms * step_ms, end_ms // step_ms * step_ms, step_ms)
 
     def points(self, hours: Sequence[Hour], value: str) -> Points:
-        """A count of which nothing is told is none; of a time nothing is known."""
-        known = [(hour.hour_ms, number) for hour in hours if (number := _value(hour, value)) is not None]
-        within = [(at, number) for at, number in known if self.start_ms <= at < self.end_ms + self.step_ms]
+        """Returns the points of a value. A count without a number is 0, a lag without one is the last; a time without
+        one has no point."""
+        numbers = [(hour.hour_ms, number) for hour in hours if (number := _value(hour, value)) is not None]
+        within = [(at, number) for at, number in numbers if self.start_ms <= at < self.end_ms + self.step_ms]
         if value in _COUNTED:
             return spread(gathered(within, self.step_ms, sum), self.start_ms, self.end_ms, self.step_ms, "nothing")
         if value == "lag":
@@ -245,6 +251,6 @@ def _keys(subject: SubjectHours) -> Markup:
     if not totals:
         return Markup()
     first = sorted(totals.items(), key=lambda item: (-item[1], item[0]))[:_KEYS]
-    # An hour tells its hottest keys alone.
+    # An hour lists only its hottest keys.
     rows: list[list[Content]] = [[key, f"at least {count(messages)}"] for key, messages in first]
     return join(table("Hot keys", ["key", "messages"], rows))

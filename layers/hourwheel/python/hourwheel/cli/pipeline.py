@@ -210,8 +210,8 @@ def _show(ctx: typer.Context, found: "Status", data: Path | None) -> None:
     size = f"{counted(whole.segments, 'segment')}, {counted(whole.bytes, 'byte')}"
     write_line(f"{size}, {how}: {counted(whole.count, 'problem')}")
     write_table(
-        ["table", "manifests behind", "set aside", "rows"],
-        [(one.table, one.behind, one.set_aside, one.rows) for one in found.tables],
+        ["table", "manifests behind", "quarantined", "rows"],
+        [(one.table, one.behind, one.quarantined, one.rows) for one in found.tables],
     )
     told = (
         "never reconciled"
