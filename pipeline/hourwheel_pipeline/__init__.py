@@ -1,1 +1,1 @@
-"""PySpark jobs around the queue: they move its messages into a lake table, and back."""
+"""PySpark jobs around the queue: they copy its archive into tables of a lake, check them, and send messages again."""

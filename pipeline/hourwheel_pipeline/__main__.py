@@ -1,7 +1,7 @@
-"""``python -m hourwheel_pipeline JOB --archive … --lake …``: runs a job of the pipeline, or all that are done daily.
+"""``python -m hourwheel_pipeline JOB --archive … --lake …``: runs a job of the pipeline, or all daily jobs.
 
-Each job's report is a line of JSON, what is damaged and why a job failed a line each on stderr. The exit status is that
-of ``exits.py``.
+Prints the report of each job as a line of JSON, and on stderr a line for each damaged object and for the reason why a
+job failed. Ends with an exit status of ``exits.py``.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from hourwheel_pipeline.session import session
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python -m hourwheel_pipeline", description=(__doc__ or "").split("\n")[0])
-    commands = found.add_subparsers(dest="job", required=True, metavar="JOB")
+    root = argparse.ArgumentParser(prog="python -m hourwheel_pipeline", description=(__doc__ or "").split("\n")[0])
+    commands = root.add_subparsers(dest="job", required=True, metavar="JOB")
     for name in (*JOBS, "daily"):
         jobs = jobs_of(name)
         about = ", ".join(DAILY) if name == "daily" else jobs[0].about
@@ -31,28 +31,30 @@ def parser() -> argparse.ArgumentParser:
             name, help=about.split(":")[0].replace("%", "%%"), description=about, allow_abbrev=False
         )
         own = {option.name: option for option in options_of(jobs)}
-        # The same arguments start any job: what another one has is taken, and left aside.
+        # One list of arguments starts any job: options of other jobs are accepted and ignored.
         for option in options_of([*jobs_of("daily"), *jobs]):
             flag, mine = f"--{option.name.replace('_', '-')}", own.get(option.name)
             text = argparse.SUPPRESS if mine is None else None
             required = mine is not None and mine.required
             command.add_argument(flag, dest=f"option {option.name}", required=required, metavar="…", help=text)
-        command.add_argument("--cell", help="write metrics of this cell to CloudWatch Logs", metavar="NAME")
+        command.add_argument("--cell", help="the cell whose metrics go to CloudWatch Logs", metavar="NAME")
         command.add_argument("--traceback", action="store_true", help="show where in the code a job failed")
-        command.add_argument("--master", help="Spark's, such as local[2]; not where it is submitted", metavar="URL")
-    return found
+        command.add_argument(
+            "--master", help="the Spark master, such as local[2]; leave it away with spark-submit", metavar="URL"
+        )
+    return root
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = vars(parser().parse_args(arguments))
     now_ms, jobs, reports = SystemClock().now_ms(), jobs_of(asked["job"]), []
     options = {option.name: asked[f"option {option.name}"] for option in options_of(jobs)}
-    given = {name: text for name, text in options.items() if text is not None}
+    values = {name: text for name, text in options.items() if text is not None}
     try:
-        every = read_options(jobs, given, now_ms)
+        every = read_options(jobs, values, now_ms)
         start = cache(partial(session, asked["job"], master=asked["master"]))
         if asked["master"] is None:
-            start()  # the cluster that it was submitted to takes a program without a session for a failed one
+            start()  # a cluster takes a submitted program that starts no session for a failed one
         for job, wish in zip(jobs, every, strict=True):
             reports.append(job.run(start, wish, now_ms))
             sys.stdout.write(msgspec.json.encode({"job": job.name, "report": reports[-1]}).decode() + "\n")
@@ -63,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(traceback.format_exc() if asked["traceback"] else f"{error}\n")
         return of_error(error)
     finally:
-        # Also where a later job failed: what the earlier ones found is true.
+        # Also after a failure: the metrics of the jobs before it are true.
         if asked["cell"] is not None:
-            where = {name: given.get(name) for name in ("region", "endpoint_url")}
+            where = {name: values.get(name) for name in ("region", "endpoint_url")}
             without_failing(lambda: publish(metrics_of(reports), asked["cell"], now_ms, **where))
     return of_reports(reports)
 

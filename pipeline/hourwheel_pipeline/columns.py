@@ -1,4 +1,4 @@
-"""Columns of the lake made of numbers and lists, all at once."""
+"""Builds columns of the lake from arrays and lists, without a loop over messages."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -21,10 +21,10 @@ _DAY_MS = 86_400_000
 
 
 def batch_of(table: str, fields: Mapping[str, Any], total: int, manifest: int) -> pa.RecordBatch:
-    """A row of the table for each; null in columns that are not named."""
-    given = {**fields, "manifest": pa.array(np.full(total, manifest, np.int64))}
+    """Returns ``total`` rows of the table; columns that ``fields`` does not name are null."""
+    columns = {**fields, "manifest": pa.array(np.full(total, manifest, np.int64))}
     schema = SCHEMAS[table]
-    arrays = [column_of(given.get(field.name), field.type, total) for field in schema]
+    arrays = [column_of(columns.get(field.name), field.type, total) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -44,7 +44,7 @@ def pairs(values: Iterable[tuple[int, int]]) -> Ints:
 
 def _checked(ms: Ints) -> Ints:
     if len(ms) and not 0 <= ms.min() <= ms.max() <= _LATEST_MS:
-        raise Corrupt(f"a time between {ms.min()} and {ms.max()} ms is none")
+        raise Corrupt(f"a time between {ms.min()} and {ms.max()} ms is out of range")
     return ms
 
 
@@ -53,7 +53,7 @@ def timestamps(ms: Ints, mask: npt.NDArray[np.bool_] | None = None) -> pa.Array:
 
 
 def milliseconds_of(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Unix milliseconds of times with a zone."""
+    """Returns times with a zone as Unix milliseconds."""
     return pc.divide(times.cast(TIMESTAMP).cast(pa.int64()), 1_000)
 
 
@@ -67,7 +67,7 @@ def lists(lengths: Sequence[int], values: pa.Array, kind: pa.DataType) -> pa.Arr
 
 
 def byte_lengths(values: pa.Array) -> Ints:
-    """UTF-8 bytes of each; 0 of null."""
+    """Returns the UTF-8 bytes of each value; 0 for null."""
     if values.null_count == len(values):
         return np.zeros(len(values), np.int64)
     found: Ints = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
@@ -75,6 +75,6 @@ def byte_lengths(values: pa.Array) -> Ints:
 
 
 def sums(offsets: pa.Array, lengths: Ints) -> Ints:
-    """Of the lengths between each offset and the next."""
+    """Returns for each list the sum of the lengths between its offset and the next one."""
     ends: Ints = np.concatenate(([0], np.cumsum(lengths)))[offsets.to_numpy()]
     return ends[1:] - ends[:-1]

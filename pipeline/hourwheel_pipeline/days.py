@@ -1,4 +1,4 @@
-"""The days that a job is about."""
+"""The option of a job that limits it to some days."""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Self
@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
 
 
 class Days(BaseModel):
-    """From the day ``since`` on, or the last ``days`` before today, and today; otherwise all."""
+    """The days from ``since`` on, or today and the ``days`` before it; without either all days."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -15,13 +15,13 @@ class Days(BaseModel):
     days: PositiveInt | None = None
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _not_both(self) -> Self:
         if self.since is not None and self.days is not None:
             raise ValueError("give since or days, not both")
         return self
 
     def first_day(self, now_ms: int) -> date | None:
-        """None: all."""
+        """Returns the first of the days; None if all days are meant."""
         if self.days is None:
             return self.since
         return datetime.fromtimestamp(now_ms / 1_000, UTC).date() - timedelta(days=self.days)

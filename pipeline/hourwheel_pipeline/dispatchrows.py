@@ -1,4 +1,4 @@
-"""Rows of the table of dispatches, from blocks of the archive: one for each message that a transfer names."""
+"""Rows of the table ``dispatches``, from blocks of the archive: one for each message that a transfer names."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -51,7 +51,9 @@ def _transfer_columns(transfers: Sequence[Transfer]) -> dict[str, pa.Array]:
     nowhere = np.array([not transfer.log for transfer in transfers], bool)
     return {
         "day": days(at_ms),
-        "subject": pa.array([place_of(one.log).subject if one.log else "" for one in transfers], pa.string()),
+        "subject": pa.array(
+            [place_of(transfer.log).subject if transfer.log else "" for transfer in transfers], pa.string()
+        ),
         "at": timestamps(at_ms),
         "kind": pa.array([transfer.kind for transfer in transfers], pa.string()),
         "target_log": pa.array([transfer.log or None for transfer in transfers], pa.string()),

@@ -1,8 +1,8 @@
-"""Findings: what is wrong with a message, of which kind, and where to look.
+"""Findings: the kind of an error, the position of the message concerned, and the details.
 
-A check yields ``COLUMNS``, of which those that do not apply are null. ``log``, ``row`` and ``index`` say where the
-message is that it is about, or should be; ``at`` is when it went wrong. The table of findings gets all findings of each
-run: those of one run have the same ``found_at``. ``first_seen`` is the ``found_at`` of the first run that found it.
+A check yields ``COLUMNS``; those that do not apply are null. ``log``, ``row`` and ``index`` name the position at which
+the message is or should be; ``at`` is the time of the error. The table ``findings`` has all findings of each run: those
+of one run have the same ``found_at``. ``first_seen`` is the ``found_at`` of the first run with that finding.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ Severity: TypeAlias = Literal["error", "warning"]
 
 
 class Kind(NamedTuple):
-    """``error``: an invariant of the queue is broken. ``warning``: it is slower than it should be, or late."""
+    """A kind of finding. ``error``: an invariant of the queue is broken. ``warning``: the queue is slow or late."""
 
     severity: Severity
     says: str
@@ -28,17 +28,17 @@ KINDS: Final = {
     "missing_rows": Kind("error", "The lake lacks rows that the archive says it has."),
     "doubled_rows": Kind("error", "A row is in the lake more than once."),
     "lost": Kind("error", "A group passed a message and was never handed it."),
-    "skipped": Kind("error", "A group passed a message without being handed it; it got it another time."),
+    "skipped": Kind("error", "A group passed a message without being handed it then; another pull handed it out."),
     "phantom": Kind("error", "A pull or a dispatch names a message that its source does not hold."),
     "doubled_delivery": Kind("error", "A group was handed a message again without a retry or a seek."),
     "settled_redelivered": Kind("error", "A group got a message again that it had acknowledged."),
-    "lost_handover": Kind("error", "A message was to go to another log and is not there."),
+    "lost_handover": Kind("error", "A message was handed over to another log, which lacks it."),
     "doubled_handover": Kind(
         "error", "A message went to a group's retry or dead log more often than it was sent there."
     ),
-    "orphaned_copy": Kind("error", "A message is in a log, and nothing tells how it got there."),
+    "orphaned_copy": Kind("error", "A log has a message, and no record explains how it got there."),
     "over_attempts": Kind("error", "A message is tried more often than its group allows."),
-    "lost_dispatch": Kind("error", "A delayed message was handed over and is not where it was put."),
+    "lost_dispatch": Kind("error", "A delayed message was handed over, and its target lacks it."),
     "doubled_dispatch": Kind("error", "A delayed message was handed over more than once."),
     "cancelled_dispatched": Kind("error", "A delayed message was handed over long after it was cancelled or moved."),
     "stuck": Kind("error", "A delayed message is overdue and was neither handed over nor cancelled."),
@@ -49,7 +49,7 @@ KINDS: Final = {
 
 
 def errors_in(counts: Mapping[str, int]) -> int:
-    """The findings that are no warnings, of counts by kind."""
+    """Returns the number of findings that are errors, from counts by kind."""
     return sum(count for kind, count in counts.items() if KINDS[kind].severity == "error")
 
 
@@ -67,7 +67,7 @@ _TYPES: Final = {
 }
 COLUMNS: Final = tuple(_TYPES)
 DDL: Final = ", ".join(f"`{name}` {kind}" for name, kind in _TYPES.items())
-"""As Spark writes them."""
+"""The columns in Spark's notation."""
 
 _TEXT, _INT, _LONG = pa.string(), pa.int32(), pa.int64()
 
@@ -90,29 +90,30 @@ SCHEMA: Final = pa.schema(
         pa.field("detail", _TEXT, nullable=False),
     ]
 )
-"""``day`` is that of ``found_at``."""
+"""The table; ``day`` is the day of ``found_at``."""
 
 _SAME = ("kind", "log", "row", "index", "group")
-"""What makes a finding the same in another run."""
+"""A finding with equal values in these columns is the same finding in another run."""
 
 
 def findings(frame: DataFrame, kind: str | Column, *, detail: Column, **columns: Column | str) -> DataFrame:
-    """The rows of the frame as findings. A column that is not given is taken from the frame, if it has it."""
-    given: dict[str, Column | str] = {
+    """Returns the rows of the frame as findings. Columns that ``columns`` does not name are taken from the frame, or
+    are null if the frame lacks them."""
+    values: dict[str, Column | str] = {
         "kind": fn.lit(kind) if isinstance(kind, str) else kind,
         "detail": detail,
         **columns,
     }
 
     def column(name: str, form: str) -> Column:
-        value = given.get(name, name if name in frame.columns else fn.lit(None))
+        value = values.get(name, name if name in frame.columns else fn.lit(None))
         return (fn.col(value) if isinstance(value, str) else value).cast(form).alias(name)
 
     return frame.select(*(column(name, form) for name, form in _TYPES.items()))
 
 
 def place(log: Column | str, row: Column | str, index: Column | str | None = None) -> Column:
-    """A place in words."""
+    """Returns a position in words, such as ``row 3 index 0 of orders~1/0``."""
     parts: list[Column] = [fn.lit("row"), _column(row).cast("string")]
     if index is not None:
         parts += [fn.lit("index"), _column(index).cast("string")]
@@ -124,15 +125,15 @@ def _column(value: Column | str) -> Column:
 
 
 def dated(found: DataFrame, earlier: DataFrame | None, now: Column) -> DataFrame:
-    """Findings as rows of the table. ``earlier``: the table so far."""
-    severity = fn.create_map(*(fn.lit(text) for kind, known in KINDS.items() for text in (kind, known.severity)))
+    """Returns findings as rows of the table. ``earlier``: the findings of all runs before; None for the first run."""
+    severity = fn.create_map(*(fn.lit(text) for name, kind in KINDS.items() for text in (name, kind.severity)))
     if earlier is None:
-        known = found.withColumn("seen", fn.lit(None).cast("timestamp"))
+        with_first = found.withColumn("seen", fn.lit(None).cast("timestamp"))
     else:
         seen = earlier.groupBy(*(fn.col(name).alias(f"seen_{name}") for name in _SAME))
         same = [fn.col(name).eqNullSafe(fn.col(f"seen_{name}")) for name in _SAME]
-        known = found.join(seen.agg(fn.min("first_seen").alias("seen")), same, "left")
-    return known.select(
+        with_first = found.join(seen.agg(fn.min("first_seen").alias("seen")), same, "left")
+    return with_first.select(
         fn.to_date(now).alias("day"),
         now.alias("found_at"),
         fn.coalesce("seen", now).alias("first_seen"),

@@ -1,8 +1,8 @@
-"""Whether an archive is whole: its manifests are numbered without a gap, and each segment that they name is there, with
-the size that they say. A rebuild and the connector need all of it, also what the lake holds already.
+"""Inspects an archive: whether its manifests are numbered without a gap, and each segment that they name exists with
+its size. A rebuild and the connector need the whole archive, including what the lake holds already.
 
-Nothing of an archive is ever removed by design, so whatever is missing is damage. A listing shows what is there and how
-large it is; only ``deep`` reads the segments, and compares their checksums.
+Nothing removes objects from an archive by design, so a missing object is damage. The inspection takes a listing and the
+manifests; only with ``deep`` it reads the segments and compares their checksums.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,14 +18,15 @@ from hourwheel_pipeline.locations import blobs_at, object_sizes
 from hourwheel_pipeline.reading import Work, read_segment
 
 LISTED = 100
-"""At most this many problems are named: all of them are counted."""
+"""The problems that a report names. It counts all of them."""
 
 _SEGMENTS = "segments"
 _THREADS = 16
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """An object of the archive that is missing or is not what was written. ``says``: the sentence for people."""
+    """An object of the archive that is missing or is not what was written. ``says``: a sentence that
+    tells an operator what to do."""
 
     kind: str
     key: str
@@ -33,7 +34,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wholeness(msgspec.Struct, frozen=True, kw_only=True):
-    """What was looked at, and what is wrong: ``count`` problems, of which ``problems`` are the first."""
+    """The result of an inspection: what was checked, and the number of problems, of which ``problems`` are the
+    first."""
 
     manifests: int
     segments: int
@@ -51,14 +53,14 @@ def inspect(
     region: str | None = None,
     endpoint_url: str | None = None,
 ) -> Wholeness:
-    """Looks at the whole archive. ``through``: the last manifest that a lake holds, which must be there as well."""
+    """Inspects the whole archive. ``last_manifest``: the last one that a lake holds, which must exist as well."""
     archive = blobs_at(location, region, endpoint_url)
     numbers = manifest_numbers(archive)
     problems = list(gaps(numbers, last_manifest))
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = list(pool.map(partial(_read, archive), numbers))
-        manifests = [one for one in found if isinstance(one, Manifest)]
-        problems += [one for one in found if isinstance(one, Problem)]
+        answers = list(pool.map(partial(_read, archive), numbers))
+        manifests = [answer for answer in answers if isinstance(answer, Manifest)]
+        problems += [answer for answer in answers if isinstance(answer, Problem)]
         # Listed after the manifests were read: a segment is written before the manifest that names it.
         sizes = object_sizes(f"{location.rstrip('/')}/{_SEGMENTS}", region, endpoint_url)
         works = [Work.of(manifest.number, segment) for manifest in manifests for segment in manifest.segments]
@@ -75,13 +77,14 @@ def inspect(
 
 
 def manifest_numbers(archive: Blobs) -> list[int]:
-    """The numbers of the manifests that are there, in order, from one listing."""
+    """Returns the numbers of the manifests that exist, in order, from one listing."""
     names = (key.removeprefix(PREFIX) for key in archive.list(PREFIX))
     return sorted(int(name) for name in names if name.isdecimal())
 
 
 def gaps(numbers: list[int], last_manifest: int = -1) -> Iterator[Problem]:
-    """The manifests that are missing: below the last one that is there, and up to ``through``, which a lake holds."""
+    """Yields the manifests that are missing below the last one that exists, and up to ``last_manifest``, which a lake
+    holds."""
     last = numbers[-1] if numbers else -1
     for number in sorted(set(range(max(last, last_manifest) + 1)).difference(numbers)):
         key = manifest_key(number)
@@ -92,12 +95,12 @@ def gaps(numbers: list[int], last_manifest: int = -1) -> Iterator[Problem]:
 def _read(archive: Blobs, number: int) -> Manifest | Problem:
     key = manifest_key(number)
     try:
-        found = read(archive, number)
+        manifest = read(archive, number)
     except Corrupt as error:
         return Problem(kind="unreadable_manifest", key=key, says=f"{error}: put it back from a copy")
-    if found is None:
-        return Problem(kind="missing_manifest", key=key, says=f"{key} was removed while the archive was looked at")
-    return found
+    if manifest is None:
+        return Problem(kind="missing_manifest", key=key, says=f"{key} was removed during the inspection of the archive")
+    return manifest
 
 
 def _problem(sizes: Mapping[str, int], work: Work) -> Problem | None:

@@ -1,8 +1,8 @@
 """The jobs by name, and their options from text.
 
-A job is a module of this package with ``run(spark, options)``; what ``options`` may be, its type says. Options of one
-name mean the same in each job. Where it has ``idle(options)``, that is the report where nothing is to be done that
-needs Spark, else None.
+A job is a module of this package with ``run(spark, options)``; the type of ``options`` defines its options. Options of
+one name mean the same in each job. A job may also have ``idle(options)``, which does the work and returns the report if
+nothing needs Spark, and otherwise returns None.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from hourwheel_pipeline.exits import OPTION_WRONG
 from hourwheel_pipeline.failures import in_one_sentence
 
 DAILY = ("compact", "reconcile", "metrics", "report", "maintain")
-"""What is done each day, in this order: what looks after files comes last, so that it holds nothing up."""
+"""The daily jobs, in their order: ``maintain`` comes last, so that no other job waits for it."""
 
 JOBS = (*DAILY, "repair", "replay")
 
@@ -29,7 +29,7 @@ _NOW = "now_ms"
 
 @dataclass(frozen=True)
 class Option:
-    """``required``: the job has no default for it."""
+    """An option of a job. ``required``: the job has no default for it."""
 
     name: str
     required: bool
@@ -41,7 +41,7 @@ class Job:
 
     @property
     def about(self) -> str:
-        """What it does, in a paragraph."""
+        """What the job does, in a paragraph."""
         text = import_module(f"{__package__}.{self.name}").__doc__ or ""
         return text.split("\n\n")[0]
 
@@ -55,7 +55,8 @@ class Job:
         return [option for option in found if option.name != _NOW]
 
     def read(self, given: Mapping[str, str], now_ms: int) -> Any:
-        """Its options; raises ``Rejected`` that names the one that is wrong, unknown or missing."""
+        """Returns the options of the job. Raises ``Rejected``, which names an option that is wrong, unknown or
+        missing."""
         kind = self._kind
         try:
             if issubclass(kind, BaseModel):
@@ -69,8 +70,8 @@ class Job:
             raise _wrong(self.name, str(error)) from error
 
     def run(self, spark: Callable[[], SparkSession], options: Any, now_ms: int) -> Any:
-        """Its report. Asks for ``spark`` only where it has something to do that needs it: a session takes seconds to
-        start. Raises a ``HourwheelError``, also for what fails in a library."""
+        """Runs the job and returns its report. Calls ``spark`` only if the job needs a session, which takes seconds to
+        start. Raises a ``HourwheelError``, also for an error of a library."""
         module = import_module(f"{__package__}.{self.name}")
         with in_one_sentence():
             if (idle := getattr(module, "idle", None)) is not None:
@@ -86,26 +87,27 @@ class Job:
 
 
 def _call(job: Callable[..., Any], **given: Any) -> Any:
-    """Calls it with what it takes of the given."""
+    """Calls the function with those arguments that it has parameters for."""
     return job(**{name: value for name, value in given.items() if name in signature(job).parameters})
 
 
 def jobs_of(name: str) -> list[Job]:
-    """That job, or all that are done daily."""
-    return [Job(one) for one in (DAILY if name == "daily" else (name,))]
+    """Returns the job of that name, or all daily jobs for ``daily``."""
+    return [Job(each) for each in (DAILY if name == "daily" else (name,))]
 
 
 def options_of(jobs: Sequence[Job]) -> list[Option]:
-    """Of all these jobs together."""
-    found: dict[str, Option] = {}
+    """Returns the options of these jobs together: required if one of them requires it."""
+    by_name: dict[str, Option] = {}
     for option in (option for job in jobs for option in job.options):
-        known = found.get(option.name)
-        found[option.name] = Option(option.name, option.required or (known is not None and known.required))
-    return list(found.values())
+        earlier = by_name.get(option.name)
+        by_name[option.name] = Option(option.name, option.required or (earlier is not None and earlier.required))
+    return list(by_name.values())
 
 
 def read_options(jobs: Sequence[Job], given: Mapping[str, str], now_ms: int) -> list[Any]:
-    """The options of each job: those of the given that it has. Raises ``Rejected``, also for one that none has."""
+    """Returns the options of each job, from those of ``given`` that the job has. Raises ``Rejected``, also for an
+    option that no job has."""
     unknown = given.keys() - {option.name for option in options_of(jobs)}
     if unknown:
         raise _wrong(" ".join(job.name for job in jobs), f"there is no option {sorted(unknown)[0]}")

@@ -1,4 +1,4 @@
-"""The rows of the archive that the lake lacks: which these are, read from the segments that have them."""
+"""Finds the rows of the archive that the lake lacks, by reading the segments that have them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -18,11 +18,11 @@ IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
     PULLS: ("log", "pull_row"),
     DISPATCHES: ("bucket", "dispatch_row", "transfer", "source_row", "source_index"),
 }
-"""What tells the rows of a table apart. The first column names the log."""
+"""The columns that identify a row of a table. The first one names the log."""
 
 
 class Fewer(NamedTuple):
-    """The table has fewer rows of the log than the manifest brought."""
+    """A log and manifest of which the table has fewer rows than the manifest brought."""
 
     table: str
     log: str
@@ -32,39 +32,40 @@ class Fewer(NamedTuple):
 def lacking(
     spark: SparkSession, place: ArchivePlace, table: str, fewer: Iterable[Fewer], present: DataFrame
 ) -> DataFrame:
-    """The archived rows of these logs that are not ``present``, as the table would have them, and a row for each
-    segment that cannot be read, in the partition ``QUARANTINED``. ``present``: at least the columns of the identity."""
+    """Returns the archived rows of these logs that are not ``present``, in the form of the table, and a row for each
+    segment that cannot be read, in the partition ``QUARANTINED``. ``present`` needs only the columns of the
+    identity."""
     logs: dict[int, set[str]] = {}
-    for one in fewer:
-        if one.table == table:
-            logs.setdefault(one.manifest, set()).add(one.log)
+    for lack in fewer:
+        if lack.table == table:
+            logs.setdefault(lack.manifest, set()).add(lack.log)
     works = list(_works(blobs_at(*place), table, logs))
     key = list(IDENTITY[table])
-    wanted = sorted({log for some in logs.values() for log in some})
+    names = sorted({log for some in logs.values() for log in some})
     archived = segment_rows(spark, place, table, works) if works else present.limit(0)
     unread = fn.col("subject").eqNullSafe(QUARANTINED)
-    absent = archived.where(~unread & fn.col(key[0]).isin(wanted)).join(present.select(*key), key, "left_anti")
+    absent = archived.where(~unread & fn.col(key[0]).isin(names)).join(present.select(*key), key, "left_anti")
     return absent.select(*archived.columns).unionByName(archived.where(unread))
 
 
 def lacking_ranges(
     spark: SparkSession, place: ArchivePlace, fewer: Sequence[Fewer], present: Mapping[str, DataFrame]
 ) -> DataFrame | None:
-    """Of each log and manifest the rows that are not present: ``table``, ``log``, ``manifest``, ``subject``,
-    ``first_row``, ``last_row``, ``absent``. None where there are none, or no segment with them can be read."""
-    found: DataFrame | None = None
-    for table in dict.fromkeys(one.table for one in fewer):
+    """Returns for each log and manifest the range of rows that are not present: ``table``, ``log``, ``manifest``,
+    ``subject``, ``first_row``, ``last_row``, ``absent``. Returns None if ``fewer`` is empty."""
+    every: DataFrame | None = None
+    for table in dict.fromkeys(lack.table for lack in fewer):
         log, row = IDENTITY[table][:2]
         rows = lacking(spark, place, table, fewer, present[table]).where(~fn.col("subject").eqNullSafe(QUARANTINED))
         ranges = rows.groupBy(fn.lit(table).alias("table"), fn.col(log).alias("log"), "manifest", "subject").agg(
             fn.min(row).alias("first_row"), fn.max(row).alias("last_row"), fn.count("*").alias("absent")
         )
-        found = ranges if found is None else found.unionByName(ranges)
-    return found
+        every = ranges if every is None else every.unionByName(ranges)
+    return every
 
 
 def _works(archive: Blobs, table: str, logs: Mapping[int, set[str]]) -> Iterator[Work]:
-    """The segments that have rows of the logs."""
+    """Yields the segments that have rows of the logs."""
     for number in sorted(logs):
         manifest = read(archive, number)
         for segment in manifest.segments if manifest is not None else ():

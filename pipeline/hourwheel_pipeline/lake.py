@@ -4,9 +4,9 @@
     {lake}/{table}/data/{run}/…/*.parquet      a run's files, whether or not a commit names them
     {lake}/{table}/metadata/…                  Iceberg's
 
-What a table remembers of its own, its *notes*, stands in the summary of the current snapshot under keys that begin with
-``hourwheel.``: so it is always about the rows that this snapshot has, also when somebody goes back to an earlier one.
-Each commit repeats the notes, and succeeds only on the snapshot that it was made from.
+A table keeps *notes* in the summary of its current snapshot, under keys that begin with ``hourwheel.``. So the notes
+always describe the rows of that snapshot, also after a roll-back to an earlier one. Each commit repeats the notes, and
+succeeds only on the snapshot that it was made from.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,23 +41,25 @@ from hourwheel_pipeline.writing import Layout, configured, share_of, write
 NAMESPACE = "hourwheel"
 
 _NOTES = "hourwheel."
+# Each conflict means that another commit succeeded: a job gives up only among very many.
 _TRIES = 50
 _THREADS = 16
+# Listing a file mostly waits for storage.
 _LOOKS_PER_CORE = 4
 
 _PROPERTIES = {
-    # Who is overtaken looks at what the table holds now before anything is tried again.
+    # A job that is overtaken reads the table anew before it tries again: no retry in the library.
     "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    # Of bodies they would be larger than all others together, and nobody looks for them.
+    # Metrics of bodies would be larger than all others together, and no query filters by body.
     "write.metadata.metrics.default": "none",
 }
 
 
 class CommitConflict(HourwheelError):
-    """Somebody else has committed to the table since it was looked at: look again (protocol)."""
+    """Another job has committed to the table since the caller read it: read it again (protocol)."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Lake:
     def open(
         cls, location: str, *, namespace: str = NAMESPACE, region: str | None = None, endpoint_url: str | None = None
     ) -> Self:
-        """Opens a lake, and makes it where there is none. On AWS ``namespace`` is the cell's database in Glue.
+        """Opens a lake, and creates it if there is none. On AWS ``namespace`` is the cell's database in Glue.
 
         Raises:
             Broken: the catalog of the lake cannot be read.
@@ -95,7 +97,7 @@ class Lake:
     def find(
         cls, location: str, *, namespace: str = NAMESPACE, region: str | None = None, endpoint_url: str | None = None
     ) -> Self | None:
-        """Opens a lake; None where there is none, and makes nothing.
+        """Opens a lake. Returns None if there is none, and creates nothing.
 
         Raises:
             Broken: the catalog of the lake cannot be read.
@@ -119,15 +121,15 @@ class Lake:
         self.catalog.close()
 
     def ensure(self, name: str, schema: pa.Schema, *, partition: Sequence[str], sorted_by: Sequence[str]) -> None:
-        """Makes the table if it is not there: a file has one value of each column of the ``partition``, and its rows in
-        the order of ``sorted_by``. Raises ``Broken`` where it is there and has other columns."""
+        """Creates the table if it does not exist. A file has one value of each column of the ``partition``, and its
+        rows in the order of ``sorted_by``. Raises ``Broken`` if the table exists and has other columns."""
         try:
             table = self.table(name)
         except NotFound:
             table = self._create(name, schema, partition, sorted_by)
-        found = [field.name for field in table.schema().fields]
-        if found != schema.names:
-            raise Broken(f"table {name} of the lake has the columns {found}, this version writes {schema.names}")
+        columns = [field.name for field in table.schema().fields]
+        if columns != schema.names:
+            raise Broken(f"table {name} of the lake has the columns {columns}, this version writes {schema.names}")
 
     def table(self, name: str) -> Table:
         """The Iceberg table of this name, as it is now.
@@ -166,12 +168,12 @@ class Lake:
         return sorted(names[-1] for names in self.catalog.list_tables(self.namespace))
 
     def folder(self, name: str, run: str) -> str:
-        """Where the files of a run belong."""
+        """Returns the folder for the files of a run."""
         return f"{self.location}/{name}/data/{run}"
 
     def notes(self, name: str) -> dict[str, str]:
-        """None while nothing was committed. Raises ``Broken`` where they are lost: who took the table for an empty one
-        would bring in its rows again."""
+        """Returns the notes of the table; empty before the first commit. Raises ``Broken`` if the notes are lost: a job
+        that took the table for an empty one would add its rows again."""
         table = self.table(name)
         notes = _notes_of(table)
         if not notes and table.current_snapshot() is not None:
@@ -182,14 +184,14 @@ class Lake:
         return notes
 
     def table_progress(self, name: str) -> TableProgress:
-        """What the table holds of the archive; nothing where it is not there yet."""
+        """Returns what the table holds of the archive: nothing if the table does not exist yet."""
         try:
             return TableProgress.of(self.notes(name))
         except NotFound:
             return TableProgress()
 
     def last_manifest(self, name: str) -> int:
-        """The number of the last manifest that the table holds; -1: none."""
+        """Returns the number of the last manifest that the table holds; -1 for none."""
         return self.table_progress(name).last_manifest
 
     def read(self, spark: SparkSession, name: str, since: date | None = None, until: date | None = None) -> DataFrame:
@@ -210,7 +212,7 @@ class Lake:
         return frame_of(spark, table, [file.file_path for file in files_of(scan)])
 
     def size(self, names: Iterable[str]) -> int:
-        """How many rows these tables have together, as their snapshots count them."""
+        """Returns the number of rows of these tables together, as their snapshots count them."""
         return sum(self._size(name) for name in names)
 
     def _size(self, name: str) -> int:
@@ -246,7 +248,7 @@ class Lake:
         self.commit(name, added=[file.path for file in self.written(folder)], notes=notes)
 
     def written(self, folder: str) -> list[FoundFile]:
-        """The files with rows in a run's folder."""
+        """Returns the files with rows in the folder of a run."""
         return [file for file in self.files.below(folder) if file.path.endswith(".parquet")]
 
     def commit(
@@ -259,10 +261,12 @@ class Lake:
         on: Mapping[str, str] | None = None,
         same_rows: bool = True,
     ) -> None:
-        """Adds these Parquet files, each with one value in each column of the partition, and takes those out, in one
-        step; notes that are not given stay. Where ``on`` is given, the table must have these notes. Raises
-        ``CommitConflict`` when it does not, or no longer has what is to be removed, and ``Broken`` when the rows that
-        come are not as many as those that go, unless ``same_rows`` is false: then nothing was changed."""
+        """Adds Parquet files, each with one value in each column of the partition, and removes others, in one commit.
+        Notes that ``notes`` does not name stay. With ``on`` the table must have exactly these notes.
+
+        Raises ``CommitConflict`` if the table has other notes, or no longer has a file of ``removed``. Raises
+        ``Broken`` if the added files do not have as many rows as the removed ones, unless ``same_rows`` is false. After
+        an error the table is unchanged."""
         table = self.table(name)
         try:
             described = _described(table, added)
@@ -273,17 +277,17 @@ class Lake:
         if removed and same_rows:
             _check_rows(name, described, removed)
         for _ in range(_TRIES):
-            held = _notes_of(table)
-            if on is not None and held != on:
-                raise CommitConflict(f"table {name} was changed by somebody else")
+            current = _notes_of(table)
+            if on is not None and current != on:
+                raise CommitConflict(f"table {name} was changed by another job")
             try:
-                _commit(table, described, removed, {**held, **(notes or {})})
+                _commit(table, described, removed, {**current, **(notes or {})})
                 return
             except ValidationException as error:
-                raise CommitConflict(f"files of table {name} were removed by somebody else: {error}") from error
+                raise CommitConflict(f"files of table {name} were removed by another job: {error}") from error
             except CommitFailedException:
                 table = self.table(name)
-        raise Unavailable(f"table {name} is being changed by many at once: try again")
+        raise Unavailable(f"table {name} is being changed by many jobs at once: try again")
 
     def _create(self, name: str, schema: pa.Schema, partition: Sequence[str], sorted_by: Sequence[str]) -> Table:
         columns = {f"write.metadata.metrics.column.{column}": "truncate(64)" for column in (*partition, *sorted_by)}
@@ -303,18 +307,18 @@ class Lake:
                 mapping = made.table_metadata.schema().name_mapping.model_dump_json()
                 made.set_properties({"schema.name-mapping.default": mapping})
         except (TableAlreadyExistsError, CommitFailedException):
-            pass  # somebody else was first
+            pass  # another job was first
         return self.table(name)
 
 
 def _root(location: str) -> str:
-    """One name for each place: the tables name their files by it."""
+    """Returns the location in its one absolute form: the tables name their files by it."""
     return location.rstrip("/") if on_s3(location) else str(folder_of(location).resolve())
 
 
 def files_of(scan: DataScan) -> list[DataFile]:
-    """The files whose rows are the table's. Raises ``Broken`` where some of their rows were deleted: the files still
-    have them, and Spark would read them here."""
+    """Returns the data files of the scan. Raises ``Broken`` if another engine deleted rows by delete files: the data
+    files still have these rows, and Spark would read them."""
     tasks = list(scan.plan_files())
     deleted = [task.file.file_path for task in tasks if task.delete_files]
     if deleted:
@@ -334,33 +338,33 @@ def layout_of(table: Table) -> Layout:
 
 
 def frame_of(spark: SparkSession, table: Table, paths: Sequence[str]) -> DataFrame:
-    """The rows in these files of the table."""
+    """Returns the rows of these files of the table."""
     ddl = spark_ddl(schema_to_pyarrow(table.schema(), include_field_ids=False))
     if not paths:
         return spark.createDataFrame([], ddl)
-    # Spark looks at each file before it reads any: by itself it would start a task for each.
+    # Spark lists each file before it reads any, by default with a task for each file.
     tasks = _LOOKS_PER_CORE * spark.sparkContext.defaultParallelism
     with configured(spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": str(tasks)}):
         return spark.read.schema(ddl).parquet(*sorted(paths))
 
 
 def noted(table: Table) -> list[Snapshot]:
-    """The current snapshot and those before it, back to the last one that has notes: others may write to the table, and
-    repeat none."""
-    found: list[Snapshot] = []
+    """Returns the current snapshot and those before it, back to the last one with notes: other engines may write to the
+    table, and do not repeat the notes."""
+    snapshots: list[Snapshot] = []
     snapshot = table.current_snapshot()
     while snapshot is not None:
-        found.append(snapshot)
+        snapshots.append(snapshot)
         if _notes_in(snapshot):
             break
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
-    return found
+    return snapshots
 
 
 def _notes_of(table: Table) -> dict[str, str]:
-    found = noted(table)
-    return _notes_in(found[-1]) if found else {}
+    snapshots = noted(table)
+    return _notes_in(snapshots[-1]) if snapshots else {}
 
 
 def _notes_in(snapshot: Snapshot) -> dict[str, str]:

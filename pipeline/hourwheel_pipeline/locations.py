@@ -1,4 +1,4 @@
-"""Where archives and lakes are: a folder, or ``s3://bucket/prefix``."""
+"""The locations of archives and lakes: a folder, or ``s3://bucket/prefix``."""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,15 +22,15 @@ def on_s3(location: str) -> bool:
 
 
 def folder_of(location: str) -> Path:
-    """The folder that a path or a ``file:`` address names."""
+    """Returns the folder that a path or a ``file:`` address names."""
     return Path(unquote(urlsplit(location).path) if location.startswith("file:") else location).absolute()
 
 
 def blobs_at(location: str, region: str | None = None, endpoint_url: str | None = None) -> Blobs:
-    """Opens what is there: call it in the process that reads, for what it returns cannot be sent to another."""
+    """Opens the objects at a location. Call it in the process that reads: the result cannot be sent to another one."""
     if not on_s3(location):
         return FileBlobs(folder_of(location))
-    # Botocore takes its time, and one machine does not need it.
+    # Imported here: botocore takes long to import, and a folder does not need it.
     from hourwheel.adapters.s3 import S3Blobs, client
 
     parts = urlsplit(location)
@@ -40,7 +40,7 @@ def blobs_at(location: str, region: str | None = None, endpoint_url: str | None 
 
 
 def object_sizes(folder: str, region: str | None = None, endpoint_url: str | None = None) -> dict[str, int]:
-    """The bytes of each object below that folder of an archive, by its key within the folder, from one listing."""
+    """Returns the bytes of each object below a folder of an archive, by its key within the folder, from one listing."""
     found = Files(region, endpoint_url).below(folder)
     start = len(folder if on_s3(folder) else str(folder_of(folder))) + 1
     if on_s3(folder):
@@ -49,7 +49,7 @@ def object_sizes(folder: str, region: str | None = None, endpoint_url: str | Non
 
 
 class FoundFile(NamedTuple):
-    """``path`` as the tables name it."""
+    """A file of a lake. ``path`` is spelled as the tables name it."""
 
     path: str
     bytes: int
@@ -57,31 +57,31 @@ class FoundFile(NamedTuple):
 
 
 class Files:
-    """Files that are no ``Blobs``: those of a lake, which Spark and Iceberg write."""
+    """The files of a lake, which Spark and Iceberg write. They are no ``Blobs``: their names are plain paths."""
 
     def __init__(self, region: str | None = None, endpoint_url: str | None = None) -> None:
         self._region = region
         self._endpoint_url = endpoint_url
 
     def below(self, folder: str) -> list[FoundFile]:
-        """Those in the folder and in folders of it, in order; none where it is not there."""
+        """Lists the files in the folder and its subfolders, in order; none if the folder does not exist."""
         system, path = self._opened(folder)
         start = "s3://" if on_s3(folder) else ""
         found = system.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
         files = [
-            FoundFile(start + one.path, one.size, (one.mtime_ns or 0) // 1_000_000) for one in found if one.is_file
+            FoundFile(start + info.path, info.size, (info.mtime_ns or 0) // 1_000_000) for info in found if info.is_file
         ]
         return sorted(files)
 
     def rows(self, path: str) -> pa.Table:
-        """The rows of a Parquet file."""
+        """Reads the rows of a Parquet file."""
         system, inner = self._opened(path)
         with system.open_input_file(inner) as file:
             return pq.ParquetFile(file).read()
 
     def parquet_fault(self, path: str, size: int, rows: int, *, deep: bool) -> str | None:
-        """What is wrong with a Parquet file that should have this size and as many rows; None where nothing is.
-        ``deep``: all of it is read, else its end alone."""
+        """Checks a Parquet file against its size in bytes and its number of rows. Returns what is wrong, or None. With
+        ``deep`` it reads the whole file, otherwise only the end."""
         system, inner = self._opened(path)
         try:
             with system.open_input_file(inner) as file:
@@ -99,7 +99,7 @@ class Files:
         return None
 
     def write(self, path: str, data: bytes) -> None:
-        """Writes a file, in place of what was there."""
+        """Writes a file, and replaces an existing one."""
         system, inner = self._opened(path)
         if not on_s3(path):
             Path(inner).parent.mkdir(parents=True, exist_ok=True)
@@ -107,13 +107,13 @@ class Files:
             file.write(data)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Removes files; no error for those that are not there."""
+        """Removes files; a missing file is no error."""
         with ThreadPoolExecutor(_THREADS) as pool:
             for done in [pool.submit(self._delete, path) for path in paths]:
                 done.result()
 
     def delete_folder(self, folder: str) -> None:
-        """Removes a folder and all that is in it; no error when there is none."""
+        """Removes a folder and its contents; a missing folder is no error."""
         system, path = self._opened(folder)
         try:
             system.delete_dir(path)

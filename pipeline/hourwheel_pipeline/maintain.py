@@ -1,7 +1,7 @@
-"""Keeps the lake in order: small files of a partition are merged, old snapshots go, and so do files that nobody names.
+"""Maintains the lake: merges small files of a partition, expires old snapshots, removes files that no table names.
 
-All of it may run beside other jobs. Rows stay the same: what a merge takes out, it puts back in fewer files, in one
-commit, and not at all where somebody else has taken some of it out meanwhile.
+The job may run beside other jobs. The rows stay the same: a merge replaces files by fewer files with the same rows in
+one commit, and gives up if another job has removed one of the files meanwhile.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,10 @@ from hourwheel_pipeline.writing import FILE_BYTES, write
 
 __all__ = ["MaintainOptions", "MaintainReport", "run"]
 
+# The size of a commit: what a run loses when another job overtakes it.
 _STEP_BYTES = 2 << 30
 _STEP_FILES = 2_000
+# Snapshots that are not expired now are expired by the next run.
 _TRIES = 10
 
 
@@ -55,7 +57,7 @@ class MaintainOptions(BaseModel):
 
 
 class TableMaintenance(msgspec.Struct, kw_only=True):
-    """What was done to a table. ``merged`` files became ``merged_into``."""
+    """What a run did to a table: it merged ``merged`` files into ``merged_into`` files."""
 
     table: str
     merged: int = 0
@@ -98,7 +100,7 @@ def run(spark: SparkSession, options: MaintainOptions, now_ms: int) -> MaintainR
 
 
 def idle(options: MaintainOptions, now_ms: int) -> MaintainReport | None:
-    """The report where no files are to be merged: only that needs Spark."""
+    """Runs the job and returns its report if no files are to be merged; None otherwise, because merging needs Spark."""
     opened = Lake.open(
         options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
     )
@@ -111,7 +113,7 @@ def idle(options: MaintainOptions, now_ms: int) -> MaintainReport | None:
 
 @dataclass(frozen=True)
 class Maintenance:
-    """Of one table. Without Spark no files are merged."""
+    """The maintenance of one table. Without ``spark`` it merges no files."""
 
     spark: SparkSession | None
     options: MaintainOptions
@@ -160,7 +162,7 @@ class Maintenance:
             return
 
     def _remove_unnamed(self, before_ms: int, report: TableMaintenance) -> None:
-        # What is listed before the table is read, and named by a commit in between, is seen to be named.
+        # Listed before the table is read: a file that a commit adds in between is then seen to be named.
         found = self.lake.files.below(f"{self.lake.location}/{self.name}")
         named = _named(self.lake.table(self.name))
         unnamed = [file for file in found if file.modified_ms < before_ms and _of_checksum(file.path) not in named]
@@ -170,31 +172,31 @@ class Maintenance:
 
 
 def _crowds(table: Table, options: MaintainOptions) -> Iterator[list[DataFile]]:
-    """The small files of each partition that has too many."""
-    found: dict[str, list[DataFile]] = {}
+    """Yields the small files of each partition that has at least ``fewest_files`` of them."""
+    small: dict[str, list[DataFile]] = {}
     for file in files_of(table.scan()):
         if file.file_size_in_bytes < options.file_bytes // 2:
-            found.setdefault(repr(file.partition), []).append(file)
-    return (files for files in found.values() if len(files) >= options.fewest_files)
+            small.setdefault(repr(file.partition), []).append(file)
+    return (files for files in small.values() if len(files) >= options.fewest_files)
 
 
 def _steps(crowds: Iterator[list[DataFile]]) -> Iterator[list[DataFile]]:
-    """As many crowds at a time as make a commit."""
-    held: list[DataFile] = []
+    """Joins the files of several partitions until they make a commit."""
+    step: list[DataFile] = []
     for files in crowds:
-        held += files
-        if len(held) >= _STEP_FILES or sum(file.file_size_in_bytes for file in held) >= _STEP_BYTES:
-            yield held
-            held = []
-    if held:
-        yield held
+        step += files
+        if len(step) >= _STEP_FILES or sum(file.file_size_in_bytes for file in step) >= _STEP_BYTES:
+            yield step
+            step = []
+    if step:
+        yield step
 
 
 def expired(table: Table, before_ms: int) -> list[int]:
-    """The snapshots that were replaced before then: who reads one that was current until a moment ago still finds its
-    files. Those that a branch or a tag names stay, and so does the way to the notes."""
+    """Returns the snapshots that were replaced before ``before_ms``: the readers of a snapshot that was current until a
+    moment ago still find its files. Snapshots that a branch or a tag names stay, and so do those back to the notes."""
     log = table.history()
-    replaced_ms = {one.snapshot_id: following.timestamp_ms for one, following in pairwise(log)}
+    replaced_ms = {entry.snapshot_id: following.timestamp_ms for entry, following in pairwise(log)}
     kept = {snapshot.snapshot_id for snapshot in noted(table)}
     kept |= {ref.snapshot_id for ref in table.metadata.refs.values()}
     return [
@@ -205,10 +207,10 @@ def expired(table: Table, before_ms: int) -> list[int]:
 
 
 def _named(table: Table) -> set[str]:
-    """The files of all snapshots, and those of the metadata."""
+    """Returns the files that a snapshot or the metadata of the table names."""
     metadata = table.metadata
     named = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
-    named |= {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
+    named |= {statistics.statistics_path for statistics in (*metadata.statistics, *metadata.partition_statistics)}
     for snapshot in table.snapshots():
         named.add(snapshot.manifest_list)
         for manifest in snapshot.manifests(table.io):
@@ -219,7 +221,7 @@ def _named(table: Table) -> set[str]:
 
 
 def _of_checksum(path: str) -> str:
-    """The file beside which Hadoop has put this one with its checksums; any other path itself."""
+    """Returns the file whose checksums this file of Hadoop holds; any other path unchanged."""
     folder, _, name = path.rpartition("/")
     if name.startswith(".") and name.endswith(".crc"):
         return f"{folder}/{name.removeprefix('.').removesuffix('.crc')}"

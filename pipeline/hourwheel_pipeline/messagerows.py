@@ -1,7 +1,7 @@
-"""Rows of the table of messages, from blocks of the archive.
+"""Rows of the table ``messages``, from blocks of the archive.
 
-Columns are made of columns, and what is the same for all messages of a row is looked at once for the row: nothing here
-goes message by message.
+Columns are built from columns, and values that all messages of a row share are decoded once for the row: nothing here
+loops over messages.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,17 +77,17 @@ def _cancel_marker_batch(
 
 
 def _places(found: MessageRows, plans: Mapping[int, DueTimes]) -> tuple[list[Place], Ints]:
-    """The places of the block, and which one each entry has."""
+    """Returns the places of the block, and for each entry the index of its place."""
     places = [place_of(log) for log in found.logs]
     at = ints(entry.log for entry in found.entries)
-    known: dict[tuple[int, str, int, str | None], int] = {}
+    indexes: dict[tuple[int, str, int, str | None], int] = {}
     for number, plan in plans.items():
         log = found.entries[number].log
         key = log, plan.subject, plan.generation, plan.member
-        if key not in known:
-            known[key] = len(places)
+        if key not in indexes:
+            indexes[key] = len(places)
             places.append(places[log].planned(plan))
-        at[number] = known[key]
+        at[number] = indexes[key]
     return places, at
 
 
@@ -111,7 +111,7 @@ def _time_columns(entries: Sequence[Entry], at: Ints) -> dict[str, pa.Array]:
 
 
 def _stored_columns(columns: Columns, total: int) -> dict[str, pa.Array]:
-    """What messages have of their own."""
+    """Returns the columns whose values differ from message to message."""
     body = column_of(columns.body, pa.string(), total)
     body_bytes = column_of(columns.body_base64, pa.binary(), total)
     key = column_of(columns.key, pa.string(), total)
@@ -139,22 +139,22 @@ def _stored_columns(columns: Columns, total: int) -> dict[str, pa.Array]:
 
 
 def _attempts(columns: Columns, queued: pa.Array, total: int) -> pa.Array:
-    """The first one where a message was accepted; none yet of what only waits for its time."""
+    """Returns the attempts: 1 in queues, null for a message that waits for its time, elsewhere the stored number."""
     stored = column_of(columns.attempt, pa.int32(), total)
-    known = pc.if_else(pc.equal(stored, 0), pa.scalar(None, pa.int32()), stored)
-    return pc.if_else(queued, pa.scalar(1, pa.int32()), known)
+    counted = pc.if_else(pc.equal(stored, 0), pa.scalar(None, pa.int32()), stored)
+    return pc.if_else(queued, pa.scalar(1, pa.int32()), counted)
 
 
 def _planned(plans: Mapping[int, DueTimes], held: Ints, total: int) -> pa.Array:
-    """When messages with a plan are due; null for others."""
-    due, known = np.zeros(total, np.int64), np.zeros(total, bool)
+    """Returns the due times of messages that have any; null for others."""
+    due, delayed = np.zeros(total, np.int64), np.zeros(total, bool)
     starts = np.cumsum(held) - held
     for number, plan in plans.items():
         count, start = int(held[number]), int(starts[number])
         if not count:
-            continue  # they could not be read
+            continue  # the messages of the row could not be read
         if plan.after_ms and len(plan.after_ms) != count:
-            raise Corrupt(f"row has {count} messages and a plan for {len(plan.after_ms)}")
+            raise Corrupt(f"row has {count} messages and due times for {len(plan.after_ms)}")
         due[start : start + count] = plan.first_ms + np.array(plan.after_ms or 0, np.int64)
-        known[start : start + count] = True
-    return timestamps(due, ~known)
+        delayed[start : start + count] = True
+    return timestamps(due, ~delayed)

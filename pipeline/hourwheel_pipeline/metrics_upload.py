@@ -1,10 +1,10 @@
-"""What reports mean for operators: metrics of CloudWatch, beside those of the functions.
+"""Uploads counts from the reports of jobs to CloudWatch, beside the metrics of the functions.
 
-    ReconcileFindings    errors that a reconciliation found and none before it; warnings are none
-    QuarantinedSegments     segments of the archive that the lake lacks because they cannot be read
-    ArchiveLacksObjects  manifests and segments that the archive should have and lacks, or that have another size
+    ReconcileFindings    errors that this reconciliation found and none before it; warnings do not count
+    QuarantinedSegments  segments of the archive that the lake lacks because they cannot be read
+    ArchiveLacksObjects  manifests and segments that the archive lacks, or that have another size
 
-They are written to a log group as a line in the embedded metric format, which CloudWatch turns into metrics: without a
+The metrics go to a log group as a line in the embedded metric format, from which CloudWatch makes metrics: without a
 VPC a job on EMR Serverless reaches CloudWatch Logs, and not the endpoint that takes metrics.
 """
 
@@ -25,12 +25,13 @@ from hourwheel_pipeline.reconcile import Reconciled
 NAMESPACE = "Hourwheel"
 
 PATIENCE_SECONDS = 30.0
-"""A job that is done waits no longer for its metrics."""
+"""The longest that a finished job waits for the upload."""
 
 _CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
 
 
 def metrics_of(reports: Iterable[Any]) -> dict[str, int]:
+    """Returns the metrics of the reports by name; reports of other jobs have none."""
     found: dict[str, int] = {}
     for report in reports:
         if isinstance(report, CompactReport):
@@ -42,14 +43,14 @@ def metrics_of(reports: Iterable[Any]) -> dict[str, int]:
 
 
 def log_group(cell: str) -> str:
-    """Where the metrics of a cell's jobs are written; the stack makes it."""
+    """Returns the log group for the metrics of a cell's jobs; the stack creates it."""
     return f"/hourwheel/{cell}/jobs"
 
 
 def publish(
     metrics: Mapping[str, int], cell: str, now_ms: int, *, region: str | None = None, endpoint_url: str | None = None
 ) -> None:
-    """Writes the metrics to the log group of the cell. An alarm waits for them: zeros are written, too."""
+    """Writes the metrics to the log group of the cell, zeros included: alarms need a value of each run."""
     if not metrics:
         return
     client: Any = make_client("logs", _CONFIG, region=region, endpoint_url=endpoint_url)
@@ -70,13 +71,13 @@ def _embedded(counts: Mapping[str, int], cell: str, now_ms: int) -> dict[str, ob
 
 
 def without_failing(tell: Callable[[], None], *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Runs ``tell``. Says on standard error that it raised, or that it was not done in time; the job goes on."""
+    """Runs ``tell``. If it raises or takes longer than ``patience_seconds``, says so on standard error and returns."""
     failures: list[str] = []
 
     def run() -> None:
         try:
             tell()
-        except Exception as error:  # whatever it is: the tables are written, and the job has not failed
+        except Exception as error:  # any error: the tables are written, and the job has not failed
             failures.append(f"{type(error).__name__}: {error}")
 
     thread = threading.Thread(target=run, name="hourwheel-metrics", daemon=True)

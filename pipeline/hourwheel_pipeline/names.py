@@ -1,4 +1,4 @@
-"""Where messages are, as the tables of the lake say it: what the names of logs mean (``hourwheel/lognames.py``)."""
+"""The positions of messages in the tables of the lake, from the names of logs (``hourwheel/lognames.py``)."""
 
 from functools import lru_cache
 from typing import NamedTuple, Self
@@ -18,7 +18,7 @@ _KINDS = {
 
 
 class Place(NamedTuple):
-    """Where messages are, and whose they are."""
+    """A log, and the subject, queue or group that it belongs to."""
 
     log: str
     kind: str
@@ -29,14 +29,14 @@ class Place(NamedTuple):
     group_generation: int | None = None
 
     def planned(self, plan: DueTimes) -> Self:
-        """A place in a schedule log, for messages with that plan; raises ``Corrupt``."""
+        """Returns the place in a schedule log for messages with these due times. Raises ``Corrupt``."""
         group, number = (None, None) if plan.member is None else Member.parse(plan.member)
         return self._replace(subject=plan.subject, generation=plan.generation, group=group, group_generation=number)
 
 
 @lru_cache(maxsize=10_000)
 def place_of(log: str) -> Place:
-    """Raises ``Corrupt``."""
+    """Returns what the name of a log says. Raises ``Corrupt`` for a name of no log."""
     name = LogName.parse(log)
     kind = _KINDS[name.kind]
     if name.kind is LogKind.SCHEDULE:
@@ -46,7 +46,7 @@ def place_of(log: str) -> Place:
 
 
 class PullPlace(NamedTuple):
-    """A pull log: whose it is, and of which source."""
+    """A pull log: the group that it belongs to, and the log that it reads."""
 
     group: str
     group_generation: int
@@ -55,7 +55,7 @@ class PullPlace(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def pull_place_of(partition: str) -> PullPlace:
-    """Raises ``Corrupt``."""
+    """Returns what the name of a pull log says. Raises ``Corrupt`` for a name of no pull log."""
     member, place = Member.parse(partition.partition("@")[0]), place_of(source_of(partition))
     if place.generation is None:
         raise Corrupt(f"{partition!r} is not the name of a pull log")

@@ -1,4 +1,4 @@
-"""Rows of the table of pulls, from blocks of the archive."""
+"""Rows of the table ``pulls``, from blocks of the archive."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -62,17 +62,17 @@ def _outcome(pull: PullRow) -> str:
 def _moves(moves: Sequence[Sequence[Moved]]) -> pa.Array:
     kind = SCHEMAS[PULLS].field("moved").type
     flat = list(chain.from_iterable(moves))
-    picked = pairs(chain.from_iterable(one.picks for one in flat))
+    picked = pairs(chain.from_iterable(move.picks for move in flat))
     pick = pa.StructArray.from_arrays(
         [pa.array(picked[:, 0]), pa.array(picked[:, 1], pa.int32())], fields=list(_struct(kind, "picks").value_type)
     )
     columns = {
-        "kind": pa.array([one.kind for one in flat], pa.string()),
-        "log": pa.array([one.log for one in flat], pa.string()),
-        "row": pa.array(ints(one.row for one in flat)),
-        "number": pa.array(ints(one.number for one in flat)),
-        "at": timestamps(ints(one.at_ms for one in flat)),
-        "picks": lists([len(one.picks) for one in flat], pick, _struct(kind, "picks")),
+        "kind": pa.array([move.kind for move in flat], pa.string()),
+        "log": pa.array([move.log for move in flat], pa.string()),
+        "row": pa.array(ints(move.row for move in flat)),
+        "number": pa.array(ints(move.number for move in flat)),
+        "at": timestamps(ints(move.at_ms for move in flat)),
+        "picks": lists([len(move.picks) for move in flat], pick, _struct(kind, "picks")),
     }
     fields = list(kind.value_type)
     each = pa.StructArray.from_arrays([columns[field.name] for field in fields], fields=fields)

@@ -1,4 +1,4 @@
-"""What there is to read of an archive, and reading it."""
+"""Reads manifests and segments of an archive."""
 
 import zlib
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from hourwheel.errors import Corrupt, NotFound
 from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import Manifest, Segment, manifest_key, read
 
+# Manifests are small: reading them is waiting for storage.
 _AT_ONCE = 64
 _THREADS = 16
 
@@ -29,19 +30,19 @@ class Work(NamedTuple):
 
 
 def manifests_from(archive: Blobs, start: int) -> Iterator[Manifest]:
-    """The manifests from that number on, in order, up to the last one; where there are many, many are read at once.
-    Raises ``Corrupt`` where one cannot be read, or is missing though one of the next is there. More than that only a
-    listing shows: see ``integrity.py``."""
-    width = 1  # who looks for what is new finds little, and the first call alone opens the client
+    """Yields the manifests from number ``start`` on, in order, up to the last one; reads more of them at once the more
+    there are. Raises ``Corrupt`` for a manifest that cannot be read, or that is missing although one of the next ones
+    exists. Larger gaps show only in a listing: see ``integrity.py``."""
+    width = 1  # a reader of new manifests finds few, and the first call opens the client for all threads
     with ThreadPoolExecutor(_THREADS) as pool:
         while True:
             numbers = range(start, start + width)
-            found = [pool.submit(read, archive, number) for number in numbers]
-            for at, number in enumerate(numbers):
-                manifest = found[at].result()
+            futures = [pool.submit(read, archive, number) for number in numbers]
+            for i, number in enumerate(numbers):
+                manifest = futures[i].result()
                 if manifest is None:
-                    # The one behind is looked for as well: where only one is read at a time, a gap would be an end.
-                    later = [*(one.result() for one in found[at + 1 :]), read(archive, numbers.stop)]
+                    # Also reads the one after these: with a width of one, a gap would look like the end.
+                    later = [*(future.result() for future in futures[i + 1 :]), read(archive, numbers.stop)]
                     if not any(later):
                         return
                     manifest = _read_again(archive, number)
@@ -51,15 +52,16 @@ def manifests_from(archive: Blobs, start: int) -> Iterator[Manifest]:
 
 
 def _read_again(archive: Blobs, number: int) -> Manifest:
-    """One that may have been written after we looked for it, and before we looked for the next one."""
-    found = read(archive, number)
-    if found is None:
+    """Reads a missing manifest again: it may have been written after it was looked for, and before the next one was.
+    Raises ``Corrupt`` if it is still missing."""
+    manifest = read(archive, number)
+    if manifest is None:
         raise Corrupt(f"{manifest_key(number)} is missing, and a later one is there")
-    return found
+    return manifest
 
 
 def read_segment(archive: Blobs, work: Work) -> bytes:
-    """The segment, as it was written; raises ``Corrupt`` with what is wrong."""
+    """Reads a segment. Raises ``Corrupt`` with the reason if it is missing, or has another size or checksum."""
     try:
         data = archive.get(work.key)
     except NotFound:

@@ -1,1 +1,1 @@
-"""Checks: each compares what two logs say of the same messages."""
+"""The checks of ``reconcile``: each compares what two logs say of the same messages."""
