@@ -1,12 +1,13 @@
 """Sends messages of the lake to a subject again: each once, also when the job is stopped and run again.
 
-They are sent in chunks, in a stable order. What is about to be sent is written down first, and again once the server
-has it. So a run that goes on finds at most one chunk of which it does not know whether it arrived. As long as the
-server remembers the chunk's idempotency key (10 minutes), it is sent again under it. Later the server is asked for the
-messages, whose ids are the replay's own, and what it does not have is sent. Where it cannot tell any more, because
-they may have expired there or because we may not read, the job stops and says so: ``assume`` decides.
+The job sends the messages in chunks, in a stable order. It records each chunk before it sends it, and again once the
+server has confirmed it. So a run that continues finds at most one chunk of which it does not know whether it arrived.
+While the server remembers the chunk's idempotency key (10 minutes), the run sends the chunk again under that key. Later
+it looks for the messages on the server by their ids, which are the replay's own, and sends those that are missing. If
+the server cannot tell any more, because the messages may have expired or the job may not read them, the job stops and
+says so: then the option ``assume`` decides.
 
-Messages get new ids, for they are sent anew: consumers that remember ids handle them again.
+Messages get new ids, because they are sent anew: consumers that remember ids handle them again.
 """
 
 from contextlib import closing
@@ -32,14 +33,16 @@ from hourwheel_pipeline.schemas import MESSAGES
 
 __all__ = ["ReplayOptions", "ReplayReport", "run"]
 
+# The limit of the API.
 _MOST_HEADERS = 32
 _MARGIN_MS = 60_000
-"""A key is not relied on in the last minute in which it is remembered."""
+"""A run does not rely on a key in the last minute before the server forgets it: clocks differ."""
 
 
 class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of ``replay``: the ``messages`` and ``bytes`` that it covers, by day. Earlier runs sent ``before``,
-    this one ``sent``; the server had ``found`` of a chunk of which the run before did not know.
+    """The report of ``replay``: the ``messages`` and ``bytes`` that it covers, and the messages of each day. Earlier
+    runs sent ``before`` of them, this one ``sent``; ``found`` were on the server already, from a chunk without an
+    answer.
 
     Example:
         >>> options = replay.ReplayOptions(lake="orders-data/lake", name="again", subject="orders", dry_run=True)
@@ -57,15 +60,15 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Undecided(Conflict):
-    """Nobody can tell whether a chunk was stored: say so with ``assume``."""
+    """The job cannot find out whether a chunk was stored: the option ``assume`` decides."""
 
 
 def run(spark: SparkSession, options: ReplayOptions) -> ReplayReport:
-    """Sends messages of the lake to a subject again, each once. A run after an error goes on where it stopped.
+    """Sends messages of the lake to a subject again, each once. A run after an error continues where it stopped.
 
     Raises:
         Unavailable: the server does not answer.
-        Undecided: nobody can tell whether a chunk was stored: say so with ``assume``.
+        Undecided: the job cannot find out whether a chunk was stored: the option ``assume`` decides.
         Conflict: the name stands for another replay.
         Rejected: ``where`` is no condition on the table, or the lake has no such subject.
 
@@ -82,7 +85,7 @@ def run(spark: SparkSession, options: ReplayOptions) -> ReplayReport:
 
 @dataclass
 class Replay:
-    """One run of the job. Without a ``server`` it only counts."""
+    """One run of the job. Without a ``server`` the run only counts."""
 
     spark: SparkSession
     options: ReplayOptions
@@ -100,13 +103,13 @@ class Replay:
         self._progress = Progress(blobs_at(options.lake, options.region, options.endpoint_url), options.name)
 
     def run(self) -> ReplayReport:
-        known = self._progress.plan()
-        found, last_manifest = self._found(known)
+        earlier = self._progress.plan()
+        found, last_manifest = self._found(earlier)
         totals, before = totals_of(found), 0
         if self.server is not None and not self.options.dry_run:
             if self.options.header is not None and totals.headers >= _MOST_HEADERS:
                 raise Rejected("header-too-many", f"a message has {totals.headers} headers already", field="header")
-            plan = known or self._progress.begin(self._plan(totals, last_manifest))
+            plan = earlier or self._progress.begin(self._plan(totals, last_manifest))
             self._check(plan, totals, last_manifest)
             before = self._send_all(self.server, plan, found, totals)
         return ReplayReport(
@@ -120,7 +123,8 @@ class Replay:
         )
 
     def _found(self, plan: Plan | None) -> tuple[DataFrame, int]:
-        """The rows that are meant, and up to which manifest: a replay that goes on is of the same."""
+        """Returns the selected rows, and the last manifest that counts: that of the plan, if the replay was begun
+        before."""
         options = self.options
         opened = Lake.open(
             options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
@@ -151,7 +155,7 @@ class Replay:
             )
 
     def _send_all(self, server: Server, plan: Plan, found: DataFrame, totals: Totals) -> int:
-        """How many were sent before."""
+        """Sends all chunks that are left. Returns the number of messages that earlier runs had sent."""
         number, done = self._progress.last()
         total = before = done.total if done else 0
         if before == totals.messages:
@@ -174,19 +178,20 @@ class Replay:
 
     @property
     def _most(self) -> int:
-        """Messages in a chunk: those of a second, where there is a rate."""
+        """The most messages of a chunk: those of one second if there is a rate."""
         rate = self.options.rate
         return BATCH_MESSAGES if rate is None else max(1, min(BATCH_MESSAGES, int(rate)))
 
     def _rest(self, began_ms: int) -> None:
-        """Until so many messages may have been sent."""
+        """Sleeps until the rate allows the messages that were sent since ``began_ms``."""
         if self.options.rate is not None:
             wait_ms = began_ms + self._sent / self.options.rate * 1_000 - self.clock.now_ms()
             if wait_ms > 0:
                 self.clock.sleep(wait_ms / 1_000)
 
     def _send(self, server: Server, plan: Plan, chunk: Chunk, attempts: list[Attempt]) -> int:
-        """Has the chunk stored, once; how many messages were to be sent. ``attempts``: of earlier runs."""
+        """Stores the chunk on the server once. Returns the number of messages that had to be sent. ``attempts``: those
+        of earlier runs."""
         places = tuple(range(len(chunk.messages)))
         if attempts:
             last = attempts[-1]
@@ -211,10 +216,10 @@ class Replay:
             places=places,
         )
         if self._progress.attempt(chunk.number, number, attempt) != attempt:
-            raise Conflict("replay-running", f"replay {self.options.name!r} is being sent by somebody else as well")
+            raise Conflict("replay-running", f"replay {self.options.name!r} is being sent by another run as well")
 
     def _missing(self, server: Server, plan: Plan, chunk: Chunk, attempts: list[Attempt]) -> tuple[int, ...]:
-        """The places of the messages that the server does not have. Raises ``Undecided``."""
+        """Returns the places of the messages that the server lacks. Raises ``Undecided``."""
         ids = [message.id or "" for message in chunk.messages]
         there = stored(
             server,
@@ -229,7 +234,7 @@ class Replay:
             raise Undecided(
                 "replay-undecided",
                 f"chunk {chunk.number} of replay {self.options.name!r}, with the messages {ids[0]} to {ids[-1]}, was"
-                " sent, and nobody knows whether it arrived; the server cannot be asked for it any more: run again with"
+                " sent, and nobody knows whether it arrived; the server cannot tell any more: run again with"
                 " assume=sent or assume=unsent",
             )
         if there is None:

@@ -1,4 +1,4 @@
-"""Report: what the last reconciliation found and what the metrics say, as a page and as JSON.
+"""Report: writes the findings of the last reconciliation and the metrics, as a page and as JSON.
 
 {output}/report.html
 {output}/report.json       see ``reporting/contents.py``
@@ -114,18 +114,19 @@ def contents_of(lake: Lake, options: ReportOptions, now_ms: int) -> Contents:
 
 
 def _subjects(lake: Lake, options: ReportOptions, since_ms: int, until_ms: int) -> tuple[list[SubjectHours], int, int]:
-    """The subjects with the most messages, how many there are, and the length of the finer steps, 0 without any."""
+    """Returns the subjects with the most messages, the number of all subjects, and the length of the finer steps in
+    milliseconds; 0 without any."""
     try:
         rows = lake.rows(metrics.TABLE, f"day >= '{_iso(since_ms)[:10]}' and day <= '{_iso(until_ms)[:10]}'")
     except NotFound:
         return [], 0, 0
-    told = _of_the_last_steps(newest(rows)).sort_by(
+    kept = _of_the_last_steps(newest(rows)).sort_by(
         [("subject", "ascending"), ("group", "ascending"), ("hour", "ascending")]
     )
-    told = told.append_column("hour_ms", milliseconds_of(told["hour"])).drop_columns(["day", "hour", "computed_at"])
-    within = pc.and_(pc.greater_equal(told["hour_ms"], since_ms), pc.less_equal(told["hour_ms"], until_ms))
+    kept = kept.append_column("hour_ms", milliseconds_of(kept["hour"])).drop_columns(["day", "hour", "computed_at"])
+    within = pc.and_(pc.greater_equal(kept["hour_ms"], since_ms), pc.less_equal(kept["hour_ms"], until_ms))
     by_subject: dict[str, list[dict[str, Any]]] = {}
-    for row in told.filter(within).to_pylist():
+    for row in kept.filter(within).to_pylist():
         by_subject.setdefault(row["subject"], []).append(row)
     sizes = {name: sum(map(_size, of)) for name, of in by_subject.items()}
     steps = {row["step_seconds"] * 1_000 for of in by_subject.values() for row in of} - {HOUR_MS}
@@ -143,14 +144,15 @@ def _by_hour(row: Mapping[str, Any]) -> bool:
 
 
 def _of_the_last_steps(table: pa.Table) -> pa.Table:
-    """Without finer steps that the last run did not tell: by then the span was longer, or had other steps."""
+    """Returns the rows without finer steps of earlier runs: for the last one the span was longer, or had other
+    steps."""
     last = pc.equal(table["computed_at"], pc.max(table["computed_at"]))
     return table.filter(pc.or_(last, pc.equal(table["step_seconds"], HOUR_MS // 1_000)))
 
 
 def newest(table: pa.Table) -> pa.Table:
-    """Of each hour what was computed last. What is due later is what the last run says: another that said more may
-    have seen messages that were cancelled since."""
+    """Returns of each hour the row that was computed last. ``due`` counts only in rows of the last run: an earlier one
+    may have counted messages that were cancelled since."""
     ordered = table.sort_by([("computed_at", "descending")])
     numbered = ordered.append_column("place", pa.array(range(len(ordered)), pa.int64()))
     first = numbered.group_by(["step_seconds", "hour", "subject", "group"]).aggregate([("place", "min")])
@@ -179,7 +181,7 @@ def _subject(name: str, rows: Sequence[Mapping[str, Any]]) -> SubjectHours:
 
 
 def _hours(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Hour], list[Hour]]:
-    """By the hour, and by finer steps."""
+    """Returns the rows by the hour, and those by finer steps."""
     return [_hour(row) for row in rows if _by_hour(row)], [_hour(row) for row in rows if not _by_hour(row)]
 
 

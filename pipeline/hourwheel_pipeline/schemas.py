@@ -1,16 +1,17 @@
-"""The tables of the lake: one definition, from which Arrow, Spark and Iceberg have theirs.
+"""The tables of the lake: one definition, from which the schemas of Arrow, Spark and Iceberg are made.
 
     table       a row is                                 identity
     messages    a message in a row of a log, or a cancel marker (log, row, index, kind)
     pulls       a closed row of a pull log               (log, pull_row)
     dispatches  a message that was handed over           (bucket, dispatch_row, transfer, source_row, source_index)
 
-Each is partitioned by its first two columns, day (UTC) and subject, and only ever appended to. Where a subject is not
-known it is empty: cancel markers name a place in their log and no more, and what was dropped has no target. A cancel
-marker's ``index`` is 0, and its fields of messages are null but for ``accepted_at``.
+Each is partitioned by its first two columns, day (UTC) and subject, and only ever appended to. An unknown
+subject is empty: a cancel marker names only a position in its log, and a dropped message has no target. A cancel
+marker's ``index`` is 0, and all its fields of a message but ``accepted_at`` are null.
 
-``origin_queue`` and ``origin_offset`` say where a message was first accepted: null for what was never in a queue.
-``size`` counts UTF-8 bytes of body, key, tags and headers. ``manifest`` is the number of the archive's manifest.
+``origin_queue`` and ``origin_offset`` name the position at which a message was first accepted: null if it never was in
+a queue. ``size`` counts UTF-8 bytes of body, key, tags and headers. ``manifest`` is the number of the archive's
+manifest.
 """
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ import pyarrow as pa
 from hourwheel.retention import kinds
 
 MESSAGES, PULLS, DISPATCHES = kinds.MESSAGES, kinds.PULLS, kinds.DISPATCHES
-"""Tables have the names of the segments' kinds."""
+"""A table has the name of its kind of segments."""
 
 QUEUE, RETRY, DEAD, ORPHAN, SCHEDULE, CANCEL_MARKER = "queue", "retry", "dead", "orphan", "schedule", "cancel_marker"
 """Kinds of messages: the kind of their log, save for cancel markers."""
@@ -135,7 +136,7 @@ SORTED_BY = {
     PULLS: ("log", "pull_row"),
     DISPATCHES: ("bucket", "dispatch_row", "transfer", "source_row", "source_index"),
 }
-"""Within a file, behind the columns of the partition."""
+"""The order of rows within a file, after the columns of the partition."""
 
 _SCALARS = {
     pa.date32(): "date",
@@ -152,7 +153,7 @@ _SCALARS = {
 
 
 def spark_ddl(schema: pa.Schema) -> str:
-    """The schema as Spark writes it."""
+    """Returns the schema in Spark's notation."""
     columns = (f"`{field.name}` {_spark_type(field.type)}{'' if field.nullable else ' NOT NULL'}" for field in schema)
     return ", ".join(columns)
 

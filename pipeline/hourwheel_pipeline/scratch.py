@@ -1,5 +1,5 @@
-"""Folders for what Spark spills on one machine: no other user may look into them, and the next job removes those that a
-killed one left.
+"""Folders into which Spark spills on one machine: no other user may open them, and each job removes those that a killed
+job left.
 
 {parent}/spark-{process}-{random}
 """
@@ -13,12 +13,12 @@ from pathlib import Path
 _PREFIX = "spark-"
 
 _SEPARATORS = frozenset(',"\\')
-"""Of lists of folders and of options: a path with one of them would name other folders to Spark."""
+"""Separators in Spark's lists of folders and options: a path with one of them would name other folders."""
 
 
 def make_scratch(parent: Path | None) -> Path:
-    """Makes a folder that only its owner may open, below ``parent`` (default: the folder of the system for such). It is
-    removed when this process ends."""
+    """Makes a folder that only its owner may open, below ``parent`` (default: the system's folder for temporary files).
+    The folder is removed when this process ends."""
     if parent is not None and not _SEPARATORS.isdisjoint(str(parent.absolute())):
         parent = None
     if parent is not None:
@@ -30,7 +30,7 @@ def make_scratch(parent: Path | None) -> Path:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Removes the folders of processes that ended without doing so."""
+    """Removes the folders of processes that ended without removing them."""
     for folder in parent.glob(f"{_PREFIX}*-*"):
         process = folder.name.split("-")[1]
         if process.isdecimal() and not _runs(int(process)):
@@ -42,6 +42,6 @@ def _runs(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # the process of another user
         return True
     return True

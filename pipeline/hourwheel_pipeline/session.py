@@ -15,14 +15,14 @@ __all__ = ["session"]
 
 _SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Iceberg has microseconds; Spark would write times that it does not know.
+    # Iceberg has microseconds; by default Spark writes a type of time that Iceberg does not have.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.session.timeZone": "UTC",
 }
 _ONE_MACHINE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Of the 200 that Spark makes most would be empty: a day of a small cell took seven times as long.
+    # Most of Spark's default of 200 would be empty: a day of a small cell took seven times as long.
     "spark.sql.shuffle.partitions": str(os.cpu_count()),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -53,7 +53,7 @@ def session(
 ) -> SparkSession:
     """Starts Spark with the settings that the jobs need, or returns the session that runs.
 
-    ``master`` is such as ``local[2]`` on one machine; without it, the session runs on the cluster that the program was
+    ``master`` names one machine, such as ``local[2]``; without it, the session runs on the cluster that the program was
     submitted to. One machine spills below ``scratch`` (default: the system's folder for temporary files). Spark itself
     logs to stderr from ``log_level`` on.
 
@@ -67,13 +67,13 @@ def session(
     builder = SparkSession.builder.appName(f"hourwheel {name}")
     if master is not None:
         builder = builder.master(master)
-        # Else its processes were of whatever python3 is on the path.
+        # Otherwise the workers run the first python3 on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     every = {**_SETTINGS, **(_one_machine(master, scratch) if master else {}), **(settings or {})}
     for key, value in every.items():
         builder = builder.config(key, value)
     for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        # It writes a line of JSON on stderr for each error that it raises as well.
+        # They write a line of JSON on stderr for each error that Spark raises as well.
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     found = builder.getOrCreate()
     found.sparkContext.setLogLevel(log_level)
@@ -82,14 +82,14 @@ def session(
 
 def _one_machine(master: str, parent: Path | None) -> dict[str, str]:
     folder = make_scratch(parent)
-    # Else Spark says on stderr that it has to guess an address, and which settings of its log it takes.
+    # Both settings avoid warnings of Spark on stderr: about a guessed address, and about its default log settings.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     (folder / "log4j2.properties").write_text(_LOG)
     return {
         **_ONE_MACHINE,
         **(_LOCAL if master.startswith("local") else {}),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        # Where spark.local.dir is not set either, what is spilled lies there as well, without a warning.
+        # Spark spills there as well unless spark.local.dir is set, and then warns of nothing.
         "spark.driver.extraJavaOptions": (
             f'-Djava.io.tmpdir="{folder}" -Dlog4j2.configurationFile={(folder / "log4j2.properties").as_uri()}'
         ),

@@ -1,4 +1,4 @@
-"""How far archive and lake are, and what was found last. Without Spark."""
+"""The status of archive and lake, with the findings of the last reconciliation. Needs no Spark."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,8 +19,8 @@ from hourwheel_pipeline.schemas import SCHEMAS
 
 
 class ArchiveStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """``complete_until``: all that was stored before is archived; None where that was never so, or no manifest that can
-    be read says so. ``last``: end of the last commit."""
+    """The status of an archive. ``complete_until``: the time before which everything is archived; None if no readable
+    manifest names one. ``last``: the end of the last commit."""
 
     manifests: int
     complete_until: str | None
@@ -28,7 +28,8 @@ class ArchiveStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """``behind``: manifests that the table does not hold yet. ``set_aside``: segments that could not be read."""
+    """The status of a table. ``behind``: the number of manifests that the table does not hold yet. ``quarantined``: the
+    number of segments that could not be read."""
 
     table: str
     behind: int
@@ -37,8 +38,9 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """``findings`` of the last reconciliation, by kind; None before the first. ``whole``: what the archive lacks.
-    ``lake``: data files of the lake that are missing or have another size, each in a sentence."""
+    """The status of archive and lake. ``whole``: what the archive lacks. ``findings``: those of the last reconciliation
+    by kind; None before the first one. ``lake``: a sentence for each data file of the lake that is missing or has
+    another size."""
 
     archive: ArchiveStatus
     whole: Wholeness
@@ -57,7 +59,8 @@ def status_of(
     endpoint_url: str | None = None,
     deep: bool = False,
 ) -> Status:
-    """Makes nothing, also where there is no lake yet. ``deep``: also reads all segments of the archive."""
+    """Returns the status of an archive and a lake, and creates nothing, also if there is no lake yet. With ``deep`` it
+    also reads all segments of the archive."""
     blobs = blobs_at(archive, region, endpoint_url)
     manifests = max(manifest_numbers(blobs), default=-1) + 1
     look = partial(inspect, archive, deep=deep, region=region, endpoint_url=endpoint_url)
@@ -78,10 +81,10 @@ def status_of(
 
 
 def _file_faults(lake: Lake, name: str) -> Iterator[str]:
-    """By a listing: no data file is opened."""
+    """Compares the data files of a table with a listing. Opens no data file."""
     files = files_of(lake.table(name).scan())
-    # Listed after the table was read: what it names then was there before.
-    sizes = {one.path: one.bytes for one in lake.files.below(f"{lake.location}/{name}/data")}
+    # Listed after the table was read: a file that the table names was written before.
+    sizes = {file.path: file.bytes for file in lake.files.below(f"{lake.location}/{name}/data")}
     for file in files:
         size = sizes.get(file.file_path)
         if size != file.file_size_in_bytes:
@@ -101,7 +104,7 @@ def _archive(blobs: Blobs, manifests: int) -> ArchiveStatus:
 
 
 def _manifest(blobs: Blobs, number: int) -> Manifest | None:
-    """None where there is none, or it cannot be read: what is wrong with it stands among the problems."""
+    """Returns the manifest; None if it is missing or cannot be read, which the problems of the archive report."""
     try:
         return read(blobs, number) if number >= 0 else None
     except Corrupt:

@@ -1,4 +1,4 @@
-"""Rows into Parquet files of a sensible size, each with the rows of one partition."""
+"""Writes rows into Parquet files of a sensible size, each with the rows of one partition."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,19 +11,20 @@ from pyspark.sql.types import StringType, StructField
 FILE_BYTES = 128 << 20
 
 _LEAST_BYTES = 8 << 20
-"""Smaller tasks cost more than they bring."""
+"""A task for less than this costs more than it saves."""
 
 _SMALL_BYTES = 64 << 10
-"""Heaps below this share a task, even if that leaves cores without work."""
+"""Shuffle partitions below this size share a task, even if that leaves cores without work."""
 
 _SHUFFLED = 2.0
 """Bytes between the stages for each byte of a file."""
 
-_HEAPS = 4
-"""For each task the rows are sorted into so many heaps: what lies on one heap with a large partition is divided like
-it, and an empty one costs 5 ms."""
+_SHUFFLE_PARTITIONS = 4
+"""Shuffle partitions for each task. With fewer, small partitions share one with a large partition and are divided like
+it; an empty one costs 5 ms."""
 
 
+# One task handles these in about the time that starting several takes.
 _FEW_ROWS = 200_000
 _FEW = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
 
@@ -36,13 +37,13 @@ class Layout(NamedTuple):
 
 
 def share_of(spark: SparkSession, size: int, file_bytes: int = FILE_BYTES) -> int:
-    """How much of so many bytes of files a task should write, so that all cores have work."""
+    """Returns the bytes that a task should write, of ``size`` bytes of files in all, so that all cores have work."""
     return min(file_bytes, max(_LEAST_BYTES, size // spark.sparkContext.defaultParallelism))
 
 
 def write(rows: DataFrame, folder: str, layout: Layout, *, task_bytes: int, size: int) -> None:
-    """Writes the rows, about ``size`` bytes of files in all, below the folder. A task writes about ``task_bytes``: of a
-    large partition a file of that size, of small ones a file each."""
+    """Writes the rows, about ``size`` bytes of files in all, below the folder. A task writes about ``task_bytes``: one
+    file of that size for a large partition, or one file for each of several small partitions."""
     spark = rows.sparkSession
     copies = {f"_{column}": _copy(rows.schema[column]) for column in layout.partition}
     settings = {
@@ -50,7 +51,7 @@ def write(rows: DataFrame, folder: str, layout: Layout, *, task_bytes: int, size
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
         "spark.sql.adaptive.coalescePartitions.minPartitionSize": str(_SMALL_BYTES),
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(round(task_bytes * _SHUFFLED)),
-        "spark.sql.shuffle.partitions": str(_HEAPS * (1 + size // task_bytes)),
+        "spark.sql.shuffle.partitions": str(_SHUFFLE_PARTITIONS * (1 + size // task_bytes)),
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     with configured(spark, settings):
@@ -65,23 +66,23 @@ def write(rows: DataFrame, folder: str, layout: Layout, *, task_bytes: int, size
 
 
 def _copy(field: StructField) -> Column:
-    """The column that stands for this one in the names of folders: what Spark partitions by is not in its files. Text
-    that might be null is sorted once more."""
+    """Returns a copy of the column for the names of folders: Spark leaves the columns that it partitions by out of its
+    files. Null text becomes empty text."""
     text = isinstance(field.dataType, StringType)
     return coalesce(col(field.name), lit("")) if text else col(field.name)
 
 
 @contextmanager
 def sized(spark: SparkSession, rows: int) -> Iterator[None]:
-    """With the settings of the session that suit so many rows: of few of them, what takes the time is to plan and to
-    begin tasks, not to work on rows."""
+    """Sets the session for this number of rows within the block: with few rows, planning and starting tasks take most
+    of the time, so one task is best."""
     with configured(spark, _FEW if rows <= _FEW_ROWS else {}):
         yield
 
 
 @contextmanager
 def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """With these settings of the session, which are as before afterwards."""
+    """Applies these settings to the session within the block, and restores the old ones afterwards."""
     before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

@@ -1,4 +1,4 @@
-"""What is sent in one request.
+"""Chunks: the messages of one request.
 
 message id         {unique}-{chunk}-{place in the chunk}
 idempotency key    {unique}-{chunk}-{try}
@@ -21,7 +21,7 @@ _encoder = msgspec.json.Encoder()
 
 @dataclass(frozen=True)
 class Chunk:
-    """``last``: the place of its last message."""
+    """A chunk to send. ``last``: the place of its last message."""
 
     number: int
     messages: Sequence[Message]
@@ -35,7 +35,7 @@ class Chunk:
 
 @dataclass
 class Chunks:
-    """``header``: of that name gets the id that the message had."""
+    """Divides messages into chunks. ``header``: the name of a header for the old id of a message."""
 
     unique: str
     header: str | None
@@ -43,12 +43,12 @@ class Chunks:
     _ahead: Replayed | None = None
 
     def take(self, number: int, most: int) -> Chunk | None:
-        """The next chunk, of that number and of so many messages at most; None: there are no more."""
+        """Returns the next chunk under this number, with at most ``most`` messages; None after the last one."""
         messages: list[Message] = []
         size, last = 0, None
         while row := self._following():
             message = self._named(row, f"{self.unique}-{number}-{len(messages)}")
-            # As the text of an event of Lambda, which is never shorter than what it carries: within all limits.
+            # Measured as text in an event of Lambda, the longest form of the request: so it is within all limits.
             size += nested_bytes(_encoder.encode(on_the_wire(message)))
             if messages and (len(messages) == most or size > BATCH_BYTES):
                 self._ahead = row

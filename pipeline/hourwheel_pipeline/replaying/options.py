@@ -1,4 +1,4 @@
-"""What is replayed, and where to."""
+"""The options of a replay: which messages, and where to."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -17,7 +17,7 @@ def _name(value: Any) -> Any:
 
 
 def _list(value: Any) -> Any:
-    return tuple(one for one in value.split(",") if one) if isinstance(value, str) else value
+    return tuple(part for part in value.split(",") if part) if isinstance(value, str) else value
 
 
 Name = Annotated[str, BeforeValidator(_name)]
@@ -26,9 +26,9 @@ List = Annotated[tuple[str, ...], BeforeValidator(_list)]
 
 class Selection(BaseModel):
     """The messages that ``subject`` accepted in ``[since, until)``; or, with ``dead_of``, the dead letters of that
-    group which died then and are not known to have been redriven. Of those, the messages with one of the ``keys`` and
-    one of the ``tags`` for which ``where`` holds, a condition in Spark's SQL on the columns of the table ``messages``.
-    Lists are Python's, or text with commas."""
+    group that died in that time and are not known to have been redriven. ``keys``, ``tags`` and ``where`` select among
+    them: messages with one of the keys, with one of the tags, and for which ``where`` holds, a condition in Spark's SQL
+    on the columns of the table ``messages``. Lists are Python's, or text with commas."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,7 +44,7 @@ class Selection(BaseModel):
 class ReplayOptions(Selection):
     """The options of ``replay``: the selection of messages, and where to send them.
 
-    A replay of one ``name`` goes on where the run before stopped. It sends to the subject ``to`` of the server at
+    A replay of one ``name`` continues where the run before stopped. It sends to the subject ``to`` of the server at
     ``url`` (default: the subject that the messages are from), at most ``rate`` messages a second, and repeats a request
     for ``retry_seconds``. ``header`` names a header for the id that the message had. ``assume`` says whether a chunk
     was stored, where the server cannot tell any more. ``dry_run`` counts, and sends nothing.
@@ -89,5 +89,5 @@ class ReplayOptions(Selection):
 
     @property
     def identity(self) -> str:
-        """The options that a run must share with the run that it goes on from."""
+        """The options that a run must share with the earlier runs of its name."""
         return self.model_dump_json(include={*Selection.model_fields, "to", "header", "url"})

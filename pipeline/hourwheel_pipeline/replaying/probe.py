@@ -1,5 +1,5 @@
-"""Which messages of a chunk the server has, found out by looking: for who comes too late to send it again under its
-idempotency key. A group of its own reads what the subject accepted around that time, and is deleted."""
+"""Finds out which messages of a chunk the server has, when it is too late to send the chunk again under its idempotency
+key: a group of its own reads the messages that the subject accepted around that time, and is deleted afterwards."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -14,11 +14,11 @@ from hourwheel.model import IDEMPOTENCY_MS, Settlement
 _logger = logging.getLogger("hourwheel")
 
 SKEW_MS = 5 * 60_000
-"""So far the clocks of the server and of this machine may be apart."""
+"""The clocks of the server and of this machine may differ by this much."""
 
 
 class Server(Protocol):
-    """Of ``hourwheel.client.Api``."""
+    """The calls of ``hourwheel.client.Api`` that a replay needs."""
 
     def produce(
         self,
@@ -51,32 +51,32 @@ class Server(Protocol):
 def stored(
     server: Server, subject: str, group: str, ids: Collection[str], *, since_ms: int, until_ms: int, now_ms: int
 ) -> set[str] | None:
-    """Those of the ids that the subject has, of messages first sent at ``since_ms`` and never after ``until_ms`` (and
-    the time that a key is remembered). None where nobody can tell: they may have expired, or we may not look. Raises
-    ``Unavailable`` where the server does not answer now. ``group``: one that nobody else uses."""
+    """Returns the ids that the subject has, of messages that were sent between ``since_ms`` and ``until_ms`` (plus the
+    time for which the server remembers a key). Returns None if the server cannot tell: the messages may have expired,
+    or the caller may not read. Raises ``Unavailable`` if the server does not answer. ``group`` must be used by nobody
+    else; it is deleted."""
     try:
-        found = _subject(server, subject)
-        if found is None:
-            return set()  # whatever was sent there is gone with it
+        settings = _subject(server, subject)
+        if settings is None:
+            return set()  # its messages were deleted with it
         start_ms = since_ms - SKEW_MS
-        if now_ms - start_ms >= found.retention_seconds * 1_000:
+        if now_ms - start_ms >= settings.retention_seconds * 1_000:
             return None
         server.put_group(subject, group, start="latest")
         try:
             server.seek(subject, group, datetime.fromtimestamp(start_ms / 1_000, UTC))
-            return _read(server, subject, group, found.queues, ids, until_ms + IDEMPOTENCY_MS + SKEW_MS)
+            return _read(server, subject, group, settings.queues, ids, until_ms + IDEMPOTENCY_MS + SKEW_MS)
         finally:
             _forget(server, subject, group)
     except ServerUnavailable as error:
-        raise Unavailable(
-            f"the server cannot be asked what it has of a chunk: run the replay again: {error}"
-        ) from error
+        raise Unavailable(f"the server does not say what it has of a chunk: run the replay again: {error}") from error
     except AnswerError:
         return None
 
 
 def _subject(server: Server, subject: str) -> Subject | None:
-    """None where there is none; another address that is not found says nothing of what is stored."""
+    """Returns the subject; None if it does not exist. Any other ``NotFound`` says nothing about messages, and is
+    raised."""
     try:
         return server.get_subject(subject)
     except NotFound as error:
@@ -86,7 +86,7 @@ def _subject(server: Server, subject: str) -> Subject | None:
 
 
 def _forget(server: Server, subject: str, group: str) -> None:
-    """What was read is known, whether or not the group can be deleted."""
+    """Deletes the group. Logs a failure and returns: the ids are read already."""
     try:
         server.delete_group(subject, group)
     except AnswerError as error:
@@ -94,16 +94,16 @@ def _forget(server: Server, subject: str, group: str) -> None:
 
 
 def _read(server: Server, subject: str, group: str, queues: int, ids: Collection[str], until_ms: int) -> set[str]:
-    wanted, seen = set(ids), set[str]()
+    sought, seen = set(ids), set[str]()
     over = set[int | str]()
     receipts: list[Settlement] = []
-    while len(over) < queues and seen != wanted:
+    while len(over) < queues and seen != sought:
         pulls = server.pull(subject, group, "replay", max_messages=1_000, settle=receipts).pulls
         if not pulls:
             break
         receipts = [Settlement(receipt=pull.receipt) for pull in pulls]
         for pull in pulls:
-            seen |= wanted.intersection(message.id for message in pull.messages)
+            seen |= sought.intersection(message.id for message in pull.messages)
             if pull.messages[-1].produced_at.timestamp() * 1_000 > until_ms:
                 over.add(pull.queue)
     return seen

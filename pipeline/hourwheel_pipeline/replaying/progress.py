@@ -1,8 +1,8 @@
-"""How far a replay is: objects beside the tables of the lake, each written once.
+"""The progress of a replay: objects beside the tables of the lake, each written once.
 
-    replays/{name}/plan                  what it is of, and what it sends: Plan, JSON
-    replays/{name}/{chunk:012d}/{try}    is about to be sent: Attempt, JSON
-    replays/{name}/{chunk:012d}/done     is stored: Done, JSON
+    replays/{name}/plan                  its selection and its totals: Plan, JSON
+    replays/{name}/{chunk:012d}/{try}    the chunk is about to be sent: Attempt, JSON
+    replays/{name}/{chunk:012d}/done     the chunk is stored: Done, JSON
 
 Chunks are sent one after the other, so at most the last one is open.
 """
@@ -20,7 +20,8 @@ T = TypeVar("T")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """``unique`` begins the ids of its messages. ``through``: of the manifests up to this one."""
+    """What a replay sends. ``unique``: the beginning of the ids of its messages. ``last_manifest``: the last one whose
+    messages it sends."""
 
     unique: str
     identity: str
@@ -30,8 +31,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """``messages`` are in the chunk, of which those at these places are sent; ``digest`` is of the whole chunk.
-    ``at_ms``: before it is sent for the first time."""
+    """An attempt to send a chunk of ``messages`` messages, of which it sends those at ``places``. ``digest``: that of
+    the whole chunk. ``at_ms``: a time before the first request."""
 
     runner: str
     at_ms: int
@@ -41,7 +42,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """``total``: messages of this chunk and those before it; ``last``: the place of the last of them."""
+    """A chunk that is stored. ``total``: the messages of this chunk and of all before it. ``last``: the place of the
+    chunk's last message."""
 
     total: int
     last: Place
@@ -57,23 +59,23 @@ class Progress:
         return self._read(key, Plan) if self.blobs.list(key) else None
 
     def begin(self, plan: Plan) -> Plan:
-        """The plan that holds: that of whoever was first."""
+        """Writes the plan, unless another run has written one. Returns the one that holds."""
         return self._put_once("plan", plan)
 
     def last(self) -> tuple[int, Done | None]:
-        """The first chunk that is not done, and the one before it."""
+        """Returns the number of the first chunk that is not done, and the record of the one before it."""
         done = [key for key in self.blobs.list(f"replays/{self.name}/") if key.endswith("/done")]
         if not done:
             return 0, None
         return int(done[-1].split("/")[-2]) + 1, self._read(done[-1], Done)
 
     def attempts(self, chunk: int) -> list[Attempt]:
-        """To send the chunk, in their order."""
+        """Returns the attempts to send the chunk, in order."""
         folder = self._key(f"{chunk:012d}/")
         return [self._read(key, Attempt) for key in self.blobs.list(folder) if not key.endswith("/done")]
 
     def attempt(self, chunk: int, number: int, attempt: Attempt) -> Attempt:
-        """The one that holds: that of whoever was first."""
+        """Writes the attempt, unless another run has written one under this number. Returns the one that holds."""
         return self._put_once(f"{chunk:012d}/{number:06d}", attempt)
 
     def done(self, chunk: int, done: Done) -> None:

@@ -1,4 +1,4 @@
-"""The messages of a replay, in the order in which they are sent: that of each log, and logs side by side by time."""
+"""The messages of a replay, in the order of sending: each log in its order, and the logs merged by time."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -18,8 +18,8 @@ _ORIGIN = ("origin_queue", "origin_offset")
 
 
 class Place(NamedTuple):
-    """Where a message is in the order. ``item``: its index in the row. ``at_us``: the latest time of its log up to
-    there, so that a clock that was behind does not change the order of the log."""
+    """The place of a message in the order. ``item``: its index in the row. ``at_us``: the latest time of its log up to
+    the message, so that a clock that is behind does not change the order of the log."""
 
     at_us: int
     log: str
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """A message to send, but for its id; and the id that it had."""
+    """A message to send, without its new id, and the id that it had."""
 
     place: Place
     id: str | None
@@ -36,7 +36,8 @@ class Replayed(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """``days``: messages by the day on which they were accepted, or died. ``headers``: of the message with the most."""
+    """Totals of a selection. ``days``: the messages by the day on which they were accepted, or died. ``headers``: the
+    largest number of headers of a message."""
 
     messages: int
     bytes: int
@@ -45,14 +46,14 @@ class Totals(NamedTuple):
 
 
 def selected(rows: DataFrame, selection: Selection, last_manifest: int) -> DataFrame:
-    """Those rows of the table ``messages`` that are meant, from manifests up to ``through``. Raises ``Rejected`` for a
-    condition that is none."""
+    """Returns the selected rows of the table ``messages``, from manifests up to ``last_manifest``. Raises ``Rejected``
+    if ``where`` is no condition."""
     rows = rows.where((fn.col("subject") == selection.subject) & (fn.col("manifest") <= last_manifest))
     if selection.dead_of is None:
         found = rows.where(fn.col("kind") == QUEUE)
     else:
-        ours = rows.where(fn.col("group") == selection.dead_of)
-        found = _not_redriven(ours.where(fn.col("kind") == DEAD), ours.where(fn.col("kind") == RETRY))
+        of_group = rows.where(fn.col("group") == selection.dead_of)
+        found = _not_redriven(of_group.where(fn.col("kind") == DEAD), of_group.where(fn.col("kind") == RETRY))
     for condition in _conditions(selection):
         found = found.where(condition)
     if selection.where is None:
@@ -84,7 +85,7 @@ def totals_of(found: DataFrame) -> Totals:
 
 
 def in_order(found: DataFrame, totals: Totals, after: Place | None) -> Iterator[Replayed]:
-    """The messages behind a place. The driver holds one partition at a time, of about 32 MB."""
+    """Yields the messages after a place. The driver keeps one partition at a time, of about 32 MB."""
     log = Window.partitionBy("log").orderBy("row", "index")
     placed = found.select(
         fn.max(fn.unix_micros("accepted_at")).over(log).alias("at_us"),
@@ -110,11 +111,11 @@ def _conditions(selection: Selection) -> Iterator[Column]:
 
 
 def _not_redriven(dead: DataFrame, retries: DataFrame) -> DataFrame:
-    """A redriven letter is a first attempt in the retry log, later than its death. One that was only dropped is not
-    known as such."""
-    again = retries.where(fn.col("attempt") == 1).select(*_MEMBER, *_ORIGIN, fn.col("accepted_at").alias("again_at"))
-    same = [dead[name] == again[name] for name in (*_MEMBER, *_ORIGIN)]
-    return dead.join(again, [*same, again["again_at"] >= dead["accepted_at"]], "left_anti")
+    """Returns the dead letters that were not redriven. A redriven one has a first attempt in the retry log that is
+    later than its death. A dropped one cannot be told from one that is still there, and stays."""
+    redriven = retries.where(fn.col("attempt") == 1).select(*_MEMBER, *_ORIGIN, fn.col("accepted_at").alias("again_at"))
+    same = [dead[name] == redriven[name] for name in (*_MEMBER, *_ORIGIN)]
+    return dead.join(redriven, [*same, redriven["again_at"] >= dead["accepted_at"]], "left_anti")
 
 
 def _literal(place: Place) -> Column:

@@ -1,1 +1,1 @@
-"""Reports: a page that needs nothing but itself."""
+"""The report as a page and as JSON: one file each, without references to others."""

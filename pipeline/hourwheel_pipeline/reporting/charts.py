@@ -1,4 +1,4 @@
-"""Charts of what happened step by step, as SVG: lines, or bars where steps stand for themselves."""
+"""Charts of values by steps of time, as SVG: lines, or bars for steps that are independent of each other."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 8, 24
 COLOURS = 7
 """One for the subject, and one for each group that is drawn."""
 
+# A longer table is slow to open; the JSON has all.
 _ROWS = 200
 
 
@@ -27,7 +28,7 @@ class Series(NamedTuple):
 
     @property
     def style(self) -> str:
-        """Its classes."""
+        """The CSS classes of the series."""
         return f"s{self.colour % COLOURS}{' dashed' * self.dashed}"
 
 
@@ -36,7 +37,7 @@ def count(value: float) -> str:
 
 
 def duration(ms: float) -> str:
-    """With the unit that suits it."""
+    """Returns a duration with the largest unit that it reaches."""
     for unit, size in (("d", 24 * HOUR_MS), ("h", HOUR_MS), ("min", 60_000), ("s", 1_000)):
         if ms >= size:
             return f"{ms / size:.3g} {unit}"
@@ -44,7 +45,7 @@ def duration(ms: float) -> str:
 
 
 def moment(ms: int, step_ms: int = MINUTE_MS) -> str:
-    """With seconds where steps are shorter than a minute."""
+    """Returns a time in UTC, with seconds if steps are shorter than a minute."""
     form = "%Y-%m-%d %H:%M" if step_ms >= MINUTE_MS else "%Y-%m-%d %H:%M:%S"
     return datetime.fromtimestamp(ms // 1_000, UTC).strftime(form)
 
@@ -57,7 +58,7 @@ def chart(
     form: Callable[[float], str] = count,
     bars: bool = False,
 ) -> Markup:
-    """A figure with a legend, and its numbers as a table; nothing where there are none."""
+    """Returns a figure with a legend and a table of its numbers; an empty string if no series has points."""
     drawn = [one for one in series if one.points]
     if not drawn:
         return Markup()
@@ -77,7 +78,7 @@ def chart(
 
 
 class _Scale(NamedTuple):
-    """``last_ms``: where the last step begins."""
+    """The scale of a chart. ``last_ms``: the beginning of the last step."""
 
     start_ms: int
     last_ms: int
@@ -92,7 +93,7 @@ class _Scale(NamedTuple):
         return round(_LEFT + (_WIDTH - _LEFT - _RIGHT) * (at_ms - self.start_ms) / (self.end_ms - self.start_ms), 1)
 
     def middle(self, at_ms: int) -> float:
-        """Of the step that begins then."""
+        """Returns the middle of the step that begins at ``at_ms``."""
         return self.x(at_ms + self.step_ms // 2)
 
     def y(self, value: float) -> float:
@@ -100,7 +101,7 @@ class _Scale(NamedTuple):
 
 
 def _ceiling(value: float) -> float:
-    """The next larger number that is easy to read."""
+    """Returns the next number from ``value`` on that is 1, 2 or 5 times a power of ten."""
     if value <= 0:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(value))
@@ -120,7 +121,7 @@ def _axes(scale: _Scale, form: Callable[[float], str]) -> list[Markup]:
 
 
 def _line(series: Series, scale: _Scale) -> Markup:
-    """Through all points; a dot where there is only one."""
+    """Returns a line through all points; a dot if there is only one."""
     places = [(scale.middle(time_ms), scale.y(value)) for time_ms, value in series.points]
     if len(places) == 1:
         mark = tag("circle", cx=places[0][0], cy=places[0][1], r=2)

@@ -1,6 +1,6 @@
-"""What is in a report: the JSON of it, as it stays.
+"""The contents of a report, as its JSON has them.
 
-``format`` rises when a field gets another meaning or goes; fields may be added. Times are Unix milliseconds.
+``format`` rises when a field changes its meaning or is removed; fields may be added. Times are Unix milliseconds.
 """
 
 import msgspec
@@ -16,7 +16,7 @@ class HotKey(msgspec.Struct, frozen=True):
 
 
 class Hour(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An hour of a subject, or of a group: see ``metrics.py``. What there is nothing to tell of is left out."""
+    """An hour of a subject or of a group: see ``metrics.py``. Fields without a value are left out."""
 
     hour_ms: int
     accepted: int | None = None

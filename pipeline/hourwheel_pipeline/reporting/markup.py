@@ -1,4 +1,4 @@
-"""HTML that is safe by how it is made: text is escaped unless it is markup already."""
+"""Builds HTML that is safe by construction: text is escaped unless it is markup already."""
 
 import re
 from html import escape
@@ -19,7 +19,7 @@ Content: TypeAlias = "str | Markup | int | float | None"
 def markup(content: Content) -> Markup:
     if isinstance(content, Markup):
         return content
-    # No page may hold these, whatever a key or an id does.
+    # HTML allows no control characters; keys and ids may have them.
     return Markup(escape(_CONTROLS.sub("\ufffd", "" if content is None else str(content))))
 
 
@@ -35,7 +35,7 @@ def tag(name: str, *contents: Content, **attributes: Content) -> Markup:
 
 
 def table(caption: str, heads: list[str], rows: list[list[Content]]) -> Markup:
-    """With a scroll bar of its own where it is wide."""
+    """Returns a table with a scroll bar of its own if it is wide."""
     head = tag("tr", *(tag("th", text, scope="col") for text in heads))
     body = (tag("tr", *(tag("td", cell) for cell in row)) for row in rows)
     whole = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))

@@ -1,4 +1,4 @@
-"""Steps of time: a chart has one point for each, and as many as can be read."""
+"""Steps of time: a chart has one point for each step, and no more steps than can be read."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, TypeAlias
@@ -16,11 +16,11 @@ STEPS_MS: Final = (
 )
 
 MOST_POINTS: Final = 240
-"""More lie closer together than the width of a line."""
+"""With more, points are closer together than the width of a line."""
 
 Points: TypeAlias = Sequence[tuple[int, float]]
 Between: TypeAlias = Literal["nothing", "the last", "unknown"]
-"""What a step without a point means: that nothing happened, that it is as before, or nothing at all."""
+"""The value of a step without a point: 0, that of the step before, or unknown."""
 
 
 def step_for(span_ms: int) -> int:
@@ -29,7 +29,7 @@ def step_for(span_ms: int) -> int:
 
 
 def name_of(step_ms: int) -> str:
-    """As in "messages per …"."""
+    """Returns the name of a step, as in "messages per hour"."""
     for unit, size in (("day", DAY_MS), ("hour", HOUR_MS), ("minute", MINUTE_MS)):
         if step_ms >= size:
             return unit if step_ms == size else f"{step_ms // size} {unit}s"
@@ -37,7 +37,7 @@ def name_of(step_ms: int) -> str:
 
 
 def spread(points: Points, start_ms: int, end_ms: int, step_ms: int, between: Between) -> Points:
-    """The points of all steps from the first one to the last."""
+    """Returns a point for each step from ``start_ms`` to ``end_ms``."""
     if not points or between == "unknown":
         return points
     known, last, found = dict(points), 0.0, []
@@ -48,7 +48,7 @@ def spread(points: Points, start_ms: int, end_ms: int, step_ms: int, between: Be
 
 
 def gathered(points: Points, step_ms: int, join: Callable[[Iterable[float]], float]) -> Points:
-    """The points of a coarser step: each is what the points within it join to, in their order."""
+    """Returns the points of a coarser step: each is the ``join`` of the points within it, in order."""
     within: dict[int, list[float]] = {}
     for at, value in points:
         within.setdefault(at // step_ms * step_ms, []).append(value)
