@@ -1,12 +1,12 @@
-"""Packs what the jobs import on EMR Serverless, without Docker.
+"""Packs the packages that the jobs import on EMR Serverless, without Docker.
 
-build/pipeline/dependencies.tgz    requirements/emr.lock for Python 3.11 on Linux, arm64, without what nobody calls
-build/pipeline/dependencies.key       what it was made from: it is made anew only when that changes
+build/pipeline/dependencies.tgz    requirements/emr.lock for Python 3.11 on Linux, arm64, without unused files
+build/pipeline/dependencies.key    a digest of its inputs: it is packed anew only when they change
 build/pipeline/hourwheel.tgz       the library, the jobs, the Spark data source
 
-Spark unpacks them beside each process (``spark.archives``), and PYTHONPATH names them. It goes by the last part of the
-name, which is all that the CDK leaves of it: of .tar.gz that would be too little. There is no byte code in them, so any
-Python makes them, and the same inputs give the same bytes.
+Spark unpacks the archives beside each process (``spark.archives``), and PYTHONPATH names them. Spark tells the format
+by the last suffix, which is all that the CDK keeps of a file name: of .tar.gz only .gz would be left. The archives have
+no byte code, so any Python can pack them, and equal inputs give equal bytes.
 """
 
 import argparse
@@ -31,16 +31,16 @@ SOURCES = {
 LIBRARY, DEPENDENCIES = "hourwheel", "dependencies"
 
 PYTHON = "3.11"
-"""One that EMR Serverless has, and the library supports."""
+"""A version that EMR Serverless has and the library supports."""
 
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
 """Amazon Linux 2023 has glibc 2.34."""
 
 CEILING_BYTES = 90_000_000
-"""Each process downloads and unpacks it before it begins."""
+"""Each process downloads and unpacks the package before it begins."""
 
 SERVICES = frozenset({"glue", "lakeformation", "logs", "s3", "sso", "sso-oidc", "sts"})
-"""Those that the jobs call, and those that give credentials."""
+"""The services that the jobs call, and those that give credentials."""
 
 _UNUSED = re.compile(
     "|".join(
@@ -65,10 +65,11 @@ class TooLarge(Exception):
 
 
 def build(output: Path) -> list[Path]:
-    """Both archives below ``output``. Needs the package index, or pip's cache of it, where the lock has changed."""
+    """Packs both archives below ``output`` and returns their paths. Needs the package index or pip's cache if the lock
+    has changed. Raises ``TooLarge``."""
     output.mkdir(parents=True, exist_ok=True)
     dependencies, library = (output / f"{name}.tgz" for name in (DEPENDENCIES, LIBRARY))
-    stamp, key = output / f"{DEPENDENCIES}.key", _made_from()
+    stamp, key = output / f"{DEPENDENCIES}.key", _inputs_digest()
     if not stamp.exists() or stamp.read_text() != key or not dependencies.exists():
         stamp.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory() as scratch:
@@ -80,20 +81,20 @@ def build(output: Path) -> list[Path]:
         for package, source in SOURCES.items():
             copy(source, Path(scratch, package), lambda path: not path.endswith(".pyi"))
         pack(Path(scratch), library)
-    found = [dependencies, library]
-    check(found)
-    return found
+    archives = [dependencies, library]
+    check(archives)
+    return archives
 
 
 def check(archives: list[Path]) -> None:
-    """Raises ``TooLarge``."""
+    """Raises ``TooLarge`` if the archives together exceed ``CEILING_BYTES``."""
     total = sum(map(size, archives))
     if total > CEILING_BYTES:
         raise TooLarge(f"the package has {total / 1e6:.1f} MB and may have {CEILING_BYTES / 1e6:.0f}")
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """The files below the folder, in one order, with the same modes, owners and times everywhere."""
+    """Packs the files below the folder in a fixed order, with fixed modes, owners and times."""
     partial = archive.with_suffix(".partial")
     with (
         partial.open("wb") as file,
@@ -116,15 +117,17 @@ def _install(folder: Path) -> None:
     subprocess.run(command, check=True)  # noqa: S603
 
 
-def _made_from() -> str:
+def _inputs_digest() -> str:
     inputs = (LOCK.read_bytes(), Path(__file__).read_bytes())
-    return hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in inputs)).hexdigest()
+    return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in inputs)).hexdigest()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Packs what the jobs import on EMR Serverless.")
     parser.add_argument("--output", type=Path, default=ROOT / "build/pipeline")
-    parser.add_argument("--check", action="store_true", help="pack it once more elsewhere: is it the same?")
+    parser.add_argument(
+        "--check", action="store_true", help="pack a second time elsewhere, and fail if the bytes differ"
+    )
     options = parser.parse_args()
     archives = build(options.output)
     for archive in archives:
@@ -133,9 +136,11 @@ def main() -> int:
     if not options.check:
         return 0
     with tempfile.TemporaryDirectory() as scratch:
-        again = build(Path(scratch))
+        repeated = build(Path(scratch))
         differing = [
-            one.name for one, other in zip(archives, again, strict=True) if one.read_bytes() != other.read_bytes()
+            first.name
+            for first, second in zip(archives, repeated, strict=True)
+            if first.read_bytes() != second.read_bytes()
         ]
     sys.stdout.write(f"packed again: {f'{differing} differ' if differing else 'the same'}\n")
     return 1 if differing else 0

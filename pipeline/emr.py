@@ -1,10 +1,9 @@
-"""What EMR Serverless is told to run: the package is beside it, and this names what to run of it.
+"""The program that EMR Serverless runs: it starts a job of the package beside it.
 
-It looks first whether the interpreter is the one for which ``pipeline/build.py`` packs: in another one the compiled
-modules would fail to import one by one, with errors that say nothing of the reason. Any Python from 3.6 on can read
-this file.
+The program first checks that the interpreter is the version for which ``pipeline/build.py`` packs: in another one the
+compiled modules fail to import, with errors that do not name the reason. Any Python from 3.6 on can read this file.
 
-EMR knows only success and failure. A job that did its work and found something succeeded: findings and damage have
+EMR knows only success and failure. A job that did its work has succeeded, whatever it found: findings and damage have
 alarms of their own.
 """
 
@@ -13,8 +12,8 @@ import sys
 PYTHON = (3, 11)
 
 
-def wrong_interpreter(version):  # type: ignore[no-untyped-def] # the less, the older the Python that reads it
-    """Why a job cannot run in an interpreter of this version; None where it can."""
+def wrong_interpreter(version):  # type: ignore[no-untyped-def] # an old Python must be able to read it
+    """Returns why a job cannot run in an interpreter of this version; None if it can."""
     if tuple(version[:2]) == PYTHON:
         return None
     packed, found = (".".join(map(str, one)) for one in (PYTHON, version[:2]))

@@ -1,4 +1,4 @@
-"""Reads the archive once."""
+"""Reads the archive as a batch."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,23 +12,23 @@ from pyspark_hourwheel.scanning import Slice, scan, slices_of
 
 
 class BatchReader(DataSourceReader):
-    """What is in the archive when the query is planned, of one generation of the subject: the newest one that has
-    messages there, unless the options name another."""
+    """Reads the messages that are in the archive when the query is planned, of one generation of the subject: the
+    newest one with archived messages, unless the options name another."""
 
     def __init__(self, options: BatchOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One at least: Spark reads a partition of its own where there is none."""
+        """Returns at least one partition: without any, Spark would read one of its own."""
         options = self._options
         window = window_of(options.start, options.end)
-        trail = ManifestCache(options)
-        trail.read_on()
-        trail.check()
-        generation = trail.generation()
-        wanted = [piece for one in trail.pieces if (piece := one.of(generation)).within(window)]
-        return slices_of(wanted, window) or [Slice((), window)]
+        cache = ManifestCache(options)
+        cache.read_on()
+        cache.check()
+        generation = cache.generation()
+        pieces = [own for piece in cache.pieces if (own := piece.of(generation)).within(window)]
+        return slices_of(pieces, window) or [Slice((), window)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Slice)

@@ -1,10 +1,10 @@
-"""The rows of a task in chunks, each sent as one batch under a name of its own.
+"""Divides the rows of a task into chunks. Each chunk is sent as one batch under a name of its own.
 
     idempotency key    blake2b of {run}/{batch}/{partition}/{number of the chunk}
     message id         {idempotency key}-{place in the chunk}, where the row has none
 
 ``run`` is the write, or the checkpoint of the stream; ``batch`` the number of the micro-batch, 0 elsewhere. So a task
-that Spark repeats sends the same chunks under the same names, if it is given the same rows in the same order.
+that Spark repeats sends the same chunks under the same names if it gets the same rows in the same order.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,14 +22,14 @@ from hourwheel.times import parse_rfc3339
 
 _HOUR_MS = 3_600_000
 _HOURS = 50
-"""In so many hours the messages of a chunk may fall due: in a hundred at most the cloud takes them, and an hour of
-delay may be part of two."""
+"""The messages of a chunk may fall due in this many hours: the cloud accepts at most a hundred hours in a batch, and an
+hour of relative delay may overlap two hours of the clock."""
 
 _encoder = msgspec.json.Encoder()
 
 
 class Task(NamedTuple):
-    """What is the same whenever Spark repeats it."""
+    """A task by the numbers that stay the same when Spark repeats it."""
 
     run: str
     batch: int
@@ -43,13 +43,13 @@ class Chunk(NamedTuple):
 
 
 def chunks_of(task: Task, messages: Iterable[Message]) -> Iterator[Chunk]:
-    """As large as one request may be, in their order."""
+    """Yields the messages in order, in chunks as large as a request may be."""
     for number, batch in enumerate(_batches(messages)):
         name = f"{task.run}/{task.batch}/{task.partition}/{number}"
         key = blake2b(name.encode(), digest_size=20).hexdigest()
         named = [
-            one if one.id is not None else msgspec.structs.replace(one, id=f"{key}-{place}")
-            for place, one in enumerate(batch)
+            message if message.id is not None else msgspec.structs.replace(message, id=f"{key}-{place}")
+            for place, message in enumerate(batch)
         ]
         yield Chunk(number, key, named)
 
@@ -59,7 +59,7 @@ def _batches(messages: Iterable[Message]) -> Iterator[list[Message]]:
     hours: set[int | None] = set()
     size = 0
     for message in messages:
-        # As the text of an event of Lambda, which is never shorter than what it carries: so it is within all limits.
+        # Measured as text in an event of Lambda, the longest form of the request: so it is within all limits.
         length = nested_bytes(_encoder.encode(on_the_wire(message)))
         hour = _hour(message)
         full = len(batch) == BATCH_MESSAGES or size + length > BATCH_BYTES or len(hours | {hour}) > _HOURS
@@ -74,7 +74,7 @@ def _batches(messages: Iterable[Message]) -> Iterator[list[Message]]:
 
 
 def _hour(message: Message) -> int | None:
-    """The hour in which it falls due, or how many hours from now; None: now."""
+    """Returns the hour in which the message falls due, or the hours of its delay; None if it is not delayed."""
     if isinstance(message.deliver_at, str):
         return parse_rfc3339(message.deliver_at, "deliver_at") // _HOUR_MS
     if isinstance(message.delay, int | float | str):

@@ -1,6 +1,6 @@
-"""The columns of messages, and how they are made from those of the archive.
+"""The columns of messages, and how they are built from those of the archive.
 
-The order of the columns is part of the schema: Spark 4.0 and 4.1 take columns by their place, whatever their names.
+The order of the columns is part of the schema: Spark 4.0 and 4.1 take columns by position, not by name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,8 +38,8 @@ _STORED = {"body_bytes": "body_base64"}
 
 
 class Window(NamedTuple):
-    """Which messages of a log are wanted: sequences ``[first, following)``, accepted in ``[since_ms, until_ms)``. None:
-    there is no such bound."""
+    """Selects messages of a log: those with sequences in ``[first, following)``, accepted in ``[since_ms, until_ms)``.
+    None stands for no bound."""
 
     first: int | None = None
     following: int | None = None
@@ -50,25 +50,25 @@ class Window(NamedTuple):
 EVERYTHING = Window()
 
 
-def chosen_schema(wanted: StructType) -> pa.Schema:
-    """The columns that a reader was asked for, in its order; raises ``ValueError`` for others."""
-    strange = [field.name for field in wanted if not _is_ours(field)]
+def chosen_schema(chosen: StructType) -> pa.Schema:
+    """Returns the chosen columns, in their order. Raises ``ValueError`` for columns that the format does not have."""
+    strange = [field.name for field in chosen if not _exists(field)]
     if strange:
-        raise ValueError(f"format hourwheel has no columns like {', '.join(strange)}; those there are, are {DDL}")
-    return pa.schema([SCHEMA.field(field.name).with_nullable(field.nullable) for field in wanted])
+        raise ValueError(f"format hourwheel has no columns like {', '.join(strange)}; its columns are {DDL}")
+    return pa.schema([SCHEMA.field(field.name).with_nullable(field.nullable) for field in chosen])
 
 
-def _is_ours(field: StructField) -> bool:
+def _exists(field: StructField) -> bool:
     if field.name not in SCHEMA.names:
         return False
-    ours = SCHEMA.field(field.name)
-    same = spark_ddl(pa.schema([ours.with_nullable(True)])) == f"`{field.name}` {field.dataType.simpleString()}"
-    return same and (field.nullable or not ours.nullable)
+    own = SCHEMA.field(field.name)
+    same = spark_ddl(pa.schema([own.with_nullable(True)])) == f"`{field.name}` {field.dataType.simpleString()}"
+    return same and (field.nullable or not own.nullable)
 
 
 def batch_of(rows: MessageRows, subject: str, queues: Mapping[str, int], window: Window, schema: pa.Schema) -> Any:
-    """The wanted messages of a block as a ``RecordBatch``; ``queues`` are the logs that count, and their numbers.
-    None when there are none. Raises ``Corrupt``."""
+    """Returns the messages of a block within the window as a ``RecordBatch``; None if there are none. ``queues``: the
+    numbers of the queues to read, by their logs. Raises ``Corrupt``."""
     numbers = np.array([queues.get(log, -1) for log in rows.logs], dtype=np.int32)
     entries = [entry for entry in rows.entries if entry.held]
     if not entries or not (numbers >= 0).any():
@@ -77,7 +77,7 @@ def batch_of(rows: MessageRows, subject: str, queues: Mapping[str, int], window:
     queue = numbers[np.array([entry.log for entry in entries])]
     at_ms = np.array([entry.at_ms for entry in entries], dtype=np.int64)
     number = np.array([entry.number for entry in entries], dtype=np.int64)
-    # Of each message: the first sequence of its row, less the place of that in the block, plus its own.
+    # For each message: the first sequence of its row, minus the row's first place in the block, plus its own place.
     sequence = np.repeat(number - (np.cumsum(held) - held), held) + np.arange(held.sum())
     mask = np.repeat((queue >= 0) & _between(at_ms, window.since_ms, window.until_ms), held)
     mask &= _between(sequence, window.first, window.following)
@@ -112,7 +112,7 @@ def _between(values: npt.NDArray[np.int64], low: int | None, high: int | None) -
 
 
 def _array(values: Sequence[Any] | None, field: pa.Field, count: int) -> pa.Array:
-    """A stored column as it is told; raises ``Corrupt`` when it holds something else."""
+    """Returns a stored column in the type of the field. Raises ``Corrupt`` if its values have another type."""
     if values is None:
         return pa.nulls(count, field.type)
     try:

@@ -1,4 +1,5 @@
-"""The segments in front of a reader: each manifest is read once, and forgotten when the reader is past it."""
+"""Caches the segments that a reader has not read yet: reads each manifest once, and forgets it once the reader has
+passed it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +14,8 @@ from pyspark_hourwheel.subject_blocks import Piece, newest, subject_blocks_of
 
 
 class ManifestCache:
-    """``known``: how many manifests there are, as far as they were looked for. For one thread."""
+    """The segments with rows of a subject, from the reader's position on. ``count``: the number of manifests of the
+    archive that were seen. For one thread."""
 
     def __init__(self, options: ArchiveOptions) -> None:
         self._options = options
@@ -21,23 +23,23 @@ class ManifestCache:
         self._begin = (0, 0)
         self._catalog: Work | None = None
         self.pieces: Sequence[Piece] = []
-        self.known = 0
+        self.count = 0
 
     def read_on(self) -> None:
-        """Looks for new manifests."""
+        """Reads the manifests that are new."""
         pieces = list(self.pieces)
-        for manifest in manifests_from(self._archive, self.known):
+        for manifest in manifests_from(self._archive, self.count):
             pieces += subject_blocks_of(manifest, self._options.subject, self._options.queue)
-            self.known = manifest.number + 1
+            self.count = manifest.number + 1
             catalogs = [segment for segment in manifest.segments if segment.kind == CATALOG]
             if catalogs:
                 self._catalog = Work.of(manifest.number, catalogs[-1])
         self.pieces = pieces
 
     def check(self) -> None:
-        """Raises ``ValueError`` when there is no archive, or no such subject in it: for who has read it from its
+        """Raises ``ValueError`` if there is no archive, or it has no such subject. Call it after reading from the
         beginning."""
-        if not self.known:
+        if not self.count:
             raise ValueError(
                 f"format hourwheel: nothing is archived at {self._options.archive} yet: is the option 'archive' right,"
                 " and does the archive run?"
@@ -48,33 +50,33 @@ class ManifestCache:
             )
 
     def generation(self) -> int:
-        """The one that the options name, else the newest of which there is a message. Raises ``ValueError`` where the
-        named one has none: for who has read the trail from its beginning."""
-        wanted = self._options.generation
-        if wanted is None:
+        """Returns the generation that the options name, otherwise the newest one with a message. Raises ``ValueError``
+        if the named one has no message. Call it after reading from the beginning."""
+        named = self._options.generation
+        if named is None:
             return newest(self.pieces)
-        known = sorted({stretch.generation for piece in self.pieces for stretch in piece.stretches})
-        if wanted not in known:
-            there = f"those that have, are {', '.join(map(str, known))}" if known else "none has"
+        present = sorted({stretch.generation for piece in self.pieces for stretch in piece.stretches})
+        if named not in present:
+            there = f"those that have, are {', '.join(map(str, present))}" if present else "none has"
             raise ValueError(
-                f"format hourwheel: generation {wanted} of subject {self._options.subject!r} has no messages in the"
+                f"format hourwheel: generation {named} of subject {self._options.subject!r} has no messages in the"
                 f" archive: {there}"
             )
-        return wanted
+        return named
 
     def begin_at(self, position: Position) -> None:
-        """Forgets what is before, or reads it again when it was forgotten."""
-        if position.at < self._begin or position.manifest > self.known:
-            self.pieces, self.known = [], position.manifest
+        """Forgets the segments before the position. Reads manifests again if it has forgotten some from there on."""
+        if position.at < self._begin or position.manifest > self.count:
+            self.pieces, self.count = [], position.manifest
         self.pieces = list(self.after(position))
         self._begin = position.at
 
     def after(self, position: Position) -> Iterator[Piece]:
-        """The segments from that position on, also those without rows of its generation."""
+        """Returns the segments from that position on, including those without rows of its generation."""
         return (piece for piece in self.pieces if piece.at >= position.at)
 
     def _subjects(self, catalog: Work) -> set[str]:
         data = read_segment(self._archive, catalog)
         (extent,) = blocks_of(data, CATALOG)
-        found = decode_catalog(data[extent.offset : extent.offset + extent.length])
-        return {subject.name for subject in found.subjects}
+        decoded = decode_catalog(data[extent.offset : extent.offset + extent.length])
+        return {subject.name for subject in decoded.subjects}

@@ -1,4 +1,4 @@
-"""The options of the data source. Spark does not tell the cases of their names apart, and has their values as text."""
+"""The options of the data source. Spark ignores the case of their names and passes their values as text."""
 
 import re
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from hourwheel.model import check_name
 from hourwheel.times import parse_rfc3339
 
 _OF_SPARK = {"checkpointlocation", "queryname"}
-"""Spark hands its own on with them."""
+"""Options of Spark itself, which it passes along."""
 
 
 class Number(BaseModel):
-    """A place in each queue: the message with that sequence."""
+    """A bound by sequence, in each queue."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -23,7 +23,7 @@ class Number(BaseModel):
 
 
 class Moment(BaseModel):
-    """The messages that were accepted from then on."""
+    """A bound by the time of acceptance, in Unix milliseconds."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -64,7 +64,8 @@ Position = Annotated[Literal["earliest", "latest"] | Moment, BeforeValidator(_po
 
 
 class ArchiveOptions(BaseModel):
-    """``archive``: a folder, or ``s3://bucket/prefix``. ``generation`` None: the newest one of the subject."""
+    """The options of reads. ``archive``: a folder, or ``s3://bucket/prefix``. ``generation`` None: the newest one of
+    the subject."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -78,22 +79,22 @@ class ArchiveOptions(BaseModel):
 
 
 class BatchOptions(ArchiveOptions):
-    """``[start, end)``: sequences of each queue, or times of acceptance."""
+    """The options of a batch: it reads ``[start, end)``, as sequences of each queue or times of acceptance."""
 
     start: Bound | None = Field(default=None, alias="from")
     end: Bound | None = Field(default=None, alias="to")
 
 
 class StreamOptions(ArchiveOptions):
-    """``startingposition`` counts for a new query only: one that goes on begins where its checkpoint says."""
+    """The options of a stream. ``startingposition`` is for a new query; one that continues begins at its checkpoint."""
 
     startingposition: Position = "earliest"
     maxrowspertrigger: int | None = Field(default=None, ge=1)
 
 
 class WriteOptions(BaseModel):
-    """``runid`` names what is written: see ``chunks.py``. ``retryseconds``: how long a chunk is tried again while the
-    server is unavailable."""
+    """The options of writes. ``runid`` names the write: see ``chunks.py``. ``retryseconds``: how long a chunk is
+    retried while the server is unavailable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -116,7 +117,7 @@ Options = TypeVar("Options", bound=BaseModel)
 
 
 def read_options(model: type[Options], given: Mapping[str, str]) -> Options:
-    """Raises ``ValueError`` with a sentence for each option that is wrong."""
+    """Reads the options from text. Raises ``ValueError`` with a sentence for each wrong option."""
     try:
         lower = {name.lower(): text for name, text in given.items()}
         return model.model_validate({name: text for name, text in lower.items() if name not in _OF_SPARK})
@@ -128,8 +129,8 @@ def read_options(model: type[Options], given: Mapping[str, str]) -> Options:
 def _sentence(model: type[BaseModel], fault: Any) -> str:
     name = str(fault["loc"][0]) if fault["loc"] else ""
     if fault["type"] == "extra_forbidden":
-        known = sorted(field.alias or name for name, field in model.model_fields.items())
-        return f"there is no option {name!r} here: those there are, are {', '.join(known)}"
+        names = sorted(field.alias or name for name, field in model.model_fields.items())
+        return f"there is no option {name!r} here; the options are {', '.join(names)}"
     if fault["type"] == "missing":
         return f"the option {name!r} is missing"
     message = fault["msg"].removeprefix("Value error, ")

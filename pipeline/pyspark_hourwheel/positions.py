@@ -1,10 +1,10 @@
-"""Where a stream stands in the archive.
+"""The position of a stream in the archive.
 
     {"manifest": 12, "place": 3, "generation": 1, "since_ms": 0}
 
-All segments before the one at that place of that manifest are read. A manifest never changes and the next one comes
-behind it, so a position splits all rows, once and for ever. Of the subject only messages of that generation are read
-(0: none has been seen yet), and those that were accepted from that time on.
+The stream has read all segments before the one at that place of that manifest. Manifests never change, and new ones
+follow, so a position always splits the rows in the same way. The stream reads only messages of that generation of the
+subject (0: none was seen yet), accepted at ``since_ms`` or later.
 """
 
 from typing import NamedTuple, Self
@@ -31,5 +31,5 @@ class Position(NamedTuple):
         return self.manifest, self.place
 
     def behind(self, piece: Piece) -> Self:
-        """When that one is read, too."""
+        """Returns the position after that segment."""
         return self._replace(manifest=piece.work.manifest, place=piece.place + 1)

@@ -1,4 +1,4 @@
-"""Rows as messages to send. Their columns, none of which but a body is needed:
+"""Makes messages to send from rows. Only a body is required of these columns:
 
 body        string                        or body_bytes, the one that is not null
 body_bytes  binary
@@ -37,7 +37,7 @@ def check_columns(schema: StructType) -> None:
     strange = [name for name in names if name not in _TYPES]
     if strange:
         raise ValueError(
-            f"format hourwheel: a message has no {', '.join(strange)}: select what is to be sent,"
+            f"format hourwheel: a message has no {', '.join(strange)}: select only columns of a message,"
             f" of {', '.join(_TYPES)}"
         )
     for field in schema.fields:
@@ -55,10 +55,10 @@ def _fits(name: str, kind: DataType) -> bool:
 
 
 def message_of(row: Mapping[str, Any]) -> Message:
-    """Raises ``ValueError``."""
+    """Returns the message that a row describes. Raises ``ValueError`` if it describes none."""
     text, data = row.get("body"), row.get("body_bytes")
     if (text is None) is (data is None):
-        raise ValueError("a message has exactly one of body and body_bytes, the other one is null")
+        raise ValueError("a message needs exactly one of body and body_bytes, and the other must be null")
     deliver_at, delay = row.get("deliver_at"), row.get("delay")
     return Message(
         text if text is not None else bytes(data or b""),
@@ -72,6 +72,6 @@ def message_of(row: Mapping[str, Any]) -> Message:
 
 
 def _moment(local: datetime) -> datetime:
-    """Spark writes times as the clocks of the worker show them. Where those show an hour twice it is the later one, for
-    no message is to come early."""
+    """Returns the time in UTC of a time that Spark passes as the local time of the worker. In an hour that occurs twice
+    it takes the later one, because no message may come early."""
     return max(local.replace(fold=fold).astimezone(UTC) for fold in (0, 1))

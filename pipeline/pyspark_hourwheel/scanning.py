@@ -1,4 +1,4 @@
-"""What a task does: it reads segments, and makes columns of the messages in them."""
+"""The work of a task: reads segments, and builds columns from the messages in them."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -21,23 +21,23 @@ _logger = logging.getLogger("hourwheel")
 
 _SLICE_BYTES = 8 << 20
 _SLICE_SEGMENTS = 64
-"""One task reads so much, one segment after the other: those of a quiet archive are small, and a task costs some 20 ms,
-about as long as it takes to fetch one."""
+"""A task reads at most this much, one segment after the other: segments of a quiet archive are small, and a task costs
+some 20 ms, about the time to fetch one segment."""
 
 
 class Damaged(Exception):
-    """A segment of the archive cannot be read. Says which, and what to do."""
+    """A segment of the archive cannot be read. The message names the segment and what to do."""
 
 
 class Part(NamedTuple):
-    """A segment, and the queues whose rows in it are wanted: their numbers by their logs."""
+    """A segment to read, and the numbers of the queues to read from it, by their logs."""
 
     work: Work
     queues: dict[str, int]
 
 
 class Slice(InputPartition):
-    """The share of one task: where to read, nothing of what is there."""
+    """The share of one task: the segments to read, without their content."""
 
     def __init__(self, parts: tuple[Part, ...], window: Window) -> None:
         self.parts = parts
@@ -45,7 +45,7 @@ class Slice(InputPartition):
 
 
 def slices_of(pieces: Sequence[Piece], window: Window) -> list[Slice]:
-    """The pieces dealt out, in their order."""
+    """Divides the segments among tasks, in their order."""
     found: list[Slice] = []
     parts: list[Part] = []
     size = 0
@@ -53,17 +53,18 @@ def slices_of(pieces: Sequence[Piece], window: Window) -> list[Slice]:
         if parts and (size + piece.work.bytes > _SLICE_BYTES or len(parts) == _SLICE_SEGMENTS):
             found.append(Slice(tuple(parts), window))
             parts, size = [], 0
-        parts.append(Part(piece.work, {one.log: one.queue for one in piece.stretches}))
+        parts.append(Part(piece.work, {stretch.log: stretch.queue for stretch in piece.stretches}))
         size += piece.work.bytes
     if parts:
         found.append(Slice(tuple(parts), window))
     return found
 
 
-def scan(options: ArchiveOptions, schema: pa.Schema, one: Slice) -> Iterator[pa.RecordBatch]:
-    """The wanted messages of a slice. What cannot be read raises ``Damaged``, or is named in the log of the worker."""
+def scan(options: ArchiveOptions, schema: pa.Schema, share: Slice) -> Iterator[pa.RecordBatch]:
+    """Yields the messages of a slice. For a segment or block that cannot be read, raises ``Damaged``, or with
+    ``onDamage=skip`` logs an error in the worker and goes on."""
     archive = blobs_at(options.archive, options.region, options.endpoint)
-    for part in one.parts:
+    for part in share.parts:
         try:
             data = read_segment(archive, part.work)
             extents = blocks_of(data, MESSAGES)
@@ -73,7 +74,7 @@ def scan(options: ArchiveOptions, schema: pa.Schema, one: Slice) -> Iterator[pa.
         for extent in extents:
             block = memoryview(data)[extent.offset : extent.offset + extent.length]
             try:
-                batch = batch_of(decode_messages(block), options.subject, part.queues, one.window, schema)
+                batch = batch_of(decode_messages(block), options.subject, part.queues, share.window, schema)
             except Corrupt as error:
                 _give_up(f"{part.work.key}, block at {extent.offset},", error, options)
                 continue

@@ -1,7 +1,8 @@
-"""Reads the archive as it grows.
+"""Reads the archive as a stream.
 
-Spark 4.2 and newer say where the stream stands and how much they want when they ask how far to go. Older ones do not:
-but after a restart they plan a batch before they ask, be it an empty one, and of a new query they plan none before.
+Spark 4.2 and newer pass the position of the stream and the limit of a batch when they ask for the latest offset. Older
+versions pass neither. But after a restart they plan a batch (perhaps an empty one) before they ask, and for a new query
+they plan none: so the last planned batch tells the position.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,21 +20,22 @@ from pyspark_hourwheel.spark_compat import read_limit, rows_of, serves_available
 from pyspark_hourwheel.subject_blocks import newest
 
 _QUIET_MANIFESTS = 1_000
-"""So many without a message of the subject are passed by in an empty batch: after a restart all of them are read."""
+"""After this many manifests without a message of the subject an empty batch moves the position on: a restart reads all
+manifests from the position on."""
 
 
 class Remade(Exception):
-    """The subject was deleted and made again. Says what to do."""
+    """The subject was deleted and created again. The message says what to do."""
 
 
 @serves_available_now
 class StreamReader(DataSourceStreamReader):
-    """Every message of one generation of the subject once, in the order in which they were archived."""
+    """Reads every message of one generation of the subject once, in the order of the archive."""
 
     def __init__(self, options: StreamOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
-        self._trail: ManifestCache | None = None
+        self._cache: ManifestCache | None = None
         self._initial: Position | None = None
         self._planned: Position | None = None
         self._until_now = False
@@ -61,12 +63,12 @@ class StreamReader(DataSourceStreamReader):
         self._planned = last
         if start == end:
             return []
-        trail = self._along(first)
-        if trail.known <= last.manifest:
-            trail.read_on()
-        self._check_reaches(trail, last)
+        cache = self._cache_from(first)
+        if cache.count <= last.manifest:
+            cache.read_on()
+        self._check_reaches(cache, last)
         window = Window(since_ms=last.since_ms)
-        pieces = [piece.of(last.generation) for piece in trail.after(first) if piece.at < last.at]
+        pieces = [piece.of(last.generation) for piece in cache.after(first) if piece.at < last.at]
         return slices_of([piece for piece in pieces if piece.within(window)], window)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -74,33 +76,33 @@ class StreamReader(DataSourceStreamReader):
         return scan(self._options, self._schema, partition)
 
     def _begin(self) -> Position:
-        """Where a new query begins; the same whenever it is asked."""
+        """Returns the position at which a new query begins: the same on each call."""
         if self._initial is None:
             options = self._options
-            trail = self._trail = ManifestCache(options)
-            trail.read_on()
-            trail.check()
+            cache = self._cache = ManifestCache(options)
+            cache.read_on()
+            cache.check()
             start = options.startingposition
             self._initial = Position(
-                manifest=trail.known if start == "latest" else 0,
+                manifest=cache.count if start == "latest" else 0,
                 place=0,
-                generation=trail.generation(),
+                generation=cache.generation(),
                 since_ms=start.ms if isinstance(start, Moment) else 0,
             )
         return self._initial
 
     def _end_of_batch(self, position: Position, rows: int | None) -> Position:
-        """How far a batch from that position goes: whole segments, as many as have so many rows, and one at least. The
-        position itself where nothing is new."""
-        trail = self._along(position)
+        """Returns the position at which a batch from ``position`` ends: after whole segments with at most ``rows``
+        rows, but at least one segment. Returns ``position`` itself if nothing is new."""
+        cache = self._cache_from(position)
         if not self._looked:
-            trail.read_on()
+            cache.read_on()
             self._looked = self._until_now
-        self._check_reaches(trail, position)
-        generation = self._generation(position, trail)
+        self._check_reaches(cache, position)
+        generation = self._generation(position, cache)
         window = Window(since_ms=position.since_ms)
         end, taken = position, 0
-        for piece in trail.after(position):
+        for piece in cache.after(position):
             own = piece.of(generation)
             if not own.within(window):
                 continue
@@ -109,38 +111,39 @@ class StreamReader(DataSourceStreamReader):
             end, taken = end.behind(piece), taken + own.messages
         if taken:
             return end._replace(generation=generation)
-        self._check_same_subject(position, trail)
-        quiet = trail.known - 1 - position.manifest > _QUIET_MANIFESTS
-        return position._replace(manifest=trail.known, place=0) if quiet else position
+        self._check_same_subject(position, cache)
+        quiet = cache.count - 1 - position.manifest > _QUIET_MANIFESTS
+        return position._replace(manifest=cache.count, place=0) if quiet else position
 
-    def _along(self, position: Position) -> ManifestCache:
-        """The trail from that position on."""
-        if self._trail is None:
-            self._trail = ManifestCache(self._options)
-        self._trail.begin_at(position)
-        return self._trail
+    def _cache_from(self, position: Position) -> ManifestCache:
+        """Returns the cache, moved to that position."""
+        if self._cache is None:
+            self._cache = ManifestCache(self._options)
+        self._cache.begin_at(position)
+        return self._cache
 
-    def _generation(self, position: Position, trail: ManifestCache) -> int:
-        """Which one is read: the first that was seen is kept."""
-        wanted = self._options.generation
-        if wanted is not None and position.generation not in {0, wanted}:
+    def _generation(self, position: Position, cache: ManifestCache) -> int:
+        """Returns the generation to read: a query stays with the first one that it saw. Raises ``ValueError`` if the
+        options name another one."""
+        named = self._options.generation
+        if named is not None and position.generation not in {0, named}:
             raise ValueError(
                 f"format hourwheel: this query reads generation {position.generation} of subject"
-                f" {self._options.subject!r}: for generation {wanted} start a new one, with a new checkpoint"
+                f" {self._options.subject!r}: for generation {named} start a new one, with a new checkpoint"
             )
-        return position.generation or wanted or newest(trail.after(position))
+        return position.generation or named or newest(cache.after(position))
 
-    def _check_same_subject(self, position: Position, trail: ManifestCache) -> None:
-        """Nothing of the generation is left to read: is there a newer one?"""
-        later = newest(trail.after(position))
+    def _check_same_subject(self, position: Position, cache: ManifestCache) -> None:
+        """Raises ``Remade`` if the archive has a newer generation. Call it once nothing of this one is left to read."""
+        later = newest(cache.after(position))
         if self._options.generation is None and later > position.generation > 0:
             raise Remade(
-                f"subject {self._options.subject!r} was deleted and made again: all of its generation"
+                f"subject {self._options.subject!r} was deleted and created again: all of its generation"
                 f" {position.generation} is read. For generation {later} start a new query, with a new checkpoint"
             )
 
-    def _check_reaches(self, trail: ManifestCache, position: Position) -> None:
-        if position.manifest > trail.known or (position.manifest == trail.known and position.place):
+    def _check_reaches(self, cache: ManifestCache, position: Position) -> None:
+        if position.manifest > cache.count or (position.manifest == cache.count and position.place):
             raise ValueError(
                 f"format hourwheel: the archive at {self._options.archive} ends before manifest {position.manifest},"
                 " which the checkpoint of this query names: is it another archive?"

@@ -1,4 +1,4 @@
-"""What of the archive belongs to a subject: its queues' rows in the segments that the manifests name."""
+"""Finds the segments with messages of a subject, from the manifests of the archive."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
 
     @property
     def at(self) -> tuple[int, int]:
-        """Where it is in the order of all segments."""
+        """The position in the order of all segments."""
         return self.work.manifest, self.place
 
     @property
@@ -41,28 +41,29 @@ class Piece(NamedTuple):
         return sum(stretch.messages for stretch in self.stretches)
 
     def of(self, generation: int) -> "Piece":
-        """What there is of that generation."""
-        return self._replace(stretches=tuple(one for one in self.stretches if one.generation == generation))
+        """Returns the segment with only the rows of that generation."""
+        return self._replace(stretches=tuple(stretch for stretch in self.stretches if stretch.generation == generation))
 
     def within(self, window: Window) -> bool:
-        """Whether a wanted message can be in it."""
+        """Whether the segment may have a message within the window."""
         if window.since_ms is not None and self.latest_ms < window.since_ms:
             return False
         if window.until_ms is not None and self.earliest_ms >= window.until_ms:
             return False
         low, high = window.first, window.following
         return any(
-            (low is None or one.following > low) and (high is None or one.first < high) for one in self.stretches
+            (low is None or stretch.following > low) and (high is None or stretch.first < high)
+            for stretch in self.stretches
         )
 
 
 def newest(pieces: Iterable[Piece]) -> int:
-    """The newest generation of which there is a message; 0 without any."""
+    """Returns the newest generation with a message; 0 without any."""
     return max((stretch.generation for piece in pieces for stretch in piece.stretches), default=0)
 
 
 def subject_blocks_of(manifest: Manifest, subject: str, queue: int | None) -> Iterator[Piece]:
-    """Those with messages of the subject, or of one of its queues, in order."""
+    """Yields the segments of the manifest with messages of the subject, or of one of its queues, in order."""
     prefix = f"{subject}~"
     for place, segment in enumerate(manifest.segments):
         if segment.kind != MESSAGES:

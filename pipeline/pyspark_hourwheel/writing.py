@@ -1,6 +1,6 @@
 """Sends the rows of a DataFrame, or of a stream, to a subject.
 
-What is sent is sent: there is nothing to commit, and nothing that could be taken back.
+Each chunk is final once the server has accepted it: there is no commit, and nothing is taken back.
 """
 
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 class NotSent(Exception):
-    """A task could not send its rows. Says why, and what to do."""
+    """A task could not send its rows. The message says why, and what to do."""
 
 
 @dataclass(frozen=True)
 class BatchWriter(DataSourceWriter):
-    """``run`` is drawn on the driver: all attempts of all tasks have the same."""
+    """Writes a batch. ``run`` is drawn on the driver, so all attempts of all tasks share it."""
 
     options: WriteOptions
     run: str
@@ -64,7 +64,7 @@ def stream_writer(options: WriteOptions, schema: StructType, overwrite: bool) ->
 
 
 def send(options: WriteOptions, task: Task, rows: Iterator[Row]) -> WriterCommitMessage:
-    """Sends the rows, chunk after chunk, in their order. Raises ``NotSent``."""
+    """Sends the rows in order, one chunk after the other. Raises ``NotSent``."""
     with Api(options.url, token=options.token, sign=options.sign, region=options.region) as api:
         for chunk in chunks_of(task, _messages(task, rows)):
             _send_chunk(api, options, task, chunk)
@@ -76,7 +76,7 @@ def _messages(task: Task, rows: Iterator[Row]) -> Iterator[Message]:
         try:
             yield message_of(row.asDict())
         except ValueError as error:
-            raise NotSent(f"row {number} of partition {task.partition} is no message: {error}") from error
+            raise NotSent(f"row {number} of partition {task.partition} is not a message: {error}") from error
 
 
 def _send_chunk(api: Api, options: WriteOptions, task: Task, chunk: Chunk) -> None:
@@ -91,8 +91,8 @@ def _send_chunk(api: Api, options: WriteOptions, task: Task, chunk: Chunk) -> No
         if error.slug == "idempotency-key-reused":
             raise NotSent(
                 f"{what} was sent before with other rows, and is not sent again: a task that is repeated must find the"
-                " same rows in the same order (sort within the partitions by what tells rows apart), and another write"
-                " needs another runId"
+                " same rows in the same order (sort within the partitions by columns that identify a row), and another"
+                " write needs another runId"
             ) from error
         place = f" ({error.problem.field})" if error.problem.field else ""
         raise NotSent(f"{what} was refused: {error}{place}") from error

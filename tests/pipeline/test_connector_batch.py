@@ -143,7 +143,7 @@ def test_columns_can_be_chosen_and_come_in_that_order(spark: SparkSession, order
     found = source.schema("body string, sequence long").load()
 
     assert sorted(tuple(row) for row in found.collect()) == [("a", 0), ("b", 1)]
-    with pytest.raises(PySparkException, match=r"no columns like sequence; those there are, are `subject` string"):
+    with pytest.raises(PySparkException, match=r"no columns like sequence; its columns are `subject` string"):
         source.schema("body string, sequence int").load().collect()
     with pytest.raises(PySparkException, match=r"no columns like key"):
         source.schema("key string not null").load().collect()
@@ -155,7 +155,7 @@ WRONG = [
     ({"from": "yesterday"}, r"option 'from': 'yesterday' is none: give a sequence, such as 1041, or a time"),
     ({"to": "2026-11-20 09:00:00"}, r"option 'to': .* or a time with a zone, such as 2026-11-20T09:00:00Z"),
     ({"ondamage": "ignore"}, r"option 'ondamage': Input should be 'fail' or 'skip'"),
-    ({"topic": "orders"}, r"there is no option 'topic' here: those there are, are archive, endpoint, from, generation"),
+    ({"topic": "orders"}, r"there is no option 'topic' here; the options are archive, endpoint, from, generation"),
 ]
 
 

@@ -112,7 +112,7 @@ def test_all_partitions_are_sent_each_in_its_order(spark: SparkSession, target: 
 
 def test_a_write_that_failed_midway_and_is_repeated_sends_nothing_twice(spark: SparkSession, target: Target) -> None:
     broken = numbers(spark, 1_500).selectExpr("if(body = '1400', null, body) as body")
-    with pytest.raises(PySparkException, match=r"row 1400 of partition 0 is no message"):
+    with pytest.raises(PySparkException, match=r"row 1400 of partition 0 is not a message"):
         target.save(broken, runId="2026-11-20")
     assert len(target.bodies()) == 1_000
 
@@ -145,9 +145,9 @@ def test_a_message_that_the_server_refuses_fails_the_task_with_its_sentence(targ
 
 
 def test_a_row_that_is_no_message_fails_the_task_with_its_place(target: Target) -> None:
-    with pytest.raises(NotSent, match=r"row 1 of partition 3 is no message: .* exactly one of body and body_bytes"):
+    with pytest.raises(NotSent, match=r"row 1 of partition 3 is not a message: .* exactly one of body and body_bytes"):
         target.send(Row(body="a"), Row(body=None))
-    with pytest.raises(NotSent, match=r"row 0 of partition 3 is no message: give delay or deliver_at, not both"):
+    with pytest.raises(NotSent, match=r"row 0 of partition 3 is not a message: give delay or deliver_at, not both"):
         target.send(Row(body="a", delay="1h", deliver_at=datetime(2999, 1, 1, tzinfo=UTC)))
 
 
@@ -177,7 +177,7 @@ def test_a_stream_that_repeats_a_batch_sends_nothing_twice(spark: SparkSession, 
 COLUMNS = [
     (
         StructType([BODY, StructField("offset", LongType())]),
-        r"a message has no offset: select what is to be sent, of body, body_bytes, key",
+        r"a message has no offset: select only columns of a message, of body, body_bytes, key",
     ),
     (StructType().add("key", "string"), r"a message needs a body: give a column body \(string\) or body_bytes"),
     (StructType().add("body", "long"), r"column body is bigint, cast it to string"),
