@@ -229,7 +229,7 @@ def test_many_messages_at_scattered_times_come_each_once_in_time(minutes: int, s
 def test_a_batch_that_is_due_in_too_many_buckets_is_refused_whole() -> None:
     bench = Bench(settings=Settings(batch_buckets=3, retry=AT_ONCE))
     hours = [NewMessage(body=str(hour), delay=hour * 3_600) for hour in range(5)]
-    with pytest.raises(TooLarge, match="these do in 4: split it"):
+    with pytest.raises(TooLarge, match="these fall due in 4: split the batch"):
         bench.cell.produce("orders", hours)
     assert len(bench.cell.produce("orders", hours[:4])) == 4
     assert bodies(bench) == ["0"]
