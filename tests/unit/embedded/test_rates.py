@@ -2,7 +2,7 @@
 
 import pytest
 
-from hourwheel.embedded.rates import _KNOWN, Rate
+from hourwheel.embedded.rates import _KEYS, Rate
 from tests.support import NOON_MS, HandClock
 
 
@@ -53,7 +53,7 @@ def test_a_clock_that_is_set_back_shuts_nobody_out(clock: HandClock) -> None:
 
 def test_keys_that_are_idle_are_forgotten(clock: HandClock) -> None:
     rate = Rate(10, clock)
-    for number in range(_KNOWN):
+    for number in range(_KEYS):
         rate.wait_seconds(number)
     clock.pass_time(2)
     rate.wait_seconds("a")
@@ -62,9 +62,9 @@ def test_keys_that_are_idle_are_forgotten(clock: HandClock) -> None:
 
 def test_of_too_many_keys_the_one_that_was_counted_longest_ago_is_forgotten(clock: HandClock) -> None:
     rate = Rate(1, clock)
-    for number in range(_KNOWN):
+    for number in range(_KEYS):
         assert taken(rate, number, 2) == 1
     assert rate.wait_seconds("one more") == 0
-    assert len(rate._due_ms) == _KNOWN
-    assert taken(rate, _KNOWN - 1, 1) == 0
+    assert len(rate._due_ms) == _KEYS
+    assert taken(rate, _KEYS - 1, 1) == 0
     assert taken(rate, 0, 1) == 1

@@ -18,7 +18,7 @@ from hourwheel.model import (
     RetryPolicy,
 )
 
-PAGE = 100  # entries: a page of the largest entries still fits into an answer of Lambda
+PAGE = 100  # the most entries of a page of subjects, groups, dead letters or orphans
 LARGEST_OFFSET = 2**63 - 1  # stores keep sequences as signed 64-bit integers
 
 

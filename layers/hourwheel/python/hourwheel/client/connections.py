@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable, no_answer, problem_of
 
-_MAX_IDLE = 64  # more threads than that rarely share one client, and each connection takes a descriptor
+_MAX_IDLE = 64  # each idle connection takes a descriptor, here and at the server
 
 
 class Reply(NamedTuple):

@@ -1,1 +1,1 @@
-"""The one-machine runtime: the same functions behind a local HTTP server, over SQLite and files."""
+"""Runs the functions of the API on one machine: behind a local HTTP server, over SQLite and files."""

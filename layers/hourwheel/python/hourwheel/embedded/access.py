@@ -1,4 +1,4 @@
-"""Decides what a request may do: by its token, or, where the server has none, as one of a program or of a web page."""
+"""Decides what a request may do: by its token, or on a server without tokens by where the request comes from."""
 
 import hmac
 import re
@@ -16,10 +16,11 @@ from hourwheel.api.routes import Route
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 _OPEN = frozenset({"/v1/health", "/v1/ready"})
-"""Probes have no token, and learn nothing."""
+"""Paths for probes, which need no token and whose answers hold no data."""
 
 _SECRET = frozenset({"GET /v1/subjects/{subject}/groups/{group}/push"})
-"""Answers with the secret that signs deliveries: with it, somebody who may only read could send to the target."""
+"""Routes whose answer holds the secret that signs deliveries. With it, a holder of a read-only token could send to the
+target."""
 
 
 _HOST = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<name>[^\[\]:]*))(?::[0-9]*)?")
@@ -32,29 +33,29 @@ class Grant(Enum):
 
 
 class Access:
-    """``tokens`` may do everything, ``read_only_tokens`` may read. Without any, every program may do everything."""
+    """Lets ``tokens`` do everything and ``read_only_tokens`` read. Without any token, programs may do everything."""
 
     def __init__(self, tokens: Sequence[str], read_only_tokens: Sequence[str]) -> None:
-        self._known = [(_digest(token.encode()), Grant.READ) for token in read_only_tokens]
-        self._known += [(_digest(token.encode()), Grant.ALL) for token in tokens]
+        self._grants = [(_digest(token.encode()), Grant.READ) for token in read_only_tokens]
+        self._grants += [(_digest(token.encode()), Grant.ALL) for token in tokens]
 
     def grant(self, headers: Headers) -> Grant:
-        """What the token of a request allows."""
-        if not self._known:
+        """Returns what the token of a request allows."""
+        if not self._grants:
             return Grant.ALL
         scheme, _, token = (header(headers, b"authorization") or b"").partition(b" ")
         if scheme.lower() != b"bearer":
             return Grant.NONE
-        given, found = _digest(token.strip()), Grant.NONE
-        for digest, grant in self._known:
-            # All of them, whichever it is: the time tells nothing about the tokens.
-            if hmac.compare_digest(digest, given):
-                found = grant
-        return found
+        request_digest, granted = _digest(token.strip()), Grant.NONE
+        for digest, grant in self._grants:
+            # The loop compares with every token, so that its duration reveals nothing about them.
+            if hmac.compare_digest(digest, request_digest):
+                granted = grant
+        return granted
 
     def refusal(self, grant: Grant, path: str, headers: Headers, *, secure: bool, request_id: str) -> Response | None:
-        """The answer to a request that nobody may make in this way."""
-        if not self._known:
+        """Returns the refusal of a request without a valid token, or from a web page; None where it may go on."""
+        if not self._grants:
             return _from_a_web_page(headers, secure, request_id)
         if grant is not Grant.NONE or path in _OPEN:
             return None
@@ -67,20 +68,23 @@ class Access:
 
 
 def read_only_refusal(grant: Grant, route: Route, request_id: str) -> Response | None:
-    """The answer to a request that changes something, or shows a secret, with a token that may only read."""
+    """Returns the refusal of a request with a read-only token that would change something or show a secret, or None."""
     if grant is not Grant.READ or (route.method == "GET" and route.key not in _SECRET):
         return None
     detail = f"this token may only read, and {route.key} takes one that may do everything: use another token"
     return problem(403, "token-read-only", detail, instance=request_id)
 
 
-def header(headers: Headers, wanted: bytes) -> bytes | None:
-    return next((value for name, value in headers if name == wanted), None)
+def header(headers: Headers, name: bytes) -> bytes | None:
+    return next((value for each, value in headers if each == name), None)
 
 
 def _from_a_web_page(headers: Headers, secure: bool, request_id: str) -> Response | None:
-    """Without a token, any page that somebody opens in a browser on this machine could send here: from another origin,
-    or under a name of its own that it points to this address (DNS rebinding)."""
+    """Returns the refusal of a request that a web page may have sent, or None.
+
+    A page in a browser on this machine could send requests here: from another origin, or under a host name of its own
+    that resolves to this address (DNS rebinding).
+    """
     host, origin = header(headers, b"host") or b"", header(headers, b"origin")
     own = (b"https://" if secure else b"http://") + host
     if (origin is None or origin == own) and _is_address(host.decode("latin-1")):
@@ -91,18 +95,18 @@ def _from_a_web_page(headers: Headers, secure: bool, request_id: str) -> Respons
 
 @lru_cache(maxsize=256)
 def _is_address(host: str) -> bool:
-    """Whether a Host header names localhost or an IP address, and not a name that anybody may point anywhere."""
-    found = _HOST.fullmatch(host)
-    if found is None:
+    """Returns whether a Host header names localhost or an IP address, and no name that DNS could point anywhere."""
+    parts = _HOST.fullmatch(host)
+    if parts is None:
         return False
-    if found["name"] is not None and found["name"].lower() in {"localhost", ""}:
+    if parts["name"] is not None and parts["name"].lower() in {"localhost", ""}:
         return True
     try:
-        return ip_address(found["six"] or found["name"]).version == (6 if found["six"] else 4)
+        return ip_address(parts["six"] or parts["name"]).version == (6 if parts["six"] else 4)
     except ValueError:
         return False
 
 
 def _digest(token: bytes) -> bytes:
-    """Of one length, so that comparing two tells nothing about theirs."""
+    """Returns a digest of fixed length, so that a comparison reveals nothing about the length of a token."""
     return sha256(token).digest()

@@ -1,4 +1,4 @@
-"""The HTTP API: takes a request, runs its function, answers."""
+"""Serves the HTTP API: checks a request, runs its function, and answers."""
 
 import asyncio
 from base64 import b64decode
@@ -33,11 +33,11 @@ _OWN_ROUTES = (Route("GET", "/metrics", "metrics"), Route("GET", "/v1/ready", "r
 
 
 class Application:
-    """Producing, pulling and settling run in greenlets, the rest, which may take long, in threads."""
+    """Answers requests. Produce, pull and ack run in greenlets; other functions, which may take long, in threads."""
 
     def __init__(self, runtime: Runtime, options: ServeOptions) -> None:
         self._runtime = runtime
-        # Drawing randomness for each request would give up the interpreter lock each time: a tenth of a small request.
+        # Drawing a random id releases the interpreter lock, which would cost a tenth of the time of a small request.
         self._name = runtime.cell.context.ids.unique(runtime.cell.context.clock.now_ms())
         self._count = count(1)
         self._access = Access(options.tokens, options.read_only_tokens)
@@ -46,7 +46,7 @@ class Application:
         self._router = Router((*ROUTES, *_OWN_ROUTES))
 
     async def respond(self, request: Request) -> Answer:
-        """Raises ``Disconnected`` when the client left before its request was complete, and nothing else."""
+        """Returns the answer. Raises ``Disconnected`` alone, when the client left before its request was complete."""
         request_id = f"{self._name}-{next(self._count)}"
         try:
             response = await self._respond(request, request_id)
@@ -77,15 +77,14 @@ class Application:
             check_query(request.query)
         except Rejected as error:
             return problem_of(error, request_id)
-        # Probes without a token have none: nobody may have memory kept for them.
+        # The bodies of probes without a token are not read: a client without a token gets no memory.
         body = b"" if grant is Grant.NONE else await request.body()
         if len(body) > REQUEST_BYTES:
             return problem_of(too_large_request(), request_id)
         return await self._served(match, request, body, request_id)
 
     async def _served(self, match: Match, request: Request, body: bytes, request_id: str) -> Response:
-        """The answer of the function to which the route leads: on the loop, or in a thread where it computes for
-        long."""
+        """Returns the answer of the route's function, which runs on the loop, or in a thread if it may take long."""
         if match.route.function == "ready":
             return await self._runtime.readiness.answer(request_id)
         if match.route.function == "metrics":
@@ -108,7 +107,10 @@ class Application:
         return await self._runtime.greenlets.run(answer)
 
     def _too_fast(self, match: Match, request_id: str) -> Response | None:
-        """Only pulls are counted: settlements follow from them, and one that is refused costs another delivery."""
+        """Returns the refusal of a pull beyond the rate of its group, or None.
+
+        Only pulls are counted: settlements follow from pulls, and a refused settlement would cost another delivery.
+        """
         if match.route.function != "pull":
             return None
         wait_seconds = self._pulls.wait_seconds((match.parameters["subject"], match.parameters["group"]))
@@ -120,14 +122,14 @@ class Application:
         return problem(429, "too-many-requests", detail, instance=request_id, headers=retry)
 
     async def _pull(self, event: Event, request: Request) -> Response:
-        """A pull whose client goes away stops waiting: it must not lease messages that nobody will settle."""
+        """Answers a pull. Ends the wait when the client leaves, so that nobody leases messages for a lost client."""
         caller = Caller()
         answer = asyncio.ensure_future(self._runtime.greenlets.run(partial(self._serve, caller, event)))
-        gone = asyncio.ensure_future(request.left())
-        await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+        departure = asyncio.ensure_future(request.left())
+        await asyncio.wait((answer, departure), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             self._runtime.wakeups.leave(caller)
-        gone.cancel()
+        departure.cancel()
         return await answer
 
     def _serve(self, caller: Caller, event: Event) -> Response:

@@ -1,10 +1,10 @@
-"""The data directory.
+"""Prepares the data directory, and watches other processes that use it.
 
 format            the version of its layout, in decimal
 hourwheel.db      the store, and beside it SQLite's own -wal and -shm
 segments/         batches too large for a row
-archive/          what was archived
-scratch/          what Spark spills while a job of the pipeline runs
+archive/          the archive
+scratch/          temporary files of Spark while a job of the pipeline runs
 live/             a file for each server that has the directory open
 synced            the number of the last transaction of hourwheel.db
 servers           locked by each process that has the directory open
@@ -23,26 +23,28 @@ from hourwheel.errors import Corrupt, DataVersion
 FORMAT = 2
 
 INLINE_BYTES = 300 * 1024
-"""A row in the same transaction is cheaper than a file of its own, which wants two syncs more."""
+"""The largest batch within a row. A file of its own would take two more syncs than a row."""
 
 
 def prepare(data: Path) -> None:
-    """Makes the directory, for its owner alone, if there is none, and closes one that others may read. Raises
-    ``DataVersion``, ``Corrupt`` or ``Broken``, and leaves it as it is, if it is not ours to write; ``OSError`` if we
-    cannot write it."""
+    """Creates the directory for its owner alone if it does not exist, and closes one that others may read.
+
+    Raises ``DataVersion``, ``Corrupt`` or ``Broken``, and changes nothing, where this process must not write to the
+    directory, and ``OSError`` where it cannot.
+    """
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_directory(data)
-    mark = data / "format"
+    version_file = data / "format"
     try:
-        text = mark.read_text()
+        text = version_file.read_text()
     except FileNotFoundError:
         text = f"{FORMAT}\n"
-        _write(mark, text)
+        _write(version_file, text)
     if not text.strip().isdecimal():
-        raise Corrupt(f"{mark} does not hold a version: is this a data directory?")
+        raise Corrupt(f"{version_file} does not hold a version: is this a data directory?")
     if int(text) != FORMAT:
         raise DataVersion(expected=FORMAT, found=int(text))
-    # SQLite gives the files that it makes beside the database the mode of the database.
+    # SQLite creates its other files with the mode of the database.
     os.close(_open_private(database(data)))
 
 
@@ -59,12 +61,12 @@ def archive_of(data: Path) -> Path:
 
 
 def _open_private(path: Path) -> int:
-    """A file that only its owner may read, if it is new."""
+    """Opens a file; a new one only its owner may read."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def _write(path: Path, text: str) -> None:
-    """All at once: another process that opens the directory now finds the whole file or none."""
+    """Writes a file in one step: another process that opens the directory meanwhile finds the whole file or none."""
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
@@ -76,7 +78,7 @@ def _write(path: Path, text: str) -> None:
 
 
 class Neighbours:
-    """Other processes that have the directory open. For one thread."""
+    """Watches the other processes that have the directory open. For one thread."""
 
     def __init__(self, data: Path) -> None:
         self._file = os.fdopen(_open_private(data / "servers"), "r+b")
@@ -87,8 +89,11 @@ class Neighbours:
         self._seen = self._version()
 
     def wrote(self) -> bool:
-        """Whether they may have written since the last call. Never while there are none: what this process writes
-        itself changes the version as well. One that was there at the last call may have written and gone since."""
+        """Returns whether other processes may have written since the last call.
+
+        The result is False while this process is alone, whose own writes change the version as well. A process that was
+        open at the last call may have written and ended since.
+        """
         was_alone, self._was_alone = self._was_alone, self._alone()
         before, self._seen = self._seen, self._version()
         return before != self._seen and not (was_alone and self._was_alone)

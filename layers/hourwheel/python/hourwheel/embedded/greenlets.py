@@ -1,8 +1,8 @@
-"""Runs the functions, which block, on the event loop: each in a greenlet that lets others run while it waits.
+"""Runs blocking functions on the event loop, each in a greenlet that lets others run while it waits.
 
-A thread for each request would hand the interpreter lock to and fro a dozen times a request; measured with 16 clients
-that send one message at a time, that was a third of the server's time. Waits of a thousand consumers cost a thousand
-small stacks. Code in threads may use the same store, blobs and arrivals: outside a greenlet they block as usual.
+A thread for each request would pass the interpreter lock back and forth a dozen times a request. Measured with 16
+clients that send one message at a time, that took a third of the server's time. A waiting consumer costs one small
+stack. Code in threads may use the same store, blobs and wakeups: outside a greenlet they block as usual.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 class GreenletRunner:
-    """The greenlets of one event loop. ``attach`` it before the first ``run``."""
+    """Runs greenlets on one event loop, to which ``attach`` binds it before the first ``run``."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Called on the loop's thread."""
+        """Binds the runner to the loop. Called on the loop's thread."""
         self._loop = loop
         self._thread = threading.get_ident()
 
@@ -44,14 +44,17 @@ class GreenletRunner:
         return getcurrent().parent is not None
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Runs the work in a greenlet; on the loop's thread, so it must not compute for long."""
+        """Runs ``work`` in a greenlet and returns its result or raises its error.
+
+        The greenlet runs on the loop's thread, so ``work`` must not compute for long.
+        """
         assert self._loop is not None
         done: asyncio.Future[T] = self._loop.create_future()
 
         def body() -> None:
             try:
                 result = work()
-            except StopIteration as error:  # which no future takes
+            except StopIteration as error:  # a future accepts no StopIteration
                 if not done.cancelled():
                     done.set_exception(RuntimeError(f"StopIteration: {error}"))
             except BaseException as error:
@@ -65,52 +68,55 @@ class GreenletRunner:
         return await done
 
     def pause(self, begin: Callable[[Callable[[], object]], None], seconds: float | None = None) -> None:
-        """Lets other greenlets run until the function that ``begin`` gets is called, from any thread, or time is up."""
+        """Lets other greenlets run until the callback that ``begin`` gets is called, from any thread, or time is up."""
         loop = self._loop
         assert loop is not None
-        fibre = getcurrent()
+        current = getcurrent()
         over = False
         timer: asyncio.TimerHandle | None = None
 
-        def go_on() -> None:
+        def resume() -> None:
             nonlocal over
             if not over:
                 over = True
                 if timer is not None:
                     timer.cancel()
-                fibre.switch()
+                current.switch()
 
         if seconds is not None:
-            timer = loop.call_later(seconds, go_on)
+            timer = loop.call_later(seconds, resume)
         try:
-            begin(partial(loop.call_soon_threadsafe, go_on))
+            begin(partial(loop.call_soon_threadsafe, resume))
         except BaseException:
             over = True
             if timer is not None:
                 timer.cancel()
             raise
-        assert fibre.parent is not None
-        fibre.parent.switch()
+        assert current.parent is not None
+        current.parent.switch()
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Runs work on the loop's thread, from any thread."""
+        """Schedules ``work`` on the loop's thread. Called from any thread."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(work)
 
     def aside(self, executor: Executor, work: Callable[[], T]) -> T:
-        """Runs work in a thread of the executor meanwhile."""
+        """Runs ``work`` in a thread of the executor, and other greenlets meanwhile. Returns or raises its outcome."""
         future = executor.submit(work)
-        self.pause(lambda go_on: future.add_done_callback(lambda _: go_on()))
+        self.pause(lambda resume: future.add_done_callback(lambda _: resume()))
         return future.result()
 
 
 class GreenletStore(SqliteWrites):
-    """The SQLite store for greenlets and threads. Reads run at once. A transaction lets other greenlets run, and
-    theirs are run with it, here, where nobody competes for the interpreter; its sync has a thread."""
+    """Offers the SQLite store to greenlets and threads.
+
+    Reads run at once. A transaction pauses its greenlet; the loop's thread then runs the transactions of all paused
+    greenlets as one group, without competition for the interpreter lock. The sync of the group has a thread of its own.
+    """
 
     def __init__(self, store: SqliteStore, greenlets: GreenletRunner) -> None:
         self._store = store
-        self._fibres = greenlets
+        self._greenlets = greenlets
         self.get = store.get
         self.get_many = store.get_many
         self.scan = store.scan
@@ -118,31 +124,31 @@ class GreenletStore(SqliteWrites):
         self.counters = store.counters
 
     def transact(self, work: Callable[[Store], T]) -> T:
-        if not self._fibres.inside:
-            # The loop itself would wait for what only it can run.
-            assert not self._fibres.on_loop
+        if not self._greenlets.inside:
+            # Outside a greenlet the loop would block, and wait for a transaction that only the loop can run.
+            assert not self._greenlets.on_loop
             return self._store.transact(work)
         ticket: Any = None
 
-        def begin(go_on: Callable[[], object]) -> None:
+        def begin(resume: Callable[[], object]) -> None:
             nonlocal ticket
-            ticket = self._store.submit(work, notify=go_on, invite=self._invite)
+            ticket = self._store.submit(work, notify=resume, invite=self._invite)
 
-        self._fibres.pause(begin)
+        self._greenlets.pause(begin)
         result: T = ticket.outcome()
         return result
 
     def _invite(self) -> None:
-        # Behind what is ready to run: other requests that have arrived join the group.
-        self._fibres.soon(self._store.lead)
+        # Runs after the callbacks that are ready: other requests that have arrived join the group.
+        self._greenlets.soon(self._store.lead)
 
 
 class GreenletBlobs:
-    """Blobs for greenlets and threads: their files are read and written in threads meanwhile."""
+    """Offers blobs to greenlets and threads: a call from a greenlet runs in a thread while other greenlets run."""
 
     def __init__(self, blobs: Blobs, greenlets: GreenletRunner, executor: Executor) -> None:
         self._blobs = blobs
-        self._fibres = greenlets
+        self._greenlets = greenlets
         self._executor = executor
 
     def put(self, key: str, data: bytes) -> None:
@@ -158,4 +164,4 @@ class GreenletBlobs:
         self._aside(lambda: self._blobs.delete(key))
 
     def _aside(self, work: Callable[[], T]) -> T:
-        return self._fibres.aside(self._executor, work) if self._fibres.inside else work()
+        return self._greenlets.aside(self._executor, work) if self._greenlets.inside else work()

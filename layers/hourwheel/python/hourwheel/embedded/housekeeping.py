@@ -1,4 +1,4 @@
-"""Work that comes round, each kind in a thread of its own."""
+"""Repeats background work, each kind in a thread of its own."""
 
 import threading
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from hourwheel.api.problems import is_fault
 
 
 class Repeating:
-    """Calls ``work`` every ``seconds`` until ``stop``. Of the same error again and again only the first is reported."""
+    """Calls ``work`` every ``seconds`` until ``stop``. Reports an error once, not each time it repeats in a row."""
 
     def __init__(self, name: str, work: Callable[[], object], *, seconds: float, boundary: Boundary) -> None:
         self._name = name
@@ -21,7 +21,7 @@ class Repeating:
         self._thread.start()
 
     def stop(self) -> None:
-        """Lets the call under way finish."""
+        """Ends the repetition, and waits for the call under way."""
         self._stop.set()
         self._thread.join()
 
@@ -31,7 +31,7 @@ class Repeating:
                 self._work()
                 self._last = ""
             except Exception as error:
-                told = f"{type(error).__name__}: {error}"
-                if is_fault(error) and told != self._last:
+                text = f"{type(error).__name__}: {error}"
+                if is_fault(error) and text != self._last:
                     self._boundary.report(error, f"{self._name} failed")
-                self._last = told
+                self._last = text

@@ -1,4 +1,4 @@
-"""Refuses a data directory whose database has lost transactions, unless somebody accepts the loss."""
+"""Refuses a data directory whose database has lost transactions, unless the operator accepts the loss."""
 
 import logging
 import sqlite3
@@ -17,31 +17,36 @@ _logger = logging.getLogger("hourwheel")
 
 
 def check_whole(database: Path, mark: SyncedMark, *, accept_loss: bool) -> None:
-    """Compares the database with the mark beside it, before anything is written to it. Raises ``Lost``; with
-    ``accept_loss`` it logs what is missing instead, and sets the mark back."""
-    # The mark first: another server may be committing meanwhile.
+    """Compares the database with the synced mark beside it, before the server writes to the database.
+
+    Raises ``Lost`` where transactions are missing. With ``accept_loss`` it logs the missing transactions instead, and
+    resets the mark.
+    """
+    # The mark is read first, because another server may commit meanwhile.
     expected = mark.read()
     try:
-        found = last_transaction(database)
+        actual = last_transaction(database)
     except sqlite3.Error as error:
         raise translated(error) from error
     if expected is None:
         _logger.warning("%s is damaged: whether transactions are missing is not known", database.with_name("synced"))
-        mark.reset(found)
-    elif expected.number > found.number:
-        told = _told(database, expected, found)
+        mark.reset(actual)
+    elif expected.number > actual.number:
+        loss = _description(database, expected, actual)
         if not accept_loss:
             raise Lost(
-                f"{told}. Put its files back as they were, or rebuild it from its archive, or start once with"
+                f"{loss}. Put its files back as they were, or rebuild it from its archive, or start once with"
                 " --accept-loss to go on without what is missing"
             )
-        _logger.warning("%s: accepted", told)
-        mark.reset(found)
+        _logger.warning("%s: accepted", loss)
+        mark.reset(actual)
 
 
 def check_archived(context: Context, archive: Blobs, *, accept_loss: bool) -> None:
-    """Compares the logs with what the archive has of them. Raises ``Lost``; with ``accept_loss`` it logs what is
-    missing instead."""
+    """Compares the rows of the logs with the rows of the archive.
+
+    Raises ``Lost`` where the database lacks archived rows; with ``accept_loss`` it logs them instead.
+    """
     try:
         missing = rows_beyond(context, archive)
     except Corrupt as error:
@@ -49,23 +54,23 @@ def check_archived(context: Context, archive: Blobs, *, accept_loss: bool) -> No
         return
     if not missing:
         return
-    log, rows = max(missing.items(), key=lambda one: one[1])
-    told = (
+    log, rows = max(missing.items(), key=lambda item: item[1])
+    loss = (
         f"the archive has {counted(sum(missing.values()), 'row')} of {counted(len(missing), 'log')}"
         f" that the database does not have, {rows}"
         f" of them of {log}: it has lost them, or an older copy is in its place"
     )
     if not accept_loss:
         raise Lost(
-            f"{told}. Rebuild it from the archive, or start with --accept-loss to go on without them; nothing more is"
+            f"{loss}. Rebuild it from the archive, or start with --accept-loss to go on without them; nothing more is"
             " archived then"
         )
-    _logger.warning("%s: accepted", told)
+    _logger.warning("%s: accepted", loss)
 
 
-def _told(database: Path, expected: Synced, found: Synced) -> str:
-    since = "" if found == NOTHING else f" since {rfc3339(found.at_ms)}"
-    missing = expected.number - found.number
+def _description(database: Path, expected: Synced, actual: Synced) -> str:
+    since = "" if actual == NOTHING else f" since {rfc3339(actual.at_ms)}"
+    missing = expected.number - actual.number
     return (
         f"{counted(missing, 'transaction')} {'is' if missing == 1 else 'are'} missing from"
         f" {database.name}, of {expected.number}, all"

@@ -1,4 +1,4 @@
-"""A data directory, opened by a command and not by the server; the server may have it open as well."""
+"""Opens a data directory for a command of the command line; a server may have it open at the same time."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -16,7 +16,7 @@ from hourwheel.embedded.loss import check_whole
 
 
 class ServerTimers:
-    """``Timers`` of who turns no wheels: the server looks for what should turn when it starts, and each minute."""
+    """Ignores timers, because a command turns no wheels. The server finds due wheels at its start and each minute."""
 
     def at(self, when_ms: int, bucket: str) -> None:
         pass
@@ -24,7 +24,7 @@ class ServerTimers:
 
 @contextmanager
 def opened(data: Path, *, accept_loss: bool = False) -> Iterator[Context]:
-    """Raises the store's errors and ``OSError``; ``Lost``, unless the loss is accepted."""
+    """Opens the directory for a block. Raises the store's errors, ``OSError``, and ``Lost`` unless ``accept_loss``."""
     prepare(data)
     clock = SystemClock()
     with closing(SyncedMark(synced(data))) as mark, ExitStack() as opening:

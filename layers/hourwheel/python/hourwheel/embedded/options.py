@@ -1,4 +1,4 @@
-"""Options of the server."""
+"""Validates the options of the server."""
 
 from ipaddress import ip_address
 from pathlib import Path
@@ -12,9 +12,12 @@ Token: TypeAlias = Annotated[str, AfterValidator(check_token)]
 
 
 class ServeOptions(BaseModel):
-    """``port=0`` takes a free one. With ``tokens`` or ``read_only_tokens``, requests need one of them, as
-    ``Authorization: Bearer {token}``. ``insecure``: without any, other machines are served all the same. With
-    ``tls_cert`` and ``tls_key``, files in PEM, the server speaks HTTPS alone."""
+    """Holds the options of a server.
+
+    ``port=0`` takes a free port. With ``tokens`` or ``read_only_tokens``, each request needs one of them, as
+    ``Authorization: Bearer {token}``. Without tokens the server serves other machines only if ``insecure``. With
+    ``tls_cert`` and ``tls_key``, files in PEM, the server speaks HTTPS only.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,10 +32,10 @@ class ServeOptions(BaseModel):
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
 
     bucket_minutes: int = Field(default=60, ge=5, le=60)
-    """Length of the buckets in which delayed messages wait. It may be changed while messages wait."""
+    """Length of the buckets in which delayed messages wait. The length may change while messages wait."""
 
     retry_seconds: float = Field(default=5.0, ge=0, le=7_200)
-    """How long a message waits before it is tried again the first time, in groups without a policy of their own."""
+    """Seconds before the first retry of a message, in groups without a retry policy of their own."""
 
     targets: dict[str, str] = {}
     """Python targets to which groups may push: ``package.module:function`` by name."""
@@ -41,23 +44,23 @@ class ServeOptions(BaseModel):
     """Whether groups may push to this machine, also over plain HTTP."""
 
     archive_seconds: float = Field(default=0, ge=0, le=86_400)
-    """How often what the logs hold is archived; 0: never. Where it is, nothing is removed before."""
+    """Seconds between two runs of the archiver, before which no row is removed; 0: no archive."""
 
     auto_create: bool = True
-    """Whether producing and pulling make the subject and the group that they name."""
+    """Whether produce and pull create the subject and the group that they name."""
 
     max_subjects: int = Field(default=0, ge=0)
     max_groups: int = Field(default=0, ge=0)
-    """How many subjects, and groups of each, there may be; 0: any number."""
+    """The most subjects, and the most groups of each subject; 0: any number."""
 
     group_rate: float = Field(default=0, ge=0, le=100_000)
     """Pulls a second of each group; 0: any number."""
 
     metrics_groups: int = Field(default=1_000, ge=0)
-    """Groups with series of their own in ``/metrics``, those with most messages."""
+    """The most groups with series of their own in ``/metrics``; groups with most messages come first."""
 
     accept_loss: bool = False
-    """Whether to go on where transactions are missing from the database: see ``loss.py``."""
+    """Whether to start although transactions are missing from the database: see ``loss.py``."""
 
     threads: int = Field(default=32, ge=1, le=256)
     """Threads for the control plane, and for the files of large batches."""
@@ -66,13 +69,13 @@ class ServeOptions(BaseModel):
     """Pulls that wait for messages at the same time; further ones answer at once."""
 
     max_connections: int = Field(default=4_096, ge=1, le=100_000)
-    """Connections at the same time, at most as many as there are descriptors for; further ones are told 503."""
+    """Connections at the same time; the limit of descriptors is another cap. Further connections get 503."""
 
     body_seconds: float = Field(default=30.0, gt=0)
-    """How long a request may take to arrive, from its first byte to its last."""
+    """The longest time from the first byte of a request to its last."""
 
     stop_seconds: int = Field(default=10, ge=1)
-    """How long requests in flight may take to finish once the server is told to stop."""
+    """The time that requests in flight have to finish after the server is asked to stop."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -1,9 +1,9 @@
-"""Whose a data directory is, and who else may look into it or write there.
+"""Checks the owner and the permissions of a data directory.
 
-Another user who may write there could have the server write into any of its own files, by a link; one who may read
-there sees every message. So the directory and what the server writes must be its own and closed to writing by others.
-Directories above are not looked at: a user who may rename those can swap the directory, but cannot make one that is
-ours.
+Another user who may write there could, by a link, make the server overwrite any of the server's own files. A user who
+may read there sees every message. Therefore the directory and its files must belong to the server's user, and others
+must not write to them. Parent folders are not checked: a user who may rename them can swap the directory, but cannot
+create one that belongs to the server's user.
 """
 
 import os
@@ -19,16 +19,18 @@ _FOLDERS = ("segments", "archive", "scratch", "live")
 _OWN = frozenset({*_FILES, *_FOLDERS})
 
 _WRITTEN_IN_PLACE = frozenset(_FILES) - {"format"}
-"""A hard link to another file of ours would have that one overwritten. ``format`` is written once, under a name that a
-crash may leave beside it."""
+"""Files that the server overwrites: a hard link there would destroy another file of its user. ``format`` is not one of
+them: it is written once, and a crash may leave a second name for it."""
 
 _GROUP_AND_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def check_directory(data: Path) -> None:
-    """Closes the directory to others, if it is new, empty or a data directory of ours that others may only read; a
-    group may read it. Raises ``Broken`` for one that is not ours, or where others may have written, and for links;
-    ``OSError`` where we cannot look."""
+    """Closes the directory to others if it is new, empty, or a data directory that others may only read.
+
+    A group may keep the right to read it. Raises ``Broken`` for a directory of another user, for one to which others
+    may have written, and for links within it; ``OSError`` where this process cannot check.
+    """
     with _opened(data) as folder:
         _check_folder(data, folder)
         for name in _FILES:
@@ -39,7 +41,7 @@ def check_directory(data: Path) -> None:
 
 @contextmanager
 def _opened(data: Path) -> Iterator[int]:
-    """What is looked at cannot be swapped meanwhile. The path itself may be a link, to a larger disk."""
+    """Opens the folder, so that nobody can swap it between the checks. The path may be a link, to a larger disk."""
     folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield folder
@@ -48,9 +50,9 @@ def _opened(data: Path) -> Iterator[int]:
 
 
 def _check_folder(data: Path, folder: int) -> None:
-    found = os.fstat(folder)
-    _check_owner(data, found)
-    mode = stat.S_IMODE(found.st_mode)
+    status = os.fstat(folder)
+    _check_owner(data, status)
+    mode = stat.S_IMODE(status.st_mode)
     names = set(os.listdir(folder))
     if not mode & (_GROUP_AND_OTHERS_WRITE | stat.S_IRWXO):
         return
@@ -66,23 +68,23 @@ def _check_folder(data: Path, folder: int) -> None:
 
 def _check_entry(path: Path, folder: int, is_kind: Callable[[int], bool]) -> None:
     try:
-        found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return
-    if stat.S_ISLNK(found.st_mode):
-        raise Broken(f"{path} is a symbolic link, which is not followed: put there what it leads to, or mount it there")
-    if not is_kind(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
+        raise Broken(f"{path} is a symbolic link, which is not followed: put its target there, or mount it there")
+    if not is_kind(status.st_mode):
         raise Broken(f"{path} is no {'folder' if path.name in _FOLDERS else 'file'}: is this a data directory?")
-    _check_owner(path, found)
-    if found.st_mode & _GROUP_AND_OTHERS_WRITE:
-        raise Broken(f"others may write to {path} (mode {stat.S_IMODE(found.st_mode):04o}): chmod go-w {path}")
-    if path.name in _WRITTEN_IN_PLACE and found.st_nlink > 1:
+    _check_owner(path, status)
+    if status.st_mode & _GROUP_AND_OTHERS_WRITE:
+        raise Broken(f"others may write to {path} (mode {stat.S_IMODE(status.st_mode):04o}): chmod go-w {path}")
+    if path.name in _WRITTEN_IN_PLACE and status.st_nlink > 1:
         raise Broken(f"{path} has another name, by a hard link: copy it, and put the copy in its place")
 
 
-def _check_owner(path: Path, found: os.stat_result) -> None:
-    """Root, too, writes to no directory of another user, who could lead it anywhere."""
-    if found.st_uid != os.geteuid():
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    """Raises ``Broken`` for a file of another user, also for root, whom a link of that user could lead anywhere."""
+    if status.st_uid != os.geteuid():
         raise Broken(
-            f"{path} belongs to user {found.st_uid}, and this is user {os.geteuid()}: run as its owner, or chown it"
+            f"{path} belongs to user {status.st_uid}, and this is user {os.geteuid()}: run as its owner, or chown it"
         )

@@ -1,4 +1,4 @@
-"""Files that hold secrets: tokens, keys."""
+"""Reads files that hold secrets: tokens and keys."""
 
 import os
 import stat
@@ -8,8 +8,10 @@ _OTHERS = stat.S_IWGRP | stat.S_IRWXO
 
 
 def read_private(path: Path) -> str:
-    """The text of a file that only its owner, and a group that may not write, can read. Raises ``ValueError`` that says
-    in one sentence what is wrong with it."""
+    """Returns the text of a file that only its owner and a group may read, and only the owner may write.
+
+    Raises ``ValueError`` with one sentence about the fault.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             _check_mode(path, os.fstat(file.fileno()).st_mode)
@@ -21,7 +23,10 @@ def read_private(path: Path) -> str:
 
 
 def _check_mode(path: Path, mode: int) -> None:
-    """A group may read, as PostgreSQL has it of keys: services are given files of root's in this way."""
+    """Raises ``ValueError`` where others may read, or a group may write.
+
+    A group may read, as PostgreSQL allows for keys: services read files of root in this way.
+    """
     if stat.S_ISREG(mode) and mode & _OTHERS:
         raise ValueError(
             f"{path} is open to others (mode {stat.S_IMODE(mode):04o}), and holds secrets: chmod 600 {path}"

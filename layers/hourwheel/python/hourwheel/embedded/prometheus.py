@@ -1,4 +1,4 @@
-"""``GET /metrics``: metrics for Prometheus, in its text format 0.0.4."""
+"""Answers ``GET /metrics`` with metrics for Prometheus, in its text format 0.0.4."""
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,45 +21,47 @@ _HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
 
 _KEPT_MS = 5_000
 _SHARE = 20
-"""Groups are looked at again after 5 s, or after 20 times as long as it took: however many there are, and however often
-somebody asks, that is a twentieth of one core at the most."""
+"""The metrics of groups are computed again after 5 s, or after 20 times the duration of the last computation if that is
+longer. Whatever the number of groups and of scrapes, this takes at most a twentieth of one core."""
 
 _COUNTERS = (
     ("Accepted", "accepted", "Messages accepted, delayed ones included."),
     ("Delivered", "delivered", "Messages handed out to consumers."),
-    ("Settled", "settled", "Messages that consumers acknowledged, gave back or gave up."),
-    ("EndedLeases", "ended_leases", "Pulls whose lease ended before all of it was settled."),
+    ("Settled", "settled", "Messages that consumers acknowledged, released or gave up."),
+    ("EndedLeases", "ended_leases", "Pulls whose lease ended before all messages were settled."),
     ("ThrottledPulls", "throttled_pulls", "Pulls refused because their group pulls too often."),
-    ("ClaimConflicts", "claim_conflicts", "Claims that another consumer was faster with."),
-    ("HolesFilled", "holes_filled", "Rows of logs that their writer left empty."),
+    ("ClaimConflicts", "claim_conflicts", "Claims that another consumer won."),
+    ("HolesFilled", "holes_filled", "Rows of logs that a writer left empty."),
     ("DeadLetters", "dead_letters", "Messages that became dead letters."),
-    ("Faults", "faults", "Faults of the server, as they are in its log."),
+    ("Faults", "faults", "Faults of the server, as in its log."),
     ("UnreadableMessages", "unreadable_messages", "Messages left out because they cannot be read."),
     ("OrphanedMessages", "orphaned_messages", "Delayed messages whose subject was deleted before their time."),
-    ("WakesMissed", "wakes_missed", "Timers of wheels that could not be ordered."),
-    ("Dispatched", "dispatched", "Delayed messages handed over when they were due."),
-    ("PushDelivered", "push_delivered", "Messages that push targets took."),
-    ("PushFailed", "push_failed", "Messages that push targets did not take."),
+    ("WakesMissed", "wakes_missed", "Timers of wheels that could not be set."),
+    ("Dispatched", "dispatched", "Delayed messages handed over to their queues."),
+    ("PushDelivered", "push_delivered", "Messages that push targets accepted."),
+    ("PushFailed", "push_failed", "Messages that push targets did not accept."),
     ("PushPaused", "push_paused", "Times that pushing for a group was paused."),
     ("ArchivedMessages", "archived_messages", "Messages archived, copies in retry, dead and schedule logs included."),
-    ("ArchiveUnreadableRows", "archive_damaged", "Rows archived without their messages, which cannot be read."),
+    ("ArchiveUnreadableRows", "archive_damaged", "Rows archived without their messages, because these cannot be read."),
     ("ArchiveMissingRows", "archive_gone", "Rows that were removed before they were archived."),
 )
 
-_BLOCKED = "For how long another process has kept this one from writing."
+_BLOCKED = "Seconds for which another process has kept this one from writing."
 
 _GROUP_GAUGES = (
     ("waiting", "Messages that wait in the queues."),
     ("in_flight", "Messages that are leased."),
-    ("retrying", "Messages that wait to be tried again now."),
+    ("retrying", "Messages that can be pulled again for a retry."),
     ("dead", "Dead letters."),
-    ("oldest_seconds", "Age of the oldest message that waits."),
+    ("oldest_seconds", "Age of the oldest waiting message in seconds."),
 )
 
 
 class Exporter:
-    """Tells the metrics of a runtime: of each of the ``groups`` groups with most messages, and of all together.
-    Thread-safe."""
+    """Exports the metrics of a runtime, in total and for each of the ``groups`` groups with most messages.
+
+    Thread-safe.
+    """
 
     def __init__(self, runtime: Runtime, *, groups: int) -> None:
         self._runtime = runtime
@@ -68,17 +70,19 @@ class Exporter:
         self._started_seconds = self._clock.now_ms() / 1_000
         self._lock = threading.Lock()
         self._groups: list[str] = []
-        self._looked_ms = self._again_ms = 0
+        self._computed_ms = self._expires_ms = 0
 
     def answer(self) -> Response:
-        """The page. Takes as long as a look at every group, where the last one is too old; raises the store's
-        errors."""
+        """Returns the page of metrics. Raises the store's errors.
+
+        Computes the metrics of every group where the last ones are too old, which may take long.
+        """
         return {"statusCode": 200, "headers": _HEADERS, "body": "\n".join(self._lines()) + "\n"}
 
     def _lines(self) -> Iterator[str]:
         meter = self._runtime.meter
-        for name, told, text in _COUNTERS:
-            yield from _family(f"hourwheel_{told}_total", "counter", text, [({}, meter.total(name))])
+        for name, suffix, text in _COUNTERS:
+            yield from _family(f"hourwheel_{suffix}_total", "counter", text, [({}, meter.total(name))])
         yield from _histogram(
             "hourwheel_dispatch_lateness_seconds",
             "How late delayed messages were handed over, by the first one of each row.",
@@ -87,7 +91,7 @@ class Exporter:
         wheels = self._runtime.cell.context.timers
         assert isinstance(wheels, Wheels)
         gauges: list[tuple[str, str, dict[str, str], float]] = [
-            ("hourwheel_waiting_pulls", "Pulls that wait.", {}, self._runtime.wakeups.waiting),
+            ("hourwheel_waiting_pulls", "Pulls that wait for messages.", {}, self._runtime.wakeups.waiting),
             ("hourwheel_writes_blocked_seconds", _BLOCKED, {}, self._runtime.blocked_seconds),
             ("hourwheel_wheels_turning", "Wheels of delayed messages that turn.", {}, wheels.turning),
             ("hourwheel_build_info", "Always 1.", {"version": __version__}, 1),
@@ -95,7 +99,7 @@ class Exporter:
         ]
         context = self._runtime.cell.context
         if context.settings.archive:
-            text = "For how long not everything has been archived."
+            text = "Age in seconds of the oldest row that is not archived."
             gauges.append(("hourwheel_archive_behind_seconds", text, {}, behind_seconds(context)))
         for name, text, labels, value in gauges:
             yield from _family(name, "gauge", text, [(labels, value)])
@@ -104,25 +108,25 @@ class Exporter:
     def _group_lines(self) -> list[str]:
         with self._lock:
             began_ms = self._clock.now_ms()
-            # A clock that was set back makes what was seen look young.
-            if not self._looked_ms <= began_ms < self._again_ms:
+            # A clock that was set back makes old metrics look new.
+            if not self._computed_ms <= began_ms < self._expires_ms:
                 self._groups = list(self._look())
-                self._looked_ms = self._clock.now_ms()
-                self._again_ms = self._looked_ms + max(_KEPT_MS, _SHARE * (self._looked_ms - began_ms))
+                self._computed_ms = self._clock.now_ms()
+                self._expires_ms = self._computed_ms + max(_KEPT_MS, _SHARE * (self._computed_ms - began_ms))
             return self._groups
 
     def _look(self) -> Iterator[str]:
         cell = self._runtime.cell
-        found: list[tuple[dict[str, str], dict[str, float]]] = []
+        groups: list[tuple[dict[str, str], dict[str, float]]] = []
         for subject in cell.registry.all_subjects():
             if subject.deleted:
                 continue
             for group in cell.registry.groups(subject):
-                with cell.leases.faults.contained(cell.context, f"the standing of {group.member} on {subject.name}"):
-                    found.append(({"subject": subject.name, "group": group.name}, self._metrics(subject, group)))
-        kept = nlargest(self._most, found, key=_size)
-        kept.sort(key=lambda one: (one[0]["subject"], one[0]["group"]))
-        dropped = (len(found) - len(kept)) * len(_GROUP_GAUGES)
+                with cell.leases.faults.contained(cell.context, f"the lag of {group.member} on {subject.name}"):
+                    groups.append(({"subject": subject.name, "group": group.name}, self._metrics(subject, group)))
+        kept = nlargest(self._most, groups, key=_size)
+        kept.sort(key=lambda entry: (entry[0]["subject"], entry[0]["group"]))
+        dropped = (len(groups) - len(kept)) * len(_GROUP_GAUGES)
         text = "Series of groups that are left out, those with the fewest messages."
         yield from _family("hourwheel_series_dropped", "gauge", text, [({}, dropped)])
         for name, text in _GROUP_GAUGES:
@@ -147,8 +151,8 @@ class Exporter:
         return max(0.0, (self._clock.now_ms() - parse_rfc3339(lag.oldest_at, "oldest_at")) / 1_000)
 
 
-def _size(found: tuple[dict[str, str], dict[str, float]]) -> tuple[float, float]:
-    metrics = found[1]
+def _size(group: tuple[dict[str, str], dict[str, float]]) -> tuple[float, float]:
+    metrics = group[1]
     return sum(metrics[name] for name in ("waiting", "in_flight", "retrying", "dead")), metrics["oldest_seconds"]
 
 
@@ -169,8 +173,8 @@ def _histogram(name: str, text: str, times: Histogram) -> Iterator[str]:
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    told = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-    return f"{{{told}}}" if told else ""
+    pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
+    return f"{{{pairs}}}" if pairs else ""
 
 
 def _escaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Pushes in threads of this process: one for each group that has something to push, which ends when nothing is left."""
+"""Pushes in threads of this process: one for each group with messages to push, which ends when none is left."""
 
 import threading
 from collections import defaultdict
@@ -12,13 +12,13 @@ from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import pushed_groups
 from hourwheel.push.waking import drop_leftover, start_overdue
 
-_STOP_SECONDS = 10.0
+_STOP_SECONDS = 10.0  # a supervisor kills a process that takes much longer to stop
 _LINGER_SECONDS = 1.0
-"""A pusher waits so long for more: in a steady flow it is not started for each message."""
+"""A pusher waits this long for more messages, so that a steady flow does not start one for each message."""
 
 
 class EmbeddedPushes:
-    """``Pushes`` of one process. Nothing is pushed before ``begin``."""
+    """Implements ``Pushes`` for one process. Pushes no message before ``begin``."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,13 +35,13 @@ class EmbeddedPushes:
         self._cell, self._owner, self._boundary = cell, owner, boundary
 
     def heard(self, subject: str, group: str | None = None) -> None:
-        """Something was stored for the subject, or for one group of it."""
+        """Starts the pushers of a subject, or of one group of it, because messages were stored there."""
         for name in self._groups.get(subject, ()):
             if group in (None, name):
                 self.start(subject, name)
 
     def heard_all(self) -> None:
-        """Something was stored, by another process."""
+        """Starts all pushers, because another process has stored messages."""
         for subject in list(self._groups):
             self.heard(subject)
 
@@ -57,34 +57,34 @@ class EmbeddedPushes:
             try:
                 thread.start()
             except RuntimeError:
-                # No more threads: who stored something has done so all the same. The next ``look`` tries again.
+                # The process has too many threads. Storing succeeded nevertheless, and the next ``look`` retries.
                 self._looked_at.discard(key)
                 return
             self._running[key] = thread
 
     def look(self) -> None:
-        """Takes note of the groups that have a target, and starts what is overdue: once a second."""
+        """Finds the groups with a target, and starts the pushers that are overdue. Called once a second."""
         assert self._cell is not None
         groups: dict[str, set[str]] = defaultdict(set)
         for pushed in pushed_groups(self._cell.context):
             groups[pushed.subject].add(pushed.group)
         self._groups = dict(groups)
-        found = {(subject, group) for subject, names in groups.items() for group in names}
+        keys = {(subject, group) for subject, names in groups.items() for group in names}
         with self._lock:
-            fresh, self._looked_at = found - self._looked_at, found
-        # What was stored for them before, by a process that was killed at once perhaps, woke nobody.
+            fresh, self._looked_at = keys - self._looked_at, keys
+        # Messages that a killed process stored for these groups may have woken no pusher.
         for subject, group in fresh:
             self.start(subject, group)
         if groups:
             start_overdue(self._cell.context, self._cell.registry)
 
     def look_anew(self) -> None:
-        """Has the next ``look`` start all groups: another server may have stopped pushing for them."""
+        """Makes the next ``look`` start all pushers, because another server may have stopped pushing."""
         with self._lock:
             self._looked_at = set()
 
     def stop(self) -> None:
-        """Lets deliveries that are under way finish, those that do within ten seconds."""
+        """Stops the pushers, and waits up to ten seconds for deliveries under way."""
         with self._lock:
             self._stopping.set()
         until = monotonic() + _STOP_SECONDS
@@ -93,7 +93,7 @@ class EmbeddedPushes:
 
     @property
     def running(self) -> int:
-        """For how many groups somebody pushes now."""
+        """The number of groups with a running pusher."""
         with self._lock:
             return len(self._running)
 
@@ -128,8 +128,8 @@ class EmbeddedPushes:
                 self._boundary.report(error, f"pushing {subject}/{group} failed")
             ended = Ended.BUSY
             with self._lock:
-                self._looked_at.discard((subject, group))  # the next ``look`` starts it again
+                self._looked_at.discard((subject, group))  # the next ``look`` starts the pusher again
         if ended in (Ended.BUSY, Ended.PAUSED):
-            # Whoever has it looks once more; a pause is ended by ``look``.
+            # The pusher that holds the lease checks once more; after a pause, ``look`` starts the pusher.
             with self._lock:
                 self._again.discard((subject, group))

@@ -1,9 +1,9 @@
-"""Which servers have a data directory open.
+"""Lists the servers that have a data directory open.
 
-live/{name}       locked by the server of that name for as long as its process lives; holds its process id
+live/{name}       locked by the server of that name while its process lives; contains its process id
 
-The kernel gives the lock back when the process ends, however it ends: no time has to run out. A process that is merely
-stopped keeps it.
+The kernel releases the lock as soon as the process ends, in whatever way. A process that is only stopped keeps the
+lock.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 class Roster:
-    """Enters this server as ``name``, a file name that no other server has. Thread-safe."""
+    """Adds this server to the roster as ``name``, a file name that no other server has. Thread-safe."""
 
     def __init__(self, data: Path, name: str) -> None:
         self._folder = data / "live"
@@ -23,21 +23,21 @@ class Roster:
         self._file = self._enter()
 
     def living(self) -> frozenset[str]:
-        """The names of the servers that live, this one included. Strikes the others off."""
+        """Returns the names of the servers that live, this one included, and removes the others from the roster."""
         return frozenset(name for name in self._names() if name == self._name or self._lives(name))
 
     def processes(self) -> list[int]:
-        """The process ids of the other servers that live."""
-        found = []
+        """Returns the process ids of the other servers that live."""
+        ids = []
         for name in sorted(self.living() - {self._name}):
             with _opened(self._folder / name) as file:
                 text = b"" if file is None else os.read(file, 20)
             if text.isdigit():
-                found.append(int(text))
-        return found
+                ids.append(int(text))
+        return ids
 
     def close(self) -> None:
-        """Takes this server off the list."""
+        """Removes this server from the roster."""
         self._path(self._name).unlink(missing_ok=True)
         os.close(self._file)
 
@@ -46,7 +46,7 @@ class Roster:
         while True:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             fcntl.flock(file, fcntl.LOCK_EX)
-            # Another server may have found it before it was locked, and cancelled it off.
+            # Another server may have removed the file before this one locked it.
             if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
                 os.ftruncate(file, 0)
                 os.write(file, b"%d" % os.getpid())
@@ -73,7 +73,7 @@ class Roster:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int | None]:
-    """The file; None if it is gone."""
+    """Opens the file for the block; None if the file does not exist."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:

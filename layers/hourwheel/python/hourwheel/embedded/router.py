@@ -1,4 +1,4 @@
-"""From an HTTP request to a route, and to the event that API Gateway would make of it."""
+"""Finds the route of an HTTP request, and builds the event that API Gateway would build."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from hourwheel.api.routes import ROUTES, Route
 from hourwheel.errors import Rejected
 
 _PARAMETERS = 32
-"""No route has more than three. A head has room for 30,000, and reading them takes 50 ms."""
+"""No route has more than three parameters. A head has room for 30,000, and parsing these takes 50 ms."""
 
 
 class Match(NamedTuple):
@@ -19,7 +19,7 @@ class Match(NamedTuple):
 
 
 class _Node:
-    """What may follow a part of a path: these words, else any word as a parameter."""
+    """Maps the next part of a path to a node: one of these words, else any word as a parameter."""
 
     def __init__(self) -> None:
         self.words: dict[str, _Node] = {}
@@ -28,7 +28,7 @@ class _Node:
 
 
 class Router:
-    """Percent-encoding is taken off parameters once they are found: a slash within one is no separator."""
+    """Finds routes. Decodes parameters only after the match: an encoded slash within one is no separator."""
 
     def __init__(self, routes: Sequence[Route] = ROUTES) -> None:
         self._root = _Node()
@@ -39,7 +39,7 @@ class Router:
             node.routes[route.method] = route
 
     def find(self, method: str, path: str) -> Match | Sequence[str]:
-        """The route; or else the methods that the path has, none if there is no such path."""
+        """Returns the match, else the methods of the path, which are none where no route has the path."""
         node: _Node | None = self._root
         parameters: dict[str, str] = {}
         for part in path.split("/")[1:]:
@@ -79,7 +79,7 @@ def make_event(
     request_id: str,
     source: str,
 ) -> Event:
-    """The event of payload 2.0 with what the functions read."""
+    """Returns an event of payload 2.0 with the fields that the functions read."""
     text, encoded = _text(body)
     event: Event = {
         "version": "2.0",
@@ -109,8 +109,8 @@ def _text(body: bytes) -> tuple[str, bool]:
 
 
 def _parameters(query: str) -> dict[str, str]:
-    """A parameter that comes twice is joined with commas, as API Gateway does."""
-    found: dict[str, str] = {}
+    """Parses the query. Joins the values of a repeated parameter with commas, as API Gateway does."""
+    parameters: dict[str, str] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
-        found[name] = f"{found[name]},{text}" if name in found else text
-    return found
+        parameters[name] = f"{parameters[name]},{text}" if name in parameters else text
+    return parameters

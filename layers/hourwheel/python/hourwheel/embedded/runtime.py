@@ -1,4 +1,4 @@
-"""A data directory that is open and kept in order."""
+"""Opens a data directory, and runs the background work on it."""
 
 import sys
 import threading
@@ -47,28 +47,30 @@ _LEASES_SECONDS = 1.0
 _PUSHES_SECONDS = 1.0
 _CHANGES_SECONDS = 1.0
 _CUT_OFF_MS = 2_000
-"""A cancel or a move that is not decided after this long was cut off, most likely."""
+"""A cancel or a move that is not decided after this long was most likely cut off."""
 
 _SWEEP_SECONDS = 60.0
 _ARCHIVE_MS = 3_000
-"""Who stops the server waits for a run to end."""
+"""The longest run of the archiver, for which a stop of the server waits."""
 
 _TICK_MS = 100
-_WHEELS = 6
+_WHEELS = 6  # wheels that turn at the same time: each has a thread, and they share one interpreter lock
 
 
 class Runtime:
-    """Opens ``options.data``; several processes may have it open. Raises the store's errors, ``OSError``, and
-    ``ValueError`` for a target that is none."""
+    """Opens ``options.data``, which several processes may have open.
+
+    Raises the store's errors, ``OSError``, and ``ValueError`` for a target that cannot be loaded.
+    """
 
     def __init__(self, options: ServeOptions) -> None:
         self._options = options
-        handlers = {name: load_handler(place) for name, place in options.targets.items()}
+        handlers = {name: load_handler(path) for name, path in options.targets.items()}
         prepare(options.data)
         with ExitStack() as opened:
             self._mark = SyncedMark(synced(options.data))
             opened.callback(self._mark.close)
-            # Without a sync at each commit a loss of power may take the last ones: that was accepted before.
+            # Without a sync at each commit, a power cut may lose the last commits: the operator has accepted that.
             lossy = options.accept_loss or options.synchronous != "FULL"
             check_whole(database(options.data), self._mark, accept_loss=lossy)
             store = SqliteStore(database(options.data), synchronous=options.synchronous, mark=self._mark)
@@ -129,7 +131,7 @@ class Runtime:
         self.boundary = Boundary(self.cell, logger)
 
     def start(self) -> None:
-        """Begins to turn wheels, to end leases, to sweep, and to look out for messages that other processes store."""
+        """Starts the background work: wheels, pushes, the end of leases, the sweeper, the archiver, and wakeups."""
         context = self.cell.context
         self._take_over(self._roster.living())
         for bucket, record in buckets(context):
@@ -141,7 +143,7 @@ class Runtime:
         self._closing.callback(self._pushes.stop)
         sweeper = self.cell.sweeper
         self._repeat("pushing", self._pushes.look, _PUSHES_SECONDS)
-        self._repeat("looking after other servers", self._look_after_others, _OTHERS_SECONDS)
+        self._repeat("watching other servers", self._watch_others, _OTHERS_SECONDS)
         self._repeat("watching writes", WriteWatch(self._store, self._roster).look, _OTHERS_SECONDS)
         self._repeat("keeping the mark", self._mark.flush, _MARK_SECONDS)
         self._repeat("waking", self._wake, _LOOK_SECONDS)
@@ -153,11 +155,11 @@ class Runtime:
 
     @property
     def blocked_seconds(self) -> float:
-        """For how long another process has kept this one from writing; 0 if it does not."""
+        """The seconds for which another process has kept this one from writing; 0 if none does."""
         return self._store.blocked_seconds
 
     def close(self) -> None:
-        """Stops all of it, then closes the files. No call may be under way."""
+        """Stops the background work, then closes the files. No call may be under way."""
         self._stopping.set()
         self.wakeups.close()
         self._store.uninvite()
@@ -166,17 +168,19 @@ class Runtime:
     def _repeat(self, name: str, work: Callable[[], object], seconds: float) -> None:
         self._closing.callback(Repeating(name, work, seconds=seconds, boundary=self.boundary).stop)
 
-    def _look_after_others(self) -> None:
+    def _watch_others(self) -> None:
         living = self._roster.living()
         if self._living - living:
             self._take_over(living)
             self._pushes.look_anew()
-        # Not before: where this raises, the next look sees once more who is gone.
+        # Assigned last: after an error the next call finds the same servers missing again.
         self._living = living
 
     def _take_over(self, living: Collection[str]) -> None:
-        """Ends the leases of all servers but those that live, and has wheels turn in their place: nobody needs to wait
-        for the leases to run out."""
+        """Expires the leases of servers that no longer live, and starts the wheels that are due.
+
+        So these wheels and pushers need not wait until the leases run out.
+        """
         context = self.cell.context
         lease.expire_all(context, living)
         state.expire_all(context, living)
@@ -188,7 +192,7 @@ class Runtime:
             self._pushes.heard_all()
 
     def _archive(self) -> None:
-        """Until nothing is left, in slices."""
+        """Archives in runs of a few seconds until no row is left, or the server stops."""
         clock = self.cell.context.clock
         while not self._stopping.is_set():
             report = self._archiver.run(clock.now_ms() + _ARCHIVE_MS)

@@ -1,4 +1,4 @@
-"""``serve``: the HTTP API on one machine, until the process is told to stop."""
+"""Serves the HTTP API on one machine until a signal stops the process."""
 
 import asyncio
 import signal
@@ -18,14 +18,16 @@ from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.tls import server_context
 from hourwheel.errors import HourwheelError
 
-_BACKLOG = 2_048
-_FAREWELL_SECONDS = 0.3
+_BACKLOG = 2_048  # for many clients that connect at once, as after a restart
+_FAREWELL_SECONDS = 0.3  # for answers to pulls whose wait a stop has ended
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(options: ServeOptions) -> int:
-    """Serves until SIGTERM or SIGINT, then finishes what is in flight. The exit status: 0, or 1 with a line on
-    stderr when it could not start. Only from the main thread."""
+    """Serves until SIGTERM or SIGINT, then finishes the requests in flight.
+
+    Returns the exit status: 0, or 1 after a line on stderr when the server could not start. Called on the main thread.
+    """
     try:
         security = _security(options)
         listener = _listen(options)
@@ -48,8 +50,8 @@ def serve(options: ServeOptions) -> int:
 
 
 def _run(runtime: Runtime, options: ServeOptions, listener: socket.socket, security: ssl.SSLContext | None) -> None:
-    # sys.setswitchinterval stays as it is: threads give up the interpreter at each call into SQLite, long before their
-    # time is over. From 5 ms down to 0.02 ms neither throughput (16 connections) nor latency moved beyond the noise.
+    # sys.setswitchinterval keeps its default: threads release the interpreter at each call into SQLite, long before
+    # their interval ends. From 5 ms to 0.02 ms, throughput (16 connections) and latency changed no more than the noise.
     application = Application(runtime, options)
     if options.is_open and not options.is_loopback:
         sys.stderr.write(f"hourwheel: warning: anybody who reaches {options.host} can read and write\n")
@@ -72,7 +74,7 @@ class _Server:
         self._stopped = asyncio.Event()
 
     async def run(self, listener: socket.socket) -> None:
-        """Serves until a signal comes, then finishes what is in flight."""
+        """Serves until a signal comes, then finishes the requests in flight."""
         loop = asyncio.get_running_loop()
         self._runtime.greenlets.attach(loop)
         for number in _SIGNALS:
@@ -91,20 +93,23 @@ class _Server:
         loop = asyncio.get_running_loop()
 
         def connection() -> asyncio.Protocol:
-            made = Connection(self._registry, self._application.respond)
-            return made if self._security is None else Secure(self._security, made)
+            plain = Connection(self._registry, self._application.respond)
+            return plain if self._security is None else Secure(self._security, plain)
 
         return await loop.create_server(connection, sock=listener, backlog=_BACKLOG)
 
     def _stop(self) -> None:
         if self._stopped.is_set():
-            # Asked a second time: what is under way is cut.
+            # The second signal cuts the requests in flight.
             self._registry.abort()
         self._stopped.set()
 
     async def _say_farewell(self) -> None:
-        """Ends the waits of pulls. Clients that are at work learn from their next answer that the connection ends:
-        closing an idle one could cut a request that is on its way."""
+        """Ends the waits of pulls, and closes the connections.
+
+        Active clients learn from their next answer that the connection ends, because closing an idle connection could
+        cut a request that is on its way.
+        """
         registry = self._registry
         registry.stopping = True
         self._runtime.wakeups.close()
@@ -116,7 +121,7 @@ class _Server:
 
 
 def _security(options: ServeOptions) -> ssl.SSLContext | None:
-    """TLS, if the options ask for it. Raises ``ValueError`` where its files, or serving everybody, are wrong."""
+    """Returns the TLS context, or None for plain HTTP. Raises ``ValueError`` for wrong files or an open server."""
     if options.is_open and not options.is_loopback and not options.insecure:
         raise ValueError(
             f"anybody who reaches {options.host} could read and write: give --token-file, or --insecure to allow it"
@@ -127,14 +132,14 @@ def _security(options: ServeOptions) -> ssl.SSLContext | None:
 
 
 def _listen(options: ServeOptions) -> socket.socket:
-    found = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # "localhost" may stand for both: clients try the older one more often.
-    family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    addresses = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # "localhost" may stand for IPv4 and IPv6: more clients try IPv4 first.
+    family, kind, protocol, _, address = min(addresses, key=lambda each: each[0] != socket.AF_INET)
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        # From here on the port is ours; the loop listens again with its own backlog.
+        # From here on no other process gets the port; the loop listens again with its own backlog.
         listener.listen()
     except OSError:
         listener.close()

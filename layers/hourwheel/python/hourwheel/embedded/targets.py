@@ -1,8 +1,8 @@
-"""The targets of the embedded server: HTTPS, and Python functions of its own process.
+"""Delivers to the targets of the embedded server: HTTPS, and Python functions in its own process.
 
-A Python target is called as a Lambda function would be, with the event of a delivery and no context, so that the same
-function serves both. What it returns may name failures; what it raises fails the batch. It cannot be stopped when it
-takes too long.
+The server calls a Python target as Lambda would, with the event of a delivery and no context, so one function serves
+both. Its result may name failed messages; an exception fails the batch. The server cannot stop a target that takes too
+long.
 """
 
 import importlib
@@ -21,7 +21,7 @@ Handler: TypeAlias = Callable[[Any, Any], Any]
 
 
 class EmbeddedTargets:
-    """``Targets`` of one process. ``handlers`` are the Python targets by name."""
+    """Implements ``Targets`` for one process. ``handlers`` holds the Python targets by name."""
 
     def __init__(self, webhooks: Webhooks, handlers: Mapping[str, Handler]) -> None:
         self._webhooks = webhooks
@@ -48,23 +48,23 @@ class EmbeddedTargets:
         try:
             answer = handler(msgspec.json.decode(delivery.encoded()), None)
             return answered(delivery, msgspec.json.encode(answer))
-        except BaseException as error:  # it may call sys.exit, which is to end no more than the delivery
+        except BaseException as error:  # a target may call sys.exit, which must end the delivery only
             return failure(delivery, f"{type(error).__name__}: {error}")
 
     def announce(self, target: PushTarget, subject: str, group: str) -> Outcome:
         return unreached("this server announces nothing: it needs a deployment on AWS")
 
 
-def load_handler(place: str) -> Handler:
-    """The function at ``package.module:name``; raises ``ValueError`` that says in one line what is wrong."""
-    module, _, name = place.partition(":")
+def load_handler(path: str) -> Handler:
+    """Returns the function at ``package.module:name``. Raises ``ValueError`` with one line about the fault."""
+    module, _, name = path.partition(":")
     if not (module and name):
-        raise ValueError(f"{place!r} is no target: it is MODULE:FUNCTION")
+        raise ValueError(f"{path!r} is no target: it is MODULE:FUNCTION")
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (Exception, SystemExit) as error:  # a module may do anything as it is loaded
-        raise ValueError(f"{place!r} is no target: {type(error).__name__}: {' '.join(str(error).split())}") from error
-    if not callable(found) or inspect.iscoroutinefunction(found):
-        raise ValueError(f"{place!r} is no target: it cannot be called, or is async")
-    handler: Handler = found
+        function = getattr(importlib.import_module(module), name)
+    except (Exception, SystemExit) as error:  # importing a module may raise anything
+        raise ValueError(f"{path!r} is no target: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise ValueError(f"{path!r} is no target: it cannot be called, or is async")
+    handler: Handler = function
     return handler

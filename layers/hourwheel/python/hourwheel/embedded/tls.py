@@ -1,4 +1,4 @@
-"""TLS of the server."""
+"""Makes the TLS context of the server."""
 
 import ssl
 from pathlib import Path
@@ -7,16 +7,18 @@ from hourwheel.embedded.private import read_private
 
 
 class _Encrypted(Exception):
-    """The key wants a password."""
+    """Says that the key needs a password."""
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS 1.2 or newer, with the certificate (and those up to the authority's) and its key. Raises ``ValueError`` that
-    says in one sentence what is wrong with them."""
+    """Returns a context for TLS 1.2 or newer, with a chain of certificates and its key.
+
+    Raises ``ValueError`` with one sentence about a fault in the files.
+    """
     read_private(key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION  # the work would be ours
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a client could load the server with renegotiations
     try:
         context.load_cert_chain(certificate, key, password=_refuse_password)
     except _Encrypted:

@@ -9,11 +9,11 @@ from contextvars import ContextVar
 from hourwheel.embedded.greenlets import GreenletRunner
 
 _MARKS = 4_096
-"""Subjects share them: that of another may end a wait early, which is only a hint."""
+"""Subjects share the marks. A change of another subject may end a wait early, which is harmless."""
 
 
 class Caller:
-    """Whoever asked for a pull. Once it has ``left`` there is nobody to hand messages to."""
+    """Represents the client of a pull. Once the client has ``left``, no messages can be handed to it."""
 
     def __init__(self) -> None:
         self.left = False
@@ -21,25 +21,25 @@ class Caller:
 
 
 class Waiter:
-    """One wait. ``signal`` is held until it ends; it costs nothing meanwhile."""
+    """Represents one wait. ``signal`` stays locked until the wait ends, which costs no CPU."""
 
     def __init__(self) -> None:
         self.signal = threading.Lock()
         self.signal.acquire()
         self.announced = False
-        self.go_on: Callable[[], object] | None = None
+        self.resume: Callable[[], object] | None = None
 
 
 class EmbeddedWakeups:
-    """``Wakeups`` for greenlets and threads of one process.
+    """Implements ``Wakeups`` for greenlets and threads of one process.
 
-    An announcement wakes one waiter of a group, the one that waited longest: whoever takes all that it may
-    announces again (see ``Puller.pull``), so the others are woken as long as there is something to take.
+    An announcement wakes the waiter of a group that has waited longest. A pull that takes all that it may announces
+    again (see ``Puller.pull``), so further waiters wake while messages are left.
     """
 
     def __init__(self, *, max_waiting: int, greenlets: GreenletRunner | None = None) -> None:
         self._max_waiting = max_waiting
-        self._fibres = greenlets
+        self._greenlets = greenlets
         self._lock = threading.Lock()
         self._marks = [0] * _MARKS
         self._waiting: dict[str, dict[str, deque[Waiter]]] = {}
@@ -49,12 +49,12 @@ class EmbeddedWakeups:
         self._listen: Callable[[str, str | None], object] = lambda subject, group: None
 
     def listen(self, hear: Callable[[str, str | None], object]) -> None:
-        """Has every announcement told, too, to somebody who does not wait in a pull."""
+        """Calls ``hear`` with every announcement, for listeners that do not wait in a pull."""
         self._listen = hear
 
     @contextmanager
     def serving(self, caller: Caller) -> Iterator[None]:
-        """Waits of this greenlet or thread meanwhile are the caller's."""
+        """Assigns the waits of this greenlet or thread within the block to the caller."""
         token = self._caller.set(caller)
         try:
             yield
@@ -62,7 +62,7 @@ class EmbeddedWakeups:
             self._caller.reset(token)
 
     def leave(self, caller: Caller) -> None:
-        """The caller is gone: its wait ends and it waits no more."""
+        """Ends the wait of a caller that has left, and refuses its further waits."""
         with self._lock:
             caller.left = True
             if caller.waiter is not None:
@@ -79,7 +79,7 @@ class EmbeddedWakeups:
                 self._wake_one(subject, name)
 
     def announce_all(self) -> None:
-        """Something may have arrived anywhere: wakes one waiter of every group."""
+        """Wakes one waiter of every group, because messages may have arrived anywhere."""
         with self._lock:
             subjects = list(self._waiting)
         for subject in subjects:
@@ -107,7 +107,7 @@ class EmbeddedWakeups:
             self._forget(subject, group, waiter)
             left = caller is not None and caller.left
             if left and waiter.announced:
-                # It will not look: the announcement is the next one's.
+                # This caller takes no messages, so the announcement goes to the next waiter.
                 self._wake_one(subject, group)
             if caller is not None:
                 caller.waiter = None
@@ -115,12 +115,12 @@ class EmbeddedWakeups:
 
     @property
     def waiting(self) -> int:
-        """How many wait now."""
+        """The number of current waits."""
         with self._lock:
             return self._count
 
     def close(self) -> None:
-        """Ends every wait, and lets nobody wait again."""
+        """Ends every wait, and refuses further ones."""
         with self._lock:
             self._closed = True
             for groups in self._waiting.values():
@@ -129,17 +129,17 @@ class EmbeddedWakeups:
                         _wake(waiter)
 
     def _block(self, waiter: Waiter, seconds: float) -> None:
-        if self._fibres is None or not self._fibres.inside:
+        if self._greenlets is None or not self._greenlets.inside:
             waiter.signal.acquire(timeout=seconds)
             return
 
-        def begin(go_on: Callable[[], object]) -> None:
+        def begin(resume: Callable[[], object]) -> None:
             with self._lock:
-                waiter.go_on = go_on
+                waiter.resume = resume
                 if not waiter.signal.locked():
-                    go_on()
+                    resume()
 
-        self._fibres.pause(begin, seconds)
+        self._greenlets.pause(begin, seconds)
 
     def _enter(self, subject: str, group: str, waiter: Waiter) -> None:
         self._waiting.setdefault(subject, {}).setdefault(group, deque()).append(waiter)
@@ -171,5 +171,5 @@ class EmbeddedWakeups:
 def _wake(waiter: Waiter) -> None:
     if waiter.signal.locked():
         waiter.signal.release()
-        if waiter.go_on is not None:
-            waiter.go_on()
+        if waiter.resume is not None:
+            waiter.resume()

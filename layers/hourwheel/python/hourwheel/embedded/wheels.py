@@ -1,4 +1,4 @@
-"""Turns wheels in threads of this process, and starts them when their time has come."""
+"""Turns wheels in threads of this process, and starts each wheel when its timer is due."""
 
 import heapq
 import threading
@@ -12,16 +12,18 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.cell import Cell
 from hourwheel.delay.wheel import Ended
 
-_AGAIN_MS = 2_000
-_LONGEST_AGAIN_MS = 60_000
+_RETRY_MS = 2_000
+_LONGEST_RETRY_MS = 60_000
 _LONGEST_SLEEP_SECONDS = 5.0
 _SPARE = 2
-"""So many places are kept for buckets that are not over."""
+"""The number of threads that stay free for buckets that are not over."""
 
 
 class Wheels:
-    """``Timers`` of one process. Wheels turn once ``start`` was called, ``at_once`` of them at the same time at most.
-    After days of standstill the buckets that are over take turns, and leave room for those that are not."""
+    """Implements ``Timers`` for one process. After ``start``, at most ``at_once`` wheels turn at the same time.
+
+    After an outage of days, the buckets that are over take turns, and leave threads for the current buckets.
+    """
 
     def __init__(self, clock: SystemClock, *, at_once: int) -> None:
         self._clock = clock
@@ -29,7 +31,7 @@ class Wheels:
         self._timers: list[tuple[int, str]] = []
         self._soonest: dict[str, int] = {}
         self._turning: dict[str, threading.Thread] = {}
-        self._again: dict[str, int] = {}
+        self._reordered: dict[str, int] = {}
         self._ready: dict[str, None] = {}
         self._overdue: dict[str, None] = {}
         self._at_once = at_once
@@ -47,25 +49,27 @@ class Wheels:
         failing: dict[str, tuple[int, str]] = {}
 
         def turn(bucket: str) -> int | None:
-            """Until the wheel ends; after how many milliseconds to try again if it did so too early. Of the same error
-            again and again only the first is reported."""
+            """Turns the wheel until it ends. Returns None, or the milliseconds until a retry where it ended too early.
+
+            Reports an error once, not each time it repeats in a row.
+            """
             try:
                 ended = cell.turn_wheel(bucket, owner, self._pause)
             except Exception as error:
-                before_ms, told = failing.get(bucket, (_AGAIN_MS // 2, ""))
+                before_ms, last_text = failing.get(bucket, (_RETRY_MS // 2, ""))
                 text = f"{type(error).__name__}: {error}"
-                if is_fault(error) and text != told:
+                if is_fault(error) and text != last_text:
                     boundary.report(error, f"the wheel of {bucket} failed")
-                failing[bucket] = (min(2 * before_ms, _LONGEST_AGAIN_MS), text)
+                failing[bucket] = (min(2 * before_ms, _LONGEST_RETRY_MS), text)
                 return failing[bucket][0]
             failing.pop(bucket, None)
-            return _AGAIN_MS if ended is Ended.BUSY else None
+            return _RETRY_MS if ended is Ended.BUSY else None
 
         self._turn = turn
         self._starter.start()
 
     def stop(self) -> None:
-        """Lets each wheel finish its tick and give its lease back."""
+        """Stops the wheels. Each finishes its tick and releases its lease."""
         self._stopping.set()
         with self._changed:
             self._changed.notify()
@@ -76,7 +80,7 @@ class Wheels:
 
     @property
     def turning(self) -> int:
-        """How many wheels turn now."""
+        """The number of wheels that turn."""
         with self._changed:
             return len(self._turning)
 
@@ -99,22 +103,22 @@ class Wheels:
             self._changed.notify()
 
     def _due(self) -> list[str]:
-        """The buckets whose time has come and that are not turning, as many as there is room for."""
+        """Returns the buckets to start now: due, not turning, and no more than threads are free."""
         now_ms = self._clock.now_ms()
         while self._timers and self._timers[0][0] <= now_ms:
             when_ms, bucket = heapq.heappop(self._timers)
             if self._soonest.get(bucket) != when_ms:
-                continue  # an earlier one has replaced it
+                continue  # an earlier timer has replaced this one
             del self._soonest[bucket]
             if bucket in self._turning:
-                self._again[bucket] = when_ms
+                self._reordered[bucket] = when_ms
             elif Bucket.parse(bucket).end_ms <= now_ms:
                 self._overdue[bucket] = None
             else:
                 self._ready[bucket] = None
         room = self._at_once - len(self._turning)
         due = list(islice(self._ready, max(0, room)))
-        # One at least, whatever else turns: it may hold messages that nobody else will send.
+        # One bucket that is over always turns: it may contain messages that no other wheel sends.
         over = sum(Bucket.parse(bucket).end_ms <= now_ms for bucket in self._turning)
         due += islice(self._overdue, max(1 - over, room - len(due) - _SPARE, 0))
         for bucket in due:
@@ -129,12 +133,12 @@ class Wheels:
         return min(max(0.0, left_seconds), _LONGEST_SLEEP_SECONDS)
 
     def _serve(self, bucket: str) -> None:
-        again_ms = self._turn(bucket)
+        retry_ms = self._turn(bucket)
         with self._changed:
             del self._turning[bucket]
-            asked_ms = self._again.pop(bucket, None)
-            if asked_ms is not None:
-                self._order(asked_ms, bucket)
-            if again_ms is not None:
-                self._order(self._clock.now_ms() + again_ms, bucket)
+            ordered_ms = self._reordered.pop(bucket, None)
+            if ordered_ms is not None:
+                self._order(ordered_ms, bucket)
+            if retry_ms is not None:
+                self._order(self._clock.now_ms() + retry_ms, bucket)
             self._changed.notify()
