@@ -1,1 +1,1 @@
-"""The archive: every row of every log, kept in objects for as long as one likes."""
+"""The archive: every row of every log, kept in objects for as long as the operator likes."""

@@ -1,8 +1,9 @@
 """Archives what the logs hold: a system consumer group of its own over consume, pull, schedule and dispatch logs.
 
-It reads each log from its mark on, writes segments, and commits them by a manifest (see ``manifests.py``). A crash
-before that leaves segments that nobody names; after it, marks that whoever comes next brings up. Any number may run at
-once: one of them commits, what the others gathered is dropped.
+An archiver reads each log from its watermark on, writes segments, and commits them by a manifest (see
+``manifests.py``). A crash before the commit leaves segments that no manifest names; a crash after it leaves watermarks
+that the next archiver brings up. Any number of archivers may run at once: one of them commits, and the rows that the
+others gathered are dropped.
 """
 
 import logging
@@ -33,8 +34,8 @@ _logger = logging.getLogger("hourwheel")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one commit: so many bytes as they were stored, so many spans, so long. Of one log at most ``log_bytes`` are
-    taken before others have their turn."""
+    """The limits of one commit: the bytes of its rows as they were stored, its spans, and its time. A commit takes
+    at most ``log_bytes`` of one log before it goes on to the next."""
 
     commit_bytes: int = 128 << 20
     commit_spans: int = 5_000
@@ -43,7 +44,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archived(msgspec.Struct):
-    """What a run did. ``complete``: nothing is left that was there when it began."""
+    """What a run did. ``complete``: every settled row that existed when the run began is archived."""
 
     commits: int = 0
     rows: int = 0
@@ -57,7 +58,7 @@ class Archived(msgspec.Struct):
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of a log that were taken: up to ``end``, with this many messages."""
+    """The rows of a log that a commit takes: those below ``end``, which have this many messages."""
 
     end: int
     messages: int
@@ -76,16 +77,16 @@ class _Run:
     listed: list[tuple[Subject, list[Group]]] = field(default_factory=list)
 
     def begin(self, head: ArchiveHead, now_ms: int, registry: Registry) -> Pass:
-        """The pass that goes on, or begins; lists subjects and groups where that was not done for it yet."""
+        """Returns the pass that goes on, or begins one. Lists subjects and groups once for each pass."""
         current = Pass.of(head, now_ms)
         self.own_pass = self.own_pass or not head.pass_ms
         if not head.pass_ms or current.began_ms != self.pass_ms:
-            # What is made from here on is for the next pass.
+            # Subjects and groups that are created from here on belong to the next pass.
             self.pass_ms, self.listed = current.began_ms, catalog(registry)
         return current
 
     def goes_on(self, current: Pass) -> bool:
-        """Whether something is left that was there when the run began; notes whether nothing is."""
+        """Returns whether the run has to commit again, and notes in the report whether the run is complete."""
         self.report.complete = self.own_pass and current.complete_ms > 0
         after_another = not self.own_pass
         self.own_pass = self.own_pass and current.commit_full
@@ -94,7 +95,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class Archiver:
-    """``archive``: where to. Safe to run anywhere, any number at once."""
+    """Archives into ``archive``. Any number of archivers may run at once, on any machine."""
 
     context: Context
     registry: Registry
@@ -103,9 +104,9 @@ class Archiver:
     faults: Faults = field(default_factory=Faults)
 
     def run(self, until_ms: int, tell: Callable[[], None] = lambda: None) -> Archived:
-        """Archives until nothing is left, or what is left is not settled yet, or time is up; a commit that has begun is
-        finished. Calls ``tell`` after each commit. Raises ``Conflict`` where archive and store do not belong together,
-        or the store is half rebuilt."""
+        """Archives until no settled row is left, or until ``until_ms``; finishes a commit that has begun. Calls
+        ``tell`` after each commit. Raises ``Conflict`` when archive and store do not belong together, or when a rebuild
+        of the store has not ended."""
         if unfinished(self.context):
             raise Conflict("store-rebuilding", "the store is half rebuilt: end that first")
         run = _Run(until_ms)
@@ -115,7 +116,7 @@ class Archiver:
         return run.report
 
     def _commit(self, run: _Run) -> bool:
-        """One commit, if there is anything to archive: whether to go on."""
+        """Commits once, if there is anything to archive. Returns whether to go on."""
         held = catch_up(self.context, self.archive)
         began_ms = self.context.clock.now_ms()
         collector = Collector(self.context, self.archive)
@@ -152,7 +153,7 @@ class Archiver:
         )
 
     def _catalog(self, collector: Collector, head: ArchiveHead, listed: list[tuple[Subject, list[Group]]]) -> str:
-        """Gathers the catalog where it has changed; its digest then."""
+        """Gathers the subjects and groups if they have changed. Returns their digest, or "" if they have not."""
         found = Catalog([subject for subject, _ in listed], [group for _, groups in listed for group in groups])
         digest = blake2b(encode_catalog(found).data, digest_size=16).hexdigest()
         if digest == head.catalog:
@@ -163,8 +164,8 @@ class Archiver:
     def _collect(
         self, collector: Collector, current: Pass, listed: list[tuple[Subject, list[Group]]], stop_ms: int
     ) -> Pass:
-        """Reads logs behind the one at which the last commit was full, up to the last one, or until this one is
-        full."""
+        """Reads the logs behind the one at which the last commit was full, up to the last log, or until this commit is
+        full. Returns the pass after them."""
         known = watermarks(self.context)
         every = list(sources(self.context, listed))
         names = [_name(source) for source in every]
@@ -178,7 +179,7 @@ class Archiver:
         return current
 
     def _log(self, collector: Collector, source: Source, watermark: int | None, stop_ms: int) -> LogRead:
-        """Gathers a log's rows from the mark on, up to the limits."""
+        """Gathers a log's rows from the watermark on, up to the limits. Returns how far it read."""
         bounds = self._bounds(source, watermark)
         if bounds is None:
             return LogRead(complete=False)
@@ -196,12 +197,12 @@ class Archiver:
         return rows.read
 
     def _bounds(self, source: Source, watermark: int | None) -> tuple[int, int] | None:
-        """The row at which to begin, and the end of the log; None where they cannot be read."""
+        """Returns the row at which to begin and the end of the log, or None if they cannot be read."""
         start = watermark or 0
         with self._contained(source):
             given = source.given(start)
             if given > start and watermark is None:
-                # What was removed before there was an archive is not missed.
+                # Rows that were removed before there was an archive do not count as missing.
                 first = next(source.items(0), None)
                 start = source.trimmed() if first is None else first.row
             return start, given
@@ -223,7 +224,8 @@ class Archiver:
         return _Rows(end, messages, LogRead(complete=False))
 
     def _end(self, collector: Collector, source: Source, end: int, given: int) -> tuple[int, bool]:
-        """Behind the last row: where the log is archived up to, and whether that is its end."""
+        """Called behind the last row. Returns the row up to which the log is archived, and whether the log ends
+        there."""
         with self._contained(source):
             if (trimmed := source.trimmed()) > end:
                 collector.gone.append(MissingRows(log=source.log, start=end, end=trimmed))
@@ -232,8 +234,8 @@ class Archiver:
         return end, False
 
     def _settled(self, source: Source, start: int) -> Iterator[Item | None]:
-        """The rows from ``start`` on, and None behind the last one; it just ends where one cannot be read. Only reading
-        is contained: who cannot write has archived nothing."""
+        """Yields the rows from ``start`` on, and None behind the last one. Ends without the None at a row that cannot
+        be read. Contains only errors of reading: after an error of writing nothing may count as archived."""
         items = source.items(start)
         while True:
             ended = True

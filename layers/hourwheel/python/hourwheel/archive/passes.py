@@ -1,7 +1,7 @@
-"""A pass of the archive through all logs, as a value: each log that is read makes the next value. Reads and writes
+"""A pass of the archiver through all logs, as a value: each log that was read leads to the next value. Reads and writes
 nothing.
 
-A pass takes as many commits as it needs. A commit that is full ends at a log; the next commit goes on behind it.
+A pass takes as many commits as it needs. A commit that is full ends at a log; the next commit goes on behind that log.
 """
 
 from dataclasses import dataclass, replace
@@ -11,12 +11,13 @@ import msgspec
 from hourwheel.retention.watermarks import ArchiveHead
 
 MANIFEST_EVERY_MS = 3_600_000
-"""A manifest without rows is written this often: a reader of the archive learns from it that nothing new is there."""
+"""A manifest without rows is written at least this often: readers of the archive learn from it that no rows are
+missing."""
 
 
 @dataclass(frozen=True)
 class LogRead:
-    """How far a log was read. ``complete``: up to its end, ``commit_full``: as far as the commit had room."""
+    """How far a log was read. ``complete``: up to its end; ``commit_full``: as far as the commit had room."""
 
     complete: bool
     commit_full: bool = False
@@ -37,7 +38,7 @@ class Pass:
 
     @classmethod
     def of(cls, head: ArchiveHead, now_ms: int) -> "Pass":
-        """The pass that the head is in the middle of, or one that begins now."""
+        """Returns the pass in the middle of which the head is, or one that begins now."""
         return cls(head.pass_ms or now_ms, head.complete, first=head.resume, last=head.resume)
 
     @property
@@ -46,18 +47,19 @@ class Pass:
         return self.began_ms if self.complete and not self.commit_full else 0
 
     def after(self, log: str, read: LogRead, *, stop: bool, at_end: bool) -> "Pass":
-        """The pass after a log was read. ``stop``: the commit takes no other log; ``at_end``: no other is left."""
+        """Returns the pass after a log was read. ``stop``: the commit takes no further log; ``at_end``: no log is
+        left."""
         if read.commit_full and self.last != self.first:
             # The next commit begins with the rest of this log.
             return replace(self, commit_full=True, over=True)
         complete = self.complete and read.complete and not read.commit_full
         if read.commit_full or stop:
-            # Others have their turn before the rest of this log.
+            # The other logs have their turn before the rest of this log.
             return replace(self, complete=complete, last=log, commit_full=not at_end, over=True)
         return replace(self, complete=complete, last=log)
 
     def head(self, head: ArchiveHead) -> ArchiveHead:
-        """The head with the place at which the next commit goes on."""
+        """Returns the head with the log behind which the next commit goes on."""
         return msgspec.structs.replace(
             head,
             resume=self.last if self.commit_full else "",
@@ -66,12 +68,12 @@ class Pass:
         )
 
     def noted(self, head: ArchiveHead) -> ArchiveHead:
-        """The head after a pass, or a part of it, that found nothing to archive."""
+        """Returns the head after a pass, or a part of a pass, that found nothing to archive."""
         return msgspec.structs.replace(self.head(head), complete_ms=max(head.complete_ms, self.complete_ms))
 
     def needs_manifest(self, head: ArchiveHead, *, found: bool) -> bool:
-        """Whether to write a manifest: there is something to archive, or the last manifest is old and the archive is
-        complete."""
+        """Returns whether to write a manifest: there is something to archive, or the last manifest is old and the
+        archive is complete."""
         return found or self.complete_ms - head.last_manifest_ms >= MANIFEST_EVERY_MS
 
 

@@ -1,5 +1,5 @@
-"""The rows of segments, read back. Raises ``Corrupt`` with the key of a segment that is not what its manifest says, as
-a rule before any of its rows is given."""
+"""Reads the rows of segments. Each function raises ``Corrupt``, with the key of the segment, when a segment is missing
+or is not what its manifest says; as a rule before it yields any row."""
 
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def message_rows(archive: Blobs, segment: Segment) -> Iterator[tuple[str, Entry, list[Message]]]:
-    """Log, row, and those of its messages that are held."""
+    """Yields for each row its log, its entry, and the messages that the archive has of it."""
     for block in _blocks(archive, segment, decode_messages):
         messages, at = block.columns.messages(block.held), 0
         for entry in block.entries:
@@ -34,19 +34,19 @@ def message_rows(archive: Blobs, segment: Segment) -> Iterator[tuple[str, Entry,
 
 
 def entries(archive: Blobs, segment: Segment) -> Iterator[tuple[str, Entry]]:
-    """The same without the messages."""
+    """Yields for each row of messages its log and its entry, without the messages."""
     for block in _blocks(archive, segment, decode_messages):
         yield from ((block.logs[entry.log], entry) for entry in block.entries)
 
 
 def pull_rows(archive: Blobs, segment: Segment) -> Iterator[tuple[str, int, PullRow]]:
-    """Partition, row, and what it says."""
+    """Yields for each pull row its partition, its number and its content."""
     for block in _blocks(archive, segment, decode_pulls):
         yield from ((block.logs[log], row, pull) for log, row, pull in block.rows)
 
 
 def dispatch_rows(archive: Blobs, segment: Segment) -> Iterator[tuple[str, int, Dispatched]]:
-    """Bucket, row, and what it says."""
+    """Yields for each dispatch row its bucket, its number and its content."""
     for block in _blocks(archive, segment, decode_dispatches):
         yield from ((block.logs[log], row, dispatched) for log, row, dispatched in block.rows)
 

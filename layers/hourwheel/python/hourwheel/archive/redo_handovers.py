@@ -1,5 +1,5 @@
-"""Hand-overs whose source says that they were carried out, and whose target was not archived any more: carried out
-again, to the same rows, from what their source holds."""
+"""Repeats hand-overs that their source records as done and whose target row was not archived any more: into the same
+row, from the messages of the source."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ OWNER = "rebuild"
 
 
 def token_of(log: str, row: int) -> bytes:
-    """The token of a row that is put again: the same however often that is tried."""
+    """Returns the token of a row that a rebuild puts: every try puts the row with one and the same token."""
     return blake2b(f"{log} {row}".encode(), digest_size=16).digest()
 
 
@@ -37,24 +37,26 @@ def occupied(log: str, row: int) -> Conflict:
 
 
 def queue_of(log: str) -> int | None:
-    """None of what is no subject's queue."""
+    """Returns the number of the subject's queue whose log this is, or None for any other log."""
     return LogName.parse(log).queue
 
 
 @dataclass(frozen=True)
 class HandoverReplayer:
-    """``members``: groups by the partitions of their pull logs, each with its subject."""
+    """Repeats the hand-overs into ``logs``. ``members``: each group with its subject, by the partitions of the group's
+    pull logs."""
 
     context: Context
     members: dict[str, tuple[Subject, Group]]
     logs: set[str]
 
     def carry_out(self, wakeups: Iterable[UnarchivedHandover]) -> tuple[int, int]:
-        """How many messages arrived again, and how many are lost: their source is not archived, or cannot be read."""
+        """Repeats the hand-overs. Returns how many messages arrived again, and how many are lost because their source
+        is not archived or cannot be read."""
         rest = [arrival for arrival in wakeups if self._needs_replay(arrival)]
         made = lost = 0
         while rest:
-            # The source of one may be the target of another.
+            # The source of one hand-over may be the target of another.
             ready, waiting = self._parted(rest)
             if not ready:
                 ready, waiting = waiting, []
@@ -67,7 +69,7 @@ class HandoverReplayer:
     def _parted(
         self, wakeups: Iterable[UnarchivedHandover]
     ) -> tuple[list[UnarchivedHandover], list[UnarchivedHandover]]:
-        """Those whose messages are all there, and the others."""
+        """Returns the hand-overs whose source has all their messages, and the others."""
         ready, waiting = list[UnarchivedHandover](), list[UnarchivedHandover]()
         for arrival in wakeups:
             (waiting if self._missing(arrival) else ready).append(arrival)
@@ -80,14 +82,14 @@ class HandoverReplayer:
         return not expires_ms or expires_ms > self.context.clock.now_ms()
 
     def _missing(self, arrival: UnarchivedHandover) -> set[Pick]:
-        """The messages whose row is not there."""
+        """Returns the messages whose row the source does not have."""
         source = self._source(arrival)
         rows = {number: source.get(number) for number, _ in arrival.picks}
         there = {number for number, row in rows.items() if row is not None and not row.filler}
         return {pick for pick in arrival.picks if pick[0] not in there}
 
     def _carry_out(self, arrival: UnarchivedHandover) -> int:
-        """How many messages stand in the target then."""
+        """Repeats one hand-over. Returns how many messages the target row has then."""
         there = self.context.log(arrival.what.log).get(arrival.what.row)
         if there is not None:
             return there.count
@@ -111,7 +113,7 @@ class HandoverReplayer:
 
     def _dispatch(self, name: str, transfer: Transfer) -> None:
         bucket = Bucket.parse(name)
-        # Without the bucket's lease: it only repeats the put.
+        # The dispatcher needs no lease of the bucket: ``finish`` only repeats puts.
         ownership = Ownership(self.context, bucket, OWNER)
         dispatcher = Dispatcher(
             self.context, make_registry(self.context), bucket, ownership, ScheduleRowCache(self.context, bucket)
@@ -130,8 +132,8 @@ class HandoverReplayer:
         return arrival.what if isinstance(arrival.what, Transfer) else self._moved(arrival.source, arrival.what)
 
     def _moved(self, partition: str, moved: Moved) -> Transfer:
-        """What the pull row's transfer was. When a retry was due is not archived: at the end of its bucket it is not
-        early."""
+        """Returns the transfer that the pull row recorded. The due time of a retry is not archived: the retry becomes
+        due at the end of its bucket, so it is not early."""
         subject, group = self.members[partition]
         due_times, keep_ms = None, DEAD_RETENTION_MS
         if is_schedule(moved.log):

@@ -29,7 +29,7 @@ _MOST_FOOTER = 1_000
 
 
 class Extent(NamedTuple):
-    """Where a block is in its segment, and how many rows it has."""
+    """The position of a block in its segment, and the number of its rows."""
 
     offset: int
     length: int
@@ -50,12 +50,12 @@ def segment_key(kind: str, hour_ms: int, unique: str) -> str:
 
 
 def kind_of(key: str) -> str:
-    """Of the segment with that key."""
+    """Returns the kind of the segment with this key."""
     return key.split("/", 2)[1]
 
 
 def join(kind: str, blocks: Sequence[Block]) -> bytes:
-    """A segment."""
+    """Returns the bytes of a segment of these blocks."""
     extents, offset = [], 0
     for block in blocks:
         extents.append(Extent(offset, len(block.data), block.count))
@@ -66,7 +66,8 @@ def join(kind: str, blocks: Sequence[Block]) -> bytes:
 
 
 def blocks_of(data: bytes, kind: str) -> list[Extent]:
-    """The blocks of a segment; raises ``Corrupt`` when it is not whole, of another kind or of a newer format."""
+    """Returns the blocks of a segment. Raises ``Corrupt`` when the segment is incomplete, or of another kind or
+    format."""
     size = len(data) - _TRAILER.size
     if size < 0:
         raise Corrupt(f"segment of {len(data)} bytes is shorter than its trailer")
@@ -92,7 +93,7 @@ def blocks_of(data: bytes, kind: str) -> list[Extent]:
 
 
 def walk(data: bytes) -> Iterator[Extent]:
-    """The blocks of a segment without its end, as far as they are whole. Their rows are not counted."""
+    """Yields the complete blocks of a segment that has lost its end. Does not count their rows."""
     offset = 0
     while True:
         try:

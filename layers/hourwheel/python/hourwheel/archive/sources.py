@@ -1,4 +1,4 @@
-"""The logs that are archived, each with what it holds from a row on."""
+"""The logs that are archived, as sources that yield their settled rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from hourwheel.registry.registry import Registry
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS
 
 _LONG_OPEN_MS = 86_400_000
-"""No lease lasts so long: a pull that is still open then holds up what lies behind it."""
+"""No lease lasts this long: a pull row that is still open after this time holds up the rows behind it."""
 
 
 class Item(NamedTuple):
-    """A row, and what it is: settled for ever."""
+    """A row number and the row's content, which never changes any more."""
 
     row: int
     value: Row | PullRow | Dispatched
@@ -35,20 +35,20 @@ class Source(Protocol):
     def log(self) -> str: ...
 
     def given(self, start: int) -> int:
-        """Up to where there are rows, those that were given out and may never come included; ``start`` where nothing
-        that could be archived is beyond."""
+        """Returns the end of the row numbers that were given out, including rows that may never come. May return
+        ``start`` when no row from there on could be archived."""
         ...
 
     def items(self, start: int) -> Iterator[Item]:
-        """The rows from ``start`` on, in order, as far as they are settled."""
+        """Yields the rows from ``start`` on, in order, up to the first that is not settled."""
         ...
 
     def held_up(self, end: int) -> bool:
-        """Whether rows beyond ``end``, where the items came to an end before what was given, are there."""
+        """Returns whether the source has rows beyond ``end``, where ``items`` ended before the end of ``given``."""
         ...
 
     def trimmed(self) -> int:
-        """Rows below may have been removed."""
+        """Returns the row number below which rows may have been removed."""
         ...
 
 
@@ -70,7 +70,7 @@ class MessageSource:
         return (Item(number, row) for number, row in self.rows.rows(start))
 
     def held_up(self, end: int) -> bool:
-        """By a row that may still come. Where nothing follows it, nothing was missed."""
+        """Returns whether a row follows a hole that may still be written. Without such a row nothing is held up."""
         return next(self.rows.stored(end), None) is not None
 
     def trimmed(self) -> int:
@@ -87,7 +87,7 @@ class PullSource:
         return self.pulls.partition
 
     def given(self, start: int) -> int:
-        """Those behind a pull that somebody still holds will come."""
+        """Returns ``start`` while the first pull row is open: the rows behind it come later."""
         first = self.pulls.rows(start, limit=1)
         if not first:
             return start
@@ -133,7 +133,7 @@ class DispatchSource:
 
 
 def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> Iterator[Source]:
-    """The logs of these subjects and groups, those of orphans and of buckets."""
+    """Yields the logs of these subjects and groups, the orphan logs, and the logs of all buckets."""
     for subject, groups in subjects:
         for queue in range(subject.queues):
             yield MessageSource(context.log(subject.log(queue)))
@@ -152,7 +152,7 @@ def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> It
 
 
 def catalog(registry: Registry) -> list[tuple[Subject, list[Group]]]:
-    """Subjects with their groups: those of which something may be left."""
+    """Returns the subjects and groups of which rows may be left: all that are not erased."""
     return [
         (subject, [group for group in registry.all_groups(subject) if not group.erased])
         for subject in registry.all_subjects()

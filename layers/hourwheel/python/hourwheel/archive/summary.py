@@ -1,7 +1,7 @@
-"""What an archive says of its store, all of it read once: where each log ends, what groups have done, which buckets
-are open, and which hand-overs arrived beyond what is archived.
+"""Summarizes an archive for a rebuild: the end of each log, the progress of each group, the open buckets, and the
+hand-overs whose target row is not archived. Reads each segment that it needs once.
 
-Held in memory: a few metrics for each log, and the hand-overs whose target is not archived.
+The summary stays in memory: a few numbers for each log, and the hand-overs whose target row is not archived.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ Pick: TypeAlias = tuple[int, int]
 
 
 class Progress(NamedTuple):
-    """Where the last pull row that is archived ends."""
+    """The end of the last pull row that is archived."""
 
     row: int
     position: Position
@@ -39,8 +39,8 @@ class Progress(NamedTuple):
 
 @dataclass
 class End:
-    """Where a log of messages goes on. ``archived``: its rows below are in the archive. ``rows`` and ``numbers``: all
-    that the archive names is below."""
+    """Where a log of messages goes on. ``archived``: the archive has the rows below. ``rows`` and ``numbers``: every
+    row and every sequence that the archive names is below these."""
 
     archived: int = 0
     rows: int = 0
@@ -53,8 +53,9 @@ class End:
 
 @dataclass
 class Tally:
-    """``left`` is a sum over the bucket's messages, less those that were handed over or cancelled: 0 when each was,
-    once. Where one was named twice it is not, and the bucket is taken for open."""
+    """``left`` is a sum of hashes of the bucket's messages, less the hashes of those that were handed over or
+    cancelled. It is 0 when each message was handed over or cancelled once. A message that was named twice leaves
+    another sum, and the bucket then counts as open."""
 
     left: int = 0
     last_ms: int = 0
@@ -79,8 +80,8 @@ class UnarchivedHandover(NamedTuple):
 
 @dataclass
 class ArchiveSummary:
-    """``through``: the manifests below it. ``pulled``: hand-overs by pulls whose target is not archived, and
-    ``dispatched`` those by wheels, by the bucket and the message, with the number of the dispatch row."""
+    """The summary of the manifests below ``through``. ``pulled``: hand-overs of pull rows whose target row is not
+    archived. ``dispatched``: such hand-overs of wheels, by bucket and message, with the number of the dispatch row."""
 
     through: int = 0
     complete_ms: int = 0
@@ -101,7 +102,7 @@ class ArchiveSummary:
 
     @property
     def unarchived_handovers(self) -> list[UnarchivedHandover]:
-        """All of them, each message only as it was handed over last."""
+        """All hand-overs whose target row is not archived; of each message of a bucket only the last one."""
         found = list(self.pulled)
         for bucket, picks in self.dispatched.items():
             transfers = {transfer.token: transfer for _, transfer in picks.values()}
@@ -121,14 +122,15 @@ class ArchiveSummary:
         return [path for path in self.groups if path[0] == subject and path in self.listed]
 
     def remembered(self) -> tuple[list[Subject], list[Group]]:
-        """All records that ever were. Of what is no longer listed nothing was left but the name's generation."""
+        """Returns the records of all subjects and groups that ever were. Those that are no longer listed are marked
+        erased: of them only the generation counts."""
         return (
             [one if one.name in self.listed else _gone(one) for one in self.subjects.values()],
             [one if path in self.listed else _gone(one) for path, one in self.groups.items()],
         )
 
     def open_buckets(self, now_ms: int) -> set[str]:
-        """The buckets that are not over, or of which something is left to do."""
+        """Returns the buckets that are not over, or from which messages may still have to be handed over."""
         found = {name for name, tally in self.tallies.items() if tally.left or Bucket.parse(name).end_ms > now_ms}
         found.update(self.dispatched)
         found.update(LogName.parse(arrival.what.log).bucket for arrival in self.pulled if is_schedule(arrival.what.log))
@@ -136,12 +138,12 @@ class ArchiveSummary:
 
 
 def summarize(archive: Blobs, through: int, *, skip_damaged: bool) -> ArchiveSummary:
-    """Of the manifests below ``through``. Raises ``Corrupt`` for a segment that cannot be read, or passes over it and
-    names it in ``damaged``."""
+    """Summarizes the manifests below ``through``. Raises ``Corrupt`` for a segment that cannot be read; with
+    ``skip_damaged`` skips the segment and names it in ``damaged``."""
     found = ArchiveSummary(through=through)
     for manifest in some_manifests(archive, through):
         _note_ends(found, manifest)
-    # What is beyond an end is only known when all of them are.
+    # Only once all ends are known can a hand-over be found to lie beyond an end.
     for manifest in some_manifests(archive, through):
         for segment in manifest.segments:
             try:
@@ -158,7 +160,7 @@ def summarize(archive: Blobs, through: int, *, skip_damaged: bool) -> ArchiveSum
 
 
 def some_manifests(archive: Blobs, through: int, start: int = 0) -> Iterator[Manifest]:
-    """Those from ``start`` up to ``through``."""
+    """Yields the manifests from ``start`` up to ``through``, which is excluded."""
     for manifest in manifests(archive, start):
         if manifest.number >= through:
             return
@@ -238,7 +240,7 @@ def _note_wait(found: ArchiveSummary, log: str, row: int, count: int, data: byte
     try:
         entry = decode_entry(data) if data else None
     except Corrupt:
-        entry = None  # no wheel could read it either
+        entry = None  # no wheel could read this entry either
     if isinstance(entry, CancelMarker):
         tally.settle([(entry.row, entry.index)])
     elif isinstance(entry, DueTimes):
