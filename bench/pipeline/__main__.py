@@ -24,7 +24,7 @@ from hourwheel_pipeline.lake import Lake, layout_of
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from, read_segment
 from hourwheel_pipeline.schemas import MESSAGES, PARTITION, SCHEMAS, SORTED_BY
-from hourwheel_pipeline.segmentrows import ArchivePlace, segment_rows
+from hourwheel_pipeline.segment_rows import ArchivePlace, segment_rows
 from hourwheel_pipeline.writing import share_of, write
 
 CORES = 2

@@ -23,7 +23,7 @@ from hourwheel_pipeline.lake import NAMESPACE, CommitConflict, Lake, layout_of
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from
 from hourwheel_pipeline.schemas import PARTITION, SCHEMAS, SORTED_BY
-from hourwheel_pipeline.segmentrows import QUARANTINED, ArchivePlace, Unread, segment_rows, unread_of
+from hourwheel_pipeline.segment_rows import QUARANTINED, ArchivePlace, Unread, segment_rows, unread_of
 from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.writing import FILE_BYTES, share_of, write
 

@@ -11,7 +11,7 @@ from hourwheel.retention.manifests import read
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
-from hourwheel_pipeline.segmentrows import QUARANTINED, ArchivePlace, segment_rows
+from hourwheel_pipeline.segment_rows import QUARANTINED, ArchivePlace, segment_rows
 
 IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
     MESSAGES: ("log", "row", "index"),

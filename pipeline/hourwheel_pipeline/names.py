@@ -1,10 +1,10 @@
-"""The positions of messages in the tables of the lake, from the names of logs (``hourwheel/lognames.py``)."""
+"""The positions of messages in the tables of the lake, from the names of logs (``hourwheel/log_names.py``)."""
 
 from functools import lru_cache
 from typing import NamedTuple, Self
 
 from hourwheel.errors import Corrupt
-from hourwheel.lognames import LogKind, LogName, Member, source_of
+from hourwheel.log_names import LogKind, LogName, Member, source_of
 from hourwheel.logs.entries import DueTimes
 from hourwheel_pipeline.schemas import DEAD, ORPHAN, QUEUE, RETRY, SCHEDULE
 

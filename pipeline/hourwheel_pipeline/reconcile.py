@@ -39,7 +39,7 @@ from hourwheel_pipeline.integrity import Wholeness, inspect
 from hourwheel_pipeline.lake import NAMESPACE, Lake
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.schemas import DISPATCHES, PULLS, SCHEMAS
-from hourwheel_pipeline.segmentrows import ArchivePlace
+from hourwheel_pipeline.segment_rows import ArchivePlace
 from hourwheel_pipeline.table_progress import QuarantinedSegment
 from hourwheel_pipeline.writing import sized
 

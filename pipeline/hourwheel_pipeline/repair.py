@@ -29,7 +29,7 @@ from hourwheel_pipeline.integrity import Wholeness, inspect
 from hourwheel_pipeline.lacking import IDENTITY, Fewer, lacking
 from hourwheel_pipeline.lake import NAMESPACE, CommitConflict, Lake, files_of, frame_of, layout_of
 from hourwheel_pipeline.schemas import SCHEMAS
-from hourwheel_pipeline.segmentrows import QUARANTINED, ArchivePlace, unread_of
+from hourwheel_pipeline.segment_rows import QUARANTINED, ArchivePlace, unread_of
 from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.writing import FILE_BYTES, write
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hourwheel.answersize import nested_bytes
+from hourwheel.answer_size import nested_bytes
 from hourwheel.client import Message
 from hourwheel.client.records import on_the_wire
 from hourwheel.due import delay_ms

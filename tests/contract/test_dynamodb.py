@@ -10,7 +10,7 @@ from botocore.retries.standard import ThrottledRetryableChecker
 from moto import mock_aws
 
 from hourwheel.adapters import s3
-from hourwheel.adapters.awserrors import LOST_ANSWERS, THROTTLING_CODES, translated
+from hourwheel.adapters.aws_errors import LOST_ANSWERS, THROTTLING_CODES, translated
 from hourwheel.adapters.dynamodb import DynamoStore, client, create_tables
 from hourwheel.errors import Broken, Corrupt, OutcomeUnknown, Sealed, Throttled
 from hourwheel.ports import MAX_VALUE_BYTES, Counter, Key, Refused, Table

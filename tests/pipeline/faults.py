@@ -14,7 +14,7 @@ from hourwheel.logs.rows import Row, row_key, sort_of, to_record
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import Message
 from hourwheel.ports import Key, Record, Table
-from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
 from hourwheel.times import rfc3339
 from tests.pipeline.worlds import HOUR, World

@@ -25,7 +25,7 @@ from hourwheel.ports import Blobs
 from hourwheel.queueing.records import CLOSED, EXPIRED, SETTLED, Moved, Position, PullRow
 from hourwheel.times import parse_rfc3339, rfc3339
 from hourwheel_pipeline.arrow import batches
-from hourwheel_pipeline.pullrows import OUTCOMES
+from hourwheel_pipeline.pull_rows import OUTCOMES
 from hourwheel_pipeline.reading import Work, manifests_from, read_segment
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS
 from tests.pipeline.archives import RETENTION_MS, ArchiveBuilder

@@ -20,11 +20,11 @@ from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row, row_key, to_record
 from hourwheel.model import Group
 from hourwheel.ports import Counter, Key, Record, Table
-from hourwheel.queueing import dead, produce, pulllog, settle
+from hourwheel.queueing import dead, produce, pull_log, settle
 from hourwheel.queueing.dead import DeadState
 from hourwheel.queueing.idempotency import IdempotencyKey, Remembered
 from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import EXPIRED, OPEN, Position, PullRow, Tail
 from hourwheel.queueing.settle import Settler
 from tests.simulation.plan import Faults, Plan
@@ -378,8 +378,8 @@ def a_claim_that_ends_within_a_batch_says_that_it_ends_behind_it() -> Iterator[N
         if not row.filler:
             self.end_number = row.number + row.count
 
-    real = pulllog._Range.add
-    with patch.object(pulllog._Range, "add", add):
+    real = pull_log._Range.add
+    with patch.object(pull_log._Range, "add", add):
         yield
 
 

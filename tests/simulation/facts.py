@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from hourwheel.handover.handover import Transfer
-from hourwheel.lognames import SCHEDULE_PREFIX
+from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.logs.entries import ScheduleEntry, decode_entry
 from hourwheel.logs.rows import Row
 from hourwheel.model import Message

@@ -26,7 +26,7 @@ from hourwheel.model import Group, Message, Settled, Subject
 from hourwheel.queueing import produce, progress, settle
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.idempotency import Spot
-from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import EXPIRED, Position, PullRow
 from hourwheel.queueing.settle import Settler
 from hourwheel.registry.registry import Registry, group_record, subject_record

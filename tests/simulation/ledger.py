@@ -17,7 +17,7 @@ from hourwheel.delay.ownership import opened
 from hourwheel.errors import Corrupt
 from hourwheel.handover.copies import REDRIVE, RETRY
 from hourwheel.handover.handover import Transfer
-from hourwheel.lognames import SCHEDULE_PREFIX
+from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.rows import Row, from_record
 from hourwheel.logs.segments import messages_of

@@ -9,7 +9,7 @@ from hourwheel.buckets.lease import Owner
 from hourwheel.delay.dispatch import AGAIN, DUE, ORPHANED
 from hourwheel.handover.copies import ATTEMPTS, REDRIVE, REJECTED, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
-from hourwheel.lognames import SCHEDULE_PREFIX
+from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.model import DEAD_RETENTION_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS, RetryPolicy, Subject
 from hourwheel.ports import Key, Record
 from hourwheel.queueing.records import PullRow

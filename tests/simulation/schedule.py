@@ -10,13 +10,13 @@ from unittest.mock import patch
 
 import msgspec
 
-from hourwheel import answersize
+from hourwheel import answer_size
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
 from hourwheel.delay import changes, dispatch, orphans
 from hourwheel.model import MAX_LEASE_SECONDS, Pulled, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
-from hourwheel.queueing import dead, pull, pulllog
+from hourwheel.queueing import dead, pull, pull_log
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
 from tests.simulation.cancellers import Canceller
@@ -108,7 +108,7 @@ def scaled(plan: Plan) -> Iterator[None]:
     picks = plan.delays.step_picks if plan.delays else 5_000
     with (
         _answers(plan.answer_bytes),
-        patch.object(pulllog, "EMPTY_ROWS", plan.empty_rows),
+        patch.object(pull_log, "EMPTY_ROWS", plan.empty_rows),
         patch.object(dispatch, "_STEP_PICKS", picks),
         patch.object(changes, "_LOOK_SECONDS", 0.9),
     ):
@@ -121,7 +121,7 @@ def _answers(most: int) -> Iterator[None]:
     with ExitStack() as stack:
         if most:
             limits = {"PULL_BYTES": most, "TEXT_BYTES": most // 7, "_COARSE_BYTES": 0, "_COARSE_MESSAGE_BYTES": 0}
-            for module in (answersize, pull, dead, orphans):
+            for module in (answer_size, pull, dead, orphans):
                 for name in limits.keys() & vars(module).keys():
                     stack.enter_context(patch.object(module, name, limits[name]))
         yield

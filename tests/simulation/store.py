@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from hourwheel.adapters.limits import check_value
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.errors import NotFound, OutcomeUnknown, Sealed, Throttled
-from hourwheel.lognames import SCHEDULE_PREFIX
+from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
 from tests.simulation.world import Crashed, Process, Verb, World
 

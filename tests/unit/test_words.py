@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hourwheel.adapters.syncedmark import Synced
+from hourwheel.adapters.synced_mark import Synced
 from hourwheel.embedded.loss import _told
 from hourwheel.words import counted
 

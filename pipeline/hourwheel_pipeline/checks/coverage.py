@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from hourwheel.archive.segments import HOUR_MS
-from hourwheel.lognames import SCHEDULE_PREFIX
+from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel_pipeline.checks.evidence import GROUP, Evidence, scheduled_since
 from hourwheel_pipeline.schemas import CANCEL_MARKER, DISPATCHES, MESSAGES, PULLS
 

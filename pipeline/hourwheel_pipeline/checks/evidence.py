@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from hourwheel.archive.segments import HOUR_MS
-from hourwheel.lognames import SCHEDULE_PREFIX
+from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.schemas import (
     CANCEL_MARKER,

@@ -10,7 +10,7 @@ from hourwheel_pipeline.checks.evidence import Evidence
 from hourwheel_pipeline.findings import findings
 from hourwheel_pipeline.lacking import Fewer, lacking_ranges
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
-from hourwheel_pipeline.segmentrows import ArchivePlace
+from hourwheel_pipeline.segment_rows import ArchivePlace
 
 _NARROWED = 1_000
 """The segments of at most this many logs and manifests are read again to name the missing rows: each costs a read."""

@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from hourwheel.answersize import nested_bytes
+from hourwheel.answer_size import nested_bytes
 from hourwheel.client import Message
 from hourwheel.client.records import on_the_wire
 from hourwheel.model import BATCH_BYTES

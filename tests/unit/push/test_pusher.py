@@ -15,7 +15,7 @@ from hourwheel.push.decisions import FAILURES, LONGEST_PAUSE_MS, Ended
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import PushState
 from hourwheel.push.waking import drop_leftover, start_overdue, wake
-from hourwheel.queueing.pulllog import pull_logs
+from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.targets import DONE, Delivery, Outcome, failure, unreached
 from tests.support import Bench, CallByCall
 from tests.unit.delay.test_changes import Failing

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.answersize import PULL_BYTES
+from hourwheel.answer_size import PULL_BYTES
 from hourwheel.context import Settings
 from hourwheel.errors import Filled, NotFound, Rejected
 from hourwheel.model import DEAD_RETENTION_MS, Message

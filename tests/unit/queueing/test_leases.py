@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hourwheel.queueing.pulllog import pull_logs
+from hourwheel.queueing.pull_log import pull_logs
 from tests.support import Bench
 
 

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.answersize import PULL_BYTES
+from hourwheel.answer_size import PULL_BYTES
 from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
 from hourwheel.logs.rows import Row, row_key, to_record
 from hourwheel.model import NewMessage, PullRequest, SettleRequest
 from hourwheel.ports import Counter, Record, Table
-from hourwheel.queueing.pulllog import EMPTY_ROWS, pull_logs
+from hourwheel.queueing.pull_log import EMPTY_ROWS, pull_logs
 from hourwheel.queueing.records import SETTLED_KEPT_MS
 from tests.support import AT_ONCE, Bench, CallByCall, NoArrivals
 

@@ -47,7 +47,7 @@ from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.produce import produce, produce_many
 from hourwheel.queueing.pull import Puller
-from hourwheel.queueing.pulllog import PullLog, pull_logs
+from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.receipts import cell_secret
 from hourwheel.registry.registry import Registry
 from hourwheel.sweep.erasure import make_registry

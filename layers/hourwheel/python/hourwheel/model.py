@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from hourwheel.errors import Rejected
-from hourwheel.lognames import LogName, Member
+from hourwheel.log_names import LogName, Member
 
 MESSAGE_BYTES = 1 << 20
 # With base64 (a third more) and the names of the fields a full batch still fits into a request.

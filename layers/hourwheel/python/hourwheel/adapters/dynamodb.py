@@ -18,7 +18,7 @@ from botocore.config import Config
 from botocore.exceptions import ChecksumError, ClientError
 
 from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.awserrors import error_code, translating
+from hourwheel.adapters.aws_errors import error_code, translating
 from hourwheel.adapters.limits import check_value
 from hourwheel.errors import Corrupt, Sealed, Throttled
 from hourwheel.ports import Counter, Key, Record, Refused, Table

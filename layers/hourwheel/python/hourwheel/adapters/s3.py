@@ -9,7 +9,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.awserrors import error_code, translating
+from hourwheel.adapters.aws_errors import error_code, translating
 from hourwheel.adapters.limits import check_blob_key, check_range
 from hourwheel.errors import Corrupt, NotFound
 

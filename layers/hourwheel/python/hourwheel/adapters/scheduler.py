@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from botocore.exceptions import ClientError
 
 from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.awserrors import error_code, translating
+from hourwheel.adapters.aws_errors import error_code, translating
 from hourwheel.adapters.functions import AsyncFunction, patient_config
 from hourwheel.ports import Clock
 

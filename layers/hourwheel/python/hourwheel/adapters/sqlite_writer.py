@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from hourwheel.adapters.sqlite_session import SqliteSession
-from hourwheel.adapters.syncedmark import Synced, SyncedMark
+from hourwheel.adapters.synced_mark import Synced, SyncedMark
 from hourwheel.errors import Broken, Corrupt, StorageFull, Throttled
 
 BUSY_SECONDS = 10.0

@@ -22,7 +22,7 @@ from botocore.exceptions import (
 )
 
 from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.awserrors import FOREIGN, LOST_ANSWERS, error_code
+from hourwheel.adapters.aws_errors import FOREIGN, LOST_ANSWERS, error_code
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
 from hourwheel.model import Message, PushTarget

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hourwheel import __version__
-from hourwheel.api import deadletters, scheduled, subjects
+from hourwheel.api import dead_letters, scheduled, subjects
 from hourwheel.api.events import Event, Invocation, Response, ok
 from hourwheel.cell import Cell
 
@@ -34,10 +34,10 @@ _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     f"POST {_GROUP}/seek": subjects.seek,
     f"GET {_GROUP}/lag": subjects.lag,
     f"GET {_GROUP}/push": subjects.get_push,
-    f"GET {_GROUP}/dead": deadletters.list_dead,
-    f"DELETE {_GROUP}/dead": deadletters.drop,
-    f"POST {_GROUP}/dead/redrive": deadletters.redrive,
-    f"GET {_GROUP}/dead/{{dead_id}}": deadletters.get_dead,
+    f"GET {_GROUP}/dead": dead_letters.list_dead,
+    f"DELETE {_GROUP}/dead": dead_letters.drop,
+    f"POST {_GROUP}/dead/redrive": dead_letters.redrive,
+    f"GET {_GROUP}/dead/{{dead_id}}": dead_letters.get_dead,
     f"GET {_SUBJECT}/scheduled": scheduled.pending,
     f"GET {_SUBJECT}/dead": scheduled.list_orphans,
     f"GET {_SCHEDULED}": scheduled.get_scheduled,

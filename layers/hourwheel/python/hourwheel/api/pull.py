@@ -4,7 +4,7 @@ import logging
 
 import msgspec
 
-from hourwheel.answersize import LAMBDA_BYTES, nested_bytes
+from hourwheel.answer_size import LAMBDA_BYTES, nested_bytes
 from hourwheel.api.ack import check_settlements
 from hourwheel.api.events import Event, Invocation, Response, answered
 from hourwheel.api.requests import body_of, path_name

@@ -33,13 +33,13 @@ from hourwheel.buckets.buckets import Bucket, register
 from hourwheel.context import Context
 from hourwheel.delay.orphans import register_orphan
 from hourwheel.errors import Conflict, Corrupt, NotFound
-from hourwheel.lognames import LogKind, LogName, is_schedule, pull_log, source_of
+from hourwheel.log_names import LogKind, LogName, is_schedule, pull_log, source_of
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import FILLER_MS, Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs, Key, Table
-from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Checkpoint
 from hourwheel.queueing.skipped import skip
 from hourwheel.registry.registry import group_record, subject_record

@@ -15,7 +15,7 @@ from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.errors import Conflict, Filled
 from hourwheel.handover.copies import RELEASED, RETRY, row_builder
 from hourwheel.handover.handover import Transfer
-from hourwheel.lognames import LogName, is_schedule, source_of
+from hourwheel.log_names import LogName, is_schedule, source_of
 from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.model import DEAD_RETENTION_MS, Group, Subject

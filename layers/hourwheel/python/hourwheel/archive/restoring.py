@@ -18,7 +18,7 @@ from hourwheel.delay.dispatch import DROPPED
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt, Filled
 from hourwheel.handover.handover import Transfer
-from hourwheel.lognames import is_schedule
+from hourwheel.log_names import is_schedule
 from hourwheel.logs.codec import encode
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row, sort_of

@@ -11,7 +11,7 @@ from hourwheel.delay.ownership import Dispatched, DispatchLog
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model import Group, Subject
-from hourwheel.queueing.pulllog import PullLog, pull_logs
+from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.records import CLOSED, PullRow
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS

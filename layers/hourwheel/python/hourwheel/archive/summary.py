@@ -15,7 +15,7 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
 from hourwheel.handover.handover import Transfer
-from hourwheel.lognames import LogName, is_schedule, source_of
+from hourwheel.log_names import LogName, is_schedule, source_of
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs

@@ -18,7 +18,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Sealed, Unavailable
-from hourwheel.lognames import LogName, is_schedule
+from hourwheel.log_names import LogName, is_schedule
 from hourwheel.logs.cas import CasRecord
 from hourwheel.logs.log import Reservation
 from hourwheel.ports import Key, Table, items_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hourwheel.cli import serveoptions as options
+from hourwheel.cli import serve_options as options
 from hourwheel.cli.settings import settings_of
 from hourwheel.misfits import of_pydantic
 

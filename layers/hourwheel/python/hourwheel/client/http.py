@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from hourwheel import __version__, gzipped
-from hourwheel.answersize import nested_bytes
+from hourwheel.answer_size import nested_bytes
 from hourwheel.client.backoff import pause_seconds
 from hourwheel.client.connections import Connections, Reply
 from hourwheel.client.errors import (

@@ -20,7 +20,7 @@ from hourwheel.delay.timing import unpack
 from hourwheel.errors import Corrupt, Filled, NotFound, Sealed
 from hourwheel.faults import unreadable
 from hourwheel.handover.handover import Transfer, release
-from hourwheel.lognames import LogName, Member
+from hourwheel.log_names import LogName, Member
 from hourwheel.logs.codec import decode_one, encode
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.log import Reservation

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from hourwheel.answersize import PULL_BYTES, message_size, tellable
+from hourwheel.answer_size import PULL_BYTES, message_size, tellable
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.faults import unreadable

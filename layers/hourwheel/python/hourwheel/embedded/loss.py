@@ -5,7 +5,7 @@ import sqlite3
 from pathlib import Path
 
 from hourwheel.adapters.sqlite_writer import translated
-from hourwheel.adapters.syncedmark import NOTHING, Synced, SyncedMark, last_transaction
+from hourwheel.adapters.synced_mark import NOTHING, Synced, SyncedMark, last_transaction
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Lost
 from hourwheel.ports import Blobs

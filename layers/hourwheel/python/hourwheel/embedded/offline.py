@@ -8,7 +8,7 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.metrics import CountingMeter
 from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.adapters.syncedmark import SyncedMark
+from hourwheel.adapters.synced_mark import SyncedMark
 from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.context import Context, Settings
 from hourwheel.embedded.directory import INLINE_BYTES, database, prepare, synced

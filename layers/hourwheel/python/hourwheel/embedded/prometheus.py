@@ -13,7 +13,7 @@ from hourwheel.embedded.wheels import Wheels
 from hourwheel.model import Group, Lag, Subject
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.progress import lag_of
-from hourwheel.queueing.pulllog import pull_logs
+from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.retention.watermarks import behind_seconds
 from hourwheel.times import parse_rfc3339
 

@@ -12,7 +12,7 @@ from aws_lambda_powertools import Logger
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.metrics import CountingMeter
 from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.adapters.syncedmark import SyncedMark
+from hourwheel.adapters.synced_mark import SyncedMark
 from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.api.boundary import Boundary, log_line

@@ -26,7 +26,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hourwheel.answersize import AnswerSize, batch_size
+from hourwheel.answer_size import AnswerSize, batch_size
 from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.model import BATCH_MESSAGES, Message, NewMessage
 

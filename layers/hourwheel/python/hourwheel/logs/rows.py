@@ -8,13 +8,13 @@
 ``number`` is the sequence of the row's first message. A filler has ``count`` 0: its number was never used. A batch lies
 in ``block``, or in a segment that ``segment`` names as [key, offset, length]. A row with ``expires_ms`` 0 does not
 expire: rows of schedule logs are removed with their bucket. Their ``meta`` is drawn in ``entries.py``. ``answer_bytes``
-and ``cuts`` say how much the messages take in an answer (``answersize.py``).
+and ``cuts`` say how much the messages take in an answer (``answer_size.py``).
 """
 
 import msgspec
 
 from hourwheel.errors import UNDECODABLE, Corrupt
-from hourwheel.lognames import is_schedule
+from hourwheel.log_names import is_schedule
 from hourwheel.ports import Key, Record, Table
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from hourwheel.errors import Corrupt, NotFound
-from hourwheel.lognames import LogName, is_schedule
+from hourwheel.log_names import LogName, is_schedule
 from hourwheel.logs.codec import Block, decode, split
 from hourwheel.logs.rows import Row, SegmentRef
 from hourwheel.model import Message

@@ -24,7 +24,7 @@ from hourwheel.model import Group, Pulled, PullRequest, PullResult, PushTarget, 
 from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, Ended, decide_pull, refused
 from hourwheel.push.lease import PushLease
 from hourwheel.push.state import state_record
-from hourwheel.queueing.pulllog import pull_logs
+from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.registry.registry import Registry
 from hourwheel.signatures import secrets_of
 from hourwheel.targets import Delivery, Outcome, Targets

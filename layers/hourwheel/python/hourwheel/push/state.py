@@ -16,7 +16,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
-from hourwheel.lognames import LogKind, LogName, Member
+from hourwheel.log_names import LogKind, LogName, Member
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model import Group
 from hourwheel.ports import Key, Table, items_of

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, NotFound, Unavailable
-from hourwheel.lognames import LogKind, LogName
+from hourwheel.log_names import LogKind, LogName
 from hourwheel.model import Group
 from hourwheel.push.state import Pushed, listen, pushed_groups, state_record
 from hourwheel.registry.registry import Registry

@@ -14,7 +14,7 @@ from typing import Self
 
 import msgspec
 
-from hourwheel.answersize import PULL_BYTES, message_size, tellable
+from hourwheel.answer_size import PULL_BYTES, message_size, tellable
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, NotFound, Rejected, Sealed
 from hourwheel.faults import unreadable

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hourwheel.model import Group
 from hourwheel.ports import Counter
-from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.pull_log import PullLog
 
 _TRUSTED_MS = 300_000
 """An end is forgotten after this long: a seek that was cut off before it changed the group's record shows then."""

@@ -13,7 +13,7 @@ from hourwheel.faults import Faults
 from hourwheel.logs.rows import sort_of
 from hourwheel.model import Subject
 from hourwheel.ports import Table
-from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import CLOSED, Checkpoint, PullRow, Tail
 from hourwheel.queueing.settle import Settler
 from hourwheel.retention.kinds import PULLS

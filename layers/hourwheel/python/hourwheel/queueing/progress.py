@@ -10,7 +10,7 @@ from hourwheel.model import BATCH_MESSAGES, Lag, QueueLag
 from hourwheel.ports import Counter
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.pulllog import PullLog
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, Tail
 from hourwheel.queueing.skipped import messages_between
 from hourwheel.times import rfc3339

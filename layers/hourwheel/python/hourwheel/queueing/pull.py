@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from hourwheel.answersize import PULL_BYTES, TEXT_BYTES, tellable
+from hourwheel.answer_size import PULL_BYTES, TEXT_BYTES, tellable
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Corrupt, Rejected, Unavailable
 from hourwheel.faults import unreadable
@@ -17,7 +17,7 @@ from hourwheel.model import Group, Message, Pulled, PullRequest, PullResult, Set
 from hourwheel.ports import GET_MANY, Counter
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.pulllog import Claim, Nothing, PullLog, pull_logs
+from hourwheel.queueing.pull_log import Claim, Nothing, PullLog, pull_logs
 from hourwheel.queueing.receipts import Receipt, open_receipt, sign_receipt
 from hourwheel.queueing.records import UNREADABLE, PullRow
 from hourwheel.queueing.settle import Decision, Settler, decide

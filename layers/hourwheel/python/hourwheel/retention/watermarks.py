@@ -14,7 +14,7 @@ import msgspec
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
 from hourwheel.errors import UNDECODABLE, Conflict, Corrupt
-from hourwheel.lognames import is_schedule
+from hourwheel.log_names import is_schedule
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.ports import Blobs, Key, Record, Table, items_of
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES

@@ -10,7 +10,7 @@ from hourwheel.context import Context
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Table
 from hourwheel.push.state import forget
-from hourwheel.queueing.pulllog import pull_logs
+from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.registry.registry import Registry
 
 _ALL = "\U0010ffff"

@@ -22,9 +22,9 @@ from hourwheel.ports import Counter, Table
 from hourwheel.push.waking import start_free, start_overdue
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.openends import LogEnd, OpenEnds
+from hourwheel.queueing.open_ends import LogEnd, OpenEnds
 from hourwheel.queueing.progress import LogLag, lag_of_log
-from hourwheel.queueing.pulllog import PullLog, pull_logs
+from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.extend_ttl import extend_ttl
 from hourwheel.retention.kinds import MESSAGES, PULLS

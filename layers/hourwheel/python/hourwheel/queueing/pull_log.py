@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from hourwheel.context import Context
-from hourwheel.lognames import pull_log
+from hourwheel.log_names import pull_log
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of

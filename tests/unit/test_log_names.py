@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel.errors import Corrupt
-from hourwheel.lognames import LogKind, LogName, Member, is_schedule, pull_log, source_of
+from hourwheel.log_names import LogKind, LogName, Member, is_schedule, pull_log, source_of
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9._-]{1,20}\Z").filter(str.isascii)
 GENERATIONS = st.integers(1, 10**6)

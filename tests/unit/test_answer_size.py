@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hourwheel.answersize import ADDED_BYTES, LAMBDA_BYTES, PULL_BYTES, batch_size, message_size, tellable
+from hourwheel.answer_size import ADDED_BYTES, LAMBDA_BYTES, PULL_BYTES, batch_size, message_size, tellable
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.codec import encode
 from hourwheel.logs.rows import Row
