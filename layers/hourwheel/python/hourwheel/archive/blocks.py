@@ -6,9 +6,9 @@
     dispatches  4       [[log …], [[log, row, Dispatched] …]]
     catalog     5       [[Subject …], [Group …]]           as they were at a moment
 
-``log`` is a place in the first list. Pull logs are named by the partitions in which they lie, dispatch logs by their
-bucket. The messages of a block are those of its entries, in their order, field by field: who turns them into columns
-reads them three times as fast as message by message.
+``log`` is an index of the first list. Pull logs are named by their partitions, dispatch logs by their buckets. The
+messages of a block are those of its entries, in their order, field by field: a reader that turns them into columns is
+three times as fast as with message by message.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -67,7 +67,7 @@ class Columns(msgspec.Struct, omit_defaults=True, kw_only=True):
         return cls(**{name: values for name, values in columns.items() if any(v != _ABSENT.get(name) for v in values)})
 
     def messages(self, count: int) -> list[Message]:
-        """They themselves again."""
+        """Returns the messages of which these are the columns; ``count`` is their number."""
         given = {name: values for name in FIELDS if (values := getattr(self, name)) is not None}
         return [Message(**{name: values[at] for name, values in given.items()}) for at in range(count)]
 
@@ -83,7 +83,7 @@ class MessageRows(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def held(self) -> int:
-        """How many messages there are."""
+        """How many messages the block has."""
         return sum(entry.held for entry in self.entries)
 
 
@@ -98,7 +98,7 @@ class DispatchRows(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Catalog(msgspec.Struct, array_like=True, frozen=True):
-    """Subjects and groups; deleted ones until all that was theirs is erased."""
+    """Subjects and groups, including deleted ones until their rows are erased."""
 
     subjects: list[Subject]
     groups: list[Group]
@@ -107,11 +107,11 @@ class Catalog(msgspec.Struct, array_like=True, frozen=True):
 Content: TypeAlias = MessageRows | PullRows | DispatchRows | Catalog
 
 MOST_ROWS = 8_192
-"""A block has no more. It is closed at half of this, or at a megabyte."""
+"""The largest number of rows in a block. The collector closes a block at half of this, or at a megabyte."""
 
 _MOST_LOGS = 2 * MOST_ROWS
 _MOST_FIELDS = 100
-"""Of messages: more than a later version will add."""
+"""The largest number of fields of messages: room for those that later versions add."""
 
 _encoder = msgspec.msgpack.Encoder()
 _parts = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -178,8 +178,8 @@ def decode_catalog(data: bytes | memoryview) -> Catalog:
 
 
 def _opened(data: bytes | memoryview, kind: str, parts: int) -> tuple[int, list[str], list[memoryview]]:
-    """How many rows a block says that it has, the logs it lists, and its other parts, still encoded: what they hold is
-    counted before there are objects. A kilobyte unpacks to millions of empty rows."""
+    """Returns the number of rows that a block claims, the logs that it lists, and its other parts, still encoded. The
+    caller counts their rows before it decodes them: a kilobyte may unpack to millions of empty rows."""
     payload, count = unpack(data, SCHEMAS[kind])
     if count > MOST_ROWS:
         raise Corrupt(f"block claims {count} rows, {MOST_ROWS} are the most")
@@ -195,7 +195,7 @@ def _split(payload: bytes | memoryview, kind: str, parts: int) -> list[memoryvie
 
 
 def _check_columns(columns: memoryview, held: int) -> None:
-    """Raises ``Corrupt`` unless each field is there for as many messages as are held, or for none."""
+    """Raises ``Corrupt`` unless each field has a value for each message of the block, or is missing."""
     if (length(columns, maps=True) or 0) > _MOST_FIELDS:
         raise Corrupt(f"block has {length(columns, maps=True)} fields")
     for name, values in _decoded(MESSAGES, _fields.decode, columns).items():

@@ -1,4 +1,4 @@
-"""Rows on their way into the archive: gathered by kind and hour, written as segments."""
+"""Gathers the rows of a commit by kind and hour, and writes them as segments."""
 
 import zlib
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ _ROW_BYTES = 60
 
 @dataclass
 class _Open:
-    """A segment that is being filled: blocks that are done, and the rows of the next one."""
+    """A segment that is being filled: complete blocks, and the rows of the next block."""
 
     kind: str
     hour_ms: int
@@ -47,14 +47,14 @@ class _Open:
 
     @property
     def size(self) -> int:
-        """About the memory that it takes."""
+        """About the memory that the segment takes, in bytes."""
         return sum(len(block.data) for block in self.blocks) + self.raw_bytes
 
     def place(self, log: str) -> int:
         return self.logs.setdefault(log, len(self.logs))
 
     def note(self, part: Part, at_ms: int, size: int) -> None:
-        """A row was added."""
+        """Counts a row that was added, and closes the block once it is full."""
         known = self.parts.get(part.log)
         if known is not None:
             part = Part(
@@ -83,7 +83,7 @@ class _Open:
 
 @dataclass
 class Collector:
-    """Gathers the rows of one commit. ``size``: about the bytes that went in. For one thread."""
+    """Gathers the rows of one commit. ``size``: about the bytes of the rows so far. For one thread."""
 
     context: Context
     archive: Blobs
@@ -96,7 +96,7 @@ class Collector:
     _open: dict[tuple[str, int], _Open] = field(default_factory=dict)
 
     def add(self, source: Source, item: Item) -> int:
-        """How many messages the row has brought, handed out or over."""
+        """Gathers the row. Returns how many messages the row has, hands out or hands over."""
         if isinstance(item.value, Row):
             messages = self._row(source.log, item.row, item.value)
         else:
@@ -114,7 +114,7 @@ class Collector:
         self._write(segment)
 
     def finish(self) -> None:
-        """Writes what is left."""
+        """Writes the segments that are still open."""
         for segment in self._open.values():
             self._write(segment)
         self._open.clear()
@@ -160,7 +160,7 @@ class Collector:
         return self._open[key]
 
     def _relieve(self) -> None:
-        """Writes the largest segments until they fit into memory."""
+        """Writes the largest segments until the others take at most ``_OPEN_BYTES``."""
         while sum(segment.size for segment in self._open.values()) > _OPEN_BYTES:
             largest = max(self._open, key=lambda key: self._open[key].size)
             self._write(self._open[largest])
@@ -187,12 +187,12 @@ class Collector:
 
 
 def _messages(value: PullRow | Dispatched) -> int:
-    """How many the row hands out or over."""
+    """Returns how many messages the row hands out or hands over."""
     return value.size if isinstance(value, PullRow) else sum(len(transfer.picks) for transfer in value.transfers)
 
 
 def _picked(value: PullRow | Dispatched) -> int:
-    """About the bytes of what a row names."""
+    """Returns about how many bytes the row's hand-overs and counts take."""
     moves = value.moved if isinstance(value, PullRow) else value.transfers
     counts = len(value.counts) if isinstance(value, PullRow) else 0
     return 4 * counts + sum(_ROW_BYTES + 8 * len(move.picks) for move in moves)

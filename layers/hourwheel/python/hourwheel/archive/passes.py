@@ -11,8 +11,8 @@ import msgspec
 from hourwheel.retention.watermarks import ArchiveHead
 
 MANIFEST_EVERY_MS = 3_600_000
-"""A manifest without rows is written at least this often: readers of the archive learn from it that no rows are
-missing."""
+"""A manifest is written at least this often, even without rows: readers of the archive learn from it that nothing new
+is there."""
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,23 @@
-"""Makes a store anew from its archive: after a disaster, on an empty store that nobody else uses meanwhile.
+"""Rebuilds a store from its archive: after a disaster, into an empty store that no other process uses meanwhile.
 
-What comes back: subjects and groups; the messages whose retention is not over, at the rows and sequences that they had;
-each group where its archived progress ends; delayed messages that are not handed over; the archive's own marks. A
-hand-over that the archive knows of arrives again where its target was not archived any more.
+The rebuild restores subjects and groups; the messages whose retention is not over, at the rows and sequences that they
+had; the archived progress of each group; delayed messages that are not handed over; the watermarks of the archive. It
+repeats a hand-over that the archive names where the target row was not archived any more.
 
-What does not: whatever was stored after the archive was last complete (``archived_ms``). What was pulled or dispatched
-since then is delivered again, so at least once. Nobody knows which sequences were given out since: those of each queue
-go on ``gap`` further than the archive knows, rows without a gap, so that no offset means two messages. Never archived,
-so gone: which dead letters were redriven or dropped (they are dead letters again), idempotency keys, the cell's secret
-(old receipts and ids of delayed messages are refused), cancellations that were not archived yet, and the new time of a
-message whose move was archived only in part.
+The rebuild does not restore rows that were stored after the archive was last complete (``archived_ms``). Messages that
+were pulled or dispatched since then are delivered again. The archive does not know which sequences were given out since
+then: the sequences of each queue go on ``gap`` further than the archive knows, so that no offset means two messages.
+The row numbers go on without a gap. Never archived, so lost, are: which dead letters were redriven or dropped (they are
+dead letters again), idempotency keys, the cell's secret (old receipts and scheduled ids are refused), cancellations
+that were not archived yet, and the new time of a message whose move was archived only in part.
 
     table      meta
     partition  rebuild
     sort       state
     value      Rebuilding, msgpack array
 
-Whoever is killed is called again: what is there is recognised by its token, and not written twice.
+A rebuild that was killed is started again: it recognises by their tokens the rows that it has written, and writes no
+row twice.
 """
 
 from dataclasses import dataclass
@@ -56,9 +57,9 @@ T = TypeVar("T", Subject, Group)
 
 
 class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
-    """What was rebuilt. All that was stored before ``archived_ms`` is back. ``rearrived``: messages whose hand-over was
-    carried out again; ``lost``: those of which the archive knows a hand-over and no more; ``unreadable``: archived
-    without their bytes; ``damaged``: segments of the archive that were passed over."""
+    """The report of a rebuild: rows that were stored before ``archived_ms`` are back. ``rearrived``: messages whose
+    hand-over was repeated; ``lost``: messages of which the archive has a hand-over and nothing else; ``unreadable``:
+    messages that were archived without their bytes; ``damaged``: segments of the archive that were skipped."""
 
     archived_ms: int
     gap: int
@@ -76,7 +77,8 @@ class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rebuilding(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """``began_ms``: by that time is decided what is kept. ``restored``: messages of the manifests below are back."""
+    """The state of a rebuild. ``began_ms``: rows that expired before this time are not restored. ``restored``: the
+    messages of the manifests below this number are back."""
 
     began_ms: int
     through: int
@@ -87,11 +89,11 @@ class Rebuilding(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 def rebuild(
     context: Context, archive: Blobs, *, gap: int = GAP, skip_damaged: bool = False, workers: int = 1
 ) -> Rebuilt:
-    """Rebuilds the store, or goes on where it was left; once it is done the answer is the same again. ``skip_damaged``:
-    goes on without segments that cannot be read, and rebuilds what was archived before a manifest that is missing,
-    instead of raising ``Corrupt``. ``workers``: so many rows are put at a time, where the store has no transactions.
+    """Rebuilds the store, or continues a rebuild that was cut off, and returns the report. After the rebuild has ended,
+    returns that report again. ``skip_damaged``: skips segments that cannot be read, and stops before a missing
+    manifest, instead of raising ``Corrupt``. ``workers``: how many threads put rows at a time.
 
-    Raises ``Conflict`` when the store has something else in it, ``NotFound`` when the archive is empty.
+    Raises ``Conflict`` when the store has other contents, ``NotFound`` when the archive is empty.
     """
     record = _slot(context)
     held = record.load() or _begun(context, archive, record, skip_damaged)
@@ -103,7 +105,7 @@ def rebuild(
 
 
 def unfinished(context: Context) -> bool:
-    """Whether the store is being rebuilt, or that was begun and not ended: it is not to be used."""
+    """Returns whether a rebuild of the store was begun and has not ended: the store must not be used then."""
     held = _slot(context).load()
     return held is not None and (held.value.rebuilt is None or not held.value.rebuilt.finished_ms)
 
@@ -144,7 +146,8 @@ class _Rebuild:
     workers: int
 
     def run(self) -> Rebuilt:
-        """Counters first and names last: who comes too early finds no subject, and takes no number that was taken."""
+        """Restores counters first and names last: a caller that comes too early finds no subject, and gets no row
+        number that is taken."""
         self.known.pulled = [arrival for arrival in self.known.pulled if arrival.source in self.members]
         self._count()
         for manifest in some_manifests(self.archive, self.known.through, self.held.value.restored):
@@ -162,7 +165,7 @@ class _Rebuild:
 
     @cached_property
     def members(self) -> dict[str, tuple[Subject, Group]]:
-        """The pull logs of groups that are there: subject and group by partition."""
+        """Subject and group by the partition of each pull log, for the groups that are not deleted."""
         return {
             pull_log(group.member, log): (subject, group)
             for subject, groups in self.known.alive
@@ -180,7 +183,7 @@ class _Rebuild:
 
     @cached_property
     def logs(self) -> set[str]:
-        """The logs of messages that are there."""
+        """The logs of messages that are restored."""
         groups = [group for _, groups in self.known.alive for group in groups]
         return {
             *self.queues,
@@ -191,7 +194,7 @@ class _Rebuild:
 
     @cached_property
     def needed(self) -> set[tuple[str, int]]:
-        """Rows from which something is handed over again, whether or not their own time is over."""
+        """Rows from which messages are handed over again, even where the row's own retention is over."""
         return {(source_of(arrival.source), row) for arrival in self.known.pulled for row, _ in arrival.picks}
 
     @cached_property
@@ -209,7 +212,7 @@ class _Rebuild:
         )
 
     def _count(self) -> None:
-        """Counters of all logs, beyond all that the archive names."""
+        """Raises the counters of all logs above every row and sequence that the archive names."""
         for log in sorted(self.logs):
             end, store = self.known.end(log), self.context.store
             numbers = end.numbers + (self.gap if log in self.queues else 0)
@@ -222,7 +225,7 @@ class _Rebuild:
     def _restore(self, manifest: Manifest) -> None:
         restored, before = self.restorer.messages(manifest), self._report
         if not restored.rows:
-            return  # of most manifests all is over
+            return  # the rows of most manifests have all expired
         report = msgspec.structs.replace(
             before,
             rows=before.rows + restored.rows,
@@ -234,11 +237,12 @@ class _Rebuild:
 
     @property
     def _damaged(self) -> tuple[str, ...]:
-        """Segments that were passed over, also those of which an earlier run knew."""
+        """Segments that this run or an earlier one has skipped."""
         return tuple(sorted({*self._report.damaged, *self.restorer.damaged, *self.known.damaged}))
 
     def _close_logs(self) -> None:
-        """Fills rows that the archive names and does not have, and trims what is over."""
+        """Fills the rows that the archive names and does not have, and trims the expired rows at the start of each
+        log."""
         now_ms = self.context.clock.now_ms()
         for name in sorted(self.logs):
             log, end = self.context.log(name), self.known.end(name)
@@ -253,7 +257,7 @@ class _Rebuild:
                     log.trim(below)
 
     def _place_groups(self) -> None:
-        """Each group goes on where its archived progress ends."""
+        """Writes checkpoints, so that each group goes on where its archived progress ends."""
         for partition in sorted(self.members):
             following = self.known.watermarks.get((PULLS, partition), 0)
             if not following:
@@ -268,7 +272,8 @@ class _Rebuild:
                 raise occupied(f"the checkpoint of {partition}", following)
 
     def _open_buckets(self) -> None:
-        """Open buckets are made known, and their timers ordered; those that are over take nothing more."""
+        """Registers the open buckets and orders their timers. Seals the schedule logs of closed buckets. Registers
+        orphan logs that have rows."""
         for name in sorted(self.buckets):
             register(self.context, Bucket.parse(name))
         for name in sorted(self.known.tallies.keys() - self.buckets):
@@ -278,19 +283,20 @@ class _Rebuild:
                 register_orphan(self.context, log)
 
     def _write_watermark(self) -> None:
-        """The archive goes on behind its end."""
+        """Writes the watermarks and the head, so that the archive goes on behind its end."""
         for (kind, log), end in sorted(self.known.watermarks.items()):
             advance_watermark(self.context, Span(kind=kind, log=log, start=0, end=end, messages=0, behind=0))
         head = ArchiveHead(number=self.known.through, complete_ms=self.known.complete_ms, catalog=self.known.catalog)
         record = head_record(self.context)
         known = record.load()
-        # Who swept the empty store, or tried to archive it, has left a head without a manifest.
+        # A sweeper or an archiver that ran on the empty store has left a head without a manifest.
         outcome = record.swap(known.token if known is not None and not known.value.number else None, head)
         if outcome.current is None or outcome.current.value != head:
             raise Conflict("store-in-use", "the archive has been written to: nothing may run until all is rebuilt")
 
     def _name(self) -> tuple[int, int]:
-        """Subjects and groups, and the generations of those that are gone."""
+        """Writes the records of subjects and groups, deleted ones included, which keep their generations. Returns how
+        many subjects and groups are not deleted."""
         subjects, groups = self.known.remembered()
         for subject in subjects:
             self._put_name(subject_record(self.context, subject.name), subject)

@@ -1,5 +1,5 @@
-"""Rows of the archive, put where they were. Each has a token that follows from its place, so that whoever puts it again
-finds it there."""
+"""Puts rows of the archive back at their row numbers. The token of a row follows from its log and number, so a second
+try recognises the row."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +37,7 @@ Kept: TypeAlias = tuple[str, Entry, list[Message]]
 
 
 class Restored(NamedTuple):
-    """``unreadable``: messages that were archived without their bytes."""
+    """How many rows and messages were put. ``unreadable``: messages that were archived without their bytes."""
 
     rows: int
     messages: int
@@ -46,8 +46,8 @@ class Restored(NamedTuple):
 
 @dataclass
 class Restorer:
-    """Of these logs and buckets, what is live at ``began_ms``, or is ``needed``: log and row. ``damaged`` names the
-    segments that were passed over."""
+    """Restores from these logs and buckets the rows that are live at ``began_ms``, and the ``needed`` ones (log and
+    row number). ``damaged`` collects the segments that were skipped."""
 
     context: Context
     archive: Blobs
@@ -76,8 +76,8 @@ class Restorer:
         return Restored(rows, messages, unreadable)
 
     def dispatches(self) -> None:
-        """The dispatch logs of open buckets, and behind each a row that leaves its next owner nothing to finish: what
-        there is has arrived, or is lost."""
+        """Puts the dispatch logs of open buckets. Appends to each a row without transfers to targets, so that the next
+        owner has nothing to finish: the messages of earlier rows have arrived, or are lost."""
         for manifest in some_manifests(self.archive, self.known.through):
             for segment in manifest.segments:
                 if segment.kind == DISPATCHES and any(part.log in self.buckets for part in segment.parts):
@@ -104,7 +104,7 @@ class Restorer:
             raise occupied(f"the dispatch log of {name}", number)
 
     def _worthwhile(self, segment: Segment) -> bool:
-        """Whether there may be rows in it that are kept."""
+        """Returns whether the segment may have rows that are restored."""
         logs = {part.log for part in segment.parts} & self.logs
         waits = any(is_schedule(log) for log in logs)
         live = segment.latest_ms + _LONGEST_MS > self.began_ms
@@ -125,7 +125,7 @@ class Restorer:
         self.damaged.add(segment.key)
 
     def _put_rows(self, entries: list[Kept]) -> None:
-        """Rows that are there already are left alone."""
+        """Puts the rows. Does nothing for a row that an earlier try has put."""
         made = [(log, entry, self._row(log, entry, messages)) for log, entry, messages in entries]
 
         def put(context: Context) -> None:
@@ -139,7 +139,7 @@ class Restorer:
 
     def _row(self, log: str, entry: Entry, messages: list[Message]) -> Row:
         if not messages:
-            # Of a row that could not be read nothing is left to be handed out.
+            # A row that was archived without its messages becomes a filler.
             note = entry.meta if not entry.count else b""
             return Row(number=-1, count=0, at_ms=entry.at_ms, expires_ms=entry.expires_ms, meta=note)
         (row,) = rows_of(
@@ -154,7 +154,7 @@ class Restorer:
 
 
 def _batches(rows: Iterable[Kept]) -> Iterator[list[Kept]]:
-    """Rows together that are put together: not many, nor large ones."""
+    """Yields the rows in lists of up to ``_BATCH_ROWS``."""
     iterator = iter(rows)
     while batch := list(islice(iterator, _BATCH_ROWS)):
         yield batch
