@@ -1,4 +1,4 @@
-"""What all those have in common who use the queue; each kind has a module of its own.
+"""Actors: the common part of every user of the queue; each kind of actor has a module of its own.
 
 What an actor keeps in its attributes survives its crashes (its outbox, the receipts it holds); the
 cell with its caches does not.

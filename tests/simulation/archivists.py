@@ -1,4 +1,4 @@
-"""Archiving beside everything else, and what the archive must hold in the end: each row, once, as it was stored."""
+"""Archivists: archive while others work. Checks that the archive contains each row once, as it was stored."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +39,7 @@ def finish(actor: Actor) -> None:
             break
         actor.process.sleep(2)
     else:
-        raise Violation("9", "after the faults the archive does not become complete")
+        raise Violation("9", "the archive does not become complete after the faults have ended")
     _judge(actor.history.ledger, actor)
 
 

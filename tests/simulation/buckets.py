@@ -1,4 +1,4 @@
-"""The history of one bucket: what waited in it, what was handed over, cancelled or moved."""
+"""Judges the history of one bucket: which messages waited there, and which were handed over, cancelled or moved."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -180,7 +180,7 @@ class BucketHistory:
         world = self.ledger.world
         delays, late_ms = world.plan.delays, world.now_ms - due_ms
         if delays is not None and delays.prompt and world.lively and late_ms > _LATEST_MS:
-            raise Violation("7", f"{where} is handed over {late_ms} ms late, though nothing went wrong")
+            raise Violation("7", f"{where} is handed over {late_ms} ms late, in a run without faults")
 
     def _check_renamed(self, where: str, token: bytes) -> None:
         """A message may be named again if the row that was reserved for it was filled."""

@@ -1,6 +1,6 @@
 """Planted bugs: the real code with one clause of the protocol left out.
 
-A simulator that finds nothing proves nothing until it has found these.
+A simulator that finds no bug in the library proves something only if it finds these.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,8 +32,8 @@ from tests.simulation.plan import Faults, Plan
 
 @dataclass(frozen=True)
 class Bug:
-    """``plant`` puts the bug in for a ``with`` block; only runs of ``focus`` can show it. A bug that is rarely seen has
-    ``sharpen``, which turns a drawn plan, one without delayed messages, to what it takes."""
+    """``plant`` puts the bug in for a ``with`` block; only plans for which ``focus`` is true can show the bug. For a
+    bug that is rarely seen, ``sharpen`` changes a drawn plan without delayed messages into one that shows it."""
 
     name: str
     plant: Callable[[], AbstractContextManager[None]]

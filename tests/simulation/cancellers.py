@@ -1,4 +1,4 @@
-"""Those who look delayed messages up, cancel them, or move them to another time."""
+"""Cancellers: actors that look delayed messages up, cancel them, or move them to another time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class Canceller(Actor):
             return isinstance(verb.error, Rejected)
         self.history.answered(verb, ticket, known, answer)
         if wish is not None and answer.state == "moved":
-            # Another request of the same wish may have settled it, by a clock that is ahead of this one.
+            # An equal request by a process whose clock is ahead may have decided the change.
             latest_ms = self.world.now_ms + self.world.plan.skew_ms
             self.history.moved(ticket, wish, answer, (began_ms, latest_ms))
         return True

@@ -1,4 +1,4 @@
-"""The end of a run: faults stop, the groups drain, and nothing may be missing."""
+"""Checks the end of a run: the faults stop, the groups consume everything, and no message may be missing."""
 
 from functools import partial
 
@@ -41,9 +41,9 @@ def drain(actor: Actor, longest_lease_seconds: int) -> None:
         else:
             return
     if unfinished(ledger):
-        raise Violation("1", f"after the faults the groups do not come to rest: {unfinished(ledger)[:3]}")
+        raise Violation("1", f"the groups do not come to rest after the faults have ended: {unfinished(ledger)[:3]}")
     names = [history.name for history in _open_buckets(ledger)]
-    raise Violation("7", f"after the faults the wheels do not come to rest: {names[:3]} {_open_changes(ledger)[:3]}")
+    raise Violation("7", f"the wheels do not rest after the faults have ended: {names[:3]} {_open_changes(ledger)[:3]}")
 
 
 def _push(actor: Actor) -> None:

@@ -1,4 +1,4 @@
-"""Those who pull messages and settle them."""
+"""Consumers: actors that pull messages and settle them."""
 
 from dataclasses import dataclass, field
 

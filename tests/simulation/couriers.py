@@ -1,4 +1,5 @@
-"""Pushing: what is stored wakes on a late stream; who is started may never come; targets fail as they may."""
+"""Couriers: actors that push. Stored rows wake them by a late stream, a pusher that is started may never run, and
+targets fail in every way."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""When messages fall due: a few places in time, and the moments around them to which the actors are drawn."""
+"""Dates: draws a few times at which most messages fall due, and lets the actors work around those times."""
 
 from dataclasses import dataclass
 from random import Random
@@ -11,7 +11,7 @@ _AROUND_MS = 2_500
 
 @dataclass(frozen=True)
 class Wait:
-    """A sender's wish: so long from now, or at a time."""
+    """The due time that a sender asks for: after a delay, or at a fixed time."""
 
     after_ms: int | None = None
     at_ms: int | None = None

@@ -1,9 +1,9 @@
 """Directed schedules: one action is held before its n-th call of the store, until another actor has finished another
-action; then it goes on, or its process ends there. Both meet in a scene, and in the end everything is drained and
-judged as after any other schedule.
+action; then the first continues, or its process ends there. Both meet in a scene. At the end the groups consume
+everything, and the run is judged like any other schedule.
 
-Every pair of actions that touch the same partition is tried at every call, and none of it is drawn: what a race of two
-calls can break is found here, and what takes more is left to the seeds.
+Every pair of actions that touch the same partition is tried at every call, without chance: these cases find what a race
+of two actions can break. Races of more actions are left to the seeds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -64,7 +64,7 @@ class Case:
 
 
 def cases(share: int = 1, scenes: Sequence[Scene] = SCENES) -> Iterator[Case]:
-    """Every case of these scenes, or one of so many, chosen by its label."""
+    """Yields every case of these scenes, or one in every ``share``, chosen by its label."""
     for scene in scenes:
         for first in scene.first:
             calls = _calls(scene, first)

@@ -1,7 +1,7 @@
 """Real adapters under the scheduler: each call goes to the simulated store and to the adapter, and both must agree.
 
-The simulated store remains what decides: it tells the ledger of changes, and answers reads that are out of date. The
-adapter does the same work for itself. Faults happen on the way to both, and within transactions.
+The simulated store decides: it reports changes to the ledger, and answers reads that are out of date. The adapter
+carries out each call as well. Faults happen on the way to both, and within transactions.
 """
 
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""What the ledger remembers of rows and hand-overs."""
+"""Facts: the ledger's records of rows and hand-overs."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias

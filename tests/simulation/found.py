@@ -1,7 +1,7 @@
 """Bugs that the simulator found in the library, planted again: their fixes undone, one by one.
 
-Seeds are no lasting regression test, as every change of the simulator gives them another meaning;
-that the bug is found again when its fix is gone is one.
+A seed is no lasting regression test, because every change of the simulator gives it another meaning. A test that undoes
+the fix, and finds the bug again, is one.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What the actors were told, judged against what was stored at that moment."""
+"""Judges the answers that the actors got, against the rows that were stored at that moment."""
 
 from base64 import urlsafe_b64decode
 from collections.abc import Sequence

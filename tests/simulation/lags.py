@@ -1,4 +1,4 @@
-"""What a group's lag says, judged by what stands in its logs: at a moment at which nobody else works."""
+"""Judges a group's lag by the rows of its logs, at a moment at which no other actor works."""
 
 from hourwheel.model import Group, Lag, QueueLag
 from hourwheel.queueing.records import OPEN
@@ -14,7 +14,7 @@ def check_lag(actor: Actor, group: Group) -> Lag:
     actor.cell.registry.forget(group.subject)  # or it is the lag of the group as it was two seconds ago
     _, lag = actor.ask("lag", lambda: actor.cell.lag(group.subject, group.name), group=group.name)
     if lag is None:
-        raise Violation("errors", f"without faults, the lag of group {group.name} cannot be told")
+        raise Violation("errors", f"without faults, the lag of group {group.name} cannot be read")
     ledger = actor.history.ledger
     head = f"{group.subject}~{group.subject_generation}"
     flights = 0

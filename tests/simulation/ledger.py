@@ -1,7 +1,7 @@
-"""What the store's own history must say: every write of a row is judged as it happens.
+"""The ledger: judges every write of the store when it happens.
 
-The ledger reads the stored formats. It knows for each log which batch each row ever held, and for
-each hand-over what was promised and where it landed. What groups do with it is in ``pulls``.
+The ledger reads the stored formats. It remembers which batch each row of each log contained, and what each hand-over
+promised and where it landed. ``pulls`` judges what groups do with the rows.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Those who sweep, and those who operate the queue."""
+"""Sweepers and operators: actors that sweep, and actors that administer subjects, groups and dead letters."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -1,4 +1,4 @@
-"""What a seed decides before its run begins: the actors, the sizes, and which faults there are.
+"""Plans: draw from a seed, before its run begins, the actors, the sizes, and the faults.
 
 Each seed enables a random subset of everything (swarm testing): a bug that one kind of fault
 would hide is found by a seed that has no such fault.
@@ -44,32 +44,32 @@ NONE = Faults()
 
 @dataclass(frozen=True, kw_only=True)
 class Delays:
-    """Messages that wait, and those who deal with them."""
+    """The delayed messages of a plan, and the actors that deal with them."""
 
     share: float
-    """Of the messages so many wait."""
+    """The share of messages that are delayed."""
     bucket_minutes: int
     shards: int
     reach_ms: int
-    """Messages wait so long at most."""
+    """The longest delay."""
     dates: int
-    """Most messages are due around one of so many times."""
+    """The number of times around which most messages fall due."""
     batches: int
-    """A producer sends so many batches with delayed messages at most."""
+    """A producer sends at most this many batches with delayed messages."""
     wheels: int
     leaves_seconds: int
-    """A wheel leaves after about so long (0: it may stay)."""
+    """A wheel leaves after about this many seconds (0: never)."""
     cancellers: int
     own_retries: bool
     """Consumers choose delays of their own."""
     patience: float
-    """How often an actor sleeps until something is due, rather than for a moment."""
+    """The share of sleeps that last until something is due, rather than for a moment."""
     pace: int
-    """Those who do not deal with delayed messages sleep so much longer."""
+    """The factor by which actors without delayed messages sleep longer."""
     step_picks: int
-    """A dispatch row names so many messages at most."""
+    """A dispatch row names at most this many messages."""
     prompt: bool = False
-    """Nothing goes wrong, so messages must come in time."""
+    """The run has no faults, so messages must arrive in time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +110,10 @@ class Plan:
     """The first group's own policy."""
     delays: Delays | None = None
     couriers: int = 0
-    """So many push for the first group, if any do."""
+    """The number of actors that push for the first group."""
     archivists: int = 0
     longest_pause_ms: int = 90_000
-    """How long a process is paused at most where ``long_pauses`` is set."""
+    """The longest pause of a process where ``long_pauses`` is set."""
     drift: float = 0.0
     """The largest rate at which a clock gains or loses, until it is wrong by ``skew_ms``."""
     engine: str = ""
@@ -121,24 +121,24 @@ class Plan:
     together: bool = False
     """All actors are requests of one process: they share its caches, and crash together."""
     answer_bytes: int = 0
-    """What the messages of an answer may take: so little that small batches are cut. 0: what Lambda answers."""
+    """The most bytes that the messages of an answer take, few enough to cut small batches. 0: the limit of Lambda."""
     misuse: bool = False
-    """Producers use a key again for something else."""
+    """Producers use an idempotency key again for another batch."""
 
     @property
     def clocks_change(self) -> bool:
-        """Whether what a clock showed once says nothing of what it shows later."""
+        """Whether a clock may be set or drift, so that its earlier readings are no bound for later ones."""
         return bool(self.faults.clock or self.drift)
 
 
 _FAULTS = {"crash": 0.02, "throttle": 0.08, "lose": 0.10, "late": 0.04, "pause": 0.04, "stale": 0.6}
 _HOUR_MS = 3_600_000
 _SHARE = 0.3
-"""Of the plans so many have delayed messages."""
+"""The share of plans with delayed messages."""
 _PUSHED = 0.15
-"""Of the plans so many have a group that is pushed."""
+"""The share of plans with a group that is pushed."""
 _ARCHIVED = 0.15
-"""Of the plans so many have an archive."""
+"""The share of plans with an archive."""
 _MOVES = ("redrive", "drop", "seek", "retention", "attempts", "lag", "latest", "queues")
 _MORE_MOVES = ("pending", "letters")
 _DELETIONS = ("delete-group", "delete-subject")
@@ -214,7 +214,7 @@ def retargeted(plan: Plan) -> Plan:
 
 
 def unarchived(seed: int) -> Plan:
-    """The same without an archive."""
+    """Returns the plan without an archive."""
     plan = _draw(seed)
     rng = Random(seed ^ 0xDE1A7)
     plan = delayed(plan, rng) if rng.random() < _SHARE else plan

@@ -1,4 +1,4 @@
-"""Those who send messages."""
+"""Producers: actors that send messages."""
 
 from dataclasses import dataclass
 from typing import Any

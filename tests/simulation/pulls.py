@@ -1,4 +1,4 @@
-"""The history of one pull log: what a group was handed, and what became of it."""
+"""Judges the history of one pull log: which messages a group got, and how each was settled."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -94,7 +94,7 @@ class PullHistory:
         return places
 
     def _check_claim(self, pull: int, value: PullRow, places: list[tuple[int, int]]) -> None:
-        """Nothing is handed out twice, nothing passed over."""
+        """Checks that a pull hands no message out twice and passes none over."""
         if value.first < self.end:
             raise Violation("4", f"{self.partition}: pull row {pull} hands out {value.first} again, before {self.end}")
         if places and not Position(*places[-1]) < value.end:

@@ -1,4 +1,4 @@
-"""Those who push for a group."""
+"""Pushers: actors that push for a group."""
 
 from dataclasses import dataclass, field
 

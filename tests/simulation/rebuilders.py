@@ -1,4 +1,4 @@
-"""A store that is made anew from the archive, once all of it is archived: it has what the old one had."""
+"""Rebuilds a store from a complete archive, and checks that it contains what the old store contained."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What the plan of a run, not the library, says of attempts, waits, leases, expiry and marks."""
+"""Rules: checks attempts, delays, leases, expiry and watermarks by the plan of a run, not by the library."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

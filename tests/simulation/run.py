@@ -1,5 +1,5 @@
-"""Runs schedules: ``python -m tests.simulation.run --seeds 0:100000 [--trace] [--processes 2]``, or the directed ones,
-one of so many of them: ``--directed 10``, or one by its label: ``--case "a queue: …"``. ``--store sqlite`` and
+"""Runs schedules: ``python -m tests.simulation.run --seeds 0:100000 [--trace] [--processes 2]``, or one in
+ten of the directed ones: ``--directed 10``, or one by its label: ``--case "a queue: …"``. ``--store sqlite`` and
 ``--store dynamodb`` run that adapter beside the simulated store."""
 
 import argparse

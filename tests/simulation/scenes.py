@@ -1,4 +1,4 @@
-"""The scenes of directed schedules: what stands in the store before two actions meet, and which actions may."""
+"""The scenes of directed schedules: prepare the store in which two actions meet, and name the actions that may."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -85,7 +85,7 @@ PLAN = Plan(
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """``pauses``: so long the first action is held beside what the second one takes."""
+    """``pauses``: the times for which the first action is held, in addition to the time of the second one."""
 
     name: str
     prepare: Callable[[Stage], None]

@@ -1,4 +1,4 @@
-"""One run: the cast of a plan, its faults, and the judgement at its end."""
+"""Runs one schedule: starts the actors of a plan, applies its faults, and judges the end."""
 
 import hashlib
 import sys

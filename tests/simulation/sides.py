@@ -1,6 +1,6 @@
 """The two sides of a directed schedule, and the actions that each of them may take.
 
-An action is one request, or the work of one process that is told what to do: nothing in it is drawn.
+An action is one request, or one fixed piece of work of a process: it contains no chance.
 """
 
 from collections.abc import Callable
@@ -119,7 +119,7 @@ class Side:
         self.consumer.settle(held, self._wish(held, **how))
 
     def turn(self, ticks: int, *, step_ms: int = 1_000, leaves_ms: int = 0) -> None:
-        """Turns the wheel of the first delayed message's bucket for so many ticks."""
+        """Turns the wheel of the first delayed message's bucket for this many ticks."""
         assert self.stage is not None
         bucket = self.stage.tickets[0].place[0]
         left = ticks

@@ -1,4 +1,4 @@
-"""Bugs that only TTL while actors work, or pauses of minutes, bring to light."""
+"""Planted bugs that show only if TTL removes items while actors work, or processes pause for minutes."""
 
 from collections.abc import Iterator
 from dataclasses import replace

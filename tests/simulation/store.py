@@ -1,6 +1,6 @@
-"""The simulated store: exact state, an imperfect way to it.
+"""The simulated store: an exact state, behind connections that fail.
 
-``State`` is what is stored. It tells its watcher of every change. ``SimulatedStore`` is one
+``State`` contains the stored items, and reports every change to its watcher. ``SimulatedStore`` is one
 actor's connection: calls may be refused, their answers lost or their effects late, and the
 actor may crash or be paused before or after each of them.
 """
@@ -58,7 +58,7 @@ class Partition:
         del self.changes[-2:]
 
     def earlier(self, changes: int) -> "Partition":
-        """The partition as it was that many changes ago."""
+        """Returns the partition as it was this many changes ago."""
         past = Partition()
         past.items = dict(self.items)
         for sort, before in self.changes[: -changes - 1 : -1]:
@@ -132,7 +132,7 @@ class State:
         return {counter: had[-1] for counter, had in self._counters.items() if had}
 
     def earlier(self, counter: str, changes: int) -> Counter:
-        """The totals as they were that many changes ago."""
+        """Returns the totals as they were this many changes ago."""
         had = self._counters.get(counter, ())
         return had[-1 - changes] if len(had) > changes else Counter(0, 0)
 

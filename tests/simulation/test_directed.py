@@ -9,7 +9,7 @@ from tests.simulation.directed import Case, cases, run_case
 from tests.simulation.scenes import SCENES, Scene
 
 SHARE = 25
-"""Of all cases one of so many is run here; the others by ``python -m tests.simulation.run --directed 1``."""
+"""One in this many cases is run here; the others by ``python -m tests.simulation.run --directed 1``."""
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)

@@ -21,7 +21,7 @@ SEEDS = {"sqlite": (0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), "dynamodb": (2, 3, 4
 """A few, as a call takes milliseconds; others by ``python -m tests.simulation.run --store dynamodb --seeds 0:50``."""
 
 DELETING = 12
-"""So many plans that delete subjects or groups, and so seal their logs: most others never add to a sealed one."""
+"""The number of plans that delete subjects or groups, and so seal their logs: most others never add to a sealed one."""
 
 
 def _deleting() -> Iterator[int]:

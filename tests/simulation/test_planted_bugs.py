@@ -1,4 +1,4 @@
-"""Proof that the simulator can fail: the real code with a clause of the protocol left out is found out."""
+"""The simulator finds each planted bug: the real code with a clause of the protocol left out."""
 
 from collections.abc import Iterator
 from itertools import count, islice

@@ -1,4 +1,4 @@
-"""Those who turn wheels."""
+"""Wheels: actors that turn the wheels of buckets."""
 
 from dataclasses import dataclass
 from functools import partial

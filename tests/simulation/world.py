@@ -1,7 +1,7 @@
 """The simulated machine: one time, one source of chance, and actors of which one runs at a time.
 
-An actor runs in a greenlet until it calls the store or sleeps; there another may go on. Time is
-virtual: each call costs a little of it, and when all sleep it jumps to the first that wakes.
+An actor runs in a greenlet until it calls the store or sleeps; then another may run. Time is virtual: each call takes a
+little of it, and when all actors sleep, time jumps to the first that wakes.
 """
 
 import heapq
@@ -178,7 +178,7 @@ class World:
         self._apply_due()
         if self._hub is None:
             if self.over:
-                raise Violation("7", "after the faults the calls do not come to an end")
+                raise Violation("7", "the calls do not end after the faults have ended")
             return
         if self.rng.random() < self.plan.switch:
             self._yield()

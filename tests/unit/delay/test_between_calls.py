@@ -1,4 +1,4 @@
-"""A wheel in whose way something comes between any two of its calls: a cancel, a clock that is set back, a late row."""
+"""A wheel between any two of whose calls a cancel, a clock that is set back, or a late row comes."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Cancel, reschedule and look up: the answers are definite, and hold."""
+"""Cancelling, rescheduling and looking up: an answer is definite, and stays true."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""Cancels and moves that are cut off amid the work: whoever looks, and the sweeper, finishes what was written down."""
+"""Cancels and moves that are cut off: the next caller who looks, or the sweeper, finishes a change that was stored."""
 
 from collections.abc import Callable
 from contextlib import suppress

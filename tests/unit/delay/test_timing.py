@@ -1,4 +1,4 @@
-"""The timing wheel against the simplest thing that could be right: a list of due times."""
+"""The timing wheel takes the same messages as a plain list of due times."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A message is never forgotten: wheels that rest, timers that cannot be ordered, writers that never come back."""
+"""No message is forgotten by wheels that sleep, when timers cannot be ordered, or when writers die."""
 
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""The wheel of a bucket: cut off anywhere, fought over, relayed, with its clock set back; every message comes once."""
+"""The wheel of a bucket hands each message over once, even if it is cut off at any call, contested, relayed, or its
+clock is set back."""
 
 from contextlib import suppress
 from random import Random
@@ -31,7 +32,7 @@ def wheel_of(bench: Bench, bucket: Bucket, owner: str = "w", leaves_ms: int = 0)
 
 
 def turned(wheel: Wheel, *ticks: float, bench: Bench) -> Ended:
-    """Runs a wheel for so many pauses, each of so many seconds; the clock moves by them."""
+    """Runs a wheel for this many pauses, each of this many seconds; the clock moves by them."""
     left = list(ticks)
 
     def pause(seconds: float) -> bool:

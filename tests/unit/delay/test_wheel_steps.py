@@ -1,4 +1,4 @@
-"""What a wheel does next, from times and row numbers: no store."""
+"""The next step of a wheel is decided from times and row numbers, without a store."""
 
 import pytest
 

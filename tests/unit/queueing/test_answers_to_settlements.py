@@ -1,4 +1,4 @@
-"""What a settlement is answered when its pull row need not change: no store."""
+"""The answer to a settlement whose pull row need not change, decided without a store."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""A row that cannot be read: its neighbours are served, housekeeping goes on, and somebody is told."""
+"""Rows that cannot be read: consumers get the rows around them, maintenance continues, and operators are told."""
 
 import logging
 import random
@@ -77,7 +77,7 @@ def test_a_pull_of_nothing_but_unreadable_messages_looks_on_at_once(damaged: Ben
     assert damaged.cell.lag("orders", "billing").in_flight == 2
 
 
-def test_what_was_set_aside_is_read_after_a_seek_once_it_is_mended(damaged: Bench) -> None:
+def test_an_unreadable_message_is_read_after_a_seek_once_it_is_repaired(damaged: Bench) -> None:
     damaged.take()
     for key, data in damaged.kept.items():  # type: ignore[attr-defined]
         damaged.blobs.put(key, data)

@@ -1,4 +1,4 @@
-"""Dead letters: list, read, redrive, drop."""
+"""Dead letters are listed, read, redriven and dropped."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""When there is something to do about leases."""
+"""Leases are looked at only when one may be over."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from tests.support import Bench
 
 
 class Unread(dict[int, Any]):
-    """Open leases that must not be gone through."""
+    """Open leases that must not be scanned."""
 
     def values(self) -> Any:
         raise AssertionError
@@ -16,7 +16,7 @@ class Unread(dict[int, Any]):
         raise AssertionError
 
 
-def test_a_look_at_leases_that_are_not_over_does_not_go_through_them(bench: Bench) -> None:
+def test_a_look_at_leases_that_are_not_over_does_not_scan_them(bench: Bench) -> None:
     bench.send("a", "b", "c")
     held = [bench.pull(1, lease=30)[0] for _ in range(2)] + bench.pull(1, lease=60)
     bench.clock.pass_time(2)

@@ -1,4 +1,4 @@
-"""A row that was given out and never stored, at the end of a log: nothing waits for it for ever."""
+"""Rows that were given out at the end of a log and never stored: no consumer and no lag waits for them for ever."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a pull covers, where it ends, and who is woken then."""
+"""Pulls: which rows a pull covers, where it ends, and which other pulls it wakes."""
 
 import random
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ MEGABYTE = random.Random(1).randbytes(500_000).hex()
 
 
 def expired_rows(bench: Bench, number: int) -> None:
-    """So many rows that have expired, behind one that has not."""
+    """Stores this many rows that have expired, behind one that has not."""
     bench.cell.put_group("orders", "billing")
     bench.send("kept")
     bench.cell.put_subject("orders", retention_seconds=60)

@@ -1,4 +1,4 @@
-"""Limits on subjects and groups, and cells that make none by themselves."""
+"""Limits on subjects and groups, and cells that create none by themselves."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

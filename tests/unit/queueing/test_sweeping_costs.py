@@ -1,4 +1,4 @@
-"""What sweeps cost where each read is paid for, and what they still see to each minute."""
+"""The cost of sweeps where each read is paid for, and the work that they still do each minute."""
 
 import logging
 from typing import Any

@@ -1,4 +1,4 @@
-"""A pull that waits reads counters, and looks only where something came; whatever comes meanwhile, it gets."""
+"""A waiting pull reads counters, looks only into logs with new rows, and gets every message that arrives meanwhile."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
