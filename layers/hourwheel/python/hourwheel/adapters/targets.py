@@ -1,8 +1,8 @@
 """Targets on AWS: a Lambda function, an SQS queue, an EventBridge bus; HTTPS goes through ``webhooks.py``.
 
-A queue gets a message each, a bus an event each, in the JSON of a pulled message; a function gets the batch. Clients
-ask once: what is to be tried again is the pusher's to say. A call whose answer is lost is made again later, so a target
-may see a message twice, as with every delivery. An ARN names the region of its target.
+A queue gets one message for each message, a bus one event, as the JSON of a pulled message; a function gets the batch.
+Clients send each request once: the pusher decides what is retried. A call whose answer is lost is repeated later, so a
+target may see a message twice, as with every delivery. An ARN names the region of its target.
 """
 
 import re
@@ -40,7 +40,7 @@ AVAILABLE_EVENT = "Hourwheel Messages Available"
 CONNECT_SECONDS = 2.0
 _READ_SECONDS = 10
 _CONNECTIONS = 20
-"""As many deliveries as a group may have under way."""
+"""A group may have at most this many deliveries under way."""
 
 _FUNCTION_BYTES = 6 << 20
 _TOO_LARGE = frozenset(
@@ -62,16 +62,16 @@ _ABOUT_MESSAGES = frozenset(
         "ValidationException",
     }
 )
-"""Refusals that another message may not meet."""
+"""Refusals that are about a message: the target may take another one."""
 
 _ENTRIES = 10
 _QUEUE_BYTES = 1 << 20
 _BUS_BYTES = 256 << 10
 _ENTRY_BYTES = 1_000
-"""More than an entry's names take beside its content."""
+"""The names of an entry take less than this beside its content."""
 
 _MALFORMED = frozenset({"InvalidArgument", "MalformedDetail"})
-"""What a bus has against an event itself; whatever else it has against all of them is no fault of theirs."""
+"""Codes by which a bus refuses an event for its content; any other code says nothing about the event."""
 
 _NOT_CONNECTED = (ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError, SSLError)
 _FIFO_CHARACTERS = frozenset("!\"#$%&'()*+,-./0123456789:;<=>?@[\\]^_`{|}~")
@@ -97,7 +97,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class _Refusal(NamedTuple):
-    """An entry of a call that was not taken; ``passing`` where that is not for what it says."""
+    """An entry of a call that the target refused; ``passing``: not for its content, so it may be retried."""
 
     at: int
     code: str
@@ -108,8 +108,8 @@ Send = Callable[[Delivery, Sequence[str]], list[_Refusal]]
 
 
 class AwsTargets:
-    """``Targets`` of a deployment. ``allowed``: patterns of the ARNs to which it may deliver, ``*`` standing for
-    anything. Clients are made when they are needed."""
+    """``Targets`` of a deployment on AWS, which may deliver to the ARNs that a pattern in ``allowed`` matches (``*``
+    matches anything). The first delivery to a service and region makes its client."""
 
     def __init__(self, webhooks: Webhooks, *, allowed: Sequence[str], endpoint_url: str | None = None) -> None:
         self._webhooks = webhooks
@@ -150,7 +150,7 @@ class AwsTargets:
             return unreached(refused[0].code) if refused else DONE
 
         outcome = _asked(Delivery(subject, group, 0, ()), put)
-        # There is no message whose attempt could count: what may not have been told is told again.
+        # An announcement has no message whose attempt could count: one that may be lost is repeated after a pause.
         return outcome if outcome == DONE else unreached(outcome.error)
 
     def _invoke(self, target: PushTarget, delivery: Delivery) -> Outcome:
@@ -218,7 +218,7 @@ class AwsTargets:
 
 
 def _ordered(delivery: Delivery, index: int) -> dict[str, str]:
-    """The order of a FIFO queue is that of the keys."""
+    """Returns the names by which a FIFO queue keeps the messages of a key in order and drops repeats."""
     message = delivery.messages[index]
     key = message.key or f"queue-{message.queue}"
     # A key may have characters that the name of a group may not.
@@ -227,7 +227,7 @@ def _ordered(delivery: Delivery, index: int) -> dict[str, str]:
 
 
 def _asked(delivery: Delivery, call: Callable[[], Outcome]) -> Outcome:
-    """The outcome of a call; of one that may have reached the target, that all of it failed."""
+    """Returns the outcome of a call. After a lost answer, when the target may have the messages, all of them failed."""
     try:
         return call()
     except _NOT_CONNECTED as error:
@@ -243,8 +243,8 @@ def _asked(delivery: Delivery, call: Callable[[], Outcome]) -> Outcome:
 
 
 def _in_chunks(delivery: Delivery, limit: int, seconds: float, send: Send) -> Outcome:
-    """Sends each message by itself, some in one call; ``send`` says which of those were refused. After so many seconds
-    no call is begun any more."""
+    """Sends each message as an entry of its own, several in a call. ``send`` makes a call and returns the entries that
+    were refused. Begins no call after ``seconds``: the messages that are left stay untouched."""
     until = monotonic() + seconds
     texts = [_text(message) for message in delivery.messages]
     dead = frozenset(index for index, text in enumerate(texts) if _size(text) > limit)
@@ -295,7 +295,7 @@ def _chunks(indexes: Sequence[int], texts: Sequence[str], limit: int) -> Iterato
 
 
 def _text(message: Message) -> str:
-    """JSON without the two characters that JSON leaves as they are and SQS refuses."""
+    """Returns the message as JSON, with the two characters escaped that SQS refuses."""
     return _encoder.encode(message).decode().replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 

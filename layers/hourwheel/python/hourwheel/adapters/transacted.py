@@ -1,4 +1,4 @@
-"""The writes of a store that is ``Transactional``: each one a transaction of its own."""
+"""The writes of a ``Transactional`` store, each in a transaction of its own."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,11 +1,12 @@
-"""Deliveries over HTTPS to addresses that users choose, which must not reach what only we can reach.
+"""Deliveries over HTTPS to addresses that users choose. No delivery may reach a host that only this machine's network
+can reach.
 
-A host name is resolved once for each delivery. Every address that it has must be a public one, and the connection goes
-to one of these addresses, whatever the name says a moment later. Redirects are not followed. The time of a delivery is
+A host name is resolved once for each delivery. Each of its addresses must be public, and the connection goes to one of
+these addresses, whatever the name resolves to a moment later. Redirects are not followed. The time of a delivery is
 bounded as a whole (the system's resolver has its own bound), and so is the size of the answer.
 
-Any port may be named. What listens there must first prove, in a TLS handshake, that it has a certificate for the host
-of the URL: nothing that speaks another protocol, and nobody whose host this is not, gets a byte that a user wrote.
+A URL may name any port. The receiver must first prove, in a TLS handshake, that it has a certificate for the host of
+the URL: a server that speaks another protocol, or that belongs to another host, gets no byte that a user wrote.
 """
 
 import http.client
@@ -44,9 +45,9 @@ _LONGEST_WAIT_SECONDS = 86_400.0
 
 _NAME = re.compile(r"(?=.{1,253}\Z)(?:[a-z0-9_](?:[a-z0-9_-]{0,62})\.)*[a-z0-9_][a-z0-9_-]{0,62}")
 _NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
-"""What the system takes for an IPv4 address, in whichever notation."""
+"""Matches every notation that the system takes for an IPv4 address."""
 
-# Written out: what Python calls global has changed from version to version.
+# Written out: Python's own list of private networks has changed from version to version.
 _PRIVATE = tuple(
     map(
         IPv4Network,
@@ -86,11 +87,12 @@ _TRANSLATED = IPv6Network("64:ff9b::/96")
 
 
 class Forbidden(Exception):
-    """The address is not one to which users may have us connect."""
+    """The address is none to which a delivery may connect."""
 
 
 class Webhooks:
-    """Thread-safe. ``loopback`` allows plain HTTP, to this machine alone: for one that serves its own developer."""
+    """Delivers over HTTPS. Thread-safe. ``loopback`` also allows deliveries to this machine, over plain HTTP too: for
+    development only."""
 
     def __init__(self, clock: Clock, *, loopback: bool = False, resolve: Resolve | None = None) -> None:
         self._clock = clock
@@ -102,7 +104,7 @@ class Webhooks:
         return ssl.create_default_context()
 
     def check(self, target: PushTarget) -> None:
-        """Raises ``Rejected`` for a URL that can never do. Names are looked up when there is a delivery."""
+        """Raises ``Rejected`` for a URL to which no delivery can ever go. Looks no names up: each delivery does."""
         try:
             parts = self._parts(target.address)
             literal = _literal(parts)
@@ -142,7 +144,7 @@ class Webhooks:
             raise ValueError("no user and password in a URL: check the signature of deliveries")
         if parts.fragment:
             raise ValueError("a URL for deliveries has no fragment")
-        if parts.port == 0:  # raises, too, for one that is no number
+        if parts.port == 0:  # reading the port raises ``ValueError`` if it is no number
             raise ValueError("port 0 is none")
         literal = _literal(parts)
         if literal is None and (not _NAME.fullmatch(parts.hostname) or _NUMBER.fullmatch(parts.hostname)):
@@ -150,12 +152,13 @@ class Webhooks:
         return parts
 
     def _connected(self, parts: SplitResult, deadline: float) -> socket.socket:
-        """A connection to an address that was checked; over TLS when the other side has shown its certificate."""
+        """Connects to an address of the host, once all of them were checked. Over TLS, returns only once the receiver
+        has shown its certificate."""
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         addresses = [ip_address(text) for text in dict.fromkeys(self._resolve(host, port))]
         for address in addresses:
             self._allow(parts, address)
-        # A name may have addresses of a kind that this machine cannot reach.
+        # Tries several, IPv4 first: a name may have addresses of a kind that this machine cannot reach.
         tried = sorted(addresses, key=lambda address: address.version)[:_ADDRESSES]
         refused: Exception = Forbidden(f"{host} has no address")
         for address in tried:
@@ -167,7 +170,7 @@ class Webhooks:
         raise refused
 
     def _trusted(self, sock: socket.socket, host: str, deadline: float) -> ssl.SSLSocket:
-        with sock:  # a wrapped one has let go of it
+        with sock:  # closes the socket if the handshake fails; a successful one detaches it
             sock.settimeout(_left(deadline))
             return self._tls.wrap_socket(sock, server_hostname=host)
 
@@ -182,13 +185,14 @@ class Webhooks:
 
 
 def resolved(host: str, port: int) -> list[str]:
-    """The addresses of a host name, as the system knows them."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]).partition("%")[0] for *_, address in found]
+    """Returns the addresses of a host name, from the system's resolver."""
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]).partition("%")[0] for *_, address in entries]
 
 
 def public(address: Address) -> bool:
-    """Whether an address is one of the Internet at large, also when it stands for an IPv4 address."""
+    """Returns whether an address belongs to the public Internet. Judges an IPv6 address that stands for an IPv4 address
+    by the latter."""
     address = unmapped(address)
     if isinstance(address, IPv6Address) and address in _TRANSLATED:
         address = IPv4Address(int(address) & 0xFFFFFFFF)
@@ -198,12 +202,13 @@ def public(address: Address) -> bool:
 
 
 def unmapped(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address of the form ::ffff:a.b.c.d is."""
+    """Returns the IPv4 address of an IPv6 address of the form ::ffff:a.b.c.d, and any other address as it is."""
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
 def _literal(parts: SplitResult) -> Address | None:
-    """The address that the URL has for a host. Raises ``ValueError`` for one with a zone, or in brackets and none."""
+    """Returns the IP address that the URL has for a host, or None for a name. Raises ``ValueError`` for an address with
+    a zone, and for brackets without an address."""
     host = parts.hostname or ""
     if ":" in host or "[" in parts.netloc:
         if "%" in host:
@@ -216,7 +221,7 @@ def _literal(parts: SplitResult) -> Address | None:
 
 
 class _Timed(io.RawIOBase):
-    """What a socket receives until a deadline: its own time-out begins anew with every byte."""
+    """Reads a socket until a deadline: the socket's own time-out would begin anew with every byte."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock
@@ -231,7 +236,8 @@ class _Timed(io.RawIOBase):
 
 
 class _Lines(io.BufferedReader):
-    """Lines that have an end: ``http.client`` takes the end of the connection for the end of the headers."""
+    """Refuses a line without an end: ``http.client`` would take the end of the connection for the end of the
+    headers."""
 
     def readline(self, size: int | None = -1, /) -> bytes:
         line = super().readline(size)
@@ -256,7 +262,7 @@ def _exchange(
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     sock.settimeout(_left(deadline))
     with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
-        # Who has refused a body by its size may close before it has all arrived, and the answer is there all the same.
+        # A receiver that refuses a body for its size may close before all of it has arrived, and has answered already.
         connection.request("POST", path, body, headers)
     with _Answer(sock, deadline) as answer:
         answer.begin()
@@ -274,7 +280,7 @@ def _outcome(delivery: Delivery, answer: _Answer, data: bytes) -> Outcome:
     status = answer.status
     if status in _BUSY:
         wait_seconds = _seconds(answer.headers.get("retry-after"))
-        # 503: what stands before the target may answer so when the target dies of a message.
+        # 503: a gateway before the target may answer so when a message crashes the target.
         return unreached(f"status {status}", wait_seconds, answered=status == 503)
     if status == 413:
         return Outcome(too_large=True, error="status 413")
@@ -288,7 +294,7 @@ def _outcome(delivery: Delivery, answer: _Answer, data: bytes) -> Outcome:
 
 
 def _left(deadline: float) -> float:
-    """Seconds; raises ``TimeoutError`` when there are none."""
+    """Returns the seconds until the deadline, or raises ``TimeoutError`` when it has passed."""
     seconds = deadline - monotonic()
     if seconds <= 0:
         raise TimeoutError("timed out")
@@ -299,11 +305,11 @@ def _seconds(text: str | None) -> float:
     try:
         seconds = float(text or 0)
     except ValueError:
-        return 0.0  # a date: our own pauses will do
+        return 0.0  # a date: the pusher's own pauses are enough
     return min(max(seconds, 0.0), _LONGEST_WAIT_SECONDS) if seconds == seconds else 0.0
 
 
 def _reason(error: Exception) -> str:
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    # Some of it may be the receiver's, and is shown in a terminal.
+    # Part of the text may come from the receiver, and terminals show it.
     return "".join(character if character.isprintable() else " " for character in text)
