@@ -127,7 +127,7 @@ class BucketHistory:
         return note
 
     def waiting(self) -> list[Pick]:
-        """Messages that are neither handed over nor taken away by their sender."""
+        """Returns the messages that are neither handed over, nor cancelled or moved by their sender."""
         return [
             pick
             for number, fact in sorted(self.ledger.rows(self.bucket.log).items())
@@ -139,7 +139,7 @@ class BucketHistory:
         change = self.fates.get(pick)
         if change is None or pick not in self.struck:
             return False
-        # A cancel that was never answered stands all the same.
+        # A cancel counts even if its answer was lost.
         return change.state in ("cancelled", "moved") or change.due_ms is None
 
     def _check_closed(self) -> None:

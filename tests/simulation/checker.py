@@ -47,7 +47,7 @@ def drain(actor: Actor, longest_lease_seconds: int) -> None:
 
 
 def _push(actor: Actor) -> None:
-    """Who was started pushes; what was stored wakes nobody any more: the sweeper has to find it."""
+    """Runs the pushers that were started. Stored rows wake none any more: the sweeper has to find them."""
     couriers = actor.machine.couriers
     couriers.stored.clear()
     while couriers.started:
@@ -72,7 +72,7 @@ def _open_buckets(ledger: Ledger) -> list[BucketHistory]:
 
 
 def _open_changes(ledger: Ledger) -> list[str]:
-    """Messages that somebody wanted cancelled or moved, and that have come to no end."""
+    """Returns the messages whose change is still undecided."""
     return [
         f"{name} {pick}"
         for name, history in sorted(ledger.buckets.items())
@@ -82,7 +82,7 @@ def _open_changes(ledger: Ledger) -> list[str]:
 
 
 def drain_others(actor: Actor) -> None:
-    """Consumes what is not held by anybody."""
+    """Consumes the messages that no consumer has leased."""
     for group in living_groups(actor.history.ledger):
         _consume(actor, group)
 
@@ -120,7 +120,7 @@ def logs_of(ledger: Ledger, group: Group) -> list[str]:
 
 
 def unfinished(ledger: Ledger) -> list[str]:
-    """What is still open, over all groups that live."""
+    """Returns the open work of all groups that are not deleted."""
     waiting: list[str] = []
     for group in living_groups(ledger):
         for log in logs_of(ledger, group):
@@ -132,7 +132,7 @@ def unfinished(ledger: Ledger) -> list[str]:
 
 
 def check(actor: Actor) -> None:
-    """What holds of the stored whole once all groups are at rest."""
+    """Checks the whole store once all groups are at rest."""
     # A hole in a dead log is open until the row behind it has some age.
     actor.process.sleep(GRACE_MS / 1_000 + 2 * actor.world.plan.skew_ms / 1_000)
     ledger = actor.history.ledger
@@ -157,7 +157,7 @@ def check(actor: Actor) -> None:
 
 
 def _fill_ends(actor: Actor) -> None:
-    """Two sweeps fill what was given out at the end of a log and never came."""
+    """Sweeps twice, which fills the rows that were given out at the end of a log and never stored."""
     groups = living_groups(actor.history.ledger)
     if all(_landed(actor, group, log) for group in groups for log in logs_of(actor.history.ledger, group)):
         return

@@ -91,7 +91,7 @@ class History:
             sends[body] = sends.get(body, 0) + 1 if again or body not in sends else sends[body]
 
     def waits(self, bodies: list[str], waits: Sequence[Wait | None], now_ms: int) -> None:
-        """Messages are about to be sent, or moved, with these waits."""
+        """Records that messages are about to be sent, or moved, with these due times."""
         for body, wait in zip(bodies, waits, strict=True):
             due_ms = 0 if wait is None else wait.due_ms(now_ms)
             self.earliest[body] = min(self.earliest.get(body, due_ms), due_ms)
@@ -146,7 +146,7 @@ class History:
             raise Violation("7", f"message {body[:20]} is due at {due_ms}, its wish was {wait and wait.text}")
 
     def known(self, ticket: Ticket) -> ScheduledMessage | None:
-        """What is certain of a message before it is asked for."""
+        """Returns what is certain about a message before an actor asks about it."""
         return self.finals.get(ticket.place)
 
     def answered(self, verb: Verb, ticket: Ticket, known: ScheduledMessage | None, answer: ScheduledMessage) -> None:
@@ -187,7 +187,7 @@ class History:
             raise Violation("7", f"{ticket.place} is due at {due_ms}, its wish was {wish.text}")
 
     def refused(self, verb: Verb, ticket: Ticket) -> None:
-        """Nothing may be known of a message only once its bucket, or one to which it was moved, is removed."""
+        """Checks that a message is unknown only once its bucket, or one to which it was moved, is removed."""
         bucket, pick = ticket.place
         passed = [bucket]
         while (change := self.ledger.bucket(bucket).fates.get(pick)) is not None and change.moved is not None:

@@ -94,7 +94,7 @@ class Ledger:
         self.pull_history(key.partition).stored(verb, int(key.sort), value)
 
     def removed(self, key: Key, record: Record) -> None:
-        """Nothing that is still wanted may go (invariant 12)."""
+        """Checks that no row is removed that is still needed (invariant 12)."""
         if (record.expires_ms or self.soon + 1) <= self.soon:
             return
         if key.table in (Table.SCHEDULE, Table.DISPATCH):
@@ -256,7 +256,7 @@ class Ledger:
             place = (subject, generation, body)
             self.copies[place] = copies = self.copies.get(place, 0) + 1
             if copies > self.sends.get(body, 0):
-                raise Violation("3", f"message {body[:20]} stands {copies} times in subject {subject}")
+                raise Violation("3", f"message {body[:20]} is stored {copies} times in subject {subject}")
 
     def _handed_over(self, log: str, number: int, fact: RowFact) -> None:
         promise = self.promises.get(fact.token)
@@ -281,7 +281,8 @@ class Ledger:
         promise.landed = number
 
     def _check_dues(self, where: str, promise: Promise, fact: RowFact, found: list[tuple[str | None, int]]) -> None:
-        """Each message is due when it was promised to be, also where others of the transfer are gone."""
+        """Checks that each message is due when it was promised, also where other messages of the transfer are
+        missing."""
         plan, note = promise.transfer.due_times, fact.note
         if plan is None or fact.row.filler:
             return
@@ -351,7 +352,8 @@ class Ledger:
                 raise Violation("4", f"a group that starts at the latest message begins before rows {earlier[:3]}")
 
     def spent(self, log: str, row: int) -> bool:
-        """Whether a row that has not expired is of no more use: deleted, or all its dead letters are settled."""
+        """Returns whether a row that has not expired is no longer needed: deleted, or all its dead letters are
+        settled."""
         fact = self.rows(log)[row]
         if self.expired(fact) or fact.row.filler or self.lost(log):
             return True

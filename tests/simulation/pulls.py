@@ -74,7 +74,7 @@ class PullHistory:
         self.checkpoint = checkpoint.row
 
     def pending(self) -> list[str]:
-        """What is still to be handed out or settled."""
+        """Returns a text for each claim and row that is still to be handed out or settled."""
         if self.ledger.gone(self.source, self.member):
             return []
         waiting = [f"pull row {row} is open" for row in sorted(self.open)]
@@ -137,7 +137,7 @@ class PullHistory:
             raise Violation("1", f"{self.partition}: pull row {pull} takes {count} of {wanted} from row {number}")
 
     def _sought(self, verb: Verb, value: PullRow) -> None:
-        """A seek may not go behind what it was asked for, as far as that was stored when it began."""
+        """Checks that a seek passes over no message it was asked to keep, of those stored when the seek began."""
         details = verb.details
         if value.first.row > self.ledger.totals(self.source).rows:
             raise Violation("1", f"{self.partition}: the seek {details} passes row {value.first.row - 1}, yet to come")
@@ -218,7 +218,7 @@ class PullHistory:
     def _check_taken(
         self, verb: Verb, where: str, picked: dict[tuple[int, int], str], indexes: dict[tuple[int, int], int]
     ) -> None:
-        """Whoever pushes acknowledges what the target has taken, and nothing else."""
+        """Checks that a pusher acknowledges the messages that the target has taken, and no others."""
         if verb.name != "push":
             return
         for place in indexes:
@@ -228,7 +228,7 @@ class PullHistory:
                 raise Violation("5", f"{where}: {message.body} was taken: {taken}, settled: {picked.get(place, 'ack')}")
 
     def _check_waits(self, verb: Verb, row: int, known: PullFact, before: PullRow) -> None:
-        """What is tried again waits as long as the policy says, or as its consumer does."""
+        """Checks that a retried message waits as long as its policy, or its consumer, says."""
         ledger, name = self.ledger, LogName.parse(self.source)
         started = {transfer.token for transfer in before.transfers}
         asked = verb.details.get("row") == (self.partition, row) and known.value.outcome != EXPIRED
@@ -250,7 +250,7 @@ class PullHistory:
     def _check_wait(self, where: str, transfer: Transfer, at: int, wait_ms: int, claimed_ms: int) -> None:
         if transfer.due_times is None or not wait_ms:
             if wait_ms or transfer.due_times is not None:
-                raise Violation("7", f"{where} is tried again after another time than {wait_ms} ms")
+                raise Violation("7", f"{where} is retried after another delay than {wait_ms} ms")
             return
         # The claim has its time from another clock.
         earliest_ms = claimed_ms - 2 * self.ledger.world.plan.skew_ms

@@ -34,14 +34,14 @@ class Rules:
         return self.ledger.world.plan
 
     def policy(self, name: LogName, member: str) -> RetryPolicy:
-        """How long messages of the group wait before they are tried again."""
+        """Returns the delays after which messages of the group are retried."""
         own = self.plan.own_retry
         return (
             own if own is not None and self._drawn(name) and member == f"{self.plan.groups[0]}~1" else self.plan.retry
         )
 
     def check_attempts(self, where: str, name: LogName, member: str, kind: str, attempt: int) -> None:
-        """A message dies with its last attempt, not sooner."""
+        """Checks that a message becomes a dead letter after its last attempt, not sooner."""
         if "attempts" in self.plan.moves or kind not in (RETRY, ATTEMPTS):
             return
         drawn = self._drawn(name) and member in {f"{group}~1" for group in self.plan.groups}
@@ -50,7 +50,7 @@ class Rules:
             raise Violation("4", f"{where}: after attempt {attempt} of {most} a message goes to {kind}")
 
     def check_claim(self, where: str, verb: Verb, value: PullRow) -> None:
-        """A lease is as long as it was asked for."""
+        """Checks that a lease is as long as the consumer asked for."""
         seconds = verb.details.get("lease_seconds")
         if seconds is not None and value.lease_until_ms - value.claimed_ms != 1_000 * seconds:
             raise Violation("4", f"{where} is leased until {value.lease_until_ms}, {seconds} s were asked for")
@@ -58,7 +58,7 @@ class Rules:
             raise Violation("4", f"{where} is dated {value.claimed_ms}, later than any clock")
 
     def check_lease(self, where: str, verb: Verb, before: PullRow, value: PullRow) -> None:
-        """A lease only gets longer, by what was asked for at most."""
+        """Checks that a lease only gets longer, by at most the time that the consumer asked for."""
         if value.lease_until_ms < before.lease_until_ms:
             raise Violation("4", f"{where}: its lease became shorter")
         seconds = verb.details.get("extend_seconds")
@@ -67,14 +67,14 @@ class Rules:
             raise Violation("4", f"{where}: its lease became longer by more than {seconds} s")
 
     def check_row(self, where: str, name: LogName, fact: RowFact) -> None:
-        """A row of a queue is kept as long as its subject says."""
+        """Checks that a row of a queue is kept as long as its subject says."""
         keep_ms = self._kept_ms(name)
         row = fact.row
         if name.kind == "queue" and not row.filler and keep_ms and row.expires_ms != row.at_ms + keep_ms:
             raise Violation("12", f"{where} is kept for {row.expires_ms - row.at_ms} ms, its subject says {keep_ms}")
 
     def check_kept(self, transfer: Transfer) -> None:
-        """What is handed over is kept as long as its kind says, from then on."""
+        """Checks that a row handed over is kept as long as its kind says, from the hand-over on."""
         if not transfer.log or transfer.log.startswith(SCHEDULE_PREFIX):
             return
         keep_ms = 0
@@ -89,14 +89,14 @@ class Rules:
             raise Violation("12", f"{transfer.kind} to {transfer.log}: kept for {kept_ms} ms instead of {keep_ms}")
 
     def check_trimmed(self, log: str, before: int, below: int) -> None:
-        """Nobody reads below a trim mark: nothing that is wanted stands there, and it only rises."""
+        """Checks that a trim mark only rises, and that no row below it is still needed."""
         if self.ledger.lost(log):
             return
         if below < before:
             raise Violation("12", f"the trim mark of {log} fell from {before} to {below}")
         for row in range(before, below):
             if row not in self.ledger.rows(log) or not self.ledger.spent(log, row):
-                raise Violation("12", f"row {row} of {log} is trimmed, and it is still wanted")
+                raise Violation("12", f"row {row} of {log} is trimmed, and is still needed")
 
     def check_sealed(self, before: Subject | None, subject: Subject) -> None:
         """Once a subject is erased, or made again, nobody is given a row of the old one any more."""
@@ -109,7 +109,7 @@ class Rules:
                     raise Violation("1", f"subject {old.name} is erased, and {log} still takes messages")
 
     def check_reading(self, verb: Verb, key: Key, record: Record) -> None:
-        """An owner publishes that it has read what it has read."""
+        """Checks that an owner publishes as read only rows that it has read."""
         owner = msgspec.msgpack.decode(record.value, type=Owner)
         if verb.name != "wheel" or not owner.owner:
             return
@@ -118,11 +118,11 @@ class Rules:
             raise Violation("8", f"the owner of {key.sort} publishes {owner.read_below}, it never read rows {unread}")
 
     def check_rises(self, key: Key, before: Record | None, record: Record) -> None:
-        """A mark of the archive."""
+        """Checks that a watermark of the archive only rises."""
         was = 0 if before is None else msgspec.msgpack.decode(before.value, type=int)
         value = msgspec.msgpack.decode(record.value, type=int)
         if value < was:
-            raise Violation("9", f"the archive's mark of {key.sort} fell from {was} to {value}")
+            raise Violation("9", f"the archive's watermark of {key.sort} fell from {was} to {value}")
 
     def _drawn(self, name: LogName) -> bool:
         """Whether the subject is one that the plan set up, not one that was made again."""
