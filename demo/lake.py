@@ -1,4 +1,4 @@
-"""The last act: all of it archived, compacted, reconciled, and reported; where Spark can run."""
+"""The last act: archives, compacts, reconciles and reports everything, if Spark can run."""
 
 import importlib.util
 import json
@@ -17,8 +17,8 @@ REPORTS = Path(__file__).resolve().parent.parent / "build" / "demo"
 
 @dataclass(frozen=True)
 class Account:
-    """``archived``: messages and copies. ``rows``: of each table. ``counted``: rows of each kind, as the reconciliation
-    counted them, each once. ``findings``: by kind."""
+    """The result of the pipeline. ``archived``: messages and copies. ``rows``: the rows of each table. ``counted``: the
+    rows of each kind, as the reconciliation counted them, each once. ``findings``: their numbers by kind."""
 
     archived: int
     rows: dict[str, int]
@@ -27,8 +27,8 @@ class Account:
     page: str
 
     def wrong(self, flights: int, calls: int, delivered: int) -> list[str]:
-        """What the tables say against the producers' and consumers' own books: each flight and each boarding call that
-        was delivered is in the queues, once, and each call that was accepted has waited for its time."""
+        """Compares the tables with the records of producers and consumers. Returns the differences: each flight and
+        each delivered call must be in the queues once, and each accepted call in a schedule log."""
         told = [f"{count} findings: {kind}" for kind, count in self.findings.items() if count]
         queued, waited = (self.counted.get(f"messages {kind}", 0) for kind in ("queue", "schedule"))
         if queued != flights + delivered:
@@ -41,7 +41,7 @@ class Account:
 
 
 def missing() -> str:
-    """Why Spark cannot run here; empty where it can."""
+    """Returns why Spark cannot run here; an empty string if it can."""
     if importlib.util.find_spec("pyspark") is None:
         return "Spark is not installed, as there was no Java 17 to 22 when this was set up"
     home = os.environ.get("JAVA_HOME")
@@ -51,7 +51,7 @@ def missing() -> str:
 
 
 def perform(screen: Screen, data: Path) -> Account:
-    """Runs the pipeline over the data directory, whose server has stopped."""
+    """Runs the pipeline on the data directory, whose server must have stopped."""
     screen.say("the pipeline: archive, compact, reconcile, metrics, report (Spark takes a while to start)")
     reports: dict[str, Any] = {}
     for line in _pipeline("run", "--data", str(data), "--output", str(REPORTS)).splitlines():
@@ -75,9 +75,9 @@ def perform(screen: Screen, data: Path) -> Account:
 
 
 def _pipeline(*words: str) -> str:
-    """What it says."""
+    """Runs a command of the pipeline and returns its output."""
     command = [sys.executable, "-m", "hourwheel", "pipeline", *words, "--json"]
     ended = subprocess.run(command, capture_output=True, text=True)
-    if ended.returncode not in (0, 3):  # 3: it has findings, which the demo tells of itself
+    if ended.returncode not in (0, 3):  # 3: findings, which the demo reports itself
         raise SystemExit(f"pipeline {words[0]} failed:\n{ended.stdout}{ended.stderr}")
     return ended.stdout

@@ -1,4 +1,4 @@
-"""How late the boarding calls were: received minus due."""
+"""The lateness of the boarding calls: time of receipt minus due time."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 @dataclass(frozen=True)
 class Outage:
-    """From when the server was killed until it was back."""
+    """An outage, from the kill of the server until it listens again."""
 
     killed_ms: float
     ready_ms: float
@@ -31,21 +31,21 @@ class Lateness:
 
 
 def first_receipts(seen: Iterable[Seen]) -> list[Seen]:
-    """Of each call the receipt that came first."""
+    """Returns the first receipt of each call."""
     first: dict[str, Seen] = {}
-    for one in sorted(seen, key=lambda one: one.at_ms):
-        first.setdefault(one.call, one)
+    for receipt in sorted(seen, key=lambda receipt: receipt.at_ms):
+        first.setdefault(receipt.call, receipt)
     return list(first.values())
 
 
 def resumed_ms(seen: Iterable[Seen], outage: Outage) -> float:
-    """When calls came again after the server was back: the gate has to find that out."""
-    return min((one.at_ms for one in seen if one.at_ms >= outage.ready_ms), default=outage.ready_ms)
+    """Returns the time of the first receipt after the outage: the gate takes a while to reconnect."""
+    return min((receipt.at_ms for receipt in seen if receipt.at_ms >= outage.ready_ms), default=outage.ready_ms)
 
 
 def split(seen: Sequence[Seen], outage: Outage) -> tuple[list[float], list[float]]:
-    """How late calls were, in milliseconds: those that the outage spared, and those that it hit. That are those due
-    from shortly before the kill until shortly after calls came again."""
+    """Returns the lateness in milliseconds of the calls that the outage spared, and of those that it hit: those due
+    from shortly before the kill until shortly after the first receipt after it."""
     begin_ms, end_ms = outage.killed_ms - MARGIN_MS, resumed_ms(seen, outage) + MARGIN_MS
     spared: list[float] = []
     hit: list[float] = []
@@ -55,7 +55,7 @@ def split(seen: Sequence[Seen], outage: Outage) -> tuple[list[float], list[float
 
 
 def summary(values_ms: Iterable[float]) -> Lateness:
-    """Each percentile is the smallest value that so many do not exceed."""
+    """Returns percentiles: each is the smallest value that this share of the values does not exceed."""
     ordered = sorted(values_ms)
     if not ordered:
         return Lateness(0.0, 0.0, 0.0)
@@ -67,7 +67,7 @@ def summary(values_ms: Iterable[float]) -> Lateness:
 
 
 def histogram(values_ms: Iterable[float]) -> list[tuple[str, int]]:
-    """Counts by upper bound, from the first to the last that is not empty."""
+    """Returns counts by upper bound, from the first to the last bound that is not empty."""
     counts = [0] * (len(BOUNDS_MS) + 1)
     for value in values_ms:
         counts[next((index for index, bound in enumerate(BOUNDS_MS) if value <= bound), len(BOUNDS_MS))] += 1
@@ -77,7 +77,8 @@ def histogram(values_ms: Iterable[float]) -> list[tuple[str, int]]:
 
 
 def bars(rows: Sequence[tuple[str, int]], *, width: int, plain: bool) -> list[str]:
-    """A line for each row, the longest bar ``width`` wide; in eighths of a cell where the screen can show them."""
+    """Returns a line for each row. The longest bar is ``width`` cells wide; bars have eighths of a cell unless
+    ``plain``."""
     most = max((count for _, count in rows), default=1)
     return [f"{label:>9} {_bar(count / most * width, plain):<{width}} {count:>7,}" for label, count in rows]
 

@@ -20,14 +20,15 @@ BATCH = 1_000
 LEASE_SECONDS = 5
 CANCELLERS = 8
 AHEAD_SECONDS = 3.0
-"""So long before it is due a call is cancelled: about two of the month's days."""
+"""The time before its due time at which a call is cancelled: about two days of the month."""
 
 _MINUTES = 24 * 60
 
 
 @dataclass(frozen=True)
 class Report:
-    """``spared`` and ``hit``: the lateness in milliseconds of the calls outside and inside the outage."""
+    """The result of the act. ``spared`` and ``hit``: the lateness in milliseconds of calls outside and inside the
+    outage."""
 
     account: boarding.Account
     spared: list[float]
@@ -37,7 +38,7 @@ class Report:
 
 
 def perform(stage: Stage, screen: Screen, flights: list[Flight], days: int, lead_seconds: float) -> Report:
-    """The month begins in ``lead_seconds``: until then all calls should be sent."""
+    """Runs the act. The month begins in ``lead_seconds``: by then all calls should be sent."""
     begin_ms = _now_ms() + lead_seconds * 1_000
     calls = boarding.timetable(flights, round(begin_ms), DAY_SECONDS * 1_000 / _MINUTES)
     unwanted = [call for call in calls if call.cancelled]
@@ -56,7 +57,7 @@ def perform(stage: Stage, screen: Screen, flights: list[Flight], days: int, lead
 
         return look
 
-    # Cancels go on over the outage: each is repeated until it is answered.
+    # Cancels continue during the outage: each is repeated until the server answers.
     with Api(stage.url, retry_seconds=60) as api, screen.running(totals):
         api.put_group("boarding", "gates", retry=RETRY)
         stage.start("gate-1", "demo.gate", "--lease", str(LEASE_SECONDS))
@@ -98,7 +99,7 @@ def _send(stage: Stage, calls: Sequence[Call]) -> dict[str, Placed]:
 def _cancel(
     api: Api, calls: Sequence[Call], placed: dict[str, Placed], answers: dict[str, str]
 ) -> list[threading.Thread]:
-    """Threads that cancel the calls, each a little ahead of its time, and write the answers down."""
+    """Starts threads that cancel the calls, each a little before its due time, and record the answers."""
 
     def run(share: Sequence[Call]) -> None:
         for call in share:

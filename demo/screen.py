@@ -1,4 +1,4 @@
-"""What is shown while it runs, and at the end."""
+"""The screen: progress while the demo runs, and results at the end."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _BAR_WIDTH = 48
 
 
 class Screen:
-    """Bars where a person looks, a line every two seconds where not."""
+    """Shows bars on a terminal, elsewhere a line every two seconds."""
 
     def __init__(self) -> None:
         self.console = Console()
@@ -28,7 +28,7 @@ class Screen:
 
     @contextmanager
     def running(self, totals: Mapping[str, int]) -> Iterator[None]:
-        """Shows how far an act is."""
+        """Shows the progress of an act."""
         self._bars = Progress(
             TextColumn("{task.description:>9}"),
             BarColumn(bar_width=_BAR_WIDTH),
@@ -64,7 +64,7 @@ class Screen:
         self.console.print(table)
 
     def lateness(self, title: str, values_ms: list[float]) -> None:
-        """A histogram of how late calls were."""
+        """Prints a histogram of the lateness of calls."""
         late = summary(values_ms)
         self.say(
             f"{title}: {len(values_ms):,} calls, late by p50 {late.p50:,} ms, p99 {late.p99:,} ms, max {late.max:,} ms"
@@ -74,5 +74,5 @@ class Screen:
 
 
 def lines_in(folder: Path, who: str) -> int:
-    """Messages that a group's consumers, or one of them, have written down so far."""
+    """Returns the number of messages that a group's consumers, or one of them, have recorded so far."""
     return sum(path.read_bytes().count(b"\n") for path in folder.glob(f"{who}*.jsonl"))

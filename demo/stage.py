@@ -1,4 +1,4 @@
-"""The processes that take part, and waiting for them."""
+"""The processes of the demo: starting them, and waiting for them."""
 
 import os
 import re
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PATIENCE_SECONDS = 600.0
-"""A slow machine needs most of it: the month begins only once everything should be sent."""
+"""A slow machine needs most of this time: the month begins only once everything should be sent."""
 _PORTS = range(7_421, 7_521)
 
 
 @dataclass
 class Stage:
-    """All processes end with the demo."""
+    """The processes of a demo, which all end with it."""
 
     folder: Path
     port: int = field(default_factory=lambda: free_port())
@@ -30,7 +30,7 @@ class Stage:
         return self.folder / "data"
 
     def serve(self) -> None:
-        """Starts the server, or starts it again where it was; returns when it listens."""
+        """Starts the server, or restarts it on the same data and port. Returns once the server listens."""
         arguments = ["-m", "hourwheel", "serve", "--data", str(self.data), "--port", str(self.port)]
         server = self._start("server", arguments, stdout=subprocess.PIPE)
         assert server.stdout is not None
@@ -41,7 +41,7 @@ class Stage:
         self.url = found.group()
 
     def start(self, name: str, module: str, *arguments: str) -> None:
-        """Starts a consumer. It writes what it handles to a file of its name."""
+        """Starts a consumer, which records the messages that it handles in a file of its name."""
         common = ["--url", self.url, "--consumer", name, "--folder", str(self.folder)]
         self._start(name, ["-m", module, *common, *arguments])
 
@@ -75,7 +75,8 @@ class Stage:
 
 
 def free_port() -> int:
-    """Below those from which connections go out: while the server is away nobody gets it by chance."""
+    """Returns a port below those of outgoing connections: no other process gets it by chance while the server is
+    down."""
     for port in _PORTS:
         with socket.socket() as probe:
             try:
@@ -87,7 +88,7 @@ def free_port() -> int:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Waits, within reason. What never comes is told by the verdict."""
+    """Waits until the condition holds, or a time has passed: the check at the end reports what never came."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""One consumer process: handles flights as a member of its group and writes down each one it handles."""
+"""A consumer process: handles flights for its group and records each of them."""
 
 import argparse
 import logging
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--work", type=float, default=0, help="seconds that handling a message takes")
     parser.add_argument("--strict", action="store_true", help="fail on flights without a tail number")
     options = parser.parse_args()
-    logging.getLogger("hourwheel").setLevel(logging.CRITICAL)  # failing is part of the story here
+    logging.getLogger("hourwheel").setLevel(logging.CRITICAL)  # failures are part of the demo
     consumer = Consumer(
         options.url, "flights", options.group, consumer_id=options.consumer, lease_seconds=options.lease, wait_seconds=2
     )

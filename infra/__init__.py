@@ -1,1 +1,1 @@
-"""What is deployed: one construct for each capability, and the stack that joins them."""
+"""The deployment: one construct for each capability, and the stack that joins them."""

@@ -1,4 +1,4 @@
-"""What the account lets a cell have: ``make deploy`` looks before it deploys.
+"""The limits of the account for a cell: ``make deploy`` checks them before it deploys.
 
 A pull that waits holds a Lambda execution, and all functions of an account share one limit: 1,000 executions, or 10 in
 new accounts. So pulls get a share of the limit and no more.
@@ -30,19 +30,19 @@ UNRESERVED = 100
 """Lambda keeps this many executions free of reservations."""
 
 ANSWER_SECONDS = 0.2
-"""A pull that does not wait, at most: counted for the throttle that stands in for a reservation."""
+"""The longest pull that does not wait: assumed for the throttle that replaces a reservation."""
 
 _SHARE = 2
-"""Pulls get one in this many executions."""
+"""Pulls get one of this many executions."""
 
 _FEWEST = 20
-"""A smaller reservation serves less than it takes."""
+"""A smaller reservation serves too few calls to be worth the executions that it takes from others."""
 
 
 _OLDEST_RUNTIME = (3, 12)
 
 _RESERVING = ("pull", "sweep", "archive")
-"""Functions that may have executions of their own."""
+"""The functions that may have reserved executions."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Account:
 
     @property
     def reservable(self) -> int:
-        """How many this cell may have for itself."""
+        """The executions that this cell may reserve."""
         return max(0, self.unreserved + self.reserved - UNRESERVED)
 
 
@@ -99,7 +99,7 @@ def _others(settings: Settings) -> int:
 
 
 def look(client: Any, cell: str) -> Account:
-    """Asks Lambda. Raises errors of botocore."""
+    """Asks Lambda for the limits. Raises errors of botocore."""
     limits = client.get_account_settings()["AccountLimit"]
     return Account(
         limit=limits["ConcurrentExecutions"],
@@ -112,11 +112,11 @@ def _reserved(client: Any, function: str) -> int:
     try:
         return int(client.get_function_concurrency(FunctionName=function).get("ReservedConcurrentExecutions", 0))
     except client.exceptions.ResourceNotFoundException:
-        return 0  # it is not deployed yet
+        return 0  # the function is not deployed yet
 
 
 def told(account: Account, settings: Settings) -> str:
-    """What is deployed and why, for whoever deploys."""
+    """Returns a text for the operator: what is deployed, and why."""
     first = f"this account runs {account.limit:,} Lambda executions at once"
     if settings.pull_concurrency:
         return f"{first}; {settings.pull_concurrency:,} of them are reserved for pull, which gets no more"
@@ -130,7 +130,7 @@ def told(account: Account, settings: Settings) -> str:
 
 
 def given(arguments: Sequence[str], file: Path) -> dict[str, object]:
-    """The context that whoever deploys has set: in ``cdk.context.json`` and as ``-c key=value``."""
+    """Returns the context that the operator has set, in ``cdk.context.json`` and as ``-c key=value``."""
     context: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
     pairs = iter(arguments)
     for argument in pairs:
@@ -142,7 +142,7 @@ def given(arguments: Sequence[str], file: Path) -> dict[str, object]:
 
 
 def options(client: Any, context: Mapping[str, object]) -> tuple[str, str]:
-    """The options for the CDK, and what they are for. Raises ``Wrong``, and errors of botocore."""
+    """Returns the options for the CDK and the reasons for them. Raises ``Wrong``, and errors of botocore."""
     settings = Settings.read(context)
     account = look(client, settings.cell)
     if reason := refused(account, settings) or old_runtime(settings, layers_runtime()):

@@ -35,7 +35,7 @@ _PRODUCING, _POLLING = "produce", "pull"
 
 
 def _route_settings(settings: Settings) -> dict[str, dict[str, int]]:
-    """Throttles of their own for producing and for polling, so that neither uses up the other's requests."""
+    """Sets separate throttles for producing and polling, so that neither uses up the requests of the other."""
     limits = {
         _PRODUCING: (settings.throttle_rate, settings.throttle_burst),
         _POLLING: (settings.pull_rate or settings.throttle_rate, settings.pull_burst or settings.throttle_burst),
@@ -62,11 +62,11 @@ class Api(Construct):
             "Http",
             api_name=settings.cell,
             create_default_stage=False,
-            # Who has a name of their own gave it a certificate and a place to watch: there is no second way in.
+            # A domain name has its own certificate and monitoring: the API has no second address beside it.
             disable_execute_api_endpoint=settings.domain_name is not None,
             default_authorizer=HttpIamAuthorizer(),
         )
-        # One for each function: a permission for each route would be no less than all of them together.
+        # One permission for each function: one for each route would together allow the same.
         integrations = {
             function: HttpLambdaIntegration(
                 function.capitalize(), functions.by_name[function], scope_permission_to_route=False
@@ -86,8 +86,8 @@ class Api(Construct):
         self.log_group = logs.LogGroup(
             self,
             "AccessLogInfrequent" if infrequent else "AccessLog",
-            # Below this prefix the log needs no line in the account's one policy of delivered logs, which is full soon.
-            # The class is for ever: another one is another log.
+            # With this prefix the log needs no entry in the account's one policy for delivered logs, which is soon
+            # full. The class of a log group cannot change: another class is another log group.
             log_group_name=f"/aws/vendedlogs/{settings.cell}/api{'-infrequent' if infrequent else ''}",
             log_group_class=logs.LogGroupClass.INFREQUENT_ACCESS if infrequent else None,
             removal_policy=RemovalPolicy.DESTROY,
@@ -114,7 +114,7 @@ class Api(Construct):
             destination_arn=self.log_group.log_group_arn, format=json.dumps(_ACCESS_LOG, separators=(",", ":"))
         )
         resource.route_settings = _route_settings(settings)
-        # API Gateway refuses settings of a route that is not there yet.
+        # API Gateway refuses settings of a route that does not exist yet.
         stage.node.add_dependency(*self._routes)
 
     def _domain(self, name: str | None, certificate_arn: str | None) -> apigateway.DomainMappingOptions | None:

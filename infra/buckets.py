@@ -1,4 +1,4 @@
-"""What the buckets have in common."""
+"""The common settings of the buckets."""
 
 from collections.abc import Sequence
 
@@ -18,13 +18,14 @@ def private_bucket(
     removal_policy: RemovalPolicy,
     key: kms.IKey | None,
 ) -> s3.Bucket:
-    """Encrypted, reached by TLS only and never from outside. Uploads that were left half done go after a day."""
+    """Creates a bucket that is encrypted, reached by TLS only, and never public. Unfinished uploads are removed after a
+    day."""
     bucket = s3.Bucket(
         scope,
         name,
         encryption=s3.BucketEncryption.S3_MANAGED if key is None else s3.BucketEncryption.KMS,
         encryption_key=key,
-        bucket_key_enabled=None if key is None else True,  # else each object is a request to KMS
+        bucket_key_enabled=None if key is None else True,  # otherwise each object costs a request to KMS
         block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
         object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
         enforce_ssl=True,

@@ -1,5 +1,5 @@
-"""Clocks: the schedules that start wheels, made by the functions at run time, and those that start what runs again and
-again."""
+"""Clocks: the schedules that start wheels, which the functions create at run time, and those that start
+recurring functions."""
 
 from aws_cdk import Aws, Stack
 from aws_cdk import aws_iam as iam
@@ -12,7 +12,8 @@ from infra.settings import Settings
 
 
 class Delay(Construct):
-    """``group`` is the name of the schedule group, ``role`` the one with which Scheduler starts the wheel."""
+    """The schedules of a cell. ``group``: the name of the schedule group. ``role``: the one with which Scheduler starts
+    the wheel."""
 
     def __init__(self, scope: Construct, name: str, settings: Settings) -> None:
         super().__init__(scope, name)
@@ -22,12 +23,12 @@ class Delay(Construct):
 
     @property
     def group_ref(self) -> str:
-        """The same, of the group once it is there."""
+        """The name of the schedule group as a reference: a resource that uses it is created after the group."""
         return str(self._group.ref)
 
     @property
     def schedules_arn(self) -> str:
-        """Of every schedule in the group."""
+        """The ARN pattern of all schedules in the group."""
         return Stack.of(self).format_arn(service="scheduler", resource="schedule", resource_name=f"{self.group}/*")
 
     def sweep_with(self, function: lambda_.IFunction) -> None:
@@ -35,7 +36,7 @@ class Delay(Construct):
         self._repeat("Sweep", function, "rate(1 minute)")
 
     def archive_with(self, function: lambda_.IFunction, minutes: int) -> None:
-        """Starts the archiver each so many minutes."""
+        """Starts the archiver each time this many minutes have passed."""
         self._repeat("Archive", function, f"rate({minutes} minutes)")
 
     def _repeat(self, name: str, function: lambda_.IFunction, expression: str) -> None:
@@ -49,22 +50,22 @@ class Delay(Construct):
             target=scheduler.CfnSchedule.TargetProperty(
                 arn=function.function_arn,
                 role_arn=caller.role_arn,
-                # The next time brings the next one.
+                # No retry: the next run is soon.
                 retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
                     maximum_event_age_in_seconds=60, maximum_retry_attempts=0
                 ),
             ),
         )
-        schedule.node.add_dependency(caller)  # with its policy: else the first calls are refused
+        schedule.node.add_dependency(caller)  # with its policy: otherwise the first calls are refused
 
     def _caller(self, name: str, function: str) -> iam.Role:
-        """A role with which Scheduler starts one function."""
+        """Creates a role with which Scheduler starts one function."""
         role = self.scheduler_role(self, name)
         role.add_to_policy(iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[function]))
         return role
 
     def scheduler_role(self, scope: Construct, name: str) -> iam.Role:
-        """A role that Scheduler takes, for schedules of this group only."""
+        """Creates a role that Scheduler may assume, for schedules of this group only."""
         group_arn = Stack.of(self).format_arn(service="scheduler", resource="schedule-group", resource_name=self.group)
         conditions = {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID, "aws:SourceArn": group_arn}}
         return iam.Role(scope, name, assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com", conditions=conditions))

@@ -1,4 +1,4 @@
-"""A key of the customer's own, for all that is stored: tables, buckets, logs, queues."""
+"""Encryption of tables, buckets, logs and queues with a key of the customer."""
 
 from aws_cdk import Aws, CfnOutput, RemovalPolicy
 from aws_cdk import aws_iam as iam
@@ -15,11 +15,11 @@ KEY_ACTIONS = (
     "kms:ReEncryptFrom",
     "kms:ReEncryptTo",
 )
-"""What a role needs whose calls DynamoDB, S3 or SQS answer with the key."""
+"""The actions that a role needs if DynamoDB, S3 or SQS use the key for its calls."""
 
 
 class Encryption(Construct):
-    """``key``: None where AWS's own keys are used, which cost nothing."""
+    """The key of a cell. ``key``: None if AWS's own keys are used, which cost nothing."""
 
     def __init__(self, scope: Construct, name: str, settings: Settings) -> None:
         super().__init__(scope, name)
@@ -38,7 +38,7 @@ class Encryption(Construct):
         CfnOutput(self, "KeyArn", value=self.key.key_arn).override_logical_id("KeyArn")
 
     def allow(self, role: iam.Role) -> None:
-        """Lets the role read and write what the key encrypts, as far as its other permissions go."""
+        """Lets the role read and write data under the key, within its other permissions."""
         if self.key is not None:
             role.add_to_policy(iam.PolicyStatement(actions=list(KEY_ACTIONS), resources=[self.key.key_arn]))
 
@@ -66,5 +66,5 @@ class Encryption(Construct):
 
 
 def kept(settings: Settings) -> RemovalPolicy:
-    """Of what outlives the stack, unless it was made by a deployment that failed: that leaves nothing behind."""
+    """The removal policy of a resource that outlives the stack. A deployment that fails removes what it created."""
     return RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if settings.retain else RemovalPolicy.DESTROY

@@ -46,27 +46,27 @@ class Kind:
     task: Task | None = None
 
 
-_HTTP = Kind("memory_api", 29)  # API Gateway waits for 30 s
+_HTTP = Kind("memory_api", 29)  # API Gateway waits 30 s for an answer
 KINDS: Mapping[str, Kind] = {
     "produce": _HTTP,
     "pull": _HTTP,
     "ack": _HTTP,
     "meta": _HTTP,
-    # One may take longer than a minute: those behind it wait.
+    # A sweep may take longer than a minute: the next ones wait.
     "sweep": Kind("memory_sweep", 300, Task(300)),
     # The sweeper starts wheels and pushes that are wanted and not there. Where executions are used up for some minutes,
     # none of them fails.
     "wheel": Kind("memory_wheel", 900, Task(300, loops=True)),
     "push": Kind("memory_push", 900, Task(300, loops=True)),
-    # The next one goes on where this one stopped.
+    # The next run continues where this one stopped.
     "archive": Kind("memory_archive", 900, Task(900)),
 }
 
 _ALONE = frozenset({"sweep", "archive"})
-"""Functions of which one at a time does all; more are harmless."""
+"""Functions of which one execution does all the work; more are harmless."""
 
 _MAKERS = frozenset({"produce", "pull", "meta"})
-"""They make subjects and groups."""
+"""Functions that create subjects and groups."""
 
 
 class Functions(Construct):
@@ -90,7 +90,7 @@ class Functions(Construct):
         self._encryption = encryption
         self._wheel_arn, self._push_arn = (function_arn(self, settings.cell, called) for called in ("wheel", "push"))
         self.failures = self._failures()
-        # The layers hold byte code: they say for which Python.
+        # The layers have byte code, which is for one version of Python.
         version = layers_runtime()
         if settings.runtime not in (None, version):
             raise Wrong(
@@ -117,7 +117,7 @@ class Functions(Construct):
         keep_days(log_group, self._settings.log_days)
         reserved = 1 if name in _ALONE and self._settings.reserve_concurrency else None
         if name == "pull" and self._settings.pull_concurrency:
-            # A pull that waits holds an execution: no number of consumers takes those of the other functions.
+            # A waiting pull takes an execution: with a reservation, consumers cannot take those of other functions.
             reserved = self._settings.pull_concurrency
         function = lambda_.Function(
             scope,
@@ -149,7 +149,7 @@ class Functions(Construct):
         return function
 
     def _give_up(self, scope: Construct, function: lambda_.Function, task: Task) -> None:
-        """Sends events that came to nothing to the queue of failures."""
+        """Sends events that failed to the queue of failures."""
         config = lambda_.CfnEventInvokeConfig(
             scope,
             "AsyncInvocations",
@@ -162,10 +162,10 @@ class Functions(Construct):
             ),
         )
         assert function.role is not None
-        config.node.add_dependency(function.role)  # Lambda looks whether the role may send there
+        config.node.add_dependency(function.role)  # Lambda checks that the role may send there
 
     def _environment(self, name: str) -> dict[str, str]:
-        """What ``hourwheel.api.services.Environment`` reads."""
+        """Returns the variables that ``hourwheel.api.services.Environment`` reads."""
         settings = self._settings
         variables = {
             "TABLE_PREFIX": settings.cell,
@@ -225,7 +225,7 @@ class Functions(Construct):
             _allow(role, ["s3:ListBucket"], [bucket.bucket_arn])
 
     def _allow_wheels(self, role: iam.Role) -> None:
-        """To start a wheel, and to have Scheduler start it."""
+        """Allows a role to start a wheel, and to create schedules that start it."""
         _allow(role, ["lambda:InvokeFunction"], [self._wheel_arn])
         allow_below(
             role,
@@ -265,7 +265,7 @@ class Functions(Construct):
 
 
 def layers_runtime() -> str:
-    """The Python for which the layers are built, such as 3.13; raises ``Wrong`` where they are not."""
+    """Returns the Python for which the layers are built, such as 3.13. Raises ``Wrong`` if they are not built."""
     return built(LAYERS / "runtime.txt").read_text().strip()
 
 
@@ -280,7 +280,7 @@ def _allow(role: iam.Role, actions: Sequence[str], resources: Sequence[str]) -> 
 
 
 def built(path: Path, command: str = "make layers") -> Path:
-    """The path; raises ``Wrong`` where the command has not made it."""
+    """Returns the path. Raises ``Wrong`` with the command that makes it, if it does not exist."""
     if not path.exists():
         raise Wrong(f"{path.relative_to(ROOT)} is not there: run `{command}` first")
     return path

@@ -1,4 +1,4 @@
-"""The bucket of the lake: the archive, and what is made of it."""
+"""The bucket of the lake: the archive, the tables and the reports."""
 
 from aws_cdk import CfnOutput, Duration
 from aws_cdk import aws_s3 as s3
@@ -9,11 +9,12 @@ from infra.encryption import Encryption, kept
 from infra.settings import Settings
 
 ARCHIVE, LAKE, REPORTS, LOGS = "archive/", "lake/", "reports/", "logs/"
-"""What its keys begin with. The first is ``ARCHIVE_PREFIX`` of ``hourwheel.api.services``."""
+"""The prefixes of its keys. The first is ``ARCHIVE_PREFIX`` of ``hourwheel.api.services``."""
 
 
 class Lake(Construct):
-    """``bucket``: it is there without the pipeline, too, so that switching that off and on keeps what it holds."""
+    """The storage of the lake. ``bucket``: exists without the pipeline, too, so that its content stays when the
+    pipeline is switched off and on."""
 
     def __init__(self, scope: Construct, name: str, settings: Settings, *, encryption: Encryption) -> None:
         super().__init__(scope, name)

@@ -1,4 +1,4 @@
-"""Findings of cdk-nag that are meant to be so, each on the one resource that has it and with its reason."""
+"""Suppresses findings of cdk-nag that are intended, each on the one resource that has it, with the reason."""
 
 from typing import Any
 
@@ -8,20 +8,20 @@ from constructs import IConstruct
 
 
 def acknowledge(construct: IConstruct, finding: str, reason: str) -> None:
-    """``construct`` has the finding itself; ``finding`` is its number, such as ``S1``."""
+    """Suppresses a finding of the construct itself. ``finding``: its number, such as ``S1``."""
     resource = construct.node.default_child or construct
     Validations.of(resource).acknowledge(Acknowledgment(id=f"AwsSolutions::AwsSolutions-{finding}", reason=reason))
 
 
 def allow_below(role: iam.Role, actions: list[str], resource: str, reason: str) -> None:
-    """Allows the role so much on a resource that ends with ``*``."""
+    """Suppresses the finding that the role has a permission on a resource that ends with ``*``."""
     role.add_to_policy(iam.PolicyStatement(actions=actions, resources=[resource]))
     shown = _shown(Stack.of(role).resolve(resource))
     acknowledge(role.node.find_child("DefaultPolicy"), f"IAM5[Resource::{shown}]", reason)
 
 
 def _shown(value: Any) -> str:
-    """An ARN as cdk-nag spells it."""
+    """Returns an ARN in the spelling of cdk-nag."""
     if isinstance(value, str):
         return value
     if "Fn::Join" in value:

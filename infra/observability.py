@@ -1,4 +1,4 @@
-"""What is seen of a cell: alarms, and one dashboard.
+"""Observability of a cell: alarms, and one dashboard.
 
 There are 24 alarms: 10 of them for tables, 1 for push; with the pipeline 7 more. An alarm costs $0.10 a month for each
 metric that it looks at, and ten metrics are free in an account. The dashboard costs $3 a month, and three are free.
@@ -23,20 +23,20 @@ from infra.tables import BUSY, NAMES
 _PERIOD = Duration.minutes(5)
 _DAY = Duration.days(1)
 _SUSTAINED = (2, 3)
-"""Of so many periods so many: what passes by itself wakes nobody."""
+"""(periods that breach, periods): a fault that passes by itself raises no alarm."""
 
 _INTERVALS_BEHIND = 3
-"""The archive is behind by one just before it is brought up, by two where that was missed once."""
+"""The archive is one interval behind just before a run, and two if a run was missed."""
 
 _CONCURRENCY = cloudwatch.Metric(
     namespace="AWS/Lambda", metric_name="ConcurrentExecutions", statistic="Maximum", period=_PERIOD
 )
-"""Of the whole account in this region: all its functions share one limit."""
+"""A metric of the whole account in this region: all its functions share one limit."""
 
 _MOST_CONCURRENCY = 0.8
 
 TABLE_UNITS = 40_000
-"""A second, of writes and of reads alike: what an account allows a table on demand, unless its quota was raised."""
+"""Units a second, for writes and for reads: the quota of a table on demand, unless it was raised."""
 
 _MOST_OF_TABLE = 0.8
 
@@ -56,7 +56,7 @@ class Observability(Construct):
         self._tables = [f"{settings.cell}-{table}" for table in NAMES]
         self._names = {key: function.function_name for key, function in functions.by_name.items()}
         self._refusals: logs.MetricFilter | None = None
-        # CloudWatch makes no metrics of logs of the class Infrequent Access.
+        # CloudWatch makes no metrics from logs of the class Infrequent Access.
         self._counts_refusals = settings.access_log_class == "standard"
         self._topic = self._alarm_topic(settings.alarm_email)
         self._alarms = self._make_alarms()
@@ -67,7 +67,7 @@ class Observability(Construct):
         if email is None:
             return None
         topic = sns.Topic(self, "AlarmTopic", enforce_ssl=True)
-        # A topic with a policy of its own takes nothing but what that allows.
+        # A topic with a policy accepts only messages that the policy allows.
         topic.add_to_resource_policy(
             iam.PolicyStatement(
                 principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
@@ -107,11 +107,11 @@ class Observability(Construct):
         return [*alarms, *self._pipeline_alarms()] if settings.pipeline else alarms
 
     def _table_alarms(self) -> list[cloudwatch.Alarm]:
-        """Of the tables that each message goes through: what they refuse, and what they serve as a share of what the
-        account allows each of them."""
+        """Adds alarms on the tables that each message passes: on refused requests, and on the units served as a share
+        of the account's quota."""
         found = []
         for table in BUSY:
-            # Counters are read by nobody who is in a hurry.
+            # No caller waits for a read of these counters.
             for kind in ("Write",) if table == "counters" else ("Write", "Read"):
                 full_name = f"{self._settings.cell}-{table}"
                 refused = _of_table(full_name, f"{kind}ThrottleEvents")
@@ -152,7 +152,7 @@ class Observability(Construct):
         return self._sent(alarm)
 
     def _stopped(self, name: str, metric: cloudwatch.IMetric, periods: int) -> cloudwatch.Alarm:
-        """Of what should happen in each of its periods, and has not in so many."""
+        """Adds an alarm on an event that should happen in each period, and has not happened in this many."""
         alarm = cloudwatch.Alarm(
             self,
             name,
@@ -162,7 +162,7 @@ class Observability(Construct):
             threshold=1,
             comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
             evaluation_periods=periods,
-            # What is never started has no metrics.
+            # A function that is never started has no metrics.
             treat_missing_data=cloudwatch.TreatMissingData.BREACHING,
         )
         return self._sent(alarm)
@@ -249,7 +249,8 @@ class Observability(Construct):
         return _metric("Hourwheel", name, {"service": self._settings.cell}, statistic, period=period)
 
     def _refused(self) -> cloudwatch.Metric:
-        """Requests that a throttle of the API refused: of its own metrics 4xx counts every mistake of a client."""
+        """Returns a metric of the requests that a throttle of the API refused. The API's own metric 4xx also counts
+        mistakes of clients."""
         if self._refusals is None:
             self._refusals = logs.MetricFilter(
                 self,
@@ -266,7 +267,7 @@ class Observability(Construct):
         return _metric("AWS/Lambda", name, {"FunctionName": self._names[key]}, statistic, label=key)
 
     def _of_tables(self, name: str) -> cloudwatch.MathExpression:
-        """For the dashboard: alarms take no search."""
+        """Returns a search expression, for the dashboard only: alarms do not accept one."""
         tables = " OR ".join(f'"{table}"' for table in self._tables)
         search = f"SEARCH('{{AWS/DynamoDB,TableName,Operation}} MetricName=\"{name}\" TableName=({tables})', 'Sum')"
         return cloudwatch.MathExpression(expression=f"SUM({search})", using_metrics={}, label=name, period=_PERIOD)

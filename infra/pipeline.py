@@ -30,19 +30,19 @@ PACKAGE = ROOT / "build" / "pipeline"
 ENTRY = ROOT / "pipeline" / "emr.py"
 
 PYTHON = "python3.11"
-"""That for which ``pipeline/build.py`` packs."""
+"""The Python for which ``pipeline/build.py`` packs."""
 
 TABLES = ("messages", "pulls", "dispatches", "findings", "metrics")
-"""Of the lake, as the jobs name them."""
+"""The tables of the lake, by the names that the jobs use."""
 
 _DISK_GB = 20
 _HEAP_GB = 10
-"""Of the memory of a worker: the rest is for Python and Arrow."""
+"""The share of a worker's memory for the JVM: the rest is for Python and Arrow."""
 
 _PARTITIONS_PER_VCPU = 4
 
 _DAYS = 40
-"""That a job looks back: the longest retention is 30."""
+"""The days that a job reads: the longest retention is 30."""
 
 _IDLE_MINUTES = 5
 _JOB_MINUTES = 360
@@ -100,7 +100,8 @@ class Pipeline(Construct):
         )
 
     def _package(self) -> tuple[assets.Asset, dict[str, assets.Asset]]:
-        """What a job begins with, and the archives that Spark unpacks beside each process, by the folder's name."""
+        """Returns the program of a job, and the archives that Spark unpacks beside each process, by the name of the
+        folder."""
         paths = {name: PACKAGE / f"{name}.tgz" for name in ("hourwheel", "dependencies")}
         archives = {
             name: assets.Asset(self, name.capitalize(), path=str(built(path, "make pipeline-package")))
@@ -116,7 +117,7 @@ class Pipeline(Construct):
         role = iam.Role(self, "JobRole", assumed_by=principal)
         folders = {
             ARCHIVE: ["s3:GetObject"],
-            # Iceberg's files replace each other; what no table names is removed.
+            # Files of Iceberg replace each other, and files that no table names are removed.
             LAKE: ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"],
             REPORTS: ["s3:AbortMultipartUpload", "s3:PutObject"],
             LOGS: ["s3:PutObject"],
@@ -128,7 +129,7 @@ class Pipeline(Construct):
                 self._bucket.arn_for_objects(f"{folder}*"),
                 "Keys of the lake are made at run time; this is their folder.",
             )
-        # On the whole bucket: a condition on the prefix would never hold for a GET of what is not there.
+        # On the whole bucket: a condition on the prefix would never hold for a GET of a missing object.
         role.add_to_policy(iam.PolicyStatement(actions=["s3:ListBucket"], resources=[self._bucket.bucket_arn]))
         packed = [self._entry, *self._packages.values()]
         role.add_to_policy(
@@ -141,7 +142,7 @@ class Pipeline(Construct):
         self._allow_metrics(role)
         self._encryption.allow(role)
         if self._settings.bootstrap_key_arn is not None:
-            # The package lies in the bucket of the CDK's bootstrap, which may be encrypted with a key of its own.
+            # The package is in the bucket of the CDK's bootstrap, which may have a key of its own.
             resources = [self._settings.bootstrap_key_arn]
             role.add_to_policy(iam.PolicyStatement(actions=["kms:Decrypt"], resources=resources))
         return role
@@ -161,7 +162,8 @@ class Pipeline(Construct):
         )
 
     def _allow_metrics(self, role: iam.Role) -> None:
-        """To write lines that CloudWatch turns into metrics. Infrequent Access would not do so."""
+        """Creates the log group from whose lines CloudWatch makes metrics, and lets the role write there. The class
+        Infrequent Access would make no metrics."""
         log_group = logs.LogGroup(
             self,
             "Metrics",
@@ -217,7 +219,7 @@ class Pipeline(Construct):
         return schedule
 
     def _job(self) -> dict[str, object]:
-        """What ``StartJobRun`` takes, as Scheduler spells it. The token is the same when Scheduler asks again."""
+        """Returns the input of ``StartJobRun`` in Scheduler's spelling. A retry of Scheduler has the same token."""
         options = {
             "archive": self._folder(ARCHIVE),
             "lake": self._folder(LAKE),
@@ -246,7 +248,7 @@ class Pipeline(Construct):
         }
 
     def _spark(self) -> dict[str, str]:
-        """Spark's settings. The relative paths are those of the folder that each process begins in."""
+        """Returns the settings of Spark. Relative paths start at the working folder of each process."""
         executors = self._settings.pipeline_vcpus // WORKER_VCPUS - 1
         path = ":".join(f"./{name}" for name in self._packages)
         python = {"PYSPARK_PYTHON": PYTHON, "PYSPARK_DRIVER_PYTHON": PYTHON, "PYTHONPATH": path}
@@ -258,12 +260,12 @@ class Pipeline(Construct):
             **{
                 f"spark.{process}.{name}": value for process in ("driver", "executor") for name, value in memory.items()
             },
-            # Else Spark would look up its own databases in Glue.
+            # Otherwise Spark would look up its own databases in Glue.
             "spark.sql.catalogImplementation": "in-memory",
-            # Each executor is billed for a minute at least, and EMR begins with three: most days need one.
+            # Each executor is billed for at least a minute, and EMR starts three by default: most days need one.
             "spark.dynamicAllocation.initialExecutors": "1",
             "spark.dynamicAllocation.maxExecutors": str(executors),
-            # Spark joins small ones; 200 of its own accord are too many for a small lake, too few for a large one.
+            # Spark joins small ones. Its default of 200 is too many for a small lake, too few for a large one.
             "spark.sql.shuffle.partitions": str(_PARTITIONS_PER_VCPU * WORKER_VCPUS * executors),
         }
 
@@ -271,7 +273,7 @@ class Pipeline(Construct):
         return f"s3://{self._bucket.bucket_name}/{prefix.rstrip('/')}"
 
     def _report_failures(self, failures: sqs.Queue) -> None:
-        """Runs that failed, or took too long, end in the queue of failures as well."""
+        """Sends runs that failed or took too long to the queue of failures as well."""
         events.Rule(
             self,
             "Failed",

@@ -1,4 +1,4 @@
-"""Push: what is stored wakes the function push, which calls the targets."""
+"""Push: new rows start the function push, which calls the targets."""
 
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
@@ -46,17 +46,17 @@ class Push(Construct):
             "Stored",
             function_name=function.function_name,
             event_source_arn=table.table_stream_arn,
-            # The functions enable it with the first target of a group and disable it with the last: an invocation for
-            # each row that nobody wants to hear of would cost as much as the rest of sending it.
+            # The functions enable it with the first target of a group and disable it with the last: without a target,
+            # an invocation for each row would cost as much as the rest of sending it.
             enabled=False,
             starting_position="LATEST",
             batch_size=1_000,  # keys only, and many rows of one subject are one thing to do
-            # A row is written once; that it expires is no news.
+            # A row is written once, and its expiry needs no push.
             filter_criteria=lambda_.CfnEventSourceMapping.FilterCriteriaProperty(
                 filters=[lambda_.CfnEventSourceMapping.FilterProperty(pattern='{"eventName":["INSERT"]}')]
             ),
-            # The sweeper finds what waits all the same: old news must not hold up what follows. When the mapping is
-            # enabled again Lambda goes on where it stopped, skips what is older, and that is no failure to tell of.
+            # The sweeper finds waiting rows anyway: old records must not hold up new ones. When the mapping is enabled
+            # again, Lambda continues where it stopped and skips older records, which is not a failure.
             maximum_retry_attempts=-1,
             maximum_record_age_in_seconds=300,
             bisect_batch_on_function_error=True,

@@ -1,4 +1,4 @@
-"""What who deploys may set: context values that begin with ``hourwheel:``.
+"""The settings of a deployment: context values that begin with ``hourwheel:``.
 
 cdk deploy -c hourwheel:cell=orders -c hourwheel:alarm_email=ops@example.org
 """
@@ -21,11 +21,11 @@ _TARGET = re.compile(
 
 
 WORKER_VCPUS, WORKER_GB = 4, 16
-"""Of a worker of the jobs; the driver is one."""
+"""The size of a worker of the jobs; the driver is one."""
 
 
 class Wrong(Exception):
-    """What keeps the app from being synthesised, in one sentence for who deploys."""
+    """The app cannot be synthesised. The message is a sentence for the operator."""
 
 
 def _log_days(days: int) -> int:
@@ -41,7 +41,7 @@ def _cell(name: str) -> str:
 
 
 def _split(value: object) -> object:
-    """On the command line a list is one text."""
+    """Splits a list that the command line passes as one text."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
@@ -55,7 +55,7 @@ def _targets(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _setting(default: Any, allowed: str, **limits: Any) -> Any:
-    """``allowed`` goes on from "must be" in what is said of a wrong value."""
+    """``allowed``: the end of the error message, after "must be"."""
     return Field(default, description=allowed, **limits)
 
 
@@ -154,7 +154,7 @@ class Settings(BaseModel):
 
     @classmethod
     def read(cls, context: Mapping[str, object]) -> "Settings":
-        """From the app's context. Raises ``Wrong``."""
+        """Reads the settings from the app's context. Raises ``Wrong``."""
         given = {key.removeprefix(PREFIX): value for key, value in context.items() if key.startswith(PREFIX)}
         try:
             return cls.model_validate(given)

@@ -22,7 +22,7 @@ class HourwheelStack(Stack):
         encryption = Encryption(self, "Encryption", settings)
         tables = Tables(self, "Tables", settings, encryption=encryption)
         storage = Storage(self, "Storage", settings, encryption=encryption)
-        # Of this name it was made first: another one is another bucket.
+        # An older name of this construct: under another one a deployed stack would get another bucket.
         lake = Lake(self, "Pipeline", settings, encryption=encryption)
         delay = Delay(self, "Delay", settings)
         functions = Functions(

@@ -9,17 +9,17 @@ from infra.encryption import Encryption, kept
 from infra.settings import Settings
 
 _LONGEST_DAYS = 30 + 1 + 1
-"""No retention and no dead letter is longer than 30 days; a day during which rows outlive it; S3 rounds up."""
+"""The longest retention, also of dead letters, is 30 days; rows outlive it by up to a day, and S3 rounds up."""
 
 _ARCHIVE_DAYS = 30
-"""Where rows are kept until they are archived, so long the archive may be behind before a segment goes that a row still
-names: a month in which somebody can see to it."""
+"""The further days with archiving: rows stay until they are archived, and an operator has a month to repair the archive
+before a segment is removed that a row still names."""
 
 
 class Storage(Construct):
     def __init__(self, scope: Construct, name: str, settings: Settings, *, encryption: Encryption) -> None:
         super().__init__(scope, name)
-        # Nothing below scheduled/ goes by age, ever: it waits for up to two years and is deleted with its bucket.
+        # Nothing below scheduled/ expires: a segment waits for up to two years and is deleted with its bucket.
         days = _LONGEST_DAYS + _ARCHIVE_DAYS * settings.pipeline
         expired = s3.LifecycleRule(id="segments", prefix="segments/", expiration=Duration.days(days))
         self.bucket = private_bucket(self, "Segments", [expired], removal_policy=kept(settings), key=encryption.key)

@@ -1,4 +1,4 @@
-"""The tables of the store, as ``hourwheel.adapters.dynamodb`` draws them."""
+"""The tables of the store, which ``hourwheel.adapters.dynamodb`` describes."""
 
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
@@ -10,15 +10,17 @@ from infra.settings import Settings
 NAMES = ("meta", "counters", "consume", "pull", "keys", "schedule", "dispatch")
 
 _EXPIRING = frozenset({"meta", "consume", "pull", "keys"})
-"""Rows of schedule and dispatch go with their bucket, which is closed first: never by age. Counters are for ever."""
+"""The tables with expiry. Rows of schedule and dispatch are deleted with their bucket, after it was closed; counters
+stay."""
 
 
 BUSY = ("counters", "consume", "pull")
-"""Those that each message goes through."""
+"""The tables that each message passes."""
 
 
 class Tables(Construct):
-    """``by_name``: each table, without its prefix. The table consume has a stream of keys if there is push."""
+    """The tables of a cell. ``by_name``: the tables by their names without the prefix. With push, the table ``consume``
+    has a stream of keys."""
 
     def __init__(self, scope: Construct, name: str, settings: Settings, *, encryption: Encryption) -> None:
         super().__init__(scope, name)
@@ -45,15 +47,15 @@ class Tables(Construct):
             encryption_key=self._key,
             warm_throughput=_warm(settings) if name in BUSY else None,
             deletion_protection=settings.retain,
-            # Not but those of a failed deployment: a protected table cannot be deleted, and the roll-back would fail.
-            # Its name is the same the next time, which takes it over.
+            # Kept also after a failed deployment: a protected table cannot be deleted, and the roll-back would fail.
+            # The next deployment takes the table over by its name.
             removal_policy=RemovalPolicy.RETAIN if settings.retain else RemovalPolicy.DESTROY,
         )
 
 
 def _warm(settings: Settings) -> dynamodb.WarmThroughput | None:
-    """What a table bears from the first second on: a new one bears 4,000 writes and 12,000 reads a second, and grows by
-    doubling."""
+    """Returns the throughput that a table serves from the first second on: without it a new one serves 4,000 writes and
+    12,000 reads a second, and grows by doubling."""
     if settings.warm_write_units is None and settings.warm_read_units is None:
         return None
     return dynamodb.WarmThroughput(

@@ -34,10 +34,10 @@ RUNTIMES = ("3.11", "3.12", "3.13", "3.14")
 # All runtimes of Lambda have this glibc.
 PLATFORM = "manylinux2014_aarch64"
 
-# What no function needs: a module that is new is in the layer, unless it is named here.
+# Modules that no function needs. A new module is in the layer unless it is named here.
 LEFT_OUT = frozenset({"__main__.py", "cli", "client", "embedded", "policies.py", "py.typed"})
 
-# The services that the adapters call. Those for other kinds of credentials than the functions have are not among them.
+# The services that the adapters call, without those for kinds of credentials that functions do not have.
 SERVICES = frozenset({"dynamodb", "events", "lambda", "s3", "scheduler", "sqs"})
 
 _UNUSED = re.compile(
@@ -56,7 +56,7 @@ _UNUSED = re.compile(
 )
 
 ZIP_EPOCH = 315_532_800
-"""1980: a zip file holds no time before it."""
+"""1980: a zip file cannot store an earlier time."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Interpreter:
 
     @classmethod
     def at(cls, path: str) -> "Interpreter | None":
-        """None where it does not run: pyenv's shims of versions that are not selected do not."""
+        """Returns None if the interpreter does not run: pyenv's shims of versions that are not selected do not."""
         try:
             return cls(path, isolated(path, "-c", "import platform; print(platform.python_version())").strip())
         except (OSError, subprocess.CalledProcessError):
@@ -78,13 +78,14 @@ class Interpreter:
 
 
 def isolated(python: str, *arguments: str) -> str:
-    """What it prints; no setting of the environment changes what it does."""
+    """Runs a command of an interpreter, isolated from settings of the environment. Returns what it prints."""
     command = [python, "-I", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603 - a command of our own
 
 
 def interpreter() -> Interpreter:
-    """That of the functions: of the preferred version, from the path or from pyenv; else the one that runs this."""
+    """Returns the interpreter that builds for the functions: one of the preferred version, from the path or from pyenv,
+    or else the one that runs this program."""
     name = f"python{PREFERRED}"
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     others = [shutil.which(name), *sorted(map(str, pyenv.glob(f"versions/{PREFERRED}.*/bin/{name}")))]
@@ -96,9 +97,9 @@ def interpreter() -> Interpreter:
 
 
 def build_dependencies(folder: Path, python: Interpreter) -> None:
-    """Needs the package index, or pip's cache of it."""
+    """Installs the packages of the lock. Needs the package index, or pip's cache of it."""
     with tempfile.TemporaryDirectory() as scratch:
-        # Run by the functions' Python, as the markers of the lock are read for the interpreter at hand.
+        # Run by the functions' Python: pip reads the markers of the lock for the interpreter that runs it.
         command = [sys.executable, "-m", "pip", "--python", python.path, "install", "--quiet", "--no-compile"]
         command += ["--disable-pip-version-check", "--root-user-action", "ignore", "--no-deps"]
         command += ["--require-hashes", "--requirement", str(LOCK), "--only-binary", ":all:", "--target", scratch]
@@ -116,7 +117,8 @@ def build_library(folder: Path, python: Interpreter) -> None:
 
 
 def copy(source: Path, target: Path, wanted: Callable[[str], bool]) -> None:
-    """The files that are wanted, and none below a folder that is not; ``wanted`` is asked for paths in ``source``."""
+    """Copies the files for which ``wanted`` returns true, and nothing below a folder for which it does not. ``wanted``
+    gets paths relative to ``source``."""
     for folder, folders, files in os.walk(source):
         inside = Path(folder).relative_to(source)
         folders[:] = [name for name in folders if name != "__pycache__" and wanted((inside / name).as_posix())]
@@ -127,13 +129,13 @@ def copy(source: Path, target: Path, wanted: Callable[[str], bool]) -> None:
 
 
 def trim_metadata(folder: Path) -> None:
-    """Leaves the headers: versions and licences, without the read-me that follows."""
+    """Keeps only the headers (versions and licences), without the read-me that follows them."""
     for path in folder.glob("*.dist-info/METADATA"):
         path.write_text(path.read_text("utf-8").partition("\n\n")[0] + "\n", "utf-8")
 
 
 def trim_models(data: Path) -> None:
-    """Leaves one version of each service, without its documentation, and not packed: clients are made in a third of
+    """Keeps one version of each service, without its documentation and uncompressed: that makes clients in a third of
     the time."""
     for service in SERVICES:
         for old in sorted((data / service).iterdir())[:-1]:
@@ -151,7 +153,7 @@ def trim_models(data: Path) -> None:
 
 
 def undocumented(value: Any) -> Any:
-    """Without the texts; a member of a structure may have the same name, but is no text."""
+    """Returns the model without its texts. A member of a structure may have the same key, but is no text."""
     if isinstance(value, list):
         return [undocumented(one) for one in value]
     if not isinstance(value, dict):
@@ -164,7 +166,7 @@ def undocumented(value: Any) -> Any:
 
 
 def finish(folder: Path, python: Interpreter) -> None:
-    """Compiles, with the paths that the files have in Lambda, and makes modes and times the same everywhere."""
+    """Compiles the files with the paths that they have in Lambda, and sets fixed modes and times."""
     # Unchecked: Lambda need not read the sources, and their times, which packing changes, do not matter.
     compiled = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(folder), "-p", "/opt"]
     isolated(python.path, *compiled, str(folder / "python"))
@@ -174,7 +176,7 @@ def finish(folder: Path, python: Interpreter) -> None:
 
 
 def digest(folder: Path) -> str:
-    """Of every path, mode and byte below the folder."""
+    """Returns a digest of every path, mode and byte below the folder."""
     total = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -187,7 +189,7 @@ def size(path: Path) -> int:
 
 
 def build(output: Path, python: Interpreter) -> None:
-    """Both layers below ``output``."""
+    """Builds both layers below ``output``."""
     stamp, key = output / "dependencies.key", made_from(python)
     if not stamp.exists() or stamp.read_text() != key:
         stamp.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""What the product is made of: third-party packages, as the locks pin them. Needs nothing that the locks name."""
+"""The third-party packages of the product, as the locks pin them. Imports none of them."""

@@ -1,4 +1,4 @@
-"""``make audit``: are there advisories for what the locks pin? Asks OSV (https://osv.dev), in one request.
+"""``make audit``: asks OSV (https://osv.dev) for advisories on the packages of the locks, in one request.
 
 0    none is known
 1    there are some: each is a line with the package and the advisory's id
@@ -21,11 +21,11 @@ _SECONDS = 30
 
 
 class NotKnown(Exception):
-    """Why nothing is known."""
+    """OSV did not answer. The message says why."""
 
 
 def advisories(packages: Sequence[Package], source: str) -> list[tuple[Package, str]]:
-    """Each package with the id of each of its advisories. Raises ``NotKnown``."""
+    """Returns each package with the id of each of its advisories. Raises ``NotKnown``."""
     results = _asked(packages, source).get("results")
     if not isinstance(results, list) or len(results) != len(packages):
         raise NotKnown(f"{source} has not answered for each package")
@@ -39,7 +39,7 @@ def advisories(packages: Sequence[Package], source: str) -> list[tuple[Package, 
 
 def _asked(packages: Sequence[Package], source: str) -> dict[str, Any]:
     queries = [{"package": {"name": one.name, "ecosystem": one.ecosystem}, "version": one.version} for one in packages]
-    request = urllib.request.Request(  # noqa: S310 - whoever runs it names the source
+    request = urllib.request.Request(  # noqa: S310 - the operator names the source
         source, json.dumps({"queries": queries}).encode(), {"content-type": "application/json"}
     )
     try:

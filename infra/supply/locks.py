@@ -17,7 +17,7 @@ _MODULES = "node_modules/"
 
 @dataclass(frozen=True, order=True)
 class Package:
-    """``marker``: where it is installed, as pip reads it; empty: everywhere."""
+    """A package of a lock. ``marker``: the condition of pip under which it is installed; empty for none."""
 
     ecosystem: str
     name: str
@@ -26,13 +26,13 @@ class Package:
 
     @property
     def url(self) -> str:
-        """The package URL: purl-spec."""
+        """The package URL (purl)."""
         kind = {"PyPI": "pypi", "npm": "npm"}[self.ecosystem]
         return f"pkg:{kind}/{quote(self.name, safe='/')}@{quote(self.version)}"
 
 
 def packages(lock: Path) -> list[Package]:
-    """Those of a lock, sorted. Raises ``ValueError`` for a lock that pins nothing."""
+    """Returns the packages of a lock, sorted. Raises ``ValueError`` for a lock that pins nothing."""
     text = lock.read_text()
     found = sorted(set(_of_node(text) if lock.suffix == ".json" else _of_python(text)))
     if not found:
@@ -41,7 +41,7 @@ def packages(lock: Path) -> list[Package]:
 
 
 def every_package() -> list[Package]:
-    """Those of all locks, each version once."""
+    """Returns the packages of all locks, each version once."""
     named = {(one.ecosystem, one.name, one.version) for lock in (*PYTHON_LOCKS, NODE_LOCK) for one in packages(lock)}
     return [Package(*names) for names in sorted(named)]
 
