@@ -1,1 +1,1 @@
-"""Benchmarks: medians and ratios from one run, on the machine at hand."""
+"""Benchmarks: medians and ratios from one run, on this machine."""

@@ -16,16 +16,16 @@ CALLERS = {1: 16, 10: 16, 100: 8, 1_000: 4}
 
 
 def throughput(url: str, batch: int, rounds: int, seconds: float) -> dict[str, float]:
-    """Medians of interleaved rounds; ratios are medians of each round's own ratio."""
+    """Returns medians of interleaved rounds; ratios are medians of each round's own ratio."""
     bodies, callers = measures.bodies(batch), CALLERS[batch]
     floors, sent, taken, taken_100 = [], [], [], []
     for number in range(rounds):
-        subject = f"through-{batch}-{number}"
+        subject = f"throughput-{batch}-{number}"
         floors.append(floor.per_second(bodies, seconds / 2))
         sent.append(measures.produced(url, subject, bodies, callers, seconds))
         taken.append(measures.pulled(url, subject, "same", batch, callers, seconds / 2))
         taken_100.append(measures.pulled(url, subject, "hundred", max(batch, 100), callers, seconds / 4))
-    consumed = measures.consumed(url, f"through-{batch}-0", max(batch, 100), seconds / 2)
+    consumed = measures.consumed(url, f"throughput-{batch}-0", max(batch, 100), seconds / 2)
     return {
         "callers": callers,
         "floor_per_s": round(median(floors)),
@@ -45,7 +45,7 @@ def latencies(url: str, samples: int) -> dict[str, float]:
 
 
 def backlog(url: str, largest: int, pulls: int) -> dict[str, float]:
-    """Pull p50 by backlog; rounds take turns so that all see the same machine."""
+    """Returns the p50 of pulls by backlog. Rounds take turns, so that the load of the machine is the same for all."""
     sizes = [size for size in (1_000, 100_000, 1_000_000) if size <= largest]
     for size in sizes:
         measures.fill(url, f"backlog-{size}", size)
@@ -58,7 +58,7 @@ def backlog(url: str, largest: int, pulls: int) -> dict[str, float]:
 
 
 def fan_out(url: str, rounds: int) -> dict[str, float]:
-    """Produce p50 with 1 and with 70 groups, in turns."""
+    """Returns the p50 of sends with 1 and with 70 groups, in turns."""
     batch = measures.bodies(10)
     for groups in (1, 70):
         measures.with_groups(url, f"groups-{groups}", groups)
@@ -71,7 +71,7 @@ def fan_out(url: str, rounds: int) -> dict[str, float]:
 
 
 def waiting(url: str, consumers: int, sends: int) -> dict[str, float]:
-    """Produce beside many consumers in a long poll, and without them."""
+    """Returns times of sends beside many consumers in a long poll, and without them."""
     batch = measures.bodies(1)
     alone = measures.produce_times(url, "beside", batch, sends)
     waiters = measures.Waiters(url, consumers)
@@ -112,7 +112,7 @@ def operations(quick: bool) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def table(title: str, columns: dict[str, dict[str, float]]) -> Table:
-    """A row for each figure, a column for each case."""
+    """Returns a table with a row for each metric and a column for each case."""
     found = Table(title=title, title_justify="left")
     found.add_column("")
     for name in columns:
@@ -124,13 +124,13 @@ def table(title: str, columns: dict[str, dict[str, float]]) -> Table:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="short rounds and a small backlog: does it run at all?")
+    parser.add_argument("--quick", action="store_true", help="short rounds and a small backlog, to see that it runs")
     quick = parser.parse_args().quick
     rounds, seconds = (1, 0.5) if quick else (3, 3.0)
     console = Console()
     with server() as url:
-        through = {f"batch {batch}": throughput(url, batch, rounds, seconds) for batch in CALLERS}
-        console.print(table("200-byte messages per second, over HTTP, beside SQLite alone", through))
+        by_batch = {f"batch {batch}": throughput(url, batch, rounds, seconds) for batch in CALLERS}
+        console.print(table("200-byte messages per second, over HTTP, beside SQLite alone", by_batch))
         late = latencies(url, 100 if quick else 1_000)
         console.print(table("send to receipt, a consumer waiting", {"": late}))
         deep = backlog(url, 100_000 if quick else 1_000_000, 10 if quick else 24)
@@ -155,7 +155,7 @@ def main() -> int:
         "date": measures.today(),
         "python": sys.version.split()[0],
         "cores": os.cpu_count(),
-        "throughput": through,
+        "throughput": by_batch,
         "send_to_receipt": late,
         "pull_by_backlog": deep,
         "produce_by_groups": wide,

@@ -1,4 +1,4 @@
-"""What a partition of DynamoDB serves, as batches a second of one queue: the table of docs/costs.md.
+"""Computes the batches a second that one queue takes from a partition of DynamoDB: the table of docs/costs.md.
 
 A partition takes 1,000 write and 3,000 read units a second, however many tables stand around it. A row of a queue is
 written once, at a unit for each KB that it begins; each group reads it once, at half a unit for each 4 KB that it
@@ -15,12 +15,13 @@ GROUPS = (1, 4, 10, 70)
 
 
 def written(row_bytes: int) -> int:
-    """Batches a second that one queue takes: its counter takes one unit for each of them, too, in another partition."""
+    """Returns the batches a second that one queue can write. Its counter takes one unit for each, in another
+    partition."""
     return floor(WRITE_UNITS / write_units(row_bytes))
 
 
 def read(row_bytes: int, groups: int) -> int:
-    """Batches a second that all these groups get, a row at a time."""
+    """Returns the batches a second that each of these groups can read, a row at a time."""
     return floor(READ_UNITS / (groups * ceil(row_bytes / 4_096) / 2))
 
 

@@ -1,5 +1,5 @@
-"""The Spark data source: an archive read in a batch and as a stream, beside the same messages in Parquet, and rows sent
-to a server. ``python -m bench.connector``, on ``local[2]``."""
+"""Measures the Spark data source: reads an archive as a batch and as a stream, beside the same messages in Parquet, and
+sends rows to a server. ``python -m bench.connector``, on ``local[2]``."""
 
 import argparse
 import base64
@@ -38,7 +38,7 @@ ROUNDS = 3
 
 
 def body(number: int, noise: random.Random) -> str:
-    """JSON of 100 bytes, a third of it noise."""
+    """Returns JSON of 100 bytes, a third of it noise."""
     text = json.dumps({"order": number, "customer": f"c-{number % 977}", "note": ""})
     left = BODY_BYTES - len(text)
     filler = base64.b64encode(noise.randbytes(left)).decode()[: left * 2 // 3]
@@ -46,7 +46,7 @@ def body(number: int, noise: random.Random) -> str:
 
 
 def make_archive(folder: Path, messages: int) -> None:
-    """One log, as the archiver writes it: rows of a hundred messages."""
+    """Writes an archive of one log as the archiver does, with rows of a hundred messages."""
     archive, noise = FileBlobs(folder), random.Random(messages)
     found = [segment(archive, first, noise) for first in range(0, messages, SEGMENT_MESSAGES)]
     rows = messages // ROW_MESSAGES
@@ -126,7 +126,7 @@ def drain(frame: DataFrame) -> None:
 
 
 def rate(messages: int, step: Callable[[], object]) -> int:
-    """Messages per second, the median of three rounds behind one that warms up."""
+    """Returns messages per second: the median of three rounds after one that warms up."""
     seconds = []
     for _ in range(ROUNDS + 1):
         began = time.perf_counter()
@@ -167,7 +167,7 @@ def writing(session: SparkSession, messages: int) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="few messages: does it run at all?")
+    parser.add_argument("--quick", action="store_true", help="few messages, to see that it runs")
     quick = parser.parse_args().quick
     messages = SEGMENT_MESSAGES * (2 if quick else 25)
     with tempfile.TemporaryDirectory() as folder, spark() as session:

@@ -1,4 +1,4 @@
-"""Measurements of delayed messages."""
+"""The measurements of delayed messages."""
 
 import json
 import random
@@ -57,7 +57,7 @@ def lateness(url: str, subject: str, rate: int, seconds: float, *, beside: bool)
 
 
 def sustained(url: str, rates: list[int], seconds: float) -> dict[str, float]:
-    """The highest of these rates at which 99 of 100 messages come within a second of their time."""
+    """Returns the highest of these rates at which 99 of 100 messages come within a second of their due time."""
     best: dict[str, float] = {"due_per_s": 0}
     for rate in rates:
         found = lateness(url, f"sustained-{rate}", rate, seconds, beside=False)
@@ -68,7 +68,7 @@ def sustained(url: str, rates: list[int], seconds: float) -> dict[str, float]:
 
 
 def opening(messages: int, batch: int) -> dict[str, float]:
-    """Time and memory to open an hour that holds so many pending messages, in a process of its own."""
+    """Returns time and memory to open an hour with this many pending messages, in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="hourwheel-bench-") as folder:
         arguments = [sys.executable, "-m", "bench.opening", folder, str(messages), str(batch)]
         subprocess.run([*arguments, "fill"], check=True)
@@ -78,7 +78,8 @@ def opening(messages: int, batch: int) -> dict[str, float]:
 
 
 def open_buckets(few: str, many: str, rounds: int) -> dict[str, float]:
-    """Produce p50 of ten delayed messages at a server with 1 and at one with 17,568 open buckets, in turns."""
+    """Returns the p50 of sending ten delayed messages to a server with 1 and to one with 17,568 open buckets, in
+    turns."""
     with Producer(many, subject="scattered") as producer:
         for first in range(1, _BUCKETS, 500):
             hours = range(first, min(first + 500, _BUCKETS))
@@ -131,7 +132,7 @@ def operations(batch: int, spread_seconds: int, messages: int) -> dict[str, floa
 
 
 def _counted(store: CallByCall) -> tuple[int, int]:
-    """Writes and reads so far."""
+    """Returns the writes and reads so far."""
     writes = sum(verb in _WRITES for verb, _ in store.calls)
     return writes, len(store.calls) - writes
 

@@ -1,4 +1,4 @@
-"""The floor: what SQLite alone does with the same batches, one caller, one FULL transaction each."""
+"""The floor: SQLite alone with the same batches, by one caller, with one FULL transaction for each batch."""
 
 import sqlite3
 import tempfile
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def per_second(bodies: list[str], seconds: float) -> float:
-    """Messages/s of adding to a counter and storing a row that holds the bodies, in one durable transaction."""
+    """Returns the messages/s of adding to a counter and storing a row with the bodies, in one durable transaction."""
     blob = "".join(bodies).encode()
     with tempfile.TemporaryDirectory(prefix="hourwheel-floor-") as folder:
         database = sqlite3.connect(Path(folder) / "floor.db", isolation_level=None)

@@ -30,7 +30,7 @@ CEILINGS_MS = {
     "ack": 300,
 }
 CONTROL_CEILING_MS = 380
-"""For the other functions: what starts them waits for more than they do."""
+"""The ceiling of the other functions: their callers wait longer for other things than for an import."""
 
 FORBIDDEN = {
     "hourwheel.client": {"pydantic", "typer", "rich", "uvloop", "botocore", "aws_lambda_powertools"},
@@ -66,7 +66,7 @@ print((time.process_time() - began) * 1000, *sorted(name for name in sys.modules
 
 
 def measured(module: str, paths: Sequence[Path], options: Sequence[str], runs: int = RUNS) -> tuple[float, set[str]]:
-    """The least CPU milliseconds of several runs, and the top-level modules that were loaded."""
+    """Returns the least CPU milliseconds of several runs, and the top-level modules that were loaded."""
     code = _MEASURE.format(module=module, paths=[str(path) for path in paths])
     command = [sys.executable, "-I", "-X", f"pycache_prefix={ROOT / 'build/bytecode'}", *options, "-c", code]
     least, loaded = float("inf"), set()
@@ -78,7 +78,7 @@ def measured(module: str, paths: Sequence[Path], options: Sequence[str], runs: i
 
 
 def measured_function(name: str, runs: int = RUNS) -> tuple[float, set[str]]:
-    """As above, of a function: without the packages of this environment but for the compiled ones."""
+    """Measures a function likewise, without the packages of this environment except the compiled ones."""
     with tempfile.TemporaryDirectory() as folder:
         for package in {path.relative_to(LAYERS[1]).parts[0] for path in LAYERS[1].rglob("*.so")}:
             Path(folder, package).symlink_to(Path(sysconfig.get_path("platlib"), package))

@@ -18,7 +18,7 @@ CONSUMER = "bench"
 
 
 def bodies(count: int) -> list[str]:
-    """JSON of 200 bytes each, no two alike, half of it noise that does not compress."""
+    """Returns bodies of 200 bytes of JSON, no two alike, half of each noise that does not compress."""
     noise = random.Random(count)
 
     def body(number: int) -> str:
@@ -34,8 +34,8 @@ def quantile(values: list[float], part: float) -> float:
 
 
 def together(callers: int, seconds: float, step: Callable[[int], int]) -> float:
-    """Units per second of several threads that repeat ``step`` (which returns its units) for that long, or until it
-    returns none."""
+    """Returns the units per second of several threads that repeat ``step`` (which returns its units) for ``seconds``,
+    or until ``step`` returns 0."""
     counts = [0] * callers
     last = [0.0] * callers
     until = time.perf_counter() + seconds
@@ -55,13 +55,13 @@ def together(callers: int, seconds: float, step: Callable[[int], int]) -> float:
 
 
 def produced(url: str, subject: str, batch: list[str], callers: int, seconds: float) -> float:
-    """Messages/s accepted: each caller sends the batch and waits until it is durable."""
+    """Returns the messages/s accepted: each caller sends the batch and waits until it is durable."""
     with Producer(url, subject=subject) as producer:
         return together(callers, seconds, lambda _: len(producer.send_batch(batch)))
 
 
 def pulled(url: str, subject: str, group: str, limit: int, callers: int, seconds: float) -> float:
-    """Messages/s pulled, up to ``limit`` at a time, and settled: each pull settles the one before."""
+    """Returns the messages/s pulled, up to ``limit`` at a time, and settled: each pull settles the one before."""
     api = Api(url)
     held: list[list[Settlement]] = [[] for _ in range(callers)]
 
@@ -82,7 +82,7 @@ def pulled(url: str, subject: str, group: str, limit: int, callers: int, seconds
 
 
 def consumed(url: str, subject: str, batch: int, seconds: float) -> float:
-    """Messages/s through ``Consumer`` with a handler that does nothing."""
+    """Returns the messages/s through ``Consumer`` with a handler that does nothing."""
     consumer = Consumer(url, subject, "consumers", max_messages=batch, wait_seconds=1)
     count, last = 0, 0.0
 
@@ -104,7 +104,7 @@ def consumed(url: str, subject: str, batch: int, seconds: float) -> float:
 
 
 def latency(url: str, samples: int, pause_seconds: float) -> list[float]:
-    """Milliseconds from ``send`` to the handler of a consumer that waits, one message at a time."""
+    """Returns the milliseconds from ``send`` to the handler of a consumer that waits, one message at a time."""
     consumer = Consumer(url, "latency", "bench", wait_seconds=20)
     arrived = threading.Semaphore(0)
     found: list[float] = []
@@ -134,7 +134,7 @@ def fill(url: str, subject: str, messages: int) -> None:
 
 
 def pull_times(url: str, subject: str, pulls: int) -> list[float]:
-    """Milliseconds of pulls of ten messages each, by a group that is new to the subject."""
+    """Returns the milliseconds of pulls of ten messages each, by a group that is new to the subject."""
     found = []
     with Api(url) as api:
         settle: list[Settlement] = []
@@ -147,7 +147,7 @@ def pull_times(url: str, subject: str, pulls: int) -> list[float]:
 
 
 def produce_times(url: str, subject: str, batch: list[str], sends: int) -> list[float]:
-    """Milliseconds of sends of one batch, one at a time."""
+    """Returns the milliseconds of sends of one batch, one at a time."""
     found = []
     with Producer(url, subject=subject) as producer:
         for _ in range(sends):
@@ -158,7 +158,7 @@ def produce_times(url: str, subject: str, batch: list[str], sends: int) -> list[
 
 
 def with_groups(url: str, subject: str, groups: int) -> None:
-    """Gives the subject so many groups, each of which has pulled."""
+    """Creates this many groups of the subject, each of which has pulled."""
     with Api(url) as api, Producer(url, subject=subject) as producer:
         producer.send_batch(["first"])
         for number in range(groups):

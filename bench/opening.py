@@ -1,4 +1,4 @@
-"""How long a wheel takes to open an hour full of pending messages, and how much memory.
+"""Measures the time and the memory that a wheel takes to open an hour full of pending messages.
 
 ``python -m bench.opening FOLDER MESSAGES BATCH fill`` stores them, ``… open`` opens the hour in a process of its own
 and prints JSON.
@@ -28,7 +28,7 @@ def cell_in(folder: Path, now_ms: int) -> Bench:
 
 
 def fill(folder: Path, messages: int, batch: int) -> None:
-    """Messages due at random times of one hour, an hour before it."""
+    """Sends messages that are due at random times of one hour, an hour before that."""
     bench, chance = cell_in(folder, NOON_MS), random.Random(messages)
     texts = bodies(batch)
     for _ in range(messages // batch):

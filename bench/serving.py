@@ -1,4 +1,4 @@
-"""A server of its own for a benchmark, on a fresh directory and a free port."""
+"""Starts a server for a benchmark, on a fresh directory and a free port."""
 
 import re
 import signal
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def server() -> Iterator[str]:
-    """The URL of a running server. Its data lies beside the floor's, on the same volume."""
+    """Starts a server and yields its URL. Its data is beside the floor's, on the same volume."""
     with tempfile.TemporaryDirectory(prefix="hourwheel-bench-") as folder:
         process = subprocess.Popen(
             [sys.executable, "-m", "hourwheel", "serve", "--data", str(Path(folder) / "data"), "--port", "0"],

@@ -1,4 +1,4 @@
-"""Many consumers in a long poll over plain connections, until standard input closes."""
+"""Keeps many consumers in a long poll over plain connections until standard input closes."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 async def wait(host: str, port: int, number: int) -> None:
-    """Polls for messages that never come, again and again."""
+    """Polls without end for messages that never come."""
     body = json.dumps({"consumer": f"w-{number}", "wait_seconds": 20})
     path = f"/v1/subjects/quiet/groups/g-{number % 10}/pull"
     lines = [f"POST {path} HTTP/1.1", f"host: {host}", "content-type: application/json", f"content-length: {len(body)}"]

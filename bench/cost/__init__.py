@@ -1,2 +1,2 @@
-"""What messages cost on AWS: every request of the real code counted on an engine that tells consumed capacity, times
-the list prices in ``bench/prices.json``."""
+"""Costs of messages on AWS: counts every request of the real code on an engine that reports consumed capacity, and
+multiplies with the list prices in ``bench/prices.json``."""

@@ -27,7 +27,7 @@ SLICE_SECONDS = {1: 10, 10: 30, 100: 60, 1_000: 120}
 
 @dataclass(frozen=True)
 class Line:
-    """A case beside what others bill for the same."""
+    """A case beside the price of other services for the same work."""
 
     name: str
     measured: Measured

@@ -1,4 +1,4 @@
-"""The paths that are measured, each as what is used for a million messages, or for a month."""
+"""The measured cases: each returns the usage for a million messages, or for a month."""
 
 import json
 import random
@@ -27,7 +27,7 @@ MESSAGES = f"{SUBJECT}/messages"
 _HOUR_MS = 3_600_000
 _YEAR_HOURS = 8_760
 _MONTHS_WAITED = 6
-"""On average, of messages that are due within a year."""
+"""The average delay of messages that are due within a year."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def within_an_hour(deployment: Deployment, batch: int, slice_seconds: int, *, no
         deployment.call("POST", MESSAGES, {"messages": [{"body": text, "deliver_at": due} for text in texts.batch()]})
 
     _warm(deployment)
-    send(0)  # the first one registers the bucket
+    send(0)  # the first message registers the bucket
     send(slice_seconds * 1_000 + 5_000)  # keeps the wheel turning to the end of the slice
     _spent(deployment)
     for at in range(1, batches):
@@ -168,7 +168,7 @@ class _Texts:
 
 
 class _Enough(BaseException):
-    """Ends a wheel from outside."""
+    """Raised to end a wheel from outside."""
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def archived(deployment: Deployment, batch: int, groups: int, rounds: int) -> Me
 
 
 def daily_job(minutes: float, vcpus: int) -> Measured:
-    """A month of daily jobs of so many minutes that take so many vCPUs all the while: a model."""
+    """A month of daily jobs that take this many minutes with this many vCPUs: a model."""
     hours = MONTH_SECONDS / 86_400 * minutes / 60
     usage: Usage = Counter({"emr-vcpu-hour": hours * vcpus, "emr-gb-hour": hours * vcpus * WORKER_GB / WORKER_VCPUS})
     return Measured(usage, "modelled")
@@ -332,7 +332,7 @@ def idle_poller(deployment: Deployment, polls: int = 3, queues: int = 1) -> Meas
 
 
 def lateness_ms(deployment: Deployment) -> float:
-    """The largest lateness that was reported."""
+    """Returns the largest lateness that the functions reported."""
     reported = [json.loads(line).get("DispatchLateness", 0) for line in deployment.printed if '"_aws"' in line]
     return max((late for metric in reported for late in (metric if isinstance(metric, list) else [metric])), default=0)
 
@@ -345,7 +345,7 @@ def _warm(deployment: Deployment) -> None:
 
 
 def _take(deployment: Deployment, group: str, limit: int, receipt: str | None) -> str:
-    """Pulls exactly ``limit`` messages, settling the pull before; the receipt."""
+    """Pulls exactly ``limit`` messages and settles the pull before. Returns the receipt."""
     asked: dict[str, Any] = {"consumer": "c1", "max_messages": limit}
     if receipt is not None:
         asked["settle"] = [{"receipt": receipt}]
@@ -355,7 +355,7 @@ def _take(deployment: Deployment, group: str, limit: int, receipt: str | None) -
 
 
 def _spent(deployment: Deployment) -> Usage:
-    """What was used since this was asked last."""
+    """Returns the usage since the last call."""
     spent: Usage = Counter(deployment.meter.usage)
     deployment.meter.clear()
     return spent

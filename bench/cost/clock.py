@@ -1,4 +1,4 @@
-"""The time that a Lambda function would take: what it waits, and its CPU time at Lambda's pace."""
+"""The time that a Lambda function would take: its waits, and its CPU time at Lambda's speed."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 START_MS = 1_763_640_000_000
 
 VCPU_MB = 1_769
-"""A function of so much memory has one whole vCPU; one with less has that share of it."""
+"""A function with this much memory has one vCPU; one with less has a proportional share."""
 
 
 class ModelClock:
@@ -33,19 +33,19 @@ class ModelClock:
             alarm[1]()
 
     def alarm(self, when_ms: int, call: Callable[[], None]) -> None:
-        """Calls in the first sleep that ends at that time or later."""
+        """Calls a function in the first sleep that ends at that time or later."""
         self._alarms.append((when_ms, call))
 
     def wait(self, seconds: float) -> None:
         self._waited_ms += seconds * 1_000
 
     def go_to(self, when_ms: int) -> None:
-        """Lets the time pass until then; nothing where it is over."""
+        """Moves the clock forward to that time; does nothing if that time has passed."""
         self.wait(max(0, when_ms - self.now_ms()) / 1_000)
 
     @contextmanager
     def running(self, memory_mb: int) -> Iterator[None]:
-        """Inside, CPU time counts, as much slower as the function's share of a vCPU is small."""
+        """Counts CPU time within the block, divided by the function's share of a vCPU."""
         self._slowness = max(1.0, VCPU_MB / memory_mb)
         self._began = time.process_time()
         try:

@@ -40,11 +40,11 @@ MEMORY_MB = {
     "archive": _DEPLOYED.memory_archive,
 }
 HTTP_MEMORY_MB = _DEPLOYED.memory_api
-"""As they are deployed unless told otherwise."""
+"""Memory of the functions as they are deployed, unless a case sets another."""
 TIMEOUT_SECONDS = {"produce": 29, "pull": 29, "ack": 29, "meta": 29, "sweep": 300, "wheel": 900, "archive": 900}
 
 INIT_SECONDS = 0.6
-"""Start of a new process, billed like a call."""
+"""The start of a new process, which is billed like a call."""
 
 INIT_SHARE = {"wheel": 1.0, "archive": 1.0}
 """Of the calls of a function that start a process. Of others one in a hundred: AWS says that it is fewer as a rule."""
@@ -57,7 +57,7 @@ _HTTP_UNIT = 512 * 1024
 
 
 def invocation(function: str, seconds: float, memory_mb: int) -> Usage:
-    """What is billed for an invocation that takes so long. Lambda's own lines at its start and end are switched off."""
+    """Returns the billed usage of an invocation of this length. Lambda's own log lines for it are switched off."""
     billed = seconds + INIT_SECONDS * INIT_SHARE.get(function, 0.01)
     return Counter({"lambda-request": 1, "lambda-gb-second": billed * memory_mb / 1_024})
 
@@ -67,7 +67,7 @@ def logged(size: int, lines: int) -> Usage:
 
 
 def _environment(prefix: str) -> Environment:
-    """What a deployment gives to its functions."""
+    """The environment of the functions in a deployment."""
     account = "us-east-1:123456789012"
     return Environment.read(
         {
@@ -130,7 +130,7 @@ class Deployment:
         self._client.close()
 
     def items(self, table: str) -> list[Any]:
-        """All that stands in a table, not counted."""
+        """Returns all items of a table, without counting the reads."""
         return list(self._client.scan(TableName=f"{self._prefix}-{table}")["Items"])
 
     def _services(self) -> Services:
@@ -149,7 +149,7 @@ class Deployment:
         return Services(Boundary(Cell(context), Logger(service="hourwheel")), metrics, self._environment)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer to a request, which must succeed."""
+        """Sends a request, which must succeed, and returns the answer."""
         match = self._router.find(method, path)
         assert isinstance(match, Match), path
         data = b"" if body is None else json.dumps(body).encode()
@@ -180,7 +180,7 @@ class Deployment:
         self.meter.usage.update(logged(size, lines))
 
     def turn_wheels(self) -> list[str]:
-        """Runs the wheels that were ordered, one after the other, until none is; how they ended."""
+        """Runs the ordered wheels one after the other until none is left. Returns their results."""
         ended = []
         while self.timers.ordered:
             ended.append(self.turn_wheel())

@@ -1,4 +1,4 @@
-"""dynalite for as long as it is wanted: an engine that tells consumed capacity as DynamoDB does."""
+"""Runs dynalite: an engine that reports consumed capacity as DynamoDB does."""
 
 import subprocess
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ ACCOUNT = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "NO_PROXY": "127.0.0.1",
 }
-"""No run can reach a real account."""
+"""Credentials of no account, so that no run can reach a real one."""
 
-# In memory, on a port of its own choice; it ends when its input does, whatever becomes of us.
+# In memory, on a free port. It ends with its standard input, so also when this process is killed.
 _SERVE = """
 const server = require('dynalite')({createTableMs: 0});
 server.listen(0, '127.0.0.1', () => console.log(server.address().port));
@@ -27,7 +27,7 @@ process.stdin.resume().on('end', () => process.exit());
 
 @contextmanager
 def dynalite() -> Iterator[str]:
-    """The URL at which it answers."""
+    """Starts the engine and yields its URL."""
     try:
         process = subprocess.Popen(
             ["node", "--eval", _SERVE], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

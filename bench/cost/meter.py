@@ -1,4 +1,4 @@
-"""Counts what the adapters ask of AWS, and what each request is billed."""
+"""Counts the requests of the adapters to AWS, and what each of them is billed."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,10 +19,10 @@ DYNAMODB_SECONDS = 0.005
 S3_PUT_SECONDS = 0.025
 S3_GET_SECONDS = 0.015
 TIMER_SECONDS = 0.02
-"""How long a request takes, there and back: one after the other, as the library asks."""
+"""The round-trip seconds of requests, one after the other, as the library makes them."""
 
 ITEM_OVERHEAD_BYTES = 100
-"""Stored for each item beside its own bytes."""
+"""Bytes that DynamoDB bills for each item beside its own."""
 
 KEPT_DAYS = {"consume": 5.0, "pull": 4.0, "schedule": 2.0, "dispatch": 2.0, "keys": 1.0, "meta": 0.0, "counters": 0.0}
 """For how long a new item of a table is stored: three days of retention and what the table's clean-up takes; of delayed
@@ -100,7 +100,7 @@ def metered_client(endpoint: str, meter: Meter) -> "DynamoDBClient":
 
     client.meta.events.register("provide-client-params.dynamodb", ask_for_capacity)
     client.meta.events.register("after-call.dynamodb", count)
-    # The engine knows no time to live.
+    # The engine has no time to live.
     done = SimpleNamespace(status_code=200), {"ResponseMetadata": {"HTTPStatusCode": 200}}
     client.meta.events.register("before-call.dynamodb.UpdateTimeToLive", lambda **_: done)
     return client
@@ -116,7 +116,7 @@ def _consumed(asked: Mapping[str, Any], parsed: Mapping[str, Any]) -> float:
 
 
 def _store(meter: Meter, asked: Mapping[str, Any]) -> None:
-    """Counts the storage of what was put under a key that held nothing."""
+    """Counts the storage of an item that was put under a new key."""
     if "attribute_not_exists(pk)" in asked.get("ConditionExpression", ""):
         size = item_bytes(asked["Item"]) + ITEM_OVERHEAD_BYTES
         for kind in ("dynamodb-storage", "dynamodb-backup"):
@@ -139,7 +139,7 @@ def write_units(size: int) -> int:
 
 
 def item_bytes(item: Mapping[str, Mapping[str, Any]]) -> int:
-    """Bytes of an item as they are billed: names and values."""
+    """Returns the billed bytes of an item: names and values."""
     return sum(len(name) + _bytes(*value.items()) for name, value in item.items())
 
 
@@ -155,7 +155,7 @@ def _bytes(entry: tuple[str, Any]) -> int:
 
 
 class CountedBlobs(MemoryBlobs):
-    """Blobs in memory whose requests are counted as those of S3."""
+    """Blobs in memory whose requests count as those of S3."""
 
     def __init__(self, meter: Meter, kept_days: float = SEGMENT_DAYS) -> None:
         super().__init__()
@@ -194,6 +194,6 @@ class CountedTimers:
         self._meter.clock.wait(TIMER_SECONDS)
         if when_ms > self._meter.clock.now_ms() + self.SOON_MS:
             if (when_ms, bucket) in self.ordered:
-                return  # of the same name: it is there already
+                return  # a schedule of this name exists already
             self._meter.usage["schedule-firing"] += 1
         self.ordered.append((when_ms, bucket))

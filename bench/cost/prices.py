@@ -1,4 +1,4 @@
-"""List prices, and what comes of them."""
+"""List prices, and the costs of usage at these prices."""
 
 import json
 from collections import Counter
@@ -29,18 +29,18 @@ SERVICES = {
 
 @cache
 def prices() -> dict[str, float]:
-    """Dollars for one unit, by name."""
+    """Returns the dollars for one unit, by name."""
     listed = json.loads(PRICES.read_text())["prices"]
     return {name: price["usd"] / price["per"] for name, price in listed.items()}
 
 
 def dollars(usage: Usage) -> float:
-    """What the usage costs. Raises ``KeyError`` for a unit that has no price."""
+    """Returns the dollars that the usage costs. Raises ``KeyError`` for a unit that has no price."""
     return sum(amount * prices()[name] for name, amount in usage.items())
 
 
 def by_service(usage: Usage) -> dict[str, float]:
-    """The same for each service that was used."""
+    """Returns the dollars for each service that was used."""
     named = {
         service: dollars(Counter({name: usage[name] for name in names if usage[name]}))
         for service, names in SERVICES.items()

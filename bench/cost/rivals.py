@@ -1,4 +1,4 @@
-"""What others bill for a million messages, at their own best: batches of ten, no call but those that must be made."""
+"""The prices of other services for a million messages, at their best: batches of ten, and no avoidable call."""
 
 from collections import Counter
 from math import ceil
@@ -6,7 +6,7 @@ from math import ceil
 from bench.cost.prices import MILLION, Usage
 
 MOST = 10
-"""Messages that one call of SQS or SNS takes."""
+"""The most messages in a call of SQS or SNS."""
 
 _CHUNK = 64 * 1024
 _MONTH_SECONDS = 730 * 3_600
@@ -33,7 +33,7 @@ def scheduled(batch: int, size: int = 200) -> Usage:
 
 
 def scheduled_only(size: int = 200) -> Usage:
-    """The same up to the queue."""
+    """A schedule for each message that sends it to a queue, without receiving it there."""
     return Counter({"schedule-firing": MILLION, "sqs-request": _calls(1, size)})
 
 

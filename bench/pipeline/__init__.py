@@ -1,1 +1,1 @@
-"""How fast the archive becomes a lake."""
+"""Measures the speed of compacting an archive into a lake."""

@@ -32,7 +32,7 @@ ROUNDS = 3
 
 
 def session() -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # else the workers are whatever python3 is on the path
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # otherwise the workers run the first python3 on the path
     opened = (
         SparkSession.builder.master(f"local[{CORES}]")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -53,7 +53,7 @@ def works_of(archive: Path) -> list[Work]:
 
 
 def to_arrow(archive: Path) -> dict[str, float]:
-    """Messages per second that one core makes columns of."""
+    """Returns the messages per second from which one core builds columns."""
     blobs, works = blobs_at(str(archive)), works_of(archive)
     rates = []
     for _ in range(ROUNDS):
@@ -66,7 +66,7 @@ def to_arrow(archive: Path) -> dict[str, float]:
 
 
 def compacting(spark: SparkSession, archive: Path, root: Path, count: int) -> dict[str, float]:
-    """Rows per second of the job, and of the same one that reads the same rows from Parquet, in turns."""
+    """Returns the rows per second of the job, and of a job that reads the same rows from Parquet, in turns."""
     parquet = root / "parquet"
     segment_rows(spark, ArchivePlace(str(archive)), MESSAGES, works_of(archive)).write.parquet(str(parquet))
     ours, native = [], []
@@ -81,7 +81,7 @@ def compacting(spark: SparkSession, archive: Path, root: Path, count: int) -> di
         native.append(count / (ended - between))
         for lake in lakes:
             shutil.rmtree(lake)
-    # The first round warms the JVM up.
+    # The first round warms the JVM up, and does not count.
     return {
         "compact_rows_per_s": round(median(ours[1:])),
         "native_parquet_rows_per_s": round(median(native[1:])),

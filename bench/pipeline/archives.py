@@ -1,4 +1,4 @@
-"""Archives to measure with."""
+"""Makes archives for measurements."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ SUBJECTS = ("orders", "orders", "orders", "bills", "mail")
 
 
 def messages(count: int) -> Iterator[Message]:
-    """Half of each body is noise that does not compress."""
+    """Returns bodies, half of each noise that does not compress."""
     noise = random.Random(1)
     for number in range(count):
         text = json.dumps({"order": number, "customer": f"c-{number % 977}", "note": ""})
@@ -34,7 +34,7 @@ def messages(count: int) -> Iterator[Message]:
 
 
 def build(folder: Path, count: int, segments: int, manifests: int = 1) -> None:
-    """An archive of so many messages, in batches of 100, spread over segments and hours of a day."""
+    """Writes an archive of this many messages, in batches of 100, spread over segments and hours of a day."""
     archive, source = FileBlobs(folder), messages(count)
     rows: dict[str, int] = dict.fromkeys((f"{name}~1/{queue}" for name in SUBJECTS for queue in range(QUEUES)), 0)
     batches = count // BATCH // segments

@@ -245,7 +245,7 @@ def keys_of(lake: Compacted, number: int) -> list[str]:
     return [segment.key for segment in manifest.segments]
 
 
-def test_what_cannot_be_read_is_set_aside_and_taken_once_it_can(
+def test_unreadable_segments_are_quarantined_and_taken_once_they_can_be_read(
     lake: Compacted, spark: SparkSession, tmp_path: Path
 ) -> None:
     twin = Compacted(tmp_path / "twin", spark)
@@ -257,10 +257,10 @@ def test_what_cannot_be_read_is_set_aside_and_taken_once_it_can(
     assert lake.rows() == []
     assert not list(lake.root.glob("lake/messages/data/*"))
     for table in lake.compact().tables:
-        assert [aside.manifest for aside in table.quarantined] == list(DAMAGED)
-        for aside in table.quarantined:
-            assert DAMAGED[aside.manifest] in aside.reason
-            assert aside.key in keys_of(lake, aside.manifest)
+        assert [segment.manifest for segment in table.quarantined] == list(DAMAGED)
+        for segment in table.quarantined:
+            assert DAMAGED[segment.manifest] in segment.reason
+            assert segment.key in keys_of(lake, segment.manifest)
         assert table.segments == 2
     twin.compact()
     for table in SCHEMAS:
@@ -272,7 +272,7 @@ def test_what_cannot_be_read_is_set_aside_and_taken_once_it_can(
     assert [table.commits for table in lake.compact().tables] == [0, 0, 0]
     for _ in range(2):
         for table in lake.compact(again=True).tables:
-            assert [aside.manifest for aside in table.quarantined] == [4, 5]
+            assert [segment.manifest for segment in table.quarantined] == [4, 5]
     for table in SCHEMAS:
         wanted = {n: rows for n, rows in manifests_in(twin, table).items() if n not in (4, 5)}
         assert manifests_in(lake, table) == wanted

@@ -1,4 +1,4 @@
-"""An archive that is not whole is noticed, by every command that could know, without Spark."""
+"""Each command that inspects an archive notices when it is incomplete, without Spark."""
 
 from pathlib import Path
 

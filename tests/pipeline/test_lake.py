@@ -202,15 +202,15 @@ def test_the_catalog_is_one_that_other_tools_open(spark: SparkSession, lake: Lak
 
 
 def test_what_a_table_holds_is_read_as_it_was_noted() -> None:
-    aside = QuarantinedSegment(manifest=3, key="segments/messages/x", rows=9, reason='"quoted"')
-    holding = TableProgress(4, (aside,))
+    segment = QuarantinedSegment(manifest=3, key="segments/messages/x", rows=9, reason='"quoted"')
+    holding = TableProgress(4, (segment,))
     assert TableProgress.of(holding.notes) == holding
     assert TableProgress.of({}) == TableProgress(last_manifest=-1)
     with pytest.raises(Broken, match="does not say"):
         TableProgress.of({"hourwheel.last-manifest": "4"})
 
 
-def test_what_can_be_read_again_is_no_longer_aside() -> None:
+def test_a_segment_that_can_be_read_again_is_no_longer_quarantined() -> None:
     first, second = (QuarantinedSegment(number, f"key-{number}", 1, "missing") for number in (1, 2))
     holding = TableProgress(4, (first, second))
     assert holding.after(4, {"key-1"}, []) == TableProgress(4, (second,))

@@ -116,7 +116,7 @@ def _place(one: Finding) -> tuple[str, str, int | None, int | None]:
     return one.kind, one.log, one.row, one.index
 
 
-def test_what_was_set_aside_is_told_and_leads_to_no_findings(spark: SparkSession, tmp_path: Path) -> None:
+def test_quarantined_segments_are_reported_and_lead_to_no_findings(spark: SparkSession, tmp_path: Path) -> None:
     world = World(tmp_path)
     lively(world)
     world.rest()

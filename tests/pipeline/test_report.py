@@ -118,9 +118,9 @@ def test_each_finding_is_told_with_what_its_kind_means_and_how_many_there_are() 
     assert "orders~1/0, row 7, index 2" in text
 
 
-def test_segments_that_were_set_aside_are_named_with_the_reason() -> None:
-    aside = QuarantinedSegment(3, "segments/messages/x", 12, "segment fails its checksum")
-    unknown = Unknown(segments=1, quarantined=[aside], ranges=0, rows=[], catalogs=[])
+def test_quarantined_segments_are_named_with_the_reason() -> None:
+    segment = QuarantinedSegment(3, "segments/messages/x", 12, "segment fails its checksum")
+    unknown = Unknown(segments=1, quarantined=[segment], ranges=0, rows=[], catalogs=[])
     text = page(contents(msgspec.structs.replace(found(), unknown=unknown)))
     assert "segments/messages/x" in text
     assert "segment fails its checksum" in text

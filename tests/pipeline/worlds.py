@@ -189,7 +189,7 @@ def _again(world: World, where: dict[str, str]) -> list[Pulled]:
 
 
 def _deletions(world: World) -> None:
-    """A group and a subject are deleted and made again; what waits for its time is orphaned, or dropped."""
+    """Deletes a group and a subject and creates them again: their delayed messages are orphaned, or dropped."""
     bench = world.bench
     for _ in range(2):
         bench.send("a", "b", subject="brief")
