@@ -150,7 +150,7 @@ def test_a_function_says_what_failed(targets: Opened, function: str, bodies: tup
     assert bool(outcome.error) == bool(failed)
 
 
-def test_what_a_function_raises_is_told(targets: Opened, function: str) -> None:
+def test_an_exception_of_a_function_is_in_the_outcome(targets: Opened, function: str) -> None:
     error = targets.deliver(to_function(function), batch("raise")).error
     assert "the function failed" in error
     assert '"no"' in error
@@ -230,7 +230,7 @@ def test_a_fifo_queue_keeps_the_order_of_a_key_and_takes_a_message_once(
     assert queue.received(0) == []
 
 
-def test_what_a_queue_takes_is_what_was_sent(targets: Opened, make_queue: Callable[..., Queue]) -> None:
+def test_a_queue_gets_the_messages_as_they_were_sent(targets: Opened, make_queue: Callable[..., Queue]) -> None:
     queue = make_queue()
     body = "".join(map(chr, range(0x80))) + "\x85\ud7ff\ue000\ufffd\ufffe\uffff\U00010000\U0010ffff"
     assert targets.deliver(queue.target, batch(body)) == DONE
@@ -369,7 +369,7 @@ def test_what_may_have_reached_the_target_is_an_attempt(on_wire: Wire, kind: str
 
 
 @pytest.mark.parametrize("fault", [*UNREACHED, *FAILED])
-def test_what_may_not_have_been_told_is_told_again(on_wire: Wire, fault: str) -> None:
+def test_an_announcement_that_may_be_lost_is_repeated(on_wire: Wire, fault: str) -> None:
     on_wire.answers.append((UNREACHED | FAILED)[fault])
     assert on_wire.announce(to_bus("b", "notify")).unreached
 
@@ -396,7 +396,7 @@ def test_what_a_function_finds_too_large_is_split(on_wire: Wire, answer: Any) ->
     assert (outcome.too_large, outcome.unreached, outcome.failed) == (True, False, frozenset()), outcome
 
 
-def test_a_function_is_not_asked_for_what_it_never_takes(on_wire: Wire) -> None:
+def test_a_batch_that_no_function_takes_is_not_sent(on_wire: Wire) -> None:
     assert on_wire.deliver(to_function("f"), batch(*["\x00" * (1 << 20)] * 2)).too_large
     assert on_wire.calls == []
     assert on_wire.deliver(to_function("f"), batch(*["x" * (1 << 20)] * 5)) == DONE
@@ -487,7 +487,7 @@ def test_a_message_that_no_call_can_take_is_dead_and_the_others_are_not(
 
 
 @pytest.mark.parametrize("target", [to_queue("q"), to_bus("b")])
-def test_of_a_later_call_that_does_not_get_through_nothing_was_sent(on_wire: Wire, target: PushTarget) -> None:
+def test_messages_of_a_later_call_that_does_not_get_through_are_untouched(on_wire: Wire, target: PushTarget) -> None:
     on_wire.answers.extend([None, refused("ThrottlingException", 400), None])
     outcome = on_wire.deliver(target, batch(*["x"] * 25))
     assert (outcome.untouched, outcome.failed, outcome.unreached) == (set(range(10, 20)), frozenset(), False)

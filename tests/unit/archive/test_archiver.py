@@ -68,7 +68,7 @@ def test_a_run_without_anything_new_writes_nothing(bench: Bench, archive: Memory
     assert archived_ms(bench.cell.context) == bench.clock.now_ms()
 
 
-def test_once_an_hour_it_is_told_that_there_is_nothing_new(bench: Bench, archive: MemoryBlobs) -> None:
+def test_once_an_hour_a_manifest_says_that_there_is_nothing_new(bench: Bench, archive: MemoryBlobs) -> None:
     bench.send("a")
     run(bench, archive)
     for _ in range(6):
@@ -348,7 +348,7 @@ def test_a_deleted_subject_is_no_obstacle(bench: Bench, archive: MemoryBlobs) ->
     assert found.bodies("orders~2/0") == ["anew"]
 
 
-def test_how_far_the_archive_is_behind_is_told(bench: Bench, archive: MemoryBlobs) -> None:
+def test_a_metric_says_how_far_the_archive_is_behind(bench: Bench, archive: MemoryBlobs) -> None:
     def behind() -> float:
         bench.meter.figures.clear()
         bench.cell.sweep()
@@ -420,7 +420,7 @@ def test_a_store_that_is_older_than_its_archive_is_refused(bench: Bench, archive
         run(restored, archive)
 
 
-def test_another_archive_is_not_gone_on_with(bench: Bench, archive: MemoryBlobs) -> None:
+def test_the_archive_of_another_store_is_refused(bench: Bench, archive: MemoryBlobs) -> None:
     bench.send("a")
     run(bench, archive)
     bench.send("b")

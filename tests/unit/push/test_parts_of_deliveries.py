@@ -19,7 +19,7 @@ def dead(bench: Bench) -> list[str | None]:
 
 
 @pytest.mark.parametrize("part", ["abcd", "efgh"])
-def test_what_fails_in_a_part_of_a_batch_that_was_split_is_that_message_and_no_other(part: str) -> None:
+def test_a_failure_in_a_part_of_a_split_batch_concerns_that_message_alone(part: str) -> None:
     """Of the part, the second message fails once, the third can never be taken, the fourth was not sent."""
     bench = bench_with()
     bench.send(*"abcdefgh")

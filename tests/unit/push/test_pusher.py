@@ -1,4 +1,4 @@
-"""Pushing for a group: delivering, settling by the answer, leaving a target alone, and not leaving messages behind."""
+"""Pushing for a group: delivering, settling by the answer, pausing a target, and not leaving messages behind."""
 
 from collections.abc import Callable
 from threading import Barrier
@@ -89,7 +89,7 @@ def test_batches_are_delivered_side_by_side_up_to_the_concurrency_of_the_target(
     assert lag(bench).waiting == 0
 
 
-def test_what_the_target_names_is_tried_again_and_the_rest_is_done() -> None:
+def test_messages_that_the_target_names_are_retried_and_the_rest_is_settled() -> None:
     bench = bench_with()
     bench.send("a", "b", "c")
     bench.targets.answer = lambda delivery: Outcome(
@@ -112,7 +112,7 @@ def test_a_message_that_always_fails_ends_in_the_dead_letters() -> None:
     assert [message.body for message in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["bad"]
 
 
-def test_what_a_target_can_never_take_is_dead_at_once() -> None:
+def test_a_message_that_a_target_can_never_take_is_dead_at_once() -> None:
     bench = bench_with()
     bench.send("small", "huge")
     bench.targets.answer = lambda delivery: Outcome(dead=frozenset({1}), error="too large")
@@ -135,7 +135,7 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
     assert [message.body for message in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["huge"]
 
 
-def test_a_target_that_is_not_reached_costs_no_attempt_and_is_left_alone() -> None:
+def test_a_target_that_is_not_reached_costs_no_attempt_and_is_paused() -> None:
     bench = bench_with()
     bench.send(*"abc")
     bench.targets.answer = lambda _: unreached("connection refused")
@@ -161,7 +161,7 @@ def test_a_target_that_is_not_reached_costs_no_attempt_and_is_left_alone() -> No
     assert lag(bench).waiting + lag(bench).retrying + lag(bench).in_flight == 0
 
 
-def test_a_target_may_say_how_long_it_wants_to_be_left_alone() -> None:
+def test_a_target_may_say_how_long_it_is_to_be_paused() -> None:
     bench = bench_with()
     bench.send("a")
     bench.targets.answer = lambda _: unreached("429", 77)
@@ -289,7 +289,7 @@ def test_a_deleted_group_is_not_pushed_any_more_and_a_new_one_of_its_name_is() -
     assert bench.targets.bodies == ["a"]
 
 
-def test_setting_a_target_has_the_backlog_pushed() -> None:
+def test_a_new_target_gets_the_backlog() -> None:
     bench = Bench()
     bench.send("a")
     assert bench.bodies() == ["a"]
@@ -431,7 +431,7 @@ def test_rows_without_messages_are_not_taken_for_messages() -> None:
     assert push(bench) is Ended.IDLE
 
 
-def test_availability_is_told_once_for_what_waits() -> None:
+def test_waiting_messages_are_announced_once() -> None:
     bench = bench_with(PushTarget(kind="notify", address="bus"))
     assert push(bench) is Ended.IDLE
     assert bench.targets.announced == []
@@ -443,7 +443,7 @@ def test_availability_is_told_once_for_what_waits() -> None:
     assert bench.bodies() == ["a"]
 
 
-def test_what_cannot_be_told_is_told_later() -> None:
+def test_an_announcement_that_fails_is_repeated_later() -> None:
     bench = bench_with(PushTarget(kind="notify", address="bus"))
     bench.send("a")
     bench.targets.announce = lambda *_: unreached("no such bus")  # type: ignore[method-assign]
@@ -565,7 +565,7 @@ def test_a_change_of_the_target_meanwhile_stops_nothing() -> None:
     assert bench.targets.bodies[-1] == "more"
 
 
-def test_a_target_that_becomes_one_that_is_only_told_is_told_once() -> None:
+def test_a_target_that_becomes_a_notify_target_is_notified_once() -> None:
     bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=1))
     bench.send(*"abc")
 
@@ -581,7 +581,7 @@ def test_a_target_that_becomes_one_that_is_only_told_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("subject_too", [False, True])
-def test_what_was_deleted_meanwhile_is_not_made_again(subject_too: bool) -> None:
+def test_a_deleted_group_or_subject_is_not_created_again(subject_too: bool) -> None:
     bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=1))
     bench.send(*"abc")
     pusher_cell = bench.another_process()
@@ -650,7 +650,7 @@ def test_deliveries_that_fail_side_by_side_make_one_pause_after_the_other() -> N
     assert len(bench.targets.deliveries) == 8 + 3
 
 
-def test_a_target_that_can_be_told_again_is_not_held_to_have_failed() -> None:
+def test_a_notify_target_that_works_again_counts_no_failures() -> None:
     bench = bench_with(PushTarget(kind="notify", address="bus"))
     bench.send("a")
     announce, told = bench.targets.announce, unreached("denied")

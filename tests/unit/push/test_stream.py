@@ -20,14 +20,14 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_the_first_target_has_it_read_at_once(bench: Bench) -> None:
+def test_the_first_target_switches_the_stream_on_at_once(bench: Bench) -> None:
     bench.cell.put_group("orders", "billing")
     assert bench.stream.heard == []
     bench.cell.put_group("orders", "billing", push=TARGET)
     assert bench.stream.heard == [True]
 
 
-def test_the_sweep_after_the_last_target_has_it_left(bench: Bench) -> None:
+def test_the_sweep_after_the_last_target_switches_the_stream_off(bench: Bench) -> None:
     for group in ("billing", "shipping"):
         bench.cell.put_group("orders", group, push=TARGET)
     for group, wanted in (("billing", True), ("shipping", False)):
@@ -36,14 +36,14 @@ def test_the_sweep_after_the_last_target_has_it_left(bench: Bench) -> None:
         assert bench.stream.heard[-1] is wanted
 
 
-def test_the_sweep_after_a_deletion_has_it_left(bench: Bench) -> None:
+def test_the_sweep_after_a_deletion_switches_the_stream_off(bench: Bench) -> None:
     bench.cell.put_group("orders", "billing", push=TARGET)
     bench.cell.delete_subject("orders")
     bench.cell.sweep()
     assert bench.stream.heard[-1] is False
 
 
-def test_a_sweep_has_it_read_where_that_was_not_possible_before(bench: Bench) -> None:
+def test_a_sweep_switches_the_stream_on_where_an_earlier_try_failed(bench: Bench) -> None:
     bench.stream.away = True
     bench.cell.put_group("orders", "billing", push=TARGET)
     assert bench.cell.group("orders", "billing").push is not None
@@ -104,7 +104,7 @@ def test_a_change_that_is_under_way_is_left_to_the_next_sweep() -> None:
     assert len(mapping.updates) == 1
 
 
-def test_a_service_that_is_away_is_told() -> None:
+def test_a_service_that_is_away_raises_an_error() -> None:
     mapping = Lambda("Disabled", wire.refusal("ServiceException", 500))
     with pytest.raises(Unavailable):
         mapping.stream.listen(True)
