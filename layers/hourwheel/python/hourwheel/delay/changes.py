@@ -333,12 +333,12 @@ class ScheduledMessages:
     def _named(self, place: SchedulePosition, due_ms: int) -> tuple[Transfer, int, int] | None:
         """Returns the transfer that hands the message over, with the message's index in it and the time; None if there
         is none. Raises ``NotFound`` once the bucket is removed."""
-        found = DispatchLog(self.context, place.bucket).search(place.row, place.index, due_ms)
-        if found is None and due_ms <= self.context.clock.now_ms():
+        named = DispatchLog(self.context, place.bucket).search(place.row, place.index, due_ms)
+        if named is None and due_ms <= self.context.clock.now_ms():
             # A bucket that is being removed loses the message before the dispatch row: a message still there was not
             # sent.
             self._message(place)
-        return found
+        return named
 
     def _read_state(self, place: SchedulePosition, state: State) -> Scheduled:
         """Returns what the logs say about a message that is not moved."""
@@ -347,10 +347,10 @@ class ScheduledMessages:
         message = Scheduled(place, state, due_times.subject, message_id, due_ms)
         if state == "cancelled":
             return message
-        found = self._named(place, due_ms)
-        if found is None:
+        named = self._named(place, due_ms)
+        if named is None:
             return message
-        transfer, index, at_ms = found
+        transfer, index, at_ms = named
         message = replace(message, state="dispatched", dispatched_ms=at_ms)
         queue = transfer.log.rpartition("/")[2]
         if not queue.isdigit() or not self._stands(transfer):

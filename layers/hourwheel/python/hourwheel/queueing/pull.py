@@ -245,7 +245,7 @@ class Puller:
         counts, messages = self._read(log, claim)
         held: Versioned[PullRow] | None = claim.held
         if counts != claim.held.value.counts:
-            held = self._set_aside(log, claim, counts)
+            held = self._exclude_unreadable(log, claim, counts)
         if held is None or not messages:
             return None
         receipt = Receipt(
@@ -284,7 +284,7 @@ class Puller:
             delivered += taken if row.raw_bytes <= TEXT_BYTES else [tellable(message) for message in taken]
         return tuple(counts), delivered
 
-    def _set_aside(self, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Versioned[PullRow] | None:
+    def _exclude_unreadable(self, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Versioned[PullRow] | None:
         """Removes unreadable messages from the claim, so that its indexes match the answer's; returns the changed pull
         row, or None when the claim was taken over meanwhile. The messages stay in their log: a seek delivers them once
         the row is repaired."""
