@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hourwheel.adapters.synced_mark import Synced
-from hourwheel.embedded.loss import _told
+from hourwheel.embedded.loss import _description
 from hourwheel.words import counted
 
 
@@ -13,5 +13,9 @@ def test_a_count_agrees_with_its_noun() -> None:
 
 def test_a_loss_of_one_transaction_is_told_of_one() -> None:
     database = Path("hourwheel.db")
-    assert _told(database, Synced(5, 1_000), Synced(4, 900)).startswith("1 transaction is missing from hourwheel.db")
-    assert _told(database, Synced(5, 1_000), Synced(3, 900)).startswith("2 transactions are missing from hourwheel.db")
+    assert _description(database, Synced(5, 1_000), Synced(4, 900)).startswith(
+        "1 transaction is missing from hourwheel.db"
+    )
+    assert _description(database, Synced(5, 1_000), Synced(3, 900)).startswith(
+        "2 transactions are missing from hourwheel.db"
+    )
