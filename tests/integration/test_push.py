@@ -363,7 +363,7 @@ def test_python_targets_from_the_command_line(tmp_path: Path) -> None:
         (["--target", "mail"], "'mail' is not of the form NAME=MODULE:FUNCTION"),
         (["--target", "mail=mailing"], "NAME=MODULE:FUNCTION"),
         (["--target", "=mailing:keep"], "NAME=MODULE:FUNCTION"),
-        (["--target", "mail=mailing:keep", "--target", "mail=mailing:leave"], "'mail' is there twice"),
+        (["--target", "mail=mailing:keep", "--target", "mail=mailing:leave"], "'mail' is given twice"),
         (["--target", "mail=nowhere:keep"], "No module named 'nowhere'"),
         (["--target", "mail=mailing:nothing"], "has no attribute 'nothing'"),
         (["--target", "mail=mailing:json"], "cannot be called"),

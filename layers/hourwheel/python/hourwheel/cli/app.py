@@ -1,4 +1,4 @@
-"""The commands put together, the options they share, and errors turned into one line."""
+"""Assembles the commands, parses the options that they share, and prints errors as one line."""
 
 import os
 from pathlib import Path
@@ -21,13 +21,13 @@ _WITH_VALUE = {"--url", "--token", "--token-file", "--ca-file", "--sign", "--reg
 _TOKEN, _TOKEN_FILE = "HOURWHEEL_TOKEN", "HOURWHEEL_TOKEN_FILE"
 
 _TOKEN_ADVICE = {
-    "token-missing": f"the server wants a token, and none was given: give --token-file, --token or {_TOKEN}",
+    "token-missing": f"the server needs a token, and none was given: give --token-file, --token or {_TOKEN}",
     "token-wrong": f"the server does not know the token that was given: look at --token-file, --token and {_TOKEN}",
 }
 
 
 class _Root(TyperGroup):
-    """Takes the shared options anywhere on the line, and reports errors in one line."""
+    """Accepts the shared options anywhere on the command line, and prints errors as one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, hoist(args))
@@ -39,12 +39,12 @@ class _Root(TyperGroup):
             write_error(_TOKEN_ADVICE.get(error.slug, str(error)) if isinstance(error, Unauthorized) else str(error))
             raise typer.Exit(1) from error
         except typer.BadParameter as error:
-            error.message = shown(error.message)  # it may quote lines of a file
+            error.message = shown(error.message)  # the message may quote lines of a file
             raise
 
 
 def hoist(args: list[str]) -> list[str]:
-    """The shared options first, the rest behind, each in its order; nothing behind ``--`` is touched."""
+    """Returns the arguments with the shared options first, both parts in order. Leaves everything behind ``--``."""
     shared: list[str] = []
     rest: list[str] = []
     index = 0
@@ -62,12 +62,12 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    epilog="These options, but --help and --version, may stand behind the command too.",
+    epilog="These options, except --help and --version, may also follow the command.",
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"hourwheel {__version__}")
         raise typer.Exit
 
@@ -80,7 +80,7 @@ def hourwheel(
         list[str] | None,
         typer.Option(
             envvar=_TOKEN,
-            help="The token of the server. Other users see it on the command line, not in a file or the variable.",
+            help="The token of the server. Other users can see the command line, but not a file or the variable.",
         ),
     ] = None,
     token_file: Annotated[
@@ -97,9 +97,11 @@ def hourwheel(
         typer.Option(envvar="HOURWHEEL_SIGN", help="Sign requests for AWS; left out for …execute-api… URLs."),
     ] = None,
     region: Annotated[str | None, typer.Option(help="The region of the API, where the URL does not name it.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON value, or one on each line, for programs.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON value, or one on each line, for programs.")
+    ] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Print messages as they are on a terminal too, escape sequences included.")
+        bool, typer.Option("--raw", help="Print messages unchanged on a terminal too, escape sequences included.")
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -114,14 +116,17 @@ def hourwheel(
     ctx.obj = Settings(url=url, tokens=tokens, ca_file=ca_file, sign=sign, region=region, json=json)
 
 
-def _tokens(given: list[str] | None, file: Path | None) -> Tokens:
-    """Those of the line, the variables and the file. One that is blank is a mistake: a server would serve anybody."""
-    for name, found in ((_TOKEN, given), (_TOKEN_FILE, file)):
-        if not found and os.environ.get(name) is not None:
+def _tokens(tokens: list[str] | None, file: Path | None) -> Tokens:
+    """Returns the tokens of the command line, the variables and the file.
+
+    Raises ``typer.BadParameter`` for a blank value, with which a server would serve everybody.
+    """
+    for name, values in ((_TOKEN, tokens), (_TOKEN_FILE, file)):
+        if not values and os.environ.get(name) is not None:
             raise typer.BadParameter(f"{name} is set, but blank: give it a value, or unset it")
     try:
         listed = Tokens() if file is None else read_tokens(file)
-        return Tokens((*map(check_token, given or ()), *listed.full), listed.read_only)
+        return Tokens((*map(check_token, tokens or ()), *listed.full), listed.read_only)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

@@ -12,8 +12,8 @@ from hourwheel.cli.output import write_body, write_json
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
 from hourwheel.client import Api, Pull, Received, Settlement
 
-_MOST = 100  # a pull: more would only be leased to somebody who reads
-_WAIT_SECONDS = 20
+_MOST = 100  # messages of a pull: a reader at a terminal needs no more at a time
+_WAIT_SECONDS = 20  # the longest wait that a server allows
 
 
 def consume(
@@ -32,12 +32,12 @@ def consume(
         try:
             _run(_Session(api, subject, group, f"cli-{SystemIds().token().hex()[:12]}"), write, most, follow)
         except BrokenPipeError:
-            # The reader has gone, which is its right; what Python flushes at exit must go nowhere.
+            # The reader of the pipe has ended, which is no error. Python flushes stdout at exit, now to nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Session:
-    """Pulls of one consumer; each takes along the settlements of the one before."""
+    """Pulls as one consumer. Each pull also sends the settlements of the pull before."""
 
     def __init__(self, api: Api, subject: str, group: str, consumer: str) -> None:
         self._api = api
@@ -59,7 +59,7 @@ class _Session:
         return pulled.pulls
 
     def print(self, pulls: Sequence[Pull], write: Callable[[Received], None]) -> None:
-        """What was printed will be acknowledged; what was not, should the printing stop half-way, given back."""
+        """Prints messages, and prepares settlements that acknowledge the printed ones and release the others."""
         printed = dict.fromkeys((pull.receipt for pull in pulls), 0)
         try:
             for pull in pulls:

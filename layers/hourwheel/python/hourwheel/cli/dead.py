@@ -26,10 +26,11 @@ IdArgument = Annotated[str, typer.Argument(metavar="DEAD_ID", help="The id that 
 IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="DEAD_ID", help="The dead letters with these ids.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All dead letters of the group.")]
 FromOption = Annotated[
-    str | None, typer.Option("--from", help="Those that died at this time or later, such as 2026-11-20T09:00:00Z.")
+    str | None,
+    typer.Option("--from", help="Dead letters that died at this time or later, such as 2026-11-20T09:00:00Z."),
 ]
-ToOption = Annotated[str | None, typer.Option("--to", help="Those that died before this time.")]
-LimitOption = Annotated[int, typer.Option(min=1, help="At most this many.")]
+ToOption = Annotated[str | None, typer.Option("--to", help="Dead letters that died before this time.")]
+LimitOption = Annotated[int, typer.Option(min=1, help="Print at most this many.")]
 
 
 @app.command("list")
@@ -50,7 +51,7 @@ def list_(
 
 @app.command()
 def orphans(ctx: typer.Context, subject: SubjectArgument, limit: LimitOption = 100) -> None:
-    """List the delayed messages that still waited when their subject was deleted.
+    """List the delayed messages whose subject was deleted before they were due.
 
     Example: hourwheel dead orphans orders
     """

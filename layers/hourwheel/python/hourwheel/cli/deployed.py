@@ -1,4 +1,4 @@
-"""The pipeline of a cell on AWS: its stack says where things are, its daily schedule how a job is started there."""
+"""Starts and lists the jobs of a cell on AWS, with the outputs of its stack and the target of its daily schedule."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -7,27 +7,27 @@ import msgspec
 
 from hourwheel.errors import HourwheelError, Rejected
 
-_RUNS = 20
+_RUNS = 20  # fit on a screen
 _ELSEWHERE = frozenset({"rebuild", "replay"})
-"""Jobs that write to the queue: those on EMR Serverless reach neither its API nor its tables."""
+"""Jobs that write to the queue. Jobs on EMR Serverless reach neither its API nor its tables."""
 
 
 class NoPipeline(HourwheelError):
-    """What was named has no pipeline, or cannot be looked at."""
+    """Says that the named stack has no pipeline, or that AWS did not describe it."""
 
 
 @dataclass(frozen=True)
 class Deployed:
-    """``outputs``: of the stack."""
+    """Holds the ``outputs`` of a stack with a pipeline."""
 
     outputs: dict[str, str]
     region: str | None
 
     @classmethod
     def of(cls, stack: str, region: str | None) -> Self:
-        """Raises ``NoPipeline``."""
+        """Looks up the stack. Raises ``NoPipeline`` for a stack without a pipeline, and for errors of AWS."""
         described = _call(region, "cloudformation", "describe_stacks", StackName=stack)["Stacks"][0]
-        outputs = {one["OutputKey"]: one["OutputValue"] for one in described.get("Outputs", [])}
+        outputs = {output["OutputKey"]: output["OutputValue"] for output in described.get("Outputs", [])}
         if "PipelineApplicationId" not in outputs:
             raise NoPipeline(f"stack {stack} has no pipeline: deploy it with -c hourwheel:pipeline=true")
         return cls(outputs, region)
@@ -48,8 +48,8 @@ class Deployed:
     def database(self) -> str:
         return self.outputs["LakeDatabase"]
 
-    def start(self, job: str, given: dict[str, str]) -> str:
-        """Starts a job as the daily schedule would; the id of its run."""
+    def start(self, job: str, changed: dict[str, str]) -> str:
+        """Starts a job as the daily schedule does, with the options changed. Returns the id of the run."""
         if job == "archive":
             name = self.outputs["ArchiveFunction"]
             answer = _call(self.region, "lambda", "invoke", FunctionName=name, InvocationType="Event", Payload=b"{}")
@@ -58,18 +58,18 @@ class Deployed:
             raise Rejected("job-not-there", f"{job} is not started on AWS: see docs/pipeline.md")
         group, name = self.outputs["PipelineSchedule"].split("/")
         schedule = _call(self.region, "scheduler", "get_schedule", GroupName=group, Name=name)
-        wish = _lowered(msgspec.json.decode(schedule["Target"]["Input"]))
-        del wish["clientToken"]
-        submit = wish["jobDriver"]["sparkSubmit"]
-        kept = [one for one in submit["entryPointArguments"][1:] if _name(one) not in given]
-        options = [f"--{name.replace('_', '-')}={text}" for name, text in given.items()]
+        request = _lowered(msgspec.json.decode(schedule["Target"]["Input"]))
+        del request["clientToken"]
+        submit = request["jobDriver"]["sparkSubmit"]
+        kept = [argument for argument in submit["entryPointArguments"][1:] if _name(argument) not in changed]
+        options = [f"--{name.replace('_', '-')}={text}" for name, text in changed.items()]
         submit["entryPointArguments"] = [job, *kept, *options]
-        return str(_call(self.region, "emr-serverless", "start_job_run", **{**wish, "name": job})["jobRunId"])
+        return str(_call(self.region, "emr-serverless", "start_job_run", **{**request, "name": job})["jobRunId"])
 
     def runs(self) -> list[dict[str, Any]]:
-        """The last runs, the newest first."""
+        """Returns the last runs, the newest first."""
         application = self.outputs["PipelineApplicationId"]
-        found = _call(self.region, "emr-serverless", "list_job_runs", applicationId=application, maxResults=_RUNS)
+        answer = _call(self.region, "emr-serverless", "list_job_runs", applicationId=application, maxResults=_RUNS)
         return [
             {
                 "run": run["id"],
@@ -78,7 +78,7 @@ class Deployed:
                 "created_at": run["createdAt"],
                 "detail": run.get("stateDetails", ""),
             }
-            for run in found["jobRuns"]
+            for run in answer["jobRuns"]
         ]
 
 
@@ -87,7 +87,7 @@ def _name(argument: str) -> str:
 
 
 def _lowered(value: Any) -> Any:
-    """As the SDK spells what Scheduler begins with capitals."""
+    """Returns the value with keys that begin in lower case, as the SDK spells them; Scheduler begins with capitals."""
     if isinstance(value, dict):
         return {key[:1].lower() + key[1:]: _lowered(item) for key, item in value.items()}
     return [_lowered(item) for item in value] if isinstance(value, list) else value

@@ -27,7 +27,7 @@ from hourwheel.cli.settings import (
 from hourwheel.client import Api, Position, PushStatus, RetryPolicy
 from hourwheel.client.records import Group
 
-app = typer.Typer(no_args_is_help=True, help="Make, show, change, move and delete groups.")
+app = typer.Typer(no_args_is_help=True, help="Create, show, change, move and delete groups.")
 
 
 @app.command()
@@ -39,14 +39,18 @@ def create(
         Literal["earliest", "latest"] | None, typer.Option(help="Where a new group begins (default: earliest).")
     ] = None,
     max_attempts: Annotated[
-        int | None, typer.Option(help="Attempts after which a message is dead: 1 to 1000 (16 by default).")
+        int | None,
+        typer.Option(help="Attempts after which a message becomes a dead letter: 1 to 1000 (16 by default)."),
     ] = None,
     retry_first: Annotated[float | None, typer.Option(help="Seconds before the first retry.")] = None,
-    retry_factor: Annotated[float | None, typer.Option(help="The factor by which each further wait is longer.")] = None,
+    retry_factor: Annotated[float | None, typer.Option(help="Factor by which each further wait is longer.")] = None,
     retry_cap: Annotated[float | None, typer.Option(help="The longest wait, in seconds.")] = None,
     retry_delays: Annotated[
         str | None,
-        typer.Option(metavar="SECONDS,…", help="Seconds before each retry instead; the last one is repeated."),
+        typer.Option(
+            metavar="SECONDS,…",
+            help="Seconds before each retry, in place of the three above; the last one is repeated.",
+        ),
     ] = None,
     push: PushOption = None,
     push_batch: PushBatchOption = None,
@@ -54,7 +58,7 @@ def create(
     push_timeout: PushTimeoutOption = None,
     push_secret_version: PushSecretVersionOption = None,
 ) -> None:
-    """Make a group, or change one.
+    """Create a group, or change one.
 
     Example: hourwheel group create orders billing --max-attempts 5 --retry-delays 1,10,60
     """
@@ -67,8 +71,8 @@ def create(
         secret_version=push_secret_version,
     )
     with connect(ctx) as api:
-        made = api.put_group(subject, group, start=start, max_attempts=max_attempts, retry=retry, push=target)
-    _show(ctx, made)
+        record = api.put_group(subject, group, start=start, max_attempts=max_attempts, retry=retry, push=target)
+    _show(ctx, record)
 
 
 @app.command()
@@ -83,7 +87,7 @@ def show(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> 
 
 @app.command("push")
 def push_(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> None:
-    """Show how the delivery to the target of a group goes, and the secret that its receiver checks.
+    """Show the state of deliveries to the target of a group, and the secret with which its receiver checks them.
 
     Example: hourwheel group push invoices mail
     """
@@ -131,7 +135,7 @@ def seek(
     time: Annotated[
         str | None, typer.Option(help="To the first message sent at this time or later, such as 2026-11-20T09:00:00Z.")
     ] = None,
-    queue: Annotated[int | None, typer.Option(help="With --offset: in this queue alone.")] = None,
+    queue: Annotated[int | None, typer.Option(help="With --offset: in this queue only.")] = None,
     offset: Annotated[int | None, typer.Option(help="With --queue: to this offset.")] = None,
 ) -> None:
     """Move the group to another message. Messages that are leased, in retry or dead stay so.
@@ -176,11 +180,11 @@ def _target(
 ) -> Literal["start", "end"] | datetime | Position:
     if (queue is None) != (offset is None):
         raise typer.BadParameter("--queue and --offset go together")
-    place = None if queue is None or offset is None else Position(queue, offset)
-    given = [target for target in (to, time, place) if target is not None]
-    if len(given) != 1:
+    position = None if queue is None or offset is None else Position(queue, offset)
+    targets = [target for target in (to, time, position) if target is not None]
+    if len(targets) != 1:
         raise typer.BadParameter("give one of --to, --time, and --queue with --offset")
-    return given[0]
+    return targets[0]
 
 
 def _show(ctx: typer.Context, record: Group | PushStatus) -> None:

@@ -1,4 +1,4 @@
-"""The entry point. It answers ``--version`` before anything slow is imported."""
+"""Runs the command line. Answers ``--version`` before it imports anything slow."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""Results on stdout: JSON for programs, tables and plain lines for people.
+"""Writes results to stdout: JSON for programs, tables and plain lines for people.
 
-Bodies, ids, keys, headers and errors hold what anybody sent. A terminal obeys some of it (escape sequences set titles
-and the clipboard, and draw what is not there), so on a terminal everything goes through ``shown``; into a pipe, and
-with ``--raw``, it goes as it is.
+Bodies, ids, keys, headers and errors contain text of any sender. A terminal obeys escape sequences in such text, which
+set titles and the clipboard and forge output. So text for a terminal goes through ``shown``; text for a pipe, and with
+``--raw``, stays unchanged.
 """
 
 import sys
@@ -25,19 +25,22 @@ _raw: ContextVar[bool] = ContextVar("raw", default=False)
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def write_raw(wanted: bool) -> None:
-    """Has what follows written as it is, on a terminal too."""
-    _raw.set(wanted)
+def write_raw(raw: bool) -> None:
+    """Sets whether further text is written to a terminal unchanged."""
+    _raw.set(raw)
 
 
 def shown(text: str) -> str:
-    """The text with escapes in place of what a terminal would obey or hide: controls (line ends too, so that no row is
-    forged), marks that turn the direction of writing, what has no width, and what is not assigned."""
+    """Returns the text with escapes in place of characters that a terminal would obey or hide.
+
+    These are controls (line ends too, which would forge rows), marks that turn the direction of writing, characters
+    without width, and characters that are not assigned.
+    """
     return text if text.isprintable() else "".join(map(_shown, text))
 
 
 def _shown(character: str) -> str:
-    # Blanks of other widths are not printable to Python, and do no harm.
+    # Python calls blanks of other widths not printable; they are harmless.
     if character.isprintable() or unicodedata.category(character) == "Zs":
         return character
     code = ord(character)
@@ -46,21 +49,21 @@ def _shown(character: str) -> str:
 
 
 def _shown_json(line: str) -> str:
-    """JSON of one line that means the same."""
-    return "".join(one if one == _shown(one) else _json_escape(one) for one in line)
+    """Returns an equal line of JSON, with JSON escapes in place of those characters."""
+    return "".join(each if each == _shown(each) else _json_escape(each) for each in line)
 
 
 def _json_escape(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
-def _for_eyes() -> bool:
+def _to_terminal() -> bool:
     return sys.stdout.isatty() and not _raw.get()
 
 
 def json_line(value: Any) -> bytes:
-    """Times have milliseconds, as in the HTTP API."""
+    """Returns the value as a line of JSON. Times have milliseconds, as in the HTTP API."""
     return msgspec.json.encode(_with_times(msgspec.to_builtins(value, builtin_types=[datetime]))) + b"\n"
 
 
@@ -74,24 +77,24 @@ def _with_times(value: Any) -> Any:
 
 def write_json(value: Any) -> None:
     line = json_line(value).decode().removesuffix("\n")
-    _write_bytes((_shown_json(line) if _for_eyes() and not line.isprintable() else line).encode())
+    _write_bytes((_shown_json(line) if _to_terminal() and not line.isprintable() else line).encode())
 
 
 def write_line(text: str) -> None:
-    sys.stdout.write((shown(text) if _for_eyes() else text) + "\n")
+    sys.stdout.write((shown(text) if _to_terminal() else text) + "\n")
     sys.stdout.flush()
 
 
 def write_body(body: str | bytes) -> None:
-    """A message on a line of its own. Flushed: what is acknowledged then has left this process."""
-    if _for_eyes():
+    """Writes a message on a line of its own, and flushes it: an acknowledged message has left this process."""
+    if _to_terminal():
         write_line(body if isinstance(body, str) else body.decode(errors="backslashreplace"))
     else:
         _write_bytes(body.encode() if isinstance(body, str) else body)
 
 
 def write_error(text: str) -> None:
-    """One line, wherever it goes: into a log it would forge rows as well."""
+    """Writes one line to stderr, always escaped: in a log, too, line ends would forge rows."""
     sys.stderr.write(f"hourwheel: {shown(text)}\n")
     sys.stderr.flush()
 
@@ -107,7 +110,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> "Table":
     from rich.text import Text
 
     table = Table(*columns, box=box.SIMPLE_HEAD)
-    clean = shown if _for_eyes() else str
+    clean = shown if _to_terminal() else str
     for row in rows:
         table.add_row(*(Text(clean(text_of(cell))) for cell in row))
     return table
@@ -124,7 +127,7 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def write_fields(record: msgspec.Struct) -> None:
-    """One record, a field on each line."""
+    """Writes a record, one field on each line."""
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
     width = max(map(len, fields))
     for name, value in fields.items():
@@ -133,7 +136,7 @@ def write_fields(record: msgspec.Struct) -> None:
 
 
 def text_of(value: Any) -> str:
-    """As people read it."""
+    """Returns the value as text for people."""
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}Z"
     if isinstance(value, bytes):

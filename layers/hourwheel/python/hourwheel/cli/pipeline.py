@@ -1,4 +1,4 @@
-"""``hourwheel pipeline``: archive, lake, reconciliation, replay, rebuild; on this machine or on AWS."""
+"""``hourwheel pipeline``: runs the jobs of the pipeline, and shows their state, on this machine or on AWS."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ JOBS = (
     *("archive", "compact", "reconcile", "metrics", "report", "maintain", DAILY),
     *("repair", "replay", "rebuild"),
 )
-_ARCHIVE_SECONDS = 3_600
+_ARCHIVE_SECONDS = 3_600  # the archiver returns when no row is left, in general long before
 _FREE = {"ignore_unknown_options": True}
 
 DataOption = Annotated[Path | None, typer.Option(help="Data directory of a server, with its archive and lake.")]
@@ -42,17 +42,17 @@ ArchiveOption = Annotated[str | None, typer.Option(help="The archive, if elsewhe
 LakeOption = Annotated[str | None, typer.Option(help="The lake, if elsewhere: a folder or s3://bucket/prefix.")]
 StackOption = Annotated[str | None, typer.Option(help="The CloudFormation stack of a cell on AWS, instead.")]
 VerboseOption = Annotated[
-    bool, typer.Option("--verbose", help="Show what Spark itself writes, instead of keeping it in a file.")
+    bool, typer.Option("--verbose", help="Print Spark's own output, instead of writing it to a file.")
 ]
 TracebackOption = Annotated[bool, typer.Option("--traceback", help="Show where in the code a command failed.")]
 
 
 class Missing(HourwheelError):
-    """Something that the command needs is not installed."""
+    """Says that a package or file that the command needs is missing."""
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where the archive and the lake are; ``data`` where they are those of a data directory."""
+class Locations(msgspec.Struct, frozen=True):
+    """Locates the archive and the lake, and the data directory if they belong to one."""
 
     data: Path | None
     archive: str
@@ -85,7 +85,7 @@ def run(
     verbose: VerboseOption = False,
     traceback: TracebackOption = False,
 ) -> None:
-    """Run a job, or all daily jobs. The options of the job follow as --name value: see docs/pipeline.md.
+    """Run a job, or all daily jobs. Options of the job follow as --name value: see docs/pipeline.md.
 
     With --stack start the job on AWS, and print the id of its run.
 
@@ -94,45 +94,47 @@ def run(
     job, *rest = words if words and not words[0].startswith("--") else [DAILY, *(words or ())]
     if job not in JOBS:
         raise typer.BadParameter(f"there is no job {job!r}: the jobs are {', '.join(JOBS)}")
-    given = _given(ctx, job, rest)
+    job_options = _job_options(ctx, job, rest)
     if stack is not None:
-        write_json({"job": job, "started": Deployed.of(stack, settings_of(ctx).region).start(job, given)})
+        write_json({"job": job, "started": Deployed.of(stack, settings_of(ctx).region).start(job, job_options)})
         return
-    place = _place(data, archive, lake)
+    locations = _locations(data, archive, lake)
     if data is not None and data.exists():
         check_directory(data)
     if archive is not None and data is not None and job in ("archive", DAILY):
         raise typer.BadParameter(f"the logs of {data} are archived in it: --archive is for jobs that read")
-    if job == "archive" and place.data is None:
+    if job == "archive" and locations.data is None:
         raise typer.BadParameter("name the --data directory whose logs are to be archived")
-    with _in_one_sentence(traceback):
-        _run(ctx, job, place, given, Output(settings_of(ctx).json, verbose), master)
+    with _errors_as_sentences(traceback):
+        _run(ctx, job, locations, job_options, Output(settings_of(ctx).json, verbose), master)
 
 
-def _run(ctx: typer.Context, job: str, place: Place, given: Mapping[str, str], output: "Output", master: str) -> None:
-    if job in ("archive", DAILY) and place.data is not None:
-        output.tell("archive", _archive(place.data, Path(place.archive)))
+def _run(
+    ctx: typer.Context, job: str, locations: Locations, job_options: Mapping[str, str], output: "Output", master: str
+) -> None:
+    if job in ("archive", DAILY) and locations.data is not None:
+        output.tell("archive", _archive(locations.data, Path(locations.archive)))
     if job == "rebuild":
-        rebuilt = _rebuild(place, given)
+        rebuilt = _rebuild(locations, job_options)
         output.tell(job, rebuilt)
         _end(list(rebuilt.damaged), 4 if rebuilt.damaged else 0)
     elif job != "archive":
         reports = []
-        for name, report in _spark(job, place, given, master, output):
+        for name, report in _spark(job, locations, job_options, master, output):
             output.tell(name, report)
             reports.append(report)
         _end_with(reports)
 
 
 class Output:
-    """Where a run's reports go, a line each, and where Spark's own output goes: into a file, unless ``verbose``."""
+    """Writes the reports of a run, one line each. Sends Spark's own output to a file, unless ``verbose``."""
 
     def __init__(self, json: bool, verbose: bool) -> None:
         self._json, self._verbose = json, verbose
         self._began_ms = SystemClock().now_ms()
 
     def tell(self, job: str, report: Any) -> None:
-        """Writes what the job did since the last one ended."""
+        """Writes the report of a job, with the time since the last report."""
         from hourwheel_pipeline.summaries import summary_of
 
         ended_ms = SystemClock().now_ms()
@@ -144,7 +146,7 @@ class Output:
 
     @contextmanager
     def aside(self, data: Path | None) -> Iterator[None]:
-        """What is started within writes its standard error to a log file, which is named: Spark, and its workers."""
+        """Sends the stderr of Spark and its workers, started within the block, to a log file, and prints its name."""
         if self._verbose:
             yield
             return
@@ -162,7 +164,7 @@ class Output:
 
 
 def _log_file(data: Path | None) -> tuple[int, str]:
-    """Open to be written, for nobody else to read."""
+    """Opens a log file that only its owner may read. Returns its descriptor and path."""
     if data is None:
         return mkstemp(prefix="hourwheel-spark-", suffix=".log")
     path = str(data / "spark.log")
@@ -192,34 +194,34 @@ def status(
             write_line(f"archive {deployed.archive}, lake {deployed.lake}, tables in {deployed.database}")
             write_table(["run", "job", "state", "since", "detail"], [tuple(run.values()) for run in runs])
         return
-    place = _place(data, archive, lake)
-    with _in_one_sentence(traceback):
-        found = _status(place, deep)
+    locations = _locations(data, archive, lake)
+    with _errors_as_sentences(traceback):
+        found = _status(locations, deep)
         _show(ctx, found, data)
         _end_with([found])
 
 
-def _show(ctx: typer.Context, found: "Status", data: Path | None) -> None:
+def _show(ctx: typer.Context, status: "Status", data: Path | None) -> None:
     from hourwheel_pipeline.words import counted, found_words
 
     if settings_of(ctx).json:
-        write_json(found)
+        write_json(status)
         return
-    write_fields(found.archive)
-    whole, how = found.whole, "read" if found.whole.deep else "listed"
+    write_fields(status.archive)
+    whole, how = status.whole, "read" if status.whole.deep else "listed"
     size = f"{counted(whole.segments, 'segment')}, {counted(whole.bytes, 'byte')}"
     write_line(f"{size}, {how}: {counted(whole.count, 'problem')}")
     write_table(
         ["table", "manifests behind", "quarantined", "rows"],
-        [(one.table, one.behind, one.quarantined, one.rows) for one in found.tables],
+        [(one.table, one.behind, one.quarantined, one.rows) for one in status.tables],
     )
-    told = (
+    findings = (
         "never reconciled"
-        if found.findings is None
-        else f"{found_words(found.findings)}, looked for at {found.found_at}"
+        if status.findings is None
+        else f"{found_words(status.findings)}, looked for at {status.found_at}"
     )
-    write_line(told)
-    if not found.archive.manifests:
+    write_line(findings)
+    if not status.archive.manifests:
         where = "DIRECTORY" if data is None else data
         write_line(
             f"nothing has been archived yet: hourwheel serve --data {where} --archive-every 60 archives each minute,"
@@ -241,7 +243,7 @@ def report(
     if stack is not None:
         write_line(Deployed.of(stack, settings_of(ctx).region).report)
         return
-    folder = Path(_place(data, lake, lake).report)
+    folder = Path(_locations(data, lake, lake).report)
     if not (folder / "report.json").exists():
         raise Missing(f"there is no report in {folder}: run hourwheel pipeline run first")
     told = (folder / "report.json").read_bytes()
@@ -256,8 +258,8 @@ def report(
 
 
 @contextmanager
-def _in_one_sentence(traceback: bool) -> Iterator[None]:
-    """Ends the command with a sentence and the status that belongs to it; with its frames where they are wanted."""
+def _errors_as_sentences(traceback: bool) -> Iterator[None]:
+    """Ends the command, on an error, with one sentence or with the traceback, and with the exit status of the error."""
     from hourwheel_pipeline.exits import of_error
 
     try:
@@ -280,7 +282,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _end_with(reports: Sequence[Any]) -> None:
-    """Ends the command with the status that these reports mean."""
+    """Ends the command with the exit status that follows from the reports."""
     from hourwheel_pipeline.outcomes import damage_in, of_reports
 
     damage = dict.fromkeys(sentence for report in reports for sentence in damage_in(report))
@@ -294,27 +296,27 @@ def _end(damage: Sequence[str], status: int) -> None:
         raise typer.Exit(status)
 
 
-def _place(data: Path | None, archive: str | None, lake: str | None) -> Place:
+def _locations(data: Path | None, archive: str | None, lake: str | None) -> Locations:
     if data is None and (archive is None or lake is None):
         raise typer.BadParameter("name --data, or --archive and --lake, or on AWS --stack")
     if data is not None and not (data / "format").exists() and archive is None:
         raise typer.BadParameter(f"{data} is no data directory")
-    return Place(data, archive or str(data / "archive" if data else ""), lake or str(data / "lake" if data else ""))
+    return Locations(data, archive or str(data / "archive" if data else ""), lake or str(data / "lake" if data else ""))
 
 
-def _given(ctx: typer.Context, job: str, words: Sequence[str]) -> dict[str, str]:
-    """The job's own options, and of the shared ones those that were named and that a job may have."""
-    given = _pairs(words)
+def _job_options(ctx: typer.Context, job: str, words: Sequence[str]) -> dict[str, str]:
+    """Returns the options of the job, and for ``replay`` also the shared options that were given."""
+    job_options = _pairs(words)
     if job == "replay":
         shared = settings_of(ctx)
         named = {"url": shared.url, "token": shared.token, "sign": shared.sign, "region": shared.region}
-        given = {**{name: text for name, text in named.items() if text is not None}, **given}
-    return given
+        job_options = {**{name: text for name, text in named.items() if text is not None}, **job_options}
+    return job_options
 
 
 def _pairs(words: Sequence[str]) -> dict[str, str]:
-    """``--name value``, ``--name=value``, and ``--name`` alone for yes."""
-    found: dict[str, str] = {}
+    """Parses ``--name value``, ``--name=value``, and ``--name`` alone, which is true."""
+    options: dict[str, str] = {}
     index = 0
     while index < len(words):
         name, equals, text = words[index].partition("=")
@@ -325,8 +327,8 @@ def _pairs(words: Sequence[str]) -> dict[str, str]:
             text, index = words[index], index + 1
         elif not equals:
             text = "true"
-        found[name[2:].replace("-", "_")] = text
-    return found
+        options[name[2:].replace("-", "_")] = text
+    return options
 
 
 def _archive(data: Path, archive: Path) -> Any:
@@ -340,19 +342,19 @@ def _archive(data: Path, archive: Path) -> Any:
         return archiver.run(context.clock.now_ms() + _ARCHIVE_SECONDS * 1_000)
 
 
-def _rebuild(place: Place, given: Mapping[str, str]) -> Any:
+def _rebuild(locations: Locations, job_options: Mapping[str, str]) -> Any:
     from hourwheel.adapters.files import FileBlobs
     from hourwheel.archive.rebuild import GAP, rebuild
     from hourwheel.embedded.offline import opened
 
     try:
-        options = msgspec.convert(given, _RebuildOptions, strict=False)
+        options = msgspec.convert(job_options, _RebuildOptions, strict=False)
     except msgspec.ValidationError as error:
         raise typer.BadParameter(str(error)) from error
-    if place.data is None:
-        raise typer.BadParameter("name the --data directory that is to be made anew")
-    with opened(place.data, accept_loss=True) as context:
-        archive = FileBlobs(place.archive)
+    if locations.data is None:
+        raise typer.BadParameter("name the --data directory to rebuild")
+    with opened(locations.data, accept_loss=True) as context:
+        archive = FileBlobs(locations.archive)
         return rebuild(
             context, archive, gap=GAP if options.gap is None else options.gap, skip_damaged=options.skip_damaged
         )
@@ -363,8 +365,10 @@ class _RebuildOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     skip_damaged: bool = False
 
 
-def _spark(job: str, place: Place, given: Mapping[str, str], master: str, output: Output) -> Iterator[tuple[str, Any]]:
-    """The reports of a job, or of all that are done daily, each with its name as soon as it is there."""
+def _spark(
+    job: str, locations: Locations, job_options: Mapping[str, str], master: str, output: Output
+) -> Iterator[tuple[str, Any]]:
+    """Runs a job, or all daily jobs. Yields the name and report of each job as soon as it ends."""
     try:
         from hourwheel_pipeline.jobs import jobs_of, options_of, read_options
         from hourwheel_pipeline.session import session
@@ -373,31 +377,31 @@ def _spark(job: str, place: Place, given: Mapping[str, str], master: str, output
     now_ms = SystemClock().now_ms()
     jobs = jobs_of(job)
     names = {option.name for option in options_of(jobs)}
-    places = {name: text for name, text in place.options.items() if name in names}
-    options = read_options(jobs, {**places, **given}, now_ms)
-    scratch = None if place.data is None else place.data / "scratch"
+    places = {name: text for name, text in locations.options.items() if name in names}
+    options = read_options(jobs, {**places, **job_options}, now_ms)
+    scratch = None if locations.data is None else locations.data / "scratch"
 
     @cache
     def start() -> "SparkSession":
-        with output.aside(place.data):
+        with output.aside(locations.data):
             return session(job, master=master, scratch=scratch)
 
     try:
-        for one, wish in zip(jobs, options, strict=True):
-            yield one.name, one.run(start, wish, now_ms)
+        for each, job_choice in zip(jobs, options, strict=True):
+            yield each.name, each.run(start, job_choice, now_ms)
     finally:
         if start.cache_info().currsize:
             start().stop()
 
 
-def _status(place: Place, deep: bool) -> "Status":
+def _status(locations: Locations, deep: bool) -> "Status":
     try:
         from hourwheel_pipeline.failures import in_one_sentence
         from hourwheel_pipeline.status import status_of
     except ModuleNotFoundError as error:
         raise _lacking(error) from error
     with in_one_sentence():
-        return status_of(place.archive, place.lake, deep=deep)
+        return status_of(locations.archive, locations.lake, deep=deep)
 
 
 def _lacking(error: ModuleNotFoundError) -> Missing:

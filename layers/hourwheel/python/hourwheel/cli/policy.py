@@ -14,7 +14,8 @@ from hourwheel.policies import consumer_policy, producer_policy
 app = typer.Typer(no_args_is_help=True, help="Print the IAM policies of programs that use one subject or group.")
 
 ApiArnOption = Annotated[
-    str | None, typer.Option(metavar="ARN", help="arn:aws:execute-api:REGION:ACCOUNT:API/STAGE; else that of --url.")
+    str | None,
+    typer.Option(metavar="ARN", help="arn:aws:execute-api:REGION:ACCOUNT:API/STAGE; by default the API of --url."),
 ]
 AccountOption = Annotated[
     str | None, typer.Option(help="The account of the API, twelve digits. With an …execute-api… --url.")
@@ -28,7 +29,7 @@ def producer(
     api_arn: ApiArnOption = None,
     account: AccountOption = None,
     delayed: Annotated[
-        bool, typer.Option("--delayed", help="Also moves and cancels delayed messages: those of ALL subjects.")
+        bool, typer.Option("--delayed", help="Allow moving and cancelling delayed messages, of ALL subjects.")
     ] = False,
 ) -> None:
     """Print the policy of a program that sends to a subject.
@@ -50,9 +51,9 @@ def consumer(
     api_arn: ApiArnOption = None,
     account: AccountOption = None,
     dead_letters: Annotated[
-        bool, typer.Option("--dead-letters", help="Also lists, redrives and drops dead letters.")
+        bool, typer.Option("--dead-letters", help="Allow listing, redriving and dropping dead letters.")
     ] = False,
-    seek: Annotated[bool, typer.Option("--seek", help="Also moves the group.")] = False,
+    seek: Annotated[bool, typer.Option("--seek", help="Allow moving the group.")] = False,
 ) -> None:
     """Print the policy of a program that pulls for a group.
 

@@ -26,7 +26,7 @@ from hourwheel.errors import Rejected
 from hourwheel.misfits import decode
 from hourwheel.model import NewMessage
 
-_DELIVERY_SECONDS = 10.0  # somebody waits at the terminal
+_DELIVERY_SECONDS = 10.0  # a user waits at the terminal
 
 
 def produce(
@@ -43,9 +43,9 @@ def produce(
     ] = None,
     delay: DelayOption = None,
     deliver_at: DeliverAtOption = None,
-    jsonl: Annotated[bool, typer.Option("--jsonl", help="Each is a JSON object, as in the HTTP API.")] = False,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Each message is a JSON object, as in the HTTP API.")] = False,
 ) -> None:
-    """Send messages: the BODYs, else the lines of a file, else those of stdin.
+    """Send messages: the BODYs, else the lines of a file, else the lines of stdin.
 
     Example: hourwheel produce orders '{"order": 7}' --key customer-42
     """
@@ -66,7 +66,7 @@ def produce(
 
 
 def _send(settings: Settings, subject: str, messages: Iterator[Message], tell_each: bool) -> int:
-    """How many were accepted. Results are told in order, as they come; the first refusal ends it."""
+    """Sends messages, and prints the results in order. Returns how many were accepted; raises at the first refusal."""
     waiting: deque[Future[Placed]] = deque()
     count = 0
     with (
@@ -74,14 +74,14 @@ def _send(settings: Settings, subject: str, messages: Iterator[Message], tell_ea
         _progress(settings, tell_each) as advance,
     ):
 
-        def tell(placed: Placed) -> None:
+        def report(placed: Placed) -> None:
             nonlocal count
             count += 1
             advance()
             if settings.json:
                 write_json(placed)
             elif tell_each:
-                write_line(f"{placed.id}  {_place(placed)}")
+                write_line(f"{placed.id}  {_placement(placed)}")
 
         for message in messages:
             waiting.append(
@@ -96,13 +96,13 @@ def _send(settings: Settings, subject: str, messages: Iterator[Message], tell_ea
                 )
             )
             while waiting and waiting[0].done():
-                tell(waiting.popleft().result())
+                report(waiting.popleft().result())
         while waiting:
-            tell(waiting.popleft().result())
+            report(waiting.popleft().result())
     return count
 
 
-def _place(placed: Placed) -> str:
+def _placement(placed: Placed) -> str:
     if placed.scheduled is None:
         return f"queue {placed.queue}  offset {placed.offset}"
     return f"scheduled {text_of(placed.scheduled)}  {placed.scheduled_id}"
@@ -111,7 +111,7 @@ def _place(placed: Placed) -> str:
 def _like(
     key: str | None, tags: list[str] | None, headers: list[str] | None, delay: str | None, deliver_at: str | None
 ) -> Message:
-    """What all messages have in common."""
+    """Returns a message with the fields that all messages share. Raises ``typer.BadParameter``."""
     try:
         return Message("", key, tags, _headers(headers or []), None, seconds(delay), deliver_at)
     except ValueError as error:
@@ -119,7 +119,7 @@ def _like(
 
 
 class _Maker:
-    """A line as a body. What is not UTF-8 is sent as bytes."""
+    """Makes messages whose body is a line, as bytes where the line is not UTF-8."""
 
     def __init__(self, like: Message) -> None:
         self._like = like
@@ -137,15 +137,15 @@ _decoder = msgspec.json.Decoder(NewMessage)
 
 def _parse_object(number: int, line: bytes) -> Message:
     try:
-        found = decode(_decoder, line, whole="the line")
+        parsed = decode(_decoder, line, whole="the line")
     except Rejected as error:
         raise typer.BadParameter(f"message {number}: {error}") from error
-    if (found.body is None) == (found.body_base64 is None):
+    if (parsed.body is None) == (parsed.body_base64 is None):
         raise typer.BadParameter(f"message {number} must have one of body and body_base64")
-    body = found.body if found.body is not None else found.body_base64
+    body = parsed.body if parsed.body is not None else parsed.body_base64
     assert body is not None
     try:
-        return Message(body, found.key, found.tags, found.headers, found.id, found.delay, found.deliver_at)
+        return Message(body, parsed.key, parsed.tags, parsed.headers, parsed.id, parsed.delay, parsed.deliver_at)
     except ValueError as error:
         raise typer.BadParameter(f"message {number}: {error}") from error
 
@@ -158,8 +158,8 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
 def _headers(pairs: list[str]) -> dict[str, str] | None:
     headers: dict[str, str] = {}
     for pair in pairs:
-        name, found, value = pair.partition("=")
-        if not found or not name:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
             raise typer.BadParameter(f"a header is NAME=VALUE, got {pair!r}")
         headers[name] = value
     return headers or None
@@ -167,7 +167,7 @@ def _headers(pairs: list[str]) -> dict[str, str] | None:
 
 @contextlib.contextmanager
 def _progress(settings: Settings, tell_each: bool) -> Iterator[Callable[[], object]]:
-    """Something to call for each message: a bar, if somebody watches and nothing else tells them."""
+    """Yields a callback for each message. On a terminal without other output, the callback advances a progress bar."""
     if settings.json or tell_each or not sys.stderr.isatty():
         yield lambda: None
         return

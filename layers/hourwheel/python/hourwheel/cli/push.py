@@ -1,4 +1,4 @@
-"""The push target of a group, as options say it."""
+"""Parses the options for the push target of a group."""
 
 import re
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ PushOption = Annotated[
     typer.Option(
         metavar="TARGET",
         help="Deliver the messages instead of having them pulled: https://…, the ARN of a function, queue or event "
-        "bus, notify:ARN (tells an event bus that there are messages), python:NAME; none takes the target away.",
+        "bus, notify:ARN (tells an event bus that there are messages), python:NAME; none removes the target.",
     ),
 ]
 PushBatchOption = Annotated[
@@ -29,7 +29,7 @@ PushSecretVersionOption = Annotated[
     int | None, typer.Option(help="A higher version is another signing secret (https).")
 ]
 
-# Plain HTTP is for the server to judge: one on the same machine may allow it.
+# The server judges plain HTTP: a server on the same machine may allow it.
 _KINDS: tuple[tuple[str, str, str], ...] = (
     (r"(https?://.+)", "https", "url"),
     (r"(arn:[^:]+:lambda:.+)", "lambda", "arn"),
@@ -41,16 +41,19 @@ _KINDS: tuple[tuple[str, str, str], ...] = (
 
 
 def push_of(text: str | None, **settings: Any) -> PushTarget | NoPush | None:
-    """None: as it is. The settings stand with a target: it is set as a whole."""
-    given = any(value is not None for value in settings.values())
+    """Returns the target, ``NO_PUSH``, or None to keep the former one.
+
+    Raises ``typer.BadParameter`` for settings without a target, because a target is set as a whole.
+    """
+    has_settings = any(value is not None for value in settings.values())
     if text is None or text == "none":
-        if given:
+        if has_settings:
             raise typer.BadParameter("--push-… need --push TARGET: a target is set as a whole")
         return None if text is None else NO_PUSH
     for pattern, kind, field in _KINDS:
-        found = re.fullmatch(pattern, text)
-        if found is not None:
-            return PushTarget(kind=kind, **{field: found[1]}, **settings)  # type: ignore[arg-type]  # of **settings mypy knows one type for all
+        match = re.fullmatch(pattern, text)
+        if match is not None:
+            return PushTarget(kind=kind, **{field: match[1]}, **settings)  # type: ignore[arg-type]  # mypy knows one type for all of **settings
     raise typer.BadParameter(
         f"{text!r} is no target: https://…, the ARN of a function, queue or event bus, notify:ARN, python:NAME, none"
     )

@@ -8,7 +8,7 @@ from hourwheel.cli.output import text_of, write_error, write_fields, write_json,
 from hourwheel.cli.settings import DelayOption, DeliverAtOption, SubjectArgument, connect, seconds, settings_of
 from hourwheel.client import ScheduledMessage
 
-app = typer.Typer(no_args_is_help=True, help="Look at delayed messages, move them, or cancel them.")
+app = typer.Typer(no_args_is_help=True, help="Show, count, move or cancel delayed messages.")
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The scheduled id that produce printed.")]
 
@@ -20,8 +20,8 @@ def show(ctx: typer.Context, scheduled_id: IdArgument) -> None:
     Example: hourwheel scheduled show SCHEDULED_ID
     """
     with connect(ctx) as api:
-        found = api.get_scheduled(scheduled_id)
-    (write_json if settings_of(ctx).json else write_fields)(found)
+        message = api.get_scheduled(scheduled_id)
+    (write_json if settings_of(ctx).json else write_fields)(message)
 
 
 @app.command()
@@ -31,8 +31,8 @@ def cancel(ctx: typer.Context, scheduled_id: IdArgument) -> None:
     Example: hourwheel scheduled cancel SCHEDULED_ID
     """
     with connect(ctx) as api:
-        found = api.cancel(scheduled_id)
-    _tell(ctx, found, f"cancelled {found.id}", wanted="cancelled")
+        message = api.cancel(scheduled_id)
+    _tell(ctx, message, f"cancelled {message.id}", state="cancelled")
 
 
 @app.command()
@@ -45,11 +45,11 @@ def move(
     """
     with connect(ctx) as api:
         try:
-            found = api.reschedule(scheduled_id, delay=seconds(delay), deliver_at=deliver_at)
+            message = api.reschedule(scheduled_id, delay=seconds(delay), deliver_at=deliver_at)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
-    done = f"{found.id}  scheduled {text_of(found.deliver_at)}  {found.scheduled_id}"
-    _tell(ctx, found, done, wanted="moved")
+    done = f"{message.id}  scheduled {text_of(message.deliver_at)}  {message.scheduled_id}"
+    _tell(ctx, message, done, state="moved")
 
 
 @app.command("list")
@@ -63,28 +63,28 @@ def list_(
     Example: hourwheel scheduled list orders --hours 24
     """
     with connect(ctx) as api:
-        forecast = api.pending(subject, hours=hours)
+        counts = api.pending(subject, hours=hours)
     if settings_of(ctx).json:
-        write_json(forecast)
+        write_json(counts)
         return
-    if forecast.hours:
-        write_table(["hour", "messages"], [(each.hour, each.messages) for each in forecast.hours])
-    write_line(f"{forecast.messages} due within {hours} h; --hours looks further, up to 744")
+    if counts.hours:
+        write_table(["hour", "messages"], [(each.hour, each.messages) for each in counts.hours])
+    write_line(f"{counts.messages} due within {hours} h; --hours looks further, up to 744")
 
 
-def _tell(ctx: typer.Context, found: ScheduledMessage, done: str, *, wanted: str) -> None:
+def _tell(ctx: typer.Context, message: ScheduledMessage, done: str, *, state: str) -> None:
     if settings_of(ctx).json:
-        write_json(found)
-    elif found.state == wanted:
+        write_json(message)
+    elif message.state == state:
         write_line(done)
-    if found.state != wanted:
-        write_error(_too_late(found))
+    if message.state != state:
+        write_error(_too_late(message))
         raise typer.Exit(1)
 
 
-def _too_late(found: ScheduledMessage) -> str:
-    if found.state != "dispatched":
-        return f"too late: {found.id} is {found.state}"
-    when = "" if found.dispatched_at is None else f" at {text_of(found.dispatched_at)}"
-    where = "" if found.queue is None else f", to queue {found.queue}, offset {found.offset}"
-    return f"too late: {found.id} was sent{when}{where}"
+def _too_late(message: ScheduledMessage) -> str:
+    if message.state != "dispatched":
+        return f"too late: {message.id} is {message.state}"
+    when = "" if message.dispatched_at is None else f" at {text_of(message.dispatched_at)}"
+    where = "" if message.queue is None else f", to queue {message.queue}, offset {message.offset}"
+    return f"too late: {message.id} was sent{when}{where}"

@@ -43,7 +43,7 @@ def serve(
 
     Example: hourwheel serve --data ./queue --archive-every 60
     """
-    assert token is None  # a shared option, which the root takes from the line: it is here for --help alone
+    assert token is None  # the root command parses this shared option; it is declared here for --help only
     assert token_file is None  # as above
     chosen = _options(
         *settings_of(ctx).tokens,
@@ -54,7 +54,7 @@ def serve(
         options.Pushing(_targets(target or []), push_loopback),
     )
     if chosen.targets:
-        sys.path.insert(0, os.getcwd())  # python -m would have; a console script has its own folder there
+        sys.path.insert(0, os.getcwd())  # as python -m does; a console script puts its own folder there
 
     from hourwheel.embedded.server import serve as run_server
 
@@ -71,22 +71,22 @@ def _options(
 
     from hourwheel.embedded.options import ServeOptions
 
-    given: dict[str, Any] = {name: value for group in groups for name, value in group._asdict().items()}
+    values: dict[str, Any] = {name: value for group in groups for name, value in group._asdict().items()}
     try:
-        return ServeOptions(tokens=tokens, read_only_tokens=(*read_only_tokens, *more_read_only_tokens), **given)
+        return ServeOptions(tokens=tokens, read_only_tokens=(*read_only_tokens, *more_read_only_tokens), **values)
     except ValidationError as error:
         fault = error.errors()[0]
-        named = "" if fault["type"] == "value_error" else f"{fault['loc'][0]} "
-        raise typer.BadParameter(named + of_pydantic(fault)) from error
+        prefix = "" if fault["type"] == "value_error" else f"{fault['loc'][0]} "
+        raise typer.BadParameter(prefix + of_pydantic(fault)) from error
 
 
 def _targets(given: list[str]) -> dict[str, str]:
     targets: dict[str, str] = {}
     for text in given:
-        name, _, place = text.partition("=")
+        name, _, path = text.partition("=")
         if not re.fullmatch(r"[^=]{1,100}=[^:=]+:[^:=]+", text):
             raise typer.BadParameter(f"--target {text!r} is not of the form NAME=MODULE:FUNCTION")
         if name in targets:
-            raise typer.BadParameter(f"--target {name!r} is there twice")
-        targets[name] = place
+            raise typer.BadParameter(f"--target {name!r} is given twice")
+        targets[name] = path
     return targets

@@ -1,32 +1,34 @@
-"""The options of ``hourwheel serve``, as the command line has them, and in groups."""
+"""Declares the options of ``hourwheel serve``, and groups their values."""
 
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import typer
 
-DataOption = Annotated[Path, typer.Option(help="Directory of the data; made if there is none.")]
+DataOption = Annotated[Path, typer.Option(help="Data directory; created if it does not exist.")]
 HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on.")]
 TokenOption = Annotated[
     list[str] | None,
-    typer.Option(help="A token that each request needs, and that allows all. Repeatable. Also: HOURWHEEL_TOKEN."),
+    typer.Option(
+        help="A token that each request needs, and that allows every request. Repeatable. Also: HOURWHEEL_TOKEN."
+    ),
 ]
 TokenFileOption = Annotated[
     Path | None,
-    typer.Option(help="A file of tokens, one on each line, that others may not read. Also: HOURWHEEL_TOKEN_FILE."),
+    typer.Option(help="A file of tokens, one on each line, closed to other users. Also: HOURWHEEL_TOKEN_FILE."),
 ]
 ReadOnlyTokenOption = Annotated[
     list[str] | None, typer.Option(help="A token that may only read. Repeatable, as --token is.")
 ]
 InsecureOption = Annotated[
-    bool, typer.Option("--insecure", help="Serve other machines without a token: anybody may read and write.")
+    bool, typer.Option("--insecure", help="Serve other machines without a token: everybody may read and write.")
 ]
 TlsCertOption = Annotated[Path | None, typer.Option(help="Certificate, in PEM: serve HTTPS.")]
-TlsKeyOption = Annotated[Path | None, typer.Option(help="Its key, in PEM, which others may not read.")]
+TlsKeyOption = Annotated[Path | None, typer.Option(help="Key of the certificate, in PEM, closed to other users.")]
 MaxConnectionsOption = Annotated[
     int,
-    typer.Option(min=1, max=100_000, help="Connections at the same time; further clients are told to come back."),
+    typer.Option(min=1, max=100_000, help="Connections at the same time; further clients get 503 and retry."),
 ]
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 SynchronousOption = Annotated[
@@ -48,16 +50,19 @@ ArchiveEveryOption = Annotated[
 AutoCreateOption = Annotated[
     bool,
     typer.Option(
-        "--auto-create/--no-auto-create", help="Producing and pulling make the subject and group that they name."
+        "--auto-create/--no-auto-create", help="Let produce and pull create the subject and group that they name."
     ),
 ]
-MaxSubjectsOption = Annotated[int, typer.Option(min=0, help="Make no more subjects than this. 0: any number.")]
-MaxGroupsOption = Annotated[int, typer.Option(min=0, help="Make no more groups of a subject. 0: any number.")]
+MaxSubjectsOption = Annotated[int, typer.Option(min=0, help="The most subjects. 0: any number.")]
+MaxGroupsOption = Annotated[int, typer.Option(min=0, help="The most groups of a subject. 0: any number.")]
 GroupRateOption = Annotated[
-    float, typer.Option(min=0, max=100_000, help="Pulls a second of each group; beyond, 429. 0: any number.")
+    float, typer.Option(min=0, max=100_000, help="The most pulls a second of each group; more get 429. 0: any number.")
 ]
 MetricsGroupsOption = Annotated[
-    int, typer.Option(min=0, help="Groups with series of their own in /metrics, those with most messages.")
+    int,
+    typer.Option(
+        min=0, help="The most groups with series of their own in /metrics; groups with most messages come first."
+    ),
 ]
 TargetOption = Annotated[
     list[str] | None,
@@ -67,13 +72,13 @@ TargetOption = Annotated[
     ),
 ]
 PushLoopbackOption = Annotated[
-    bool, typer.Option("--push-loopback", help="Groups may push to this machine, also over plain HTTP.")
+    bool, typer.Option("--push-loopback", help="Let groups push to this machine, also over plain HTTP.")
 ]
 AcceptLossOption = Annotated[
     bool,
     typer.Option(
         "--accept-loss",
-        help="Go on where transactions are missing from the database: its log was damaged, or it is an older copy.",
+        help="Start although transactions are missing: the database's log was damaged, or it is an older copy.",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""What every command knows, and the arguments that many of them take."""
+"""Holds the settings of every command, and declares the arguments that many commands take."""
 
 import re
 import sys
@@ -19,7 +19,7 @@ from hourwheel.times import parse_rfc3339
 T = TypeVar("T")
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_RETRY_SECONDS = 2.0  # somebody waits at the terminal
+_RETRY_SECONDS = 2.0  # a user waits at the terminal
 _UNIT_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
@@ -33,11 +33,11 @@ class Settings(NamedTuple):
 
     @property
     def token(self) -> str | None:
-        """The one that a client sends."""
-        given = [*self.tokens.full, *self.tokens.read_only]
-        if len(given) > 1:
-            raise typer.BadParameter(f"a client sends one token, and {len(given)} were given")
-        return given[0] if given else None
+        """The token that a client sends. Raises ``typer.BadParameter`` for more than one."""
+        tokens = [*self.tokens.full, *self.tokens.read_only]
+        if len(tokens) > 1:
+            raise typer.BadParameter(f"a client sends one token, and {len(tokens)} were given")
+        return tokens[0] if tokens else None
 
 
 def settings_of(ctx: typer.Context) -> Settings:
@@ -51,7 +51,7 @@ def connect(ctx: typer.Context) -> Api:
 
 
 def to_server(make: Callable[..., T], settings: Settings, **how: Any) -> T:
-    """A client for the server that the shared options name."""
+    """Makes a client for the server that the shared options name. Raises ``typer.BadParameter``."""
     try:
         return make(
             settings.url,
@@ -68,16 +68,16 @@ def to_server(make: Callable[..., T], settings: Settings, **how: Any) -> T:
 SubjectArgument = Annotated[str, typer.Argument(help="The subject.")]
 GroupArgument = Annotated[str, typer.Argument(help="The group.")]
 DelayOption = Annotated[
-    str | None, typer.Option(help="Deliver after this many seconds, or such as 500ms, 10s, 5m, 2h, 90d.")
+    str | None, typer.Option(help="Deliver after this many seconds, or after 500ms, 10s, 5m, 2h, 90d.")
 ]
 DeliverAtOption = Annotated[
     str | None, typer.Option(help="Deliver at this time, with a zone: 2027-01-01T09:00:00Z or …+01:00.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Asks before something is lost for good. Where nobody can answer, ``--yes`` must have been given."""
+    """Asks before data is deleted for good. Raises ``typer.BadParameter`` without ``--yes`` where nobody can answer."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -86,7 +86,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def moment(text: str | None, option: str) -> datetime | None:
-    """The time that an option of the command line gives. One without a zone is refused, here as everywhere."""
+    """Returns the time of an option. Raises ``typer.BadParameter`` for text that is no time with a zone."""
     if text is None:
         return None
     try:
@@ -96,7 +96,7 @@ def moment(text: str | None, option: str) -> datetime | None:
 
 
 def seconds(text: str | None) -> float | str | None:
-    """A delay from the command line; without a unit it is in seconds."""
+    """Returns a delay: a number of seconds, or text with a unit. Raises ``typer.BadParameter`` for two units."""
     if text is None:
         return None
     try:

@@ -10,9 +10,9 @@ from hourwheel.cli.settings import SubjectArgument, YesOption, confirm, connect,
 from hourwheel.client import Api
 from hourwheel.client.records import Subject
 
-app = typer.Typer(no_args_is_help=True, help="Make, show, change and delete subjects.")
+app = typer.Typer(no_args_is_help=True, help="Create, show, change and delete subjects.")
 
-_PAGE = 100  # the most the server gives
+_PAGE = 100  # the largest page of the server
 
 
 @app.command()
@@ -28,13 +28,13 @@ def create(
         typer.Option("--clamp-delays/--no-clamp-delays", help="Shorten delays that are too long, or refuse them."),
     ] = None,
 ) -> None:
-    """Make a subject, or change one.
+    """Create a subject, or change one.
 
     Example: hourwheel subject create orders --queues 4 --retention 604800
     """
     with connect(ctx) as api:
-        made = api.put_subject(subject, queues=queues, retention_seconds=retention, clamp_delays=clamp_delays)
-    _show(ctx, made)
+        record = api.put_subject(subject, queues=queues, retention_seconds=retention, clamp_delays=clamp_delays)
+    _show(ctx, record)
 
 
 @app.command()
@@ -58,7 +58,7 @@ def list_(ctx: typer.Context) -> None:
             for subject in _all(api):
                 write_json(subject)
         else:
-            rows = [(found.subject, found.queues, found.retention_seconds, found.groups) for found in _all(api)]
+            rows = [(each.subject, each.queues, each.retention_seconds, each.groups) for each in _all(api)]
             write_table(["subject", "queues", "retention seconds", "groups"], rows)
 
 
