@@ -29,7 +29,7 @@ def dispatch_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
     picked = pairs(chain.from_iterable(transfer.picks for *_, transfer in transfers))
     by_transfer = _transfer_columns([transfer for *_, transfer in transfers])
     nowhere = np.array([not transfer.log for *_, transfer in transfers], bool)[at]
-    first = ints(transfer.number for *_, transfer in transfers)[at]
+    first = ints(transfer.first_seq for *_, transfer in transfers)[at]
     fields = {
         **{name: column.take(pa.array(at)) for name, column in by_transfer.items()},
         "bucket": pa.array([bucket for bucket, *_ in transfers]).take(pa.array(at)),
@@ -57,6 +57,6 @@ def _transfer_columns(transfers: Sequence[Transfer]) -> dict[str, pa.Array]:
         "at": timestamps(at_ms),
         "kind": pa.array([transfer.kind for transfer in transfers], pa.string()),
         "target_log": pa.array([transfer.log or None for transfer in transfers], pa.string()),
-        "target_row": pa.array(ints(transfer.row for transfer in transfers), mask=nowhere),
+        "target_row": pa.array(ints(transfer.row_no for transfer in transfers), mask=nowhere),
         "expires_at": timestamps(expires_ms, nowhere | (expires_ms == 0)),
     }

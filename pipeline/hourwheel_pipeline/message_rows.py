@@ -38,7 +38,7 @@ def _message_batch(found: MessageRows, plans: Mapping[int, DueTimes], manifest: 
         raise Corrupt(f"block claims {total} messages, holds no bodies")
     entry = np.repeat(np.arange(len(entries)), held)
     index = np.arange(total) - np.repeat(np.cumsum(held) - held, held)
-    sequence = ints(one.number for one in entries)[entry] + index
+    sequence = ints(one.first_seq for one in entries)[entry] + index
     places, at = _places(found, plans)
     whose = _place_columns(places, at[entry])
     queued = pa.array(np.array([place.kind == QUEUE for place in places])[at[entry]])
@@ -46,7 +46,7 @@ def _message_batch(found: MessageRows, plans: Mapping[int, DueTimes], manifest: 
         **whose,
         **_time_columns(entries, entry),
         **_stored_columns(columns, total),
-        "row": pa.array(ints(one.row for one in entries)[entry]),
+        "row": pa.array(ints(one.row_no for one in entries)[entry]),
         "index": pa.array(index, pa.int32()),
         "sequence": pa.array(sequence),
         "origin_queue": pc.if_else(queued, whose["queue"], column_of(columns.queue, pa.int32(), total)),
@@ -67,10 +67,10 @@ def _cancel_marker_batch(
     fields = {
         **_place_columns(places, np.array(rows)),
         **_time_columns(entries, np.array(rows)),
-        "row": pa.array([entry.row for entry in entries]),
+        "row": pa.array([entry.row_no for entry in entries]),
         "index": pa.array([0 for _ in rows], pa.int32()),
-        "sequence": pa.array([entry.number for entry in entries]),
-        "cancelled_row": pa.array([marker.row for marker in cancel_markers.values()]),
+        "sequence": pa.array([entry.first_seq for entry in entries]),
+        "cancelled_row": pa.array([marker.row_no for marker in cancel_markers.values()]),
         "cancelled_index": pa.array([marker.index for marker in cancel_markers.values()], pa.int32()),
     }
     return batch_of(MESSAGES, fields, len(entries), manifest)

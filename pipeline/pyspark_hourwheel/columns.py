@@ -76,7 +76,7 @@ def batch_of(rows: MessageRows, subject: str, queues: Mapping[str, int], window:
     held = np.array([entry.held for entry in entries], dtype=np.int64)
     queue = numbers[np.array([entry.log for entry in entries])]
     at_ms = np.array([entry.at_ms for entry in entries], dtype=np.int64)
-    number = np.array([entry.number for entry in entries], dtype=np.int64)
+    number = np.array([entry.first_seq for entry in entries], dtype=np.int64)
     # For each message: the first sequence of its row, minus the row's first place in the block, plus its own place.
     sequence = np.repeat(number - (np.cumsum(held) - held), held) + np.arange(held.sum())
     mask = np.repeat((queue >= 0) & _between(at_ms, window.since_ms, window.until_ms), held)

@@ -70,7 +70,7 @@ class Scene:
 
     def empty(self, log: str, number: int) -> None:
         self.change_row(
-            log, number, lambda row: msgspec.structs.replace(row, number=-1, count=0, block=b"", raw_bytes=0)
+            log, number, lambda row: msgspec.structs.replace(row, first_seq=-1, count=0, block=b"", raw_bytes=0)
         )
 
     def messages(self, log: str, number: int) -> list[Message]:
@@ -82,7 +82,7 @@ class Scene:
         now_ms = self.world.now_ms
         block = encode(messages)
         row = Row(
-            number=-1,
+            first_seq=-1,
             count=len(messages),
             at_ms=now_ms,
             expires_ms=now_ms + 2 * 86_400_000 if expires else 0,
@@ -90,7 +90,7 @@ class Scene:
             block=block.data,
             meta=note,
         )
-        return self.bench.cell.context.log(log).append(row).row
+        return self.bench.cell.context.log(log).append(row).row_no
 
     def later(self, delay: float) -> Bucket:
         """Sends a message that is due then; its bucket."""
@@ -254,7 +254,7 @@ def dispatched_twice(scene: Scene) -> None:
     scene.bench.turn(HOUR)
     number, value, _, transfer = scene.dispatch(bucket)
     row = scene.append(scene.queue, *scene.messages(scene.queue, 0))
-    again = msgspec.structs.replace(transfer, row=row, number=1)
+    again = msgspec.structs.replace(transfer, row_no=row, first_seq=1)
     scene.put_dispatch(bucket, number, msgspec.structs.replace(value, transfers=(*value.transfers, again)))
     scene.finish()
 
@@ -313,7 +313,7 @@ def dispatched_though_cancelled(scene: Scene) -> None:
     *_, transfer = scene.dispatch(bucket)
     ((row, index),) = transfer.picks
     cancel_marker = Row(
-        number=-1,
+        first_seq=-1,
         count=0,
         at_ms=scene.world.now_ms - 800_000,
         expires_ms=0,

@@ -104,7 +104,14 @@ class Compacted:
         row = builder.row(f"schedule/{BUCKET}", [Message(body="later"), Message(body="never")], at_ms, note=plan)
         builder.row(f"schedule/{BUCKET}", [], at_ms, note=encode_entry(CancelMarker(row, 1)))
         due = Transfer(
-            kind="due", log="orders~1/0", row=0, number=0, token=b"", at_ms=at_ms, expires_ms=at_ms, picks=((row, 0),)
+            kind="due",
+            log="orders~1/0",
+            row_no=0,
+            first_seq=0,
+            token=b"",
+            at_ms=at_ms,
+            expires_ms=at_ms,
+            picks=((row, 0),),
         )
         builder.dispatch(BUCKET, Dispatched(owner="o", at_ms=at_ms, transfers=(due,)))
         builder.commit(alter=alter)
@@ -116,7 +123,7 @@ def closed(row: int, at_ms: int) -> PullRow:
         first=Position(row),
         counts=(3,),
         end=Position(row + 1),
-        end_number=3 * row + 3,
+        end_seq=3 * row + 3,
         claim=b"",
         claimed_ms=at_ms,
         lease_until_ms=at_ms + 30_000,

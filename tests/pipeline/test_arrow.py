@@ -73,7 +73,7 @@ def told(message: Message, log: str, entry: Entry, index: int) -> dict[str, Any]
         note = decode_entry(entry.meta)
         assert isinstance(note, DueTimes)
         due = moment(note.due_ms(index))
-    sequence = entry.number + index
+    sequence = entry.first_seq + index
     return {
         "day": day(entry.at_ms),
         "subject": subject,
@@ -83,7 +83,7 @@ def told(message: Message, log: str, entry: Entry, index: int) -> dict[str, Any]
         "queue": queue,
         "group": group or None,
         "group_generation": int(number) if number else None,
-        "row": entry.row,
+        "row": entry.row_no,
         "index": index,
         "sequence": sequence,
         "origin_queue": queue if kind == "queue" else message.queue,
@@ -161,7 +161,7 @@ def test_of_a_real_cell_each_strike_becomes_a_row(world: World) -> None:
     found = contents(archive)
     notes = [(log, row, decode_entry(entry.meta)) for (log, row), entry in found.entries.items() if entry.meta]
     cancel_markers = sorted(
-        (log, row, note.row, note.index) for log, row, note in notes if isinstance(note, CancelMarker)
+        (log, row, note.row_no, note.index) for log, row, note in notes if isinstance(note, CancelMarker)
     )
     rows = [row for row in rows_of(archive) if row["kind"] == "cancel_marker"]
     assert (
@@ -189,7 +189,7 @@ def assert_told(row: dict[str, Any], log: str, pull: PullRow) -> None:
     assert row["queue"] == (int(rest[0]) if len(rest) == 1 else None)
     assert Position(row["first_row"], row["first_index"]) == pull.first
     assert Position(row["end_row"], row["end_index"]) == pull.end
-    assert (row["end_number"], row["consumer"]) == (pull.end_number, pull.consumer)
+    assert (row["end_number"], row["consumer"]) == (pull.end_seq, pull.consumer)
     assert (tuple(row["counts"]), row["messages"]) == (pull.counts, sum(pull.counts))
     assert (row["claimed_at"], row["lease_until"]) == (moment(pull.claimed_ms), moment(pull.lease_until_ms))
     assert (row["closed_at"], row["day"]) == (moment(pull.closed_ms), day(pull.closed_ms))
@@ -198,8 +198,8 @@ def assert_told(row: dict[str, Any], log: str, pull: PullRow) -> None:
         Moved(
             kind=one["kind"],
             log=one["log"],
-            row=one["row"],
-            number=one["number"],
+            row_no=one["row"],
+            first_seq=one["number"],
             at_ms=round(one["at"].timestamp() * 1_000),
             picks=tuple((pick["row"], pick["index"]) for pick in one["picks"]),
         )
@@ -225,7 +225,7 @@ def test_of_a_real_cell_each_dispatched_message_becomes_a_row(world: World) -> N
         assert row["source_log"] == f"schedule/{bucket}"
         assert (row["kind"], row["target_log"]) == (transfer.kind, transfer.log or None)
         assert row["subject"] == transfer.log.partition("~")[0]
-        target = (transfer.row, at, transfer.number + at) if transfer.log else (None, None, None)
+        target = (transfer.row_no, at, transfer.first_seq + at) if transfer.log else (None, None, None)
         assert (row["target_row"], row["target_index"], row["target_sequence"]) == target
         assert (row["at"], row["day"]) == (moment(transfer.at_ms), day(transfer.at_ms))
 
@@ -337,15 +337,15 @@ def test_what_was_dropped_has_no_target_and_no_subject() -> None:
     due = Transfer(
         kind="due",
         log="a~1/0",
-        row=3,
-        number=7,
+        row_no=3,
+        first_seq=7,
         token=b"",
         at_ms=NOON_MS,
         expires_ms=NOON_MS + 1,
         picks=((0, 1), (5, 0)),
     )
     dropped = Transfer(
-        kind="dropped", log="", row=0, number=0, token=b"", at_ms=NOON_MS, expires_ms=NOON_MS, picks=((1, 0),)
+        kind="dropped", log="", row_no=0, first_seq=0, token=b"", at_ms=NOON_MS, expires_ms=NOON_MS, picks=((1, 0),)
     )
     builder.dispatch(BUCKET, Dispatched(owner="o", at_ms=NOON_MS))
     builder.dispatch(BUCKET, Dispatched(owner="o", at_ms=NOON_MS, transfers=(due, dropped)))

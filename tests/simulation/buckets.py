@@ -75,7 +75,7 @@ class BucketHistory:
     def row_stored(self, number: int, fact: RowFact) -> None:
         note = fact.note
         if isinstance(note, CancelMarker):
-            self.struck.add((note.row, note.index))
+            self.struck.add((note.row_no, note.index))
         elif not fact.row.filler and self.closed_ms:
             raise Violation("12", f"row {number} came into bucket {self.name}, which is closed")
 
@@ -185,7 +185,7 @@ class BucketHistory:
     def _check_renamed(self, where: str, token: bytes) -> None:
         """A message may be named again if the row that was reserved for it was filled."""
         promise = self.ledger.promises[token]
-        log, row = promise.transfer.log, promise.transfer.row
+        log, row = promise.transfer.log, promise.transfer.row_no
         if promise.landed is not None:
             raise Violation("7", f"{where} is handed over again, it stands in {log} row {promise.landed}")
         left = self.ledger.rows(log).get(row)

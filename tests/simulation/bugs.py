@@ -62,8 +62,8 @@ planted = registrar(PLANTED)
 @planted()
 def a_log_forgets_its_own_token() -> Iterator[None]:
     def put(self: Log, reservation: Reservation, row: Row, token: bytes) -> None:
-        whole = msgspec.structs.replace(row, number=reservation.number)
-        if self.store.put(row_key(self.name, reservation.row), to_record(whole, token, 0), expect=None) is not None:
+        whole = msgspec.structs.replace(row, first_seq=reservation.first_seq)
+        if self.store.put(row_key(self.name, reservation.row_no), to_record(whole, token, 0), expect=None) is not None:
             raise Filled
 
     with patch.object(Log, "put", put):
@@ -93,7 +93,7 @@ def a_slot_forgets_its_own_token() -> Iterator[None]:
 @planted()
 def a_hole_is_filled_whatever_stands_there() -> Iterator[None]:
     def fill(self: Log, hole: int, follower: Row) -> Row:
-        filler = Row(number=-1, count=0, at_ms=follower.at_ms, expires_ms=follower.expires_ms)
+        filler = Row(first_seq=-1, count=0, at_ms=follower.at_ms, expires_ms=follower.expires_ms)
         current = self.store.get(row_key(self.name, hole))
         expect = None if current is None else current.token
         self.store.put(row_key(self.name, hole), to_record(filler, self.ids.token(), 0), expect=expect)
@@ -106,7 +106,7 @@ def a_hole_is_filled_whatever_stands_there() -> Iterator[None]:
 @planted()
 def a_hole_is_passed_over_unfilled() -> Iterator[None]:
     def fill(self: Log, hole: int, follower: Row) -> Row:
-        return Row(number=-1, count=0, at_ms=follower.at_ms, expires_ms=follower.expires_ms)
+        return Row(first_seq=-1, count=0, at_ms=follower.at_ms, expires_ms=follower.expires_ms)
 
     with patch.object(Log, "_fill", fill):
         yield
@@ -118,7 +118,7 @@ def a_hole_in_an_eventual_read_is_believed() -> Iterator[None]:
         found = dict(self._scan(start, limit, consistent=consistent))
         if consistent or not found:
             return real(self, start, limit, consistent=consistent)
-        filler = Row(number=-1, count=0, at_ms=0, expires_ms=max(row.expires_ms for row in found.values()))
+        filler = Row(first_seq=-1, count=0, at_ms=0, expires_ms=max(row.expires_ms for row in found.values()))
         return [(number, found.get(number, filler)) for number in range(start, max(found) + 1)]
 
     real = Log.read
@@ -278,7 +278,7 @@ def _many_retries_and_long_pauses(plan: Plan) -> Plan:
 def a_filled_reservation_is_replaced_without_a_record() -> Iterator[None]:
     def place(context: Any, transfer: handover.Transfer, row: Any) -> None:
         log = context.log(transfer.log)
-        reservation = Reservation(transfer.row, transfer.number)
+        reservation = Reservation(transfer.row_no, transfer.first_seq)
         while True:
             try:
                 log.put(reservation, row(transfer), transfer.token)
@@ -376,7 +376,7 @@ def a_claim_that_ends_within_a_batch_says_that_it_ends_behind_it() -> Iterator[N
     def add(self: Any, number: int, row: Row, skip: int, count: int, usable: int) -> None:
         real(self, number, row, skip, count, usable)
         if not row.filler:
-            self.end_number = row.number + row.count
+            self.end_number = row.first_seq + row.count
 
     real = pull_log._Range.add
     with patch.object(pull_log._Range, "add", add):

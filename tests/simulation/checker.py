@@ -171,9 +171,9 @@ def _check_offsets(ledger: Ledger, log: str) -> None:
     for number, fact in sorted(ledger.rows(log).items()):
         if fact.row.filler:
             continue
-        if fact.row.number < following:
-            raise Violation("6", f"{log}: row {number} begins at offset {fact.row.number}, before {following}")
-        following = fact.row.number + fact.row.count
+        if fact.row.first_seq < following:
+            raise Violation("6", f"{log}: row {number} begins at offset {fact.row.first_seq}, before {following}")
+        following = fact.row.first_seq + fact.row.count
 
 
 def _check_landed(ledger: Ledger, token: bytes) -> None:
@@ -183,14 +183,14 @@ def _check_landed(ledger: Ledger, token: bytes) -> None:
     nowhere = nowhere or (promise.source_expires_ms == NEVER and ledger.missed(promise.transfer))
     excused = promise.source_expires_ms <= ledger.soon or nowhere or ledger.lost(promise.transfer.log)
     if promise.landed is None and not excused:
-        raise Violation("9", f"a hand-over to {promise.transfer.log} row {promise.transfer.row} never landed")
+        raise Violation("9", f"a hand-over to {promise.transfer.log} row {promise.transfer.row_no} never landed")
 
 
 def _landed(actor: Actor, group: Group, log: str) -> bool:
     """Whether all rows of the log that the group has not claimed are there, or below the trim mark."""
     ledger = actor.history.ledger
     rows, mark = actor.machine.state.partition(Table.CONSUME, log).items, ledger.marks.get(log, 0)
-    first = ledger.pull_history(f"{group.member}@{log}").end.row
+    first = ledger.pull_history(f"{group.member}@{log}").end.row_no
     return all(sort_of(row) in rows for row in range(max(first, mark), ledger.totals(log).rows))
 
 
@@ -251,7 +251,7 @@ def _check_answers(actor: Actor) -> None:
         log = LogName.parse(transfer.log or "schedule/")
         if log.queue is None or ledger.lost(transfer.log) or promise.landed is None:
             continue
-        offset = ledger.rows(transfer.log)[promise.landed].row.number + transfer.picks.index(pick)
+        offset = ledger.rows(transfer.log)[promise.landed].row.first_seq + transfer.picks.index(pick)
         if (answer.queue, answer.offset) != (log.queue, offset):
             raise Violation(
                 "8", f"{pick} of {name} is at {log.queue}/{offset}, answered {answer.queue}/{answer.offset}"

@@ -246,7 +246,7 @@ class History:
         head = f"{subject}~{receipt.subject_generation}"
         member = f"{group}~{receipt.group_generation}"
         source = f"{head}/retry/{member}" if receipt.queue is None else f"{head}/{receipt.queue}"
-        partition, row = f"{member}@{source}", receipt.row
+        partition, row = f"{member}@{source}", receipt.row_no
         if (partition, row) not in verb.claims:
             raise Violation("4", f"a pull handed out {partition} row {row}, which it did not claim")
         history = self.ledger.pulls[partition]
@@ -277,7 +277,7 @@ class History:
 
     def _stored(self, source: str, places: list[tuple[int, int]]) -> list[tuple[Message, int]]:
         picked = [(self.ledger.picked(source, place), place) for place in places]
-        return [(message, fact.row.number + place[1]) for (message, fact), place in picked]
+        return [(message, fact.row.first_seq + place[1]) for (message, fact), place in picked]
 
     def _find(self, subject: str, place: Placed, body: str) -> str:
         """The log in which the message stands at that offset."""
@@ -285,7 +285,7 @@ class History:
         for generation in range(current, 0, -1):
             log = f"{subject}~{generation}/{place.queue}"
             for fact in self.ledger.rows(log).values():
-                index = place.offset - fact.row.number
+                index = place.offset - fact.row.first_seq
                 if not fact.row.filler and 0 <= index < fact.row.count and fact.messages[index].body == body:
                     return log
         raise Violation("2", f"message {body[:20]} was accepted at {place.queue}/{place.offset} and is not there")

@@ -34,7 +34,7 @@ def _check_waiting(ledger: Ledger, history: PullHistory, told: QueueLag) -> None
         raise Violation("1", f"{history.partition}: {count} messages wait, the lag says {told.waiting}")
     totals = ledger.totals(history.source)
     # A row that was given out and is not there yet may hold any of the messages that are missing.
-    whole = len(waiting) == totals.rows - history.end.row
+    whole = len(waiting) == totals.rows - history.end.row_no
     whole = whole and all(not fact.row.filler and not ledger.expired(fact) for fact, _ in waiting)
     if waiting and whole and totals.numbers - _offset(waiting[0]) == count and told.waiting != count:
         raise Violation("1", f"{history.partition}: {count} messages wait, the lag says {told.waiting}")
@@ -44,12 +44,12 @@ def _waiting(ledger: Ledger, history: PullHistory) -> list[tuple[RowFact, int]]:
     """The rows that are not claimed, each with how many of its messages are."""
     rows = sorted(ledger.rows(history.source).items())
     end = history.end
-    return [(fact, end.index if row == end.row else 0) for row, fact in rows if row >= end.row]
+    return [(fact, end.index if row == end.row_no else 0) for row, fact in rows if row >= end.row_no]
 
 
 def _offset(first: tuple[RowFact, int]) -> int:
     fact, skip = first
-    return fact.row.number + skip
+    return fact.row.first_seq + skip
 
 
 def _check_flight(history: PullHistory, told: int) -> int:

@@ -146,7 +146,7 @@ class Ledger:
     def missed(self, transfer: Transfer) -> bool:
         """Whether messages came to nothing because their row was filled, and nobody looked until their time there
         would have been over."""
-        left = self.rows(transfer.log).get(transfer.row)
+        left = self.rows(transfer.log).get(transfer.row_no)
         return left is not None and left.row.filler and transfer.expires_ms <= self.soon
 
     def abandoned(self, plan: DueTimes) -> bool:
@@ -173,16 +173,18 @@ class Ledger:
                 raise Violation("11", f"messages of {promiser.source} go to {transfer.log}, another group's log")
             if token not in before:
                 self.promised(promiser.source, transfer)
-            elif (transfer.log, transfer.row) != (before[token].log, before[token].row):
-                left = self.rows(before[token].log).get(before[token].row)
+            elif (transfer.log, transfer.row_no) != (before[token].log, before[token].row_no):
+                left = self.rows(before[token].log).get(before[token].row_no)
                 if left is None or left.token == token:
-                    raise Violation("9", f"{transfer.log}: row {before[token].row} was given up though it may be put")
+                    raise Violation(
+                        "9", f"{transfer.log}: row {before[token].row_no} was given up though it may be put"
+                    )
                 self.promises[token].transfer = transfer
         for token, transfer in before.items():
             promise = self.promises[token]
             nowhere = promise.landed is None and not self.lost(transfer.log)
             if token not in after and nowhere and promise.source_expires_ms > self.soon:
-                raise Violation("9", f"a hand-over to {transfer.log} row {transfer.row} was closed before it landed")
+                raise Violation("9", f"a hand-over to {transfer.log} row {transfer.row_no} was closed before it landed")
 
     def _may_go(self, promiser: Promiser, transfer: Transfer) -> bool:
         plan = transfer.due_times
@@ -270,8 +272,8 @@ class Ledger:
             raise Violation("9", f"row {number} of {log} was put without a record of it")
         if promise.landed is not None:
             raise Violation("9", f"a hand-over landed in {log} at rows {promise.landed} and {number}")
-        if (promise.transfer.log, promise.transfer.row) != (log, number):
-            raise Violation("9", f"a hand-over landed in {log} row {number}, recorded is row {promise.transfer.row}")
+        if (promise.transfer.log, promise.transfer.row_no) != (log, number):
+            raise Violation("9", f"a hand-over landed in {log} row {number}, recorded is row {promise.transfer.row_no}")
         found = [(message.body, message.attempt) for message in fact.messages]
         expired = promise.source_expires_ms <= self.soon or not fact.row.live(self.soon)
         partial = expired and all(item in promise.expected for item in found)

@@ -45,7 +45,7 @@ class Operator(Actor):
             self.drop(subject, group)
 
     def drop(self, subject: str, group: str) -> None:
-        self.ask("drop", lambda: self.cell.drop_dead(subject, group, lambda at, _: at.row % 2 == 0))
+        self.ask("drop", lambda: self.cell.drop_dead(subject, group, lambda at, _: at.row_no % 2 == 0))
 
     def _seek(self, subject: str, group: str) -> None:
         roll = self.rng.random()

@@ -64,14 +64,16 @@ class PullHistory:
 
     def checkpointed(self, checkpoint: Checkpoint) -> None:
         lowest = min(self.open, default=self.next_row)
-        if checkpoint.row > lowest and not self.ledger.gone(self.source, self.member):
-            raise Violation("12", f"{self.partition}: the checkpoint {checkpoint.row} passes the open row {lowest}")
-        if checkpoint.row < self.checkpoint:
-            raise Violation("12", f"{self.partition}: the checkpoint fell from {self.checkpoint} to {checkpoint.row}")
-        before = self.pulls.get(checkpoint.row - 1)
+        if checkpoint.row_no > lowest and not self.ledger.gone(self.source, self.member):
+            raise Violation("12", f"{self.partition}: the checkpoint {checkpoint.row_no} passes the open row {lowest}")
+        if checkpoint.row_no < self.checkpoint:
+            raise Violation(
+                "12", f"{self.partition}: the checkpoint fell from {self.checkpoint} to {checkpoint.row_no}"
+            )
+        before = self.pulls.get(checkpoint.row_no - 1)
         if before is not None and checkpoint.position != before.value.end:
             raise Violation("12", f"{self.partition}: the checkpoint begins at {checkpoint.position}, not at its row")
-        self.checkpoint = checkpoint.row
+        self.checkpoint = checkpoint.row_no
 
     def pending(self) -> list[str]:
         """Returns a text for each claim and row that is still to be handed out or settled."""
@@ -80,8 +82,8 @@ class PullHistory:
         waiting = [f"pull row {row} is open" for row in sorted(self.open)]
         for number, fact in sorted(self.ledger.rows(self.source).items()):
             live = not fact.row.filler and not self.ledger.expired(fact)
-            begin = self.end.index if number == self.end.row else 0
-            if live and number >= self.end.row and begin < fact.row.count:
+            begin = self.end.index if number == self.end.row_no else 0
+            if live and number >= self.end.row_no and begin < fact.row.count:
                 waiting.append(f"row {number} of {self.source} waits")
         return waiting
 
@@ -90,7 +92,7 @@ class PullHistory:
         places = []
         for step, count in enumerate(value.counts):
             skip = value.first.index if step == 0 else 0
-            places += [(value.first.row + step, skip + index) for index in range(count)]
+            places += [(value.first.row_no + step, skip + index) for index in range(count)]
         return places
 
     def _check_claim(self, pull: int, value: PullRow, places: list[tuple[int, int]]) -> None:
@@ -100,28 +102,28 @@ class PullHistory:
         if places and not Position(*places[-1]) < value.end:
             raise Violation("3", f"{self.partition}: pull row {pull} hands out messages beyond its end {value.end}")
         self._check_end_number(pull, value)
-        last = value.end.row if value.end.index else value.end.row - 1
-        for number in range(self.end.row, last + 1):
-            step = number - value.first.row
+        last = value.end.row_no if value.end.index else value.end.row_no - 1
+        for number in range(self.end.row_no, last + 1):
+            step = number - value.first.row_no
             count = value.counts[step] if 0 <= step < len(value.counts) else 0
-            low = self.end.index if number == self.end.row else 0
+            low = self.end.index if number == self.end.row_no else 0
             self._passed(pull, number, low, value.end, count)
             if count and step == 0 and value.first.index != low:
                 raise Violation("1", f"{self.partition}: pull row {pull} passes over the start of row {number}")
 
     def _check_end_number(self, pull: int, value: PullRow) -> None:
         """The sequence at which a claim ends is that of the message behind it, as far as the rows tell."""
-        rows, row = self.ledger.rows(self.source), value.end.row
+        rows, row = self.ledger.rows(self.source), value.end.row_no
         if value.end.index:
-            expected = rows[row].row.number + value.end.index
+            expected = rows[row].row.first_seq + value.end.index
         else:
             before = rows.get(row - 1)
             # Where an expired row was removed a filler may stand.
-            if before is None or before.row.filler or self.ledger.expired(before) or row == self.end.row:
+            if before is None or before.row.filler or self.ledger.expired(before) or row == self.end.row_no:
                 return
-            expected = before.row.number + before.row.count
-        if value.end_number != expected:
-            raise Violation("4", f"{self.partition}: pull row {pull} ends at {value.end_number}, not at {expected}")
+            expected = before.row.first_seq + before.row.count
+        if value.end_seq != expected:
+            raise Violation("4", f"{self.partition}: pull row {pull} ends at {value.end_seq}, not at {expected}")
 
     def _passed(self, pull: int, number: int, low: int, end: Position, count: int) -> None:
         fact = self.ledger.rows(self.source).get(number)
@@ -132,31 +134,33 @@ class PullHistory:
                 )
             wanted = 0
         else:
-            wanted = (end.index if number == end.row else fact.row.count) - low
+            wanted = (end.index if number == end.row_no else fact.row.count) - low
         if count != wanted and not (count == 0 and fact is not None and self.ledger.expired(fact)):
             raise Violation("1", f"{self.partition}: pull row {pull} takes {count} of {wanted} from row {number}")
 
     def _sought(self, verb: Verb, value: PullRow) -> None:
         """Checks that a seek passes over no message it was asked to keep, of those stored when the seek began."""
         details = verb.details
-        if value.first.row > self.ledger.totals(self.source).rows:
-            raise Violation("1", f"{self.partition}: the seek {details} passes row {value.first.row - 1}, yet to come")
+        if value.first.row_no > self.ledger.totals(self.source).rows:
+            raise Violation(
+                "1", f"{self.partition}: the seek {details} passes row {value.first.row_no - 1}, yet to come"
+            )
         for number, fact in sorted(self.ledger.rows(self.source).items()):
-            ahead = number >= value.first.row
+            ahead = number >= value.first.row_no
             if ahead or fact.at > verb.at or fact.row.filler or self.ledger.expired(fact):
                 continue
             if details.get("to") == "start" or self._after(number, fact, details):
                 raise Violation("1", f"{self.partition}: the seek {details} passes row {number}")
         if details.get("to") == "start":
             facts, mark = self.ledger.rows(self.source), self.ledger.marks.get(self.source, 0)
-            missing = [number for number in range(mark, value.first.row) if number not in facts]
+            missing = [number for number in range(mark, value.first.row_no) if number not in facts]
             if missing:
                 raise Violation("1", f"{self.partition}: the seek to the start passes rows {missing}, still open")
 
     def _after(self, number: int, fact: RowFact, details: dict[str, object]) -> bool:
         offset, at_ms = details.get("offset"), details.get("at_ms")
         if isinstance(offset, int):
-            return fact.row.number + fact.row.count > offset
+            return fact.row.first_seq + fact.row.count > offset
         if isinstance(at_ms, int):
             rows = self.ledger.rows(self.source)
             behind = [other for place, other in rows.items() if place >= number and not other.row.filler]

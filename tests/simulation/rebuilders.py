@@ -51,7 +51,7 @@ def _judge_rows(actor: Actor, context: Context) -> None:
             if fact.row.filler or ledger.expired(fact) or number < ledger.marks.get(log, 0):
                 continue
             row = context.log(log).get(number)
-            if row is None or row.number != fact.row.number or messages_of(row, context.blobs) != fact.messages:
+            if row is None or row.first_seq != fact.row.first_seq or messages_of(row, context.blobs) != fact.messages:
                 raise Violation("9", f"row {number} of {log} is rebuilt as {row}, it was {fact.row}")
 
 

@@ -98,7 +98,7 @@ def test_receipts_and_settlements_fit_beside_the_messages() -> None:
             first=Position(most, 999),
             counts=counts,
             end=Position(most, 999),
-            end_number=most,
+            end_seq=most,
             claim=token,
             claimed_ms=most,
             lease_until_ms=most,

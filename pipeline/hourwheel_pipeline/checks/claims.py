@@ -126,7 +126,7 @@ def _claims_of(_: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:
             yield _rows("part", number, part.log, part.start, part.end) | {"messages": part.messages} | common
     for damage in manifest.unreadable:
         unread = {"table": MESSAGES, "messages": damage.messages, "detail": damage.error}
-        yield _rows("damaged", number, damage.log, damage.row, damage.row + 1) | unread
+        yield _rows("damaged", number, damage.log, damage.row_no, damage.row_no + 1) | unread
     for removed in manifest.missing:
         yield _rows("gone", number, removed.log, removed.start, removed.end)
 

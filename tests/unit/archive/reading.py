@@ -60,10 +60,10 @@ def _parts(entries: dict[str, list[Entry]]) -> dict[str, manifests.Part]:
         if held:
             parts[log] = manifests.Part(
                 log=log,
-                start=rows[0].row,
-                end=rows[-1].row + 1,
-                first=held[0].number,
-                following=held[-1].number + held[-1].held,
+                start=rows[0].row_no,
+                end=rows[-1].row_no + 1,
+                first=held[0].first_seq,
+                following=held[-1].first_seq + held[-1].held,
                 messages=sum(entry.held for entry in held),
             )
     return parts
@@ -77,9 +77,9 @@ def _read(found: Contents, kind: str, data: bytes) -> list[tuple[str, Entry]]:
     elif kind == kinds.MESSAGES:
         for log, entry, messages in _batches(blocks.decode_messages(data)):
             entries.append((log, entry))
-            found.rows[kind, log, entry.row] += 1
-            found.entries[log, entry.row] = entry
-            found.messages |= {(log, entry.row, index): message for index, message in enumerate(messages)}
+            found.rows[kind, log, entry.row_no] += 1
+            found.entries[log, entry.row_no] = entry
+            found.messages |= {(log, entry.row_no, index): message for index, message in enumerate(messages)}
     elif kind == kinds.PULLS:
         pulls = blocks.decode_pulls(data)
         for log, row, pull in pulls.rows:

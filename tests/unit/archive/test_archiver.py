@@ -84,7 +84,7 @@ def test_a_row_without_messages_changes_nothing_in_what_a_manifest_says_of_seque
 ) -> None:
     bench.send("a", "b")
     log = bench.cell.context.log("orders~1/0")
-    log.abandon(log.reserve(3), Row(number=-1, count=0, at_ms=bench.clock.now_ms(), expires_ms=0))
+    log.abandon(log.reserve(3), Row(first_seq=-1, count=0, at_ms=bench.clock.now_ms(), expires_ms=0))
     run(bench, archive)
     (first,) = manifests.manifests(archive)
     (part,) = [part for segment in first.segments for part in segment.parts if part.log == "orders~1/0"]
@@ -141,7 +141,7 @@ def test_messages_that_cannot_be_read_are_named_and_hold_nobody_up(bench: Bench,
     report = run(bench, archive)
     assert (report.damaged, report.complete) == (1, True)
     (manifest,) = manifests.manifests(archive)
-    assert [(one.log, one.row, one.messages) for one in manifest.unreadable] == [("orders~1/0", 1, 1)]
+    assert [(one.log, one.row_no, one.messages) for one in manifest.unreadable] == [("orders~1/0", 1, 1)]
     assert contents(archive).bodies("orders~1/0") == ["before", "behind"]
 
 

@@ -296,7 +296,7 @@ def test_what_is_handed_over_in_two_steps_arrives_as_the_last_one_says(bench: Be
     log = DispatchLog(bench.cell.context, Bucket.parse(name))
     number, last = list(log.rows())[-1]
     (transfer,) = last.transfers
-    again = msgspec.structs.replace(transfer, row=1, number=1, token=b"another token...")
+    again = msgspec.structs.replace(transfer, row_no=1, first_seq=1, token=b"another token...")
     row = msgspec.structs.replace(last, transfers=(again,))
     bench.store.put(
         Key(Table.DISPATCH, name, f"{number + 1:016d}"), Record(msgspec.msgpack.encode(row), b"t" * 16), expect=None

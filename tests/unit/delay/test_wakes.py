@@ -95,8 +95,8 @@ def test_a_message_that_had_to_be_placed_again_is_counted_once(monkeypatch: pyte
 
     def put_late(self: Dispatcher, context: Context, transfer: Transfer, row: Row) -> bool:
         if not filled:
-            filled.append(transfer.row)
-            self.context.log(transfer.log).abandon(Reservation(transfer.row, transfer.number), row)
+            filled.append(transfer.row_no)
+            self.context.log(transfer.log).abandon(Reservation(transfer.row_no, transfer.first_seq), row)
         return put(self, context, transfer, row)
 
     monkeypatch.setattr(Dispatcher, "_put", put_late)

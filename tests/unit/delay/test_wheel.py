@@ -247,7 +247,7 @@ def test_a_row_that_was_given_out_before_the_seal_lands_or_is_filled() -> None:
         bench.clock.pass_time(GRACE_MS / 1_000)
         assert turned(wheel_of(bench, bucket), *[1] * 4, bench=bench) is Ended.CLOSED
         assert bodies(bench) == (["a", "a"] if lands else ["a"])
-        row = log.get(given_out.row)
+        row = log.get(given_out.row_no)
         assert row is not None
         assert row.filler is not lands
 

@@ -22,7 +22,7 @@ class Desk:
     clock: HandClock
 
     def row(self, count: int = 1) -> Row:
-        return Row(number=-1, count=count, at_ms=self.clock.ms, expires_ms=self.clock.ms + 60_000, block=b"x")
+        return Row(first_seq=-1, count=count, at_ms=self.clock.ms, expires_ms=self.clock.ms + 60_000, block=b"x")
 
     def numbers(self, start: int = 0) -> list[tuple[int, int]]:
         return [(number, row.count) for number, row in self.log.read(start, 100)]
@@ -135,4 +135,4 @@ def test_rows_below_the_trim_mark_that_a_crash_has_left_are_removed(desk: Desk) 
 def test_a_row_of_another_number_of_messages_than_its_block_is_corrupt() -> None:
     block = encode([NewMessage(body="a")]).data
     with pytest.raises(Corrupt, match="row of 2 messages"):
-        messages_of(Row(number=0, count=2, at_ms=0, expires_ms=1, block=block), MemoryBlobs())
+        messages_of(Row(first_seq=0, count=2, at_ms=0, expires_ms=1, block=block), MemoryBlobs())

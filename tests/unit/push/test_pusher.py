@@ -414,7 +414,7 @@ def test_a_row_that_is_on_its_way_holds_nothing_up_for_longer_than_the_grace() -
     assert push(bench) is Ended.IDLE
     assert bench.targets.bodies == ["behind"]
     assert bench.clock.ms - began_ms <= 2_000
-    assert place.row == 0
+    assert place.row_no == 0
 
 
 def test_a_row_that_never_comes_with_nothing_behind_it_is_nobodys_concern() -> None:
@@ -427,7 +427,9 @@ def test_rows_without_messages_are_not_taken_for_messages() -> None:
     bench = bench_with()
     log = bench.cell.context.log(LOG)
     for _ in range(3):
-        log.abandon(log.reserve(1), Row(number=-1, count=0, at_ms=bench.clock.ms, expires_ms=bench.clock.ms + 60_000))
+        log.abandon(
+            log.reserve(1), Row(first_seq=-1, count=0, at_ms=bench.clock.ms, expires_ms=bench.clock.ms + 60_000)
+        )
     assert push(bench) is Ended.IDLE
 
 

@@ -96,7 +96,7 @@ def test_dead_letters_outlive_the_retention_of_their_subject_by_far(graves: Benc
 
 
 def test_rows_whose_letters_are_all_gone_are_removed(graves: Bench) -> None:
-    graves.cell.drop_dead("orders", "billing", lambda dead_id, _: dead_id.row == 0)
+    graves.cell.drop_dead("orders", "billing", lambda dead_id, _: dead_id.row_no == 0)
     graves.cell.sweep()
     assert len(graves.store.scan(Table.CONSUME, "orders~1/dead/billing~1", limit=9)) == 1
     assert [one.body for one in listed(graves)] == list("cde")
@@ -125,7 +125,7 @@ def test_a_redrive_that_lost_its_store_half_way_is_finished_by_the_sweeper() -> 
 
     store.put = cut  # type: ignore[method-assign]
     with pytest.raises(Cut):
-        graves.cell.redrive("orders", "billing", lambda dead_id, _: dead_id.row == 0)
+        graves.cell.redrive("orders", "billing", lambda dead_id, _: dead_id.row_no == 0)
     del store.put  # type: ignore[attr-defined]
     assert (len(seen), graves.bodies()) == (1, [])
     graves.cell.sweep()

@@ -71,7 +71,7 @@ def test_the_late_writer_appends_anew_and_its_messages_come_once(bench: Bench) -
     row = queue(bench).get(0)
     assert row is not None
     place = queue(bench).append(row, late)
-    assert place.row > late.row
+    assert place.row_no > late.row_no
     (pull,) = bench.pull()
     assert [message.body for message in pull.messages] == ["a"]
 
@@ -133,7 +133,7 @@ def test_rows_at_the_end_that_the_store_has_removed_do_not_wait_for_ever(bench: 
     queue(bench).put(place, row, b"short-lived")
     sweep(bench, after=0)
     sweep(bench, after=60)
-    key = row_key("orders~1/0", place.row)
+    key = row_key("orders~1/0", place.row_no)
     bench.store.delete(key, expect=b"short-lived")
     assert waiting(bench) > 0
     sweep(bench, after=12 * 3_600)

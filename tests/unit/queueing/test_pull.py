@@ -152,7 +152,7 @@ def test_a_process_that_was_away_saves_the_place_behind_rows_that_are_gone() -> 
     bench.clock.pass_time(61)
     away.sweep()
     checkpoint = away.leases._watches["billing~1@orders~1/0"].open[3].start
-    assert (checkpoint.row, checkpoint.position.row, held.messages[0].body) == (3, 3, "d")
+    assert (checkpoint.row_no, checkpoint.position.row_no, held.messages[0].body) == (3, 3, "d")
 
 
 def test_a_claim_that_ends_within_a_batch_says_at_which_offset_the_next_one_begins(bench: Bench) -> None:
@@ -161,7 +161,7 @@ def test_a_claim_that_ends_within_a_batch_says_at_which_offset_the_next_one_begi
     offsets = []
     for limit in (1, 1, 3, 2, 1):
         log = pull_logs(bench.cell.context, bench.cell.subject("orders"), bench.cell.put_group("orders", "billing"))[1]
-        following = log.tail().number
+        following = log.tail().seq
         messages = bench.take(limit)
         assert messages[0].offset == following
         offsets += [message.offset for message in messages]
@@ -174,7 +174,7 @@ def test_a_claim_goes_on_behind_a_row_that_was_removed_while_half_of_it_was_hand
     key = row_key("orders~1/0", 0)
     record = bench.store.get(key)
     assert record is not None
-    filler = Row(number=-1, count=0, at_ms=bench.clock.now_ms(), expires_ms=bench.clock.now_ms() + 10**9)
+    filler = Row(first_seq=-1, count=0, at_ms=bench.clock.now_ms(), expires_ms=bench.clock.now_ms() + 10**9)
     bench.store.put(key, to_record(filler, b"f" * 16, 0), expect=record.token)
     bench.send("d")
     bench.send("e")

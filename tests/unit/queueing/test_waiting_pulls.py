@@ -160,7 +160,7 @@ def test_a_row_that_is_given_out_long_before_it_is_stored_is_not_passed_over(ben
             reservations.append(log.reserve(1))
         if tick == 9:
             (row,) = (row for _, row in log.read(0, 1, consistent=True))
-            late = Row(number=-1, count=row.count, at_ms=bench.clock.ms, expires_ms=row.expires_ms, block=row.block)
+            late = Row(first_seq=-1, count=row.count, at_ms=bench.clock.ms, expires_ms=row.expires_ms, block=row.block)
             log.put(reservations[0], late, bench.cell.context.ids.token())
 
     assert wait(bench, writer) == ["old"]

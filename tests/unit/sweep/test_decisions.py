@@ -187,7 +187,7 @@ def test_a_time_ahead_of_the_clock_counts_as_no_wait() -> None:
 
 
 def row(expires_ms: int) -> Row:
-    return Row(number=0, count=1, at_ms=0, expires_ms=expires_ms)
+    return Row(first_seq=0, count=1, at_ms=0, expires_ms=expires_ms)
 
 
 def test_a_log_is_trimmed_up_to_the_first_row_that_is_live() -> None:

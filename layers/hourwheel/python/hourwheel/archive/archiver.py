@@ -204,7 +204,7 @@ class Archiver:
             if given > start and watermark is None:
                 # Rows that were removed before there was an archive do not count as missing.
                 first = next(source.items(0), None)
-                start = source.trimmed() if first is None else first.row
+                start = source.trimmed() if first is None else first.row_no
             return start, given
         return None
 
@@ -214,10 +214,10 @@ class Archiver:
             if item is None:
                 end, complete = self._end(collector, source, end, given)
                 return _Rows(end, messages, LogRead(complete))
-            if item.row > end:
-                collector.gone.append(MissingRows(log=source.log, start=end, end=item.row))
+            if item.row_no > end:
+                collector.gone.append(MissingRows(log=source.log, start=end, end=item.row_no))
             messages += collector.add(source, item)
-            end = item.row + 1
+            end = item.row_no + 1
             full = commit_is_full(collector.size, self.limits.commit_bytes, self.context.clock.now_ms(), stop_ms)
             if full or collector.size >= limit:
                 return _Rows(end, messages, LogRead(complete=False, commit_full=full))
@@ -268,7 +268,7 @@ class Archiver:
             if metric:
                 meter.record(name, metric)
         for damage in manifest.unreadable:
-            _logger.error("row %d of %s was archived without its messages: %s", damage.row, damage.log, damage.error)
+            _logger.error("row %d of %s was archived without its messages: %s", damage.row_no, damage.log, damage.error)
         for one in manifest.missing:
             _logger.error("rows %d to %d of %s were removed before they were archived", one.start, one.end - 1, one.log)
 

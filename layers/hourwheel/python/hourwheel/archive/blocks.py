@@ -35,8 +35,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     filler or could not be read."""
 
     log: int
-    row: int
-    number: int
+    row_no: int
+    first_seq: int
     count: int
     held: int
     at_ms: int

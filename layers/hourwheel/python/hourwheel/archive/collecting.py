@@ -98,9 +98,9 @@ class Collector:
     def add(self, source: Source, item: Item) -> int:
         """Gathers the row. Returns how many messages the row has, hands out or hands over."""
         if isinstance(item.value, Row):
-            messages = self._row(source.log, item.row, item.value)
+            messages = self._row(source.log, item.row_no, item.value)
         else:
-            messages = self._other(source, item.row, item.value)
+            messages = self._other(source, item.row_no, item.value)
         self.size += _ROW_BYTES
         if self.size - self._relieved >= _RELIEF_BYTES:
             self._relieve()
@@ -119,31 +119,33 @@ class Collector:
             self._write(segment)
         self._open.clear()
 
-    def _row(self, log: str, number: int, row: Row) -> int:
+    def _row(self, log: str, row_no: int, row: Row) -> int:
         messages: list[Message] = []
         try:
             messages = messages_of(row, self.context.blobs)
         except Corrupt as error:
-            self.damaged.append(UnreadableRow(log=log, row=number, messages=row.count, error=str(error)))
+            self.damaged.append(UnreadableRow(log=log, row_no=row_no, messages=row.count, error=str(error)))
         segment = self._segment(MESSAGES, row.at_ms)
         held = len(messages)
         place = segment.place(log)
-        segment.entries.append(Entry(place, number, row.number, row.count, held, row.at_ms, row.expires_ms, row.meta))
+        segment.entries.append(
+            Entry(place, row_no, row.first_seq, row.count, held, row.at_ms, row.expires_ms, row.meta)
+        )
         segment.messages += messages
         segment.held += held
-        first = 0 if row.filler else row.number
-        part = Part(log=log, start=number, end=number + 1, first=first, following=first + held, messages=held)
+        first = 0 if row.filler else row.first_seq
+        part = Part(log=log, start=row_no, end=row_no + 1, first=first, following=first + held, messages=held)
         segment.note(part, row.at_ms, row.raw_bytes + len(row.meta) + _ROW_BYTES)
         self.size += row.raw_bytes
         return held
 
-    def _other(self, source: Source, number: int, value: PullRow | Dispatched) -> int:
+    def _other(self, source: Source, row_no: int, value: PullRow | Dispatched) -> int:
         at_ms = value.closed_ms if isinstance(value, PullRow) else value.at_ms
         segment = self._segment(source.kind, at_ms)
-        segment.rows.append((segment.place(source.log), number, value))
+        segment.rows.append((segment.place(source.log), row_no, value))
         size = _ROW_BYTES + _picked(value)
         messages = _messages(value)
-        part = Part(log=source.log, start=number, end=number + 1, first=0, following=0, messages=messages)
+        part = Part(log=source.log, start=row_no, end=row_no + 1, first=0, following=0, messages=messages)
         segment.held += messages
         segment.note(part, at_ms, size)
         self.size += size

@@ -42,13 +42,13 @@ def entries(archive: Blobs, segment: Segment) -> Iterator[tuple[str, Entry]]:
 def pull_rows(archive: Blobs, segment: Segment) -> Iterator[tuple[str, int, PullRow]]:
     """Yields for each pull row its partition, its number and its content."""
     for block in _blocks(archive, segment, decode_pulls):
-        yield from ((block.logs[log], row, pull) for log, row, pull in block.rows)
+        yield from ((block.logs[log], row_no, pull) for log, row_no, pull in block.rows)
 
 
 def dispatch_rows(archive: Blobs, segment: Segment) -> Iterator[tuple[str, int, Dispatched]]:
     """Yields for each dispatch row its bucket, its number and its content."""
     for block in _blocks(archive, segment, decode_dispatches):
-        yield from ((block.logs[log], row, dispatched) for log, row, dispatched in block.rows)
+        yield from ((block.logs[log], row_no, dispatched) for log, row_no, dispatched in block.rows)
 
 
 def catalogs(archive: Blobs, segment: Segment) -> Iterator[Catalog]:

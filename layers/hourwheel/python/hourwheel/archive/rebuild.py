@@ -195,7 +195,7 @@ class _Rebuild:
     @cached_property
     def needed(self) -> set[tuple[str, int]]:
         """Rows from which messages are handed over again, even where the row's own retention is over."""
-        return {(source_of(arrival.source), row) for arrival in self.known.pulled for row, _ in arrival.picks}
+        return {(source_of(arrival.source), row_no) for arrival in self.known.pulled for row_no, _ in arrival.picks}
 
     @cached_property
     def restorer(self) -> Restorer:
@@ -247,11 +247,11 @@ class _Rebuild:
         for name in sorted(self.logs):
             log, end = self.context.log(name), self.known.end(name)
             waits = is_schedule(name)
-            spare = Row(number=-1, count=0, at_ms=now_ms, expires_ms=0 if waits else now_ms + FILLER_MS)
+            spare = Row(first_seq=-1, count=0, at_ms=now_ms, expires_ms=0 if waits else now_ms + FILLER_MS)
             for row in range(end.archived, end.rows):
                 log.abandon(Reservation(row, 0), spare)
             if not waits:
-                live = (number for number, row in log.stored(0) if row.live(self.held.value.began_ms))
+                live = (row_no for row_no, row in log.stored(0) if row.live(self.held.value.began_ms))
                 below = min(end.archived, next(live, end.archived))
                 if below:
                     log.trim(below)
@@ -266,7 +266,7 @@ class _Rebuild:
             source = source_of(partition)
             log = PullLog(self.context, group, self.context.log(source), queue_of(source))
             start = self.known.progress.get(partition) or log.beginning()
-            value = Checkpoint(following, start.position, start.number, self.context.clock.now_ms())
+            value = Checkpoint(following, start.position, start.seq, self.context.clock.now_ms())
             outcome = log.checkpoint_record.swap(None, value, token=token_of(partition, following))
             if not outcome.stored:
                 raise occupied(f"the checkpoint of {partition}", following)

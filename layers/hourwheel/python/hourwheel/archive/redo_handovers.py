@@ -25,14 +25,14 @@ from hourwheel.sweep.erasure import make_registry
 OWNER = "rebuild"
 
 
-def token_of(log: str, row: int) -> bytes:
+def token_of(log: str, row_no: int) -> bytes:
     """Returns the token of a row that a rebuild puts: every try puts the row with one and the same token."""
-    return blake2b(f"{log} {row}".encode(), digest_size=16).digest()
+    return blake2b(f"{log} {row_no}".encode(), digest_size=16).digest()
 
 
-def occupied(log: str, row: int) -> Conflict:
+def occupied(log: str, row_no: int) -> Conflict:
     return Conflict(
-        "store-in-use", f"row {row} of {log} holds something else: nobody else may use the store until it is rebuilt"
+        "store-in-use", f"row {row_no} of {log} holds something else: nobody else may use the store until it is rebuilt"
     )
 
 
@@ -84,13 +84,13 @@ class HandoverReplayer:
     def _missing(self, arrival: UnarchivedHandover) -> set[Pick]:
         """Returns the messages whose row the source does not have."""
         source = self._source(arrival)
-        rows = {number: source.get(number) for number, _ in arrival.picks}
-        there = {number for number, row in rows.items() if row is not None and not row.filler}
+        rows = {row_no: source.get(row_no) for row_no, _ in arrival.picks}
+        there = {row_no for row_no, row in rows.items() if row is not None and not row.filler}
         return {pick for pick in arrival.picks if pick[0] not in there}
 
     def _carry_out(self, arrival: UnarchivedHandover) -> int:
         """Repeats one hand-over. Returns how many messages the target row has then."""
-        there = self.context.log(arrival.what.log).get(arrival.what.row)
+        there = self.context.log(arrival.what.log).get(arrival.what.row_no)
         if there is not None:
             return there.count
         missing = self._missing(arrival)
@@ -105,10 +105,10 @@ class HandoverReplayer:
             source = self._source(arrival)
             row = row_builder(self.context, source, queue_of(source.name))(transfer)
             try:
-                log.put(Reservation(transfer.row, transfer.number), row, transfer.token)
+                log.put(Reservation(transfer.row_no, transfer.first_seq), row, transfer.token)
             except Filled:
-                raise occupied(transfer.log, transfer.row) from None
-        arrived = log.get(transfer.row)
+                raise occupied(transfer.log, transfer.row_no) from None
+        arrived = log.get(transfer.row_no)
         return 0 if arrived is None else arrived.count
 
     def _dispatch(self, name: str, transfer: Transfer) -> None:
@@ -121,7 +121,7 @@ class HandoverReplayer:
         try:
             dispatcher.finish([transfer])
         except Fenced:
-            raise occupied(transfer.log, transfer.row) from None
+            raise occupied(transfer.log, transfer.row_no) from None
 
     def _source(self, arrival: UnarchivedHandover) -> Log:
         if isinstance(arrival.what, Transfer):
@@ -144,9 +144,9 @@ class HandoverReplayer:
         return Transfer(
             kind=moved.kind,
             log=moved.log,
-            row=moved.row,
-            number=moved.number,
-            token=token_of(moved.log, moved.row),
+            row_no=moved.row_no,
+            first_seq=moved.first_seq,
+            token=token_of(moved.log, moved.row_no),
             at_ms=moved.at_ms,
             expires_ms=0 if due_times else moved.at_ms + keep_ms,
             picks=moved.picks,

@@ -85,23 +85,25 @@ class Restorer:
         for name in sorted(self.buckets):
             following = self.known.watermarks.get((DISPATCHES, name), 0)
             if following:
-                nothing = Transfer(kind=DROPPED, log="", row=0, number=0, token=b"", at_ms=0, expires_ms=0, picks=())
+                nothing = Transfer(
+                    kind=DROPPED, log="", row_no=0, first_seq=0, token=b"", at_ms=0, expires_ms=0, picks=()
+                )
                 at_ms = self.known.tallies.get(name, Tally()).last_ms
                 self._put_dispatched(name, following, Dispatched(owner=OWNER, at_ms=at_ms, transfers=(nothing,)))
 
     def _dispatched(self, segment: Segment) -> None:
         try:
-            for name, number, dispatched in dispatch_rows(self.archive, segment):
+            for name, row_no, dispatched in dispatch_rows(self.archive, segment):
                 if name in self.buckets:
-                    self._put_dispatched(name, number, dispatched)
+                    self._put_dispatched(name, row_no, dispatched)
         except Corrupt as error:
             self._pass_over(segment, error)
 
-    def _put_dispatched(self, name: str, number: int, dispatched: Dispatched) -> None:
-        record = Record(_encoder.encode(dispatched), token_of(name, number))
-        refused = self.context.store.put(Key(Table.DISPATCH, name, sort_of(number)), record, expect=None)
+    def _put_dispatched(self, name: str, row_no: int, dispatched: Dispatched) -> None:
+        record = Record(_encoder.encode(dispatched), token_of(name, row_no))
+        refused = self.context.store.put(Key(Table.DISPATCH, name, sort_of(row_no)), record, expect=None)
         if refused is not None and (refused.current is None or refused.current.token != record.token):
-            raise occupied(f"the dispatch log of {name}", number)
+            raise occupied(f"the dispatch log of {name}", row_no)
 
     def _worthwhile(self, segment: Segment) -> bool:
         """Returns whether the segment may have rows that are restored."""
@@ -114,7 +116,7 @@ class Restorer:
         try:
             for log, entry, messages in message_rows(self.archive, segment):
                 live = entry.expires_ms == 0 or entry.expires_ms > self.began_ms
-                if log in self.logs and (live or (log, entry.row) in self.needed):
+                if log in self.logs and (live or (log, entry.row_no) in self.needed):
                     yield log, entry, messages
         except Corrupt as error:
             self._pass_over(segment, error)
@@ -131,9 +133,9 @@ class Restorer:
         def put(context: Context) -> None:
             for log, entry, row in made:
                 try:
-                    context.log(log).put(Reservation(entry.row, entry.number), row, token_of(log, entry.row))
+                    context.log(log).put(Reservation(entry.row_no, entry.first_seq), row, token_of(log, entry.row_no))
                 except Filled:
-                    raise occupied(log, entry.row) from None
+                    raise occupied(log, entry.row_no) from None
 
         self.context.atomically(put)
 
@@ -141,7 +143,7 @@ class Restorer:
         if not messages:
             # A row that was archived without its messages becomes a filler.
             note = entry.meta if not entry.count else b""
-            return Row(number=-1, count=0, at_ms=entry.at_ms, expires_ms=entry.expires_ms, meta=note)
+            return Row(first_seq=-1, count=0, at_ms=entry.at_ms, expires_ms=entry.expires_ms, meta=note)
         (row,) = rows_of(
             [encode(messages, self.context.settings.compression_level)],
             blobs=self.context.blobs,

@@ -23,7 +23,7 @@ _LONG_OPEN_MS = 86_400_000
 class Item(NamedTuple):
     """A row number and the row's content, which never changes any more."""
 
-    row: int
+    row_no: int
     value: Row | PullRow | Dispatched
 
 
@@ -67,7 +67,7 @@ class MessageSource:
         return self.rows.totals().rows
 
     def items(self, start: int) -> Iterator[Item]:
-        return (Item(number, row) for number, row in self.rows.rows(start))
+        return (Item(row_no, row) for row_no, row in self.rows.rows(start))
 
     def held_up(self, end: int) -> bool:
         """Returns whether a row follows a hole that may still be written. Without such a row nothing is held up."""
@@ -91,16 +91,16 @@ class PullSource:
         first = self.pulls.rows(start, limit=1)
         if not first:
             return start
-        number, held = first[0]
+        row_no, held = first[0]
         long_open = self.pulls.context.clock.now_ms() - held.value.claimed_ms > _LONG_OPEN_MS
-        return number + 1 if held.value.state == CLOSED or long_open else start
+        return row_no + 1 if held.value.state == CLOSED or long_open else start
 
     def items(self, start: int) -> Iterator[Item]:
         while rows := self.pulls.rows(start):
-            for number, held in rows:
+            for row_no, held in rows:
                 if held.value.state != CLOSED:
                     return
-                yield Item(number, held.value)
+                yield Item(row_no, held.value)
             start = rows[-1][0] + 1
 
     def held_up(self, end: int) -> bool:
@@ -123,7 +123,7 @@ class DispatchSource:
         return start + (next(self.dispatches.rows(start), None) is not None)
 
     def items(self, start: int) -> Iterator[Item]:
-        return (Item(number, row) for number, row in self.dispatches.rows(start))
+        return (Item(row_no, row) for row_no, row in self.dispatches.rows(start))
 
     def held_up(self, end: int) -> bool:
         return False

@@ -32,9 +32,9 @@ Pick: TypeAlias = tuple[int, int]
 class Progress(NamedTuple):
     """The end of the last pull row that is archived."""
 
-    row: int
+    row_no: int
     position: Position
-    number: int
+    seq: int
 
 
 @dataclass
@@ -60,8 +60,8 @@ class Tally:
     left: int = 0
     last_ms: int = 0
 
-    def wait(self, row: int, count: int) -> None:
-        self.left += sum(hash((row, index)) for index in range(count))
+    def wait(self, row_no: int, count: int) -> None:
+        self.left += sum(hash((row_no, index)) for index in range(count))
 
     def settle(self, picks: Iterable[Pick]) -> None:
         self.left -= sum(map(hash, picks))
@@ -195,53 +195,53 @@ def _read(found: ArchiveSummary, archive: Blobs, segment: Segment) -> None:
             found.listed = {subject.name for subject in catalog.subjects}
             found.listed |= {(group.subject, group.name) for group in catalog.groups}
     elif segment.kind == PULLS:
-        for partition, number, pull in pull_rows(archive, segment):
-            _note_pull(found, partition, number, pull)
+        for partition, row_no, pull in pull_rows(archive, segment):
+            _note_pull(found, partition, row_no, pull)
     elif segment.kind == DISPATCHES:
-        for bucket, number, dispatched in dispatch_rows(archive, segment):
-            _note_dispatch(found, bucket, number, dispatched)
+        for bucket, row_no, dispatched in dispatch_rows(archive, segment):
+            _note_dispatch(found, bucket, row_no, dispatched)
     elif any(is_schedule(part.log) for part in segment.parts):
         for log, entry in entries(archive, segment):
             if is_schedule(log):
-                _note_wait(found, log, entry.row, entry.count, entry.meta)
+                _note_wait(found, log, entry.row_no, entry.count, entry.meta)
 
 
-def _note_pull(found: ArchiveSummary, partition: str, number: int, pull: PullRow) -> None:
+def _note_pull(found: ArchiveSummary, partition: str, row_no: int, pull: PullRow) -> None:
     known = found.progress.get(partition)
-    if known is None or known.row < number:
-        found.progress[partition] = Progress(number, pull.end, pull.end_number)
-    found.end(source_of(partition)).pass_over(pull.end.row + (pull.end.index > 0), pull.end_number)
+    if known is None or known.row_no < row_no:
+        found.progress[partition] = Progress(row_no, pull.end, pull.end_seq)
+    found.end(source_of(partition)).pass_over(pull.end.row_no + (pull.end.index > 0), pull.end_seq)
     for moved in pull.moved:
         end = found.end(moved.log)
-        end.pass_over(moved.row + 1, moved.number + len(moved.picks))
-        if moved.row >= end.archived:
+        end.pass_over(moved.row_no + 1, moved.first_seq + len(moved.picks))
+        if moved.row_no >= end.archived:
             found.pulled.append(UnarchivedHandover(partition, moved))
 
 
-def _note_dispatch(found: ArchiveSummary, name: str, number: int, dispatched: Dispatched) -> None:
+def _note_dispatch(found: ArchiveSummary, name: str, row_no: int, dispatched: Dispatched) -> None:
     tally = found.tallies.setdefault(name, Tally())
     tally.last_ms = max(tally.last_ms, dispatched.at_ms)
     source = found.end(str(LogName.of_schedule(name)))
     for transfer in dispatched.transfers:
         tally.settle(transfer.picks)
-        source.pass_over(max(row for row, _ in transfer.picks) + 1 if transfer.picks else 0, 0)
+        source.pass_over(max(row_no for row_no, _ in transfer.picks) + 1 if transfer.picks else 0, 0)
         if not transfer.log:
             continue
         end = found.end(transfer.log)
-        end.pass_over(transfer.row + 1, transfer.number + len(transfer.picks))
-        if transfer.row >= end.archived:
+        end.pass_over(transfer.row_no + 1, transfer.first_seq + len(transfer.picks))
+        if transfer.row_no >= end.archived:
             picks = found.dispatched.setdefault(name, {})
             for pick in transfer.picks:
-                picks[pick] = max(picks.get(pick, (-1, transfer)), (number, transfer), key=lambda entry: entry[0])
+                picks[pick] = max(picks.get(pick, (-1, transfer)), (row_no, transfer), key=lambda entry: entry[0])
 
 
-def _note_wait(found: ArchiveSummary, log: str, row: int, count: int, data: bytes) -> None:
+def _note_wait(found: ArchiveSummary, log: str, row_no: int, count: int, data: bytes) -> None:
     tally = found.tallies.setdefault(Bucket.of_log(log).name, Tally())
     try:
         entry = decode_entry(data) if data else None
     except Corrupt:
         entry = None  # no wheel could read this entry either
     if isinstance(entry, CancelMarker):
-        tally.settle([(entry.row, entry.index)])
+        tally.settle([(entry.row_no, entry.index)])
     elif isinstance(entry, DueTimes):
-        tally.wait(row, count)
+        tally.wait(row_no, count)

@@ -21,13 +21,13 @@ class SchedulePosition:
     """The position of a delayed message: its index in a row of its bucket's schedule log."""
 
     bucket: Bucket
-    row: int
+    row_no: int
     index: int
 
 
 def sign_scheduled_id(secret: bytes, position: SchedulePosition) -> str:
     bucket = position.bucket
-    text = f"{bucket.start_ms // 1_000:x}-{bucket.minutes}-{bucket.shard}-{position.row}-{position.index}"
+    text = f"{bucket.start_ms // 1_000:x}-{bucket.minutes}-{bucket.shard}-{position.row_no}-{position.index}"
     return f"{text}-{_digest(secret, text)}"
 
 

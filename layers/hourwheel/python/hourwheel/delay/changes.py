@@ -102,12 +102,12 @@ def _following(change: PendingChange) -> SchedulePosition | None:
     """Returns the new position of a message once it has moved there; None before."""
     if change.state != "moved" or change.moved is None:
         return None
-    name, row, index = change.moved
-    return SchedulePosition(Bucket.parse(name), row, index)
+    name, row_no, index = change.moved
+    return SchedulePosition(Bucket.parse(name), row_no, index)
 
 
 def _place_of(transfer: Transfer) -> tuple[str, int, int]:
-    return Bucket.of_log(transfer.log).name, transfer.row, 0
+    return Bucket.of_log(transfer.log).name, transfer.row_no, 0
 
 
 @dataclass(frozen=True)
@@ -254,10 +254,12 @@ class ScheduledMessages:
         only where the answer has to be waited for: a repeated request then appends no second marker."""
         if current.value.marker_row != _UNKNOWN:
             return current
-        entry = encode_entry(CancelMarker(place.row, place.index))
+        entry = encode_entry(CancelMarker(place.row_no, place.index))
         now_ms = self.context.clock.now_ms()
         try:
-            marker_row = self._log(place).append(Row(number=-1, count=0, at_ms=now_ms, expires_ms=0, meta=entry)).row
+            marker_row = (
+                self._log(place).append(Row(first_seq=-1, count=0, at_ms=now_ms, expires_ms=0, meta=entry)).row_no
+            )
         except Sealed:
             marker_row = _TOO_LATE
         value = msgspec.structs.replace(current.value, marker_row=marker_row)
@@ -270,7 +272,7 @@ class ScheduledMessages:
         due_times, _ = self._message(place)
         due_ms = due_times.due_ms(place.index)
         log = DispatchLog(self.context, place.bucket)
-        if log.search(place.row, place.index, due_ms) is None:
+        if log.search(place.row_no, place.index, due_ms) is None:
             self._await(place, current.value.marker_row)
         if self._named(place, due_ms) is not None:
             return self._swapped(place, current, msgspec.structs.replace(current.value, state="dispatched"))
@@ -283,7 +285,7 @@ class ScheduledMessages:
             self.context,
             kind=MOVED,
             log=bucket.log,
-            picks=((place.row, place.index),),
+            picks=((place.row_no, place.index),),
             expires_ms=0,
             due_times=DueTimes.of(due_times.subject, due_times.generation, due_times.member, [current.value.due_ms]),
         )
@@ -333,7 +335,7 @@ class ScheduledMessages:
     def _named(self, place: SchedulePosition, due_ms: int) -> tuple[Transfer, int, int] | None:
         """Returns the transfer that hands the message over, with the message's index in it and the time; None if there
         is none. Raises ``NotFound`` once the bucket is removed."""
-        named = DispatchLog(self.context, place.bucket).search(place.row, place.index, due_ms)
+        named = DispatchLog(self.context, place.bucket).search(place.row_no, place.index, due_ms)
         if named is None and due_ms <= self.context.clock.now_ms():
             # A bucket that is being removed loses the message before the dispatch row: a message still there was not
             # sent.
@@ -355,19 +357,19 @@ class ScheduledMessages:
         queue = transfer.log.rpartition("/")[2]
         if not queue.isdigit() or not self._stands(transfer):
             return message
-        return replace(message, queue=int(queue), offset=transfer.number + index)
+        return replace(message, queue=int(queue), offset=transfer.first_seq + index)
 
     def _stands(self, transfer: Transfer) -> bool:
         """Returns whether the transfer's row is stored. If a reader filled that row, the wheel puts the messages into
         another one."""
         log = self.context.log(transfer.log)
-        row = log.get(transfer.row)
+        row = log.get(transfer.row_no)
         if row is None:
-            return transfer.row < log.trimmed()
-        return not row.filler and row.number == transfer.number
+            return transfer.row_no < log.trimmed()
+        return not row.filler and row.first_seq == transfer.first_seq
 
     def _message(self, place: SchedulePosition) -> tuple[DueTimes, str]:
-        row = self._log(place).get(place.row)
+        row = self._log(place).get(place.row_no)
         if row is None or not row.meta or place.index >= row.count:
             raise _unknown()
         entry = decode_entry(row.meta)
@@ -386,7 +388,7 @@ class ScheduledMessages:
         return self.context.log(place.bucket.log)
 
     def _slot(self, place: SchedulePosition) -> CasRecord[PendingChange]:
-        sort = f"{place.row:016d}-{place.index:04d}"
+        sort = f"{place.row_no:016d}-{place.index:04d}"
         return CasRecord(
             self.context.store,
             self.context.ids,
@@ -412,4 +414,4 @@ class ScheduledMessages:
             self.context.store.delete(key, expect=token)
 
     def _change_key(self, place: SchedulePosition) -> Key:
-        return Key(Table.META, CHANGES, f"{place.bucket.name} {place.row}-{place.index}")
+        return Key(Table.META, CHANGES, f"{place.bucket.name} {place.row_no}-{place.index}")

@@ -75,17 +75,17 @@ class ScheduleRowCache:
         least recently used rows when the cache is full."""
         for i in range(0, len(numbers), GET_MANY):
             some = numbers[i : i + GET_MANY]
-            read = self._read([number for number in some if number not in self._rows])
-            for number in some:
-                page = self._rows.get(number)
+            read = self._read([row_no for row_no in some if row_no not in self._rows])
+            for row_no in some:
+                page = self._rows.get(row_no)
                 if page is None:
                     # The read above may be out of date and miss the row: ``get`` is up to date.
-                    row = read.get(number) or self._log.get(number)
+                    row = read.get(row_no) or self._log.get(row_no)
                     assert row is not None
-                    page = self._keep(number, row)
+                    page = self._keep(row_no, row)
                 else:
-                    self._rows.move_to_end(number)
-                yield number, page
+                    self._rows.move_to_end(row_no)
+                yield row_no, page
 
     def _read(self, numbers: Sequence[int]) -> dict[int, Row]:
         """Reads rows: neighbours as a range, single ones together in one call."""
@@ -98,16 +98,16 @@ class ScheduleRowCache:
                 scattered += run
         return read | self._log.get_many(scattered) if scattered else read
 
-    def _keep(self, number: int, row: Row) -> _DecodedRow:
+    def _keep(self, row_no: int, row: Row) -> _DecodedRow:
         entry = decode_entry(row.meta)
         assert isinstance(entry, DueTimes)
         try:
             raw = raw_messages_of(row, self._context.blobs)
         except Corrupt as error:
-            unreadable(self._context, self._log.name, number, row.count, error)
+            unreadable(self._context, self._log.name, row_no, row.count, error)
             raw = []
         page = _DecodedRow(row.at_ms, entry, raw, row.raw_bytes + _RAW_OVERHEAD * row.count)
-        self._rows[number] = page
+        self._rows[row_no] = page
         self._size += page.size
         while self._size > _CACHE_BYTES and len(self._rows) > 1:
             self._size -= self._rows.popitem(last=False)[1].size
@@ -208,7 +208,7 @@ class Dispatcher:
 
     def _trimmed(self, transfer: Transfer) -> bool:
         log = self.context.log(transfer.log)
-        return transfer.row < log.trimmed() and log.get(transfer.row) is None
+        return transfer.row_no < log.trimmed() and log.get(transfer.row_no) is None
 
     def _hand_over(self, batches: Sequence[OutgoingBatch]) -> list[OutgoingBatch]:
         """Hands the batches over in one step. Returns those to hand over anew, because their row was filled or their
@@ -262,8 +262,8 @@ class Dispatcher:
         return Transfer(
             kind=batch.target.kind,
             log=batch.target.log,
-            row=reservation.row,
-            number=reservation.number,
+            row_no=reservation.row_no,
+            first_seq=reservation.first_seq,
             token=context.ids.token(),
             at_ms=at_ms,
             expires_ms=at_ms + batch.target.keep_ms,
@@ -271,7 +271,7 @@ class Dispatcher:
         )
 
     def _put(self, context: Context, transfer: Transfer, row: Row) -> bool:
-        return context.log(transfer.log).put(Reservation(transfer.row, transfer.number), row, transfer.token)
+        return context.log(transfer.log).put(Reservation(transfer.row_no, transfer.first_seq), row, transfer.token)
 
     def _row(self, batch: OutgoingBatch, at_ms: int, expires_ms: int, log: str) -> Row:
         """Returns the row that contains the batch. Every caller builds it with equal messages, so that a repeated put
@@ -283,7 +283,7 @@ class Dispatcher:
                 msgspec.structs.replace(message, died_at=died_at, reason="subject-deleted") for message in messages
             ]
         if not messages:
-            return Row(number=-1, count=0, at_ms=at_ms, expires_ms=expires_ms)
+            return Row(first_seq=-1, count=0, at_ms=at_ms, expires_ms=expires_ms)
         (row,) = rows_of(
             [encode(messages, self.context.settings.compression_level)],
             blobs=self.context.blobs,
@@ -333,14 +333,14 @@ class Dispatcher:
         """Returns the due times, the message (None: it cannot be read) and its size by position, up to the bytes of one
         step."""
         by_row: dict[int, list[int]] = {}
-        for row, index in picks:
-            by_row.setdefault(row, []).append(index)
+        for row_no, index in picks:
+            by_row.setdefault(row_no, []).append(index)
         read: dict[Pick, tuple[DueTimes, Message | None, int]] = {}
         total = 0
-        for row, page in self.row_cache.each(sorted(by_row)):
-            for index in by_row[row]:
+        for row_no, page in self.row_cache.each(sorted(by_row)):
+            for index in by_row[row_no]:
                 size = len(page.raw[index]) if page.raw else 0
-                read[row, index] = page.due_times, _message(page, index), size
+                read[row_no, index] = page.due_times, _message(page, index), size
                 total += size
             if total > _STEP_BYTES:
                 break
@@ -349,12 +349,12 @@ class Dispatcher:
     def _batch_of(self, transfer: Transfer) -> OutgoingBatch:
         """Returns the batch that a transfer hands over, read again from the schedule log."""
         indexes: dict[int, list[int]] = {}
-        for row, index in transfer.picks:
-            indexes.setdefault(row, []).append(index)
+        for row_no, index in transfer.picks:
+            indexes.setdefault(row_no, []).append(index)
         messages: dict[Pick, Message | None] = {}
-        for row, page in self.row_cache.each(sorted(indexes)):
+        for row_no, page in self.row_cache.each(sorted(indexes)):
             due_times = page.due_times
-            messages |= {(row, index): _message(page, index) for index in indexes[row]}
+            messages |= {(row_no, index): _message(page, index) for index in indexes[row_no]}
         member = LogName.parse(transfer.log).member if transfer.kind == AGAIN else None
         keep_ms = transfer.expires_ms - transfer.at_ms
         target = Target(transfer.kind, transfer.log, keep_ms, due_times.subject, member.group if member else None)

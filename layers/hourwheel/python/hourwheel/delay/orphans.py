@@ -57,14 +57,14 @@ def orphans(context: Context, subject: str, *, after: str | None, limit: int) ->
         if generation < start[0]:
             continue
         first = start[1] if generation == start[0] else 0
-        for number, row in _rows(context, log, first):
-            for index, message in enumerate(_messages(context, log, number, row)):
-                if (generation, number, index) <= start:
+        for row_no, row in _rows(context, log, first):
+            for index, message in enumerate(_messages(context, log, row_no, row)):
+                if (generation, row_no, index) <= start:
                     continue
                 size += message_size(message)
                 if len(page) == limit or (page and size > PULL_BYTES):
                     return DeadPage(page, page[-1].dead_id)
-                message.dead_id = f"{generation}-{number}-{index}"
+                message.dead_id = f"{generation}-{row_no}-{index}"
                 page.append(tellable(message))
     return DeadPage(page, None)
 
@@ -81,14 +81,14 @@ def _generations(context: Context, subject: str) -> list[tuple[int, Log]]:
 
 def _rows(context: Context, log: Log, start: int) -> Iterator[tuple[int, Row]]:
     now_ms = context.clock.now_ms()
-    return ((number, row) for number, row in log.rows(start) if not row.filler and row.live(now_ms))
+    return ((row_no, row) for row_no, row in log.rows(start) if not row.filler and row.live(now_ms))
 
 
-def _messages(context: Context, log: Log, number: int, row: Row) -> list[Message]:
+def _messages(context: Context, log: Log, row_no: int, row: Row) -> list[Message]:
     try:
         return messages_of(row, context.blobs)
     except Corrupt as error:
-        unreadable(context, log.name, number, row.count, error)
+        unreadable(context, log.name, row_no, row.count, error)
         return []
 
 

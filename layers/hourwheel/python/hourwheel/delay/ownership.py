@@ -57,14 +57,14 @@ class DispatchLog:
         items = items_of(self.context.store, Table.DISPATCH, self.bucket.name, start=sort_of(start), page=_PAGE)
         return ((int(sort), opened(record)) for sort, record in items)
 
-    def search(self, row: int, index: int, due_ms: int) -> tuple[Transfer, int, int] | None:
+    def search(self, row_no: int, index: int, due_ms: int) -> tuple[Transfer, int, int] | None:
         """Returns the transfer that names the message, the message's index in it, and the time of its row; None if no
         transfer does. A transfer that had to be reserved again is named twice: the last one counts."""
         result = None
         for _, dispatched in self.rows(self._first_since(due_ms)):
             for transfer in dispatched.transfers:
-                if (row, index) in transfer.picks:
-                    result = transfer, transfer.picks.index((row, index)), dispatched.at_ms
+                if (row_no, index) in transfer.picks:
+                    result = transfer, transfer.picks.index((row_no, index)), dispatched.at_ms
         return result
 
     def _first_since(self, at_ms: int) -> int:

@@ -75,19 +75,19 @@ class PendingCounts:
             return read
 
     def _catch_up(self, context: Context, bucket: Bucket, tally: _Tally) -> None:
-        for number, row in context.log(bucket.log).rows(tally.next):
-            tally.next = number + 1
+        for row_no, row in context.log(bucket.log).rows(tally.next):
+            tally.next = row_no + 1
             entry = _entry_of(row)
             if isinstance(entry, DueTimes):
                 address = (entry.subject, entry.generation, entry.member)
                 # One object for all rows of an address saves memory.
-                tally.addresses[number] = tally.interned.setdefault(address, address)
+                tally.addresses[row_no] = tally.interned.setdefault(address, address)
                 tally.counts[address] += row.count
-            elif isinstance(entry, CancelMarker) and (entry.row, entry.index) not in tally.cancelled:
-                tally.cancelled.add((entry.row, entry.index))
-                self._discount(tally, entry.row)
-        for number, dispatched in DispatchLog(context, bucket).rows(tally.passed):
-            tally.passed = number + 1
+            elif isinstance(entry, CancelMarker) and (entry.row_no, entry.index) not in tally.cancelled:
+                tally.cancelled.add((entry.row_no, entry.index))
+                self._discount(tally, entry.row_no)
+        for row_no, dispatched in DispatchLog(context, bucket).rows(tally.passed):
+            tally.passed = row_no + 1
             if not dispatched.transfers:
                 continue
             # A transfer that has to be reserved again is named a second time, in the following row.
@@ -96,8 +96,8 @@ class PendingCounts:
                 self._discount(tally, pick[0])
             tally.named = named
 
-    def _discount(self, tally: _Tally, row: int) -> None:
-        address = tally.addresses.get(row)
+    def _discount(self, tally: _Tally, row_no: int) -> None:
+        address = tally.addresses.get(row_no)
         if address is not None:
             tally.counts[address] -= 1
 

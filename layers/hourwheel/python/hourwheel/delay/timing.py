@@ -13,9 +13,9 @@ _INDEX_BITS = 10
 """A batch contains at most 1,000 messages."""
 
 
-def pack(row: int, index: int) -> int:
+def pack(row_no: int, index: int) -> int:
     """Returns a position as one number. Numbers of positions in one log have the order of the positions."""
-    return row << _INDEX_BITS | index
+    return row_no << _INDEX_BITS | index
 
 
 def unpack(place: int) -> tuple[int, int]:

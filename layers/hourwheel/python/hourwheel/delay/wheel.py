@@ -184,8 +184,8 @@ class Wheel:
     def _read_dispatched(self) -> None:
         """Reads the dispatch log to its end: the messages that it names are not handed over again."""
         fresh = []
-        for number, dispatched in self._dispatched.rows(self._passed):
-            self._passed, self._last_ms = number + 1, dispatched.at_ms
+        for row_no, dispatched in self._dispatched.rows(self._passed):
+            self._passed, self._last_ms = row_no + 1, dispatched.at_ms
             if dispatched.transfers:
                 self._unfinished = dispatched.transfers
             self._renew_if_due(
@@ -193,7 +193,7 @@ class Wheel:
             )  # publishes no row: the former owner is not fenced off, and may still miss the rows read here
             for transfer in dispatched.transfers:
                 self._damaged = self._damaged or transfer.kind == DAMAGED
-                fresh += [pack(row, index) for row, index in transfer.picks]
+                fresh += [pack(row_no, index) for row_no, index in transfer.picks]
         if self._state is not WheelState.NEW:
             for place in fresh:
                 self._wheel.discard(place)
@@ -205,9 +205,9 @@ class Wheel:
         if self._state is WheelState.NEW:
             self._state = WheelState.FOLLOWING
         cancelled = False
-        for number, row in self._log.rows(self._next):
-            cancelled = self._note(number, row) or cancelled
-            self._next = number + 1
+        for row_no, row in self._log.rows(self._next):
+            cancelled = self._note(row_no, row) or cancelled
+            self._next = row_no + 1
             if self._state is not WheelState.FOLLOWING and self._next % _RENEWAL_ROWS == 0:
                 self._renew_if_due(self._next)
         return cancelled
@@ -217,23 +217,23 @@ class Wheel:
         if self._ownership.held and self._ownership.due_for_renewal():
             self._ownership.keep(read_below)
 
-    def _note(self, number: int, row: Row) -> bool:
+    def _note(self, row_no: int, row: Row) -> bool:
         if not row.meta:
             return False
         try:
             entry = decode_entry(row.meta)
         except Corrupt as error:
-            unreadable(self.context, self._log.name, number, row.count, error)
+            unreadable(self.context, self._log.name, row_no, row.count, error)
             self._damaged = True
             return False
         if isinstance(entry, CancelMarker):
-            self._wheel.discard(pack(entry.row, entry.index))
+            self._wheel.discard(pack(entry.row_no, entry.index))
             return True
-        self._add(number, row.count, entry)
+        self._add(row_no, row.count, entry)
         return False
 
-    def _add(self, number: int, count: int, due_times: DueTimes) -> None:
-        first = pack(number, 0)
+    def _add(self, row_no: int, count: int, due_times: DueTimes) -> None:
+        first = pack(row_no, 0)
         places: Iterable[int] = range(first, first + count)
         i = bisect_left(self._done, first)
         if i < len(self._done) and self._done[i] < first + count:

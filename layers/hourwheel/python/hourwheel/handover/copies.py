@@ -31,18 +31,18 @@ def read_messages(
     messages that cannot be read, which stay in the log; with ``strict`` they raise ``Corrupt``."""
     rows: dict[int, list[Message]] = {}
     messages = []
-    for number, index in picks:
-        if number not in rows:
-            row = source.get(number)
-            rows[number] = (
-                [] if row is None else with_position(row, _retained(context, source, number, row, strict), queue)
+    for row_no, index in picks:
+        if row_no not in rows:
+            row = source.get(row_no)
+            rows[row_no] = (
+                [] if row is None else with_position(row, _retained(context, source, row_no, row, strict), queue)
             )
-        if rows[number]:
-            messages.append(((number, index), rows[number][index]))
+        if rows[row_no]:
+            messages.append(((row_no, index), rows[row_no][index]))
     return messages
 
 
-def _retained(context: Context, source: Log, number: int, row: Row, strict: bool) -> list[Message]:
+def _retained(context: Context, source: Log, row_no: int, row: Row, strict: bool) -> list[Message]:
     try:
         return messages_of(row, context.blobs)
     except Corrupt as error:
@@ -50,7 +50,7 @@ def _retained(context: Context, source: Log, number: int, row: Row, strict: bool
         if row.live(context.clock.now_ms()):
             if strict:
                 raise
-            unreadable(context, source.name, number, row.count, error)
+            unreadable(context, source.name, row_no, row.count, error)
         return []
 
 
@@ -64,7 +64,7 @@ def with_position(row: Row, messages: list[Message], queue: int | None) -> list[
         produced_at = rfc3339(row.at_ms)
         for index, message in enumerate(messages):
             message.queue = queue
-            message.offset = row.number + index
+            message.offset = row.first_seq + index
             message.attempt = 1
             if message.due_at is None:
                 message.produced_at = produced_at
@@ -78,7 +78,7 @@ def row_builder(context: Context, source: Log, queue: int | None, *, strict: boo
         originals = read_messages(context, source, queue, transfer.picks, strict=strict)
         messages = [_changed(message, transfer) for _, message in originals]
         if not messages:
-            return Row(number=-1, count=0, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms)
+            return Row(first_seq=-1, count=0, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms)
         entry = b""
         if transfer.due_times is not None:
             indexes = {pick: i for i, pick in enumerate(transfer.picks)}

@@ -28,15 +28,15 @@ from hourwheel.logs.rows import Row
 class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """A reservation in a target log, as its source remembers it.
 
-    ``picks`` are the [row, index] positions of the messages in the source log. ``kind`` is one of the kinds in
+    ``picks`` are the [row_no, index] positions of the messages in the source log. ``kind`` is one of the kinds in
     ``copies.py``. ``due_times`` is their entry if the target is a schedule log. The transfer fixes time and expiry of
     the row, so that every process puts the same row.
     """
 
     kind: str
     log: str
-    row: int
-    number: int
+    row_no: int
+    first_seq: int
     token: bytes
     at_ms: int
     expires_ms: int
@@ -77,8 +77,8 @@ def reserve(
     return Transfer(
         kind=kind,
         log=taken,
-        row=place.row,
-        number=place.number,
+        row_no=place.row_no,
+        first_seq=place.first_seq,
         token=context.ids.token(),
         at_ms=context.clock.now_ms(),
         expires_ms=expires_ms,
@@ -90,8 +90,8 @@ def reserve(
 def release(context: Context, transfers: Iterable[Transfer]) -> None:
     """Fills reservations that no record names, so that no reader has to wait for them."""
     for transfer in transfers:
-        spare = Row(number=-1, count=0, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms)
-        context.log(transfer.log).abandon(Reservation(transfer.row, transfer.number), spare)
+        spare = Row(first_seq=-1, count=0, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms)
+        context.log(transfer.log).abandon(Reservation(transfer.row_no, transfer.first_seq), spare)
 
 
 def place(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]) -> Transfer | None:
@@ -99,10 +99,10 @@ def place(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]) 
     caller has to record."""
     log = context.log(transfer.log)
     try:
-        log.put(Reservation(transfer.row, transfer.number), row(transfer), transfer.token)
+        log.put(Reservation(transfer.row_no, transfer.first_seq), row(transfer), transfer.token)
     except Filled:
         taken, again = reserve_in(context, transfer.log, len(transfer.picks))
-        return msgspec.structs.replace(transfer, log=taken, row=again.row, number=again.number)
+        return msgspec.structs.replace(transfer, log=taken, row_no=again.row_no, first_seq=again.first_seq)
     if transfer.due_times is not None:
         ensure_wheel_by(context, Bucket.of_log(transfer.log), transfer.due_times.first_ms)
     return None

@@ -46,7 +46,7 @@ class DueTimes(msgspec.Struct, array_like=True, frozen=True, tag=1):
 class CancelMarker(msgspec.Struct, array_like=True, frozen=True, tag=2):
     """Cancels a message of the same schedule log."""
 
-    row: int
+    row_no: int
     index: int
 
 

@@ -42,8 +42,8 @@ _trim_decoder = msgspec.msgpack.Decoder(int)
 class Reservation(NamedTuple):
     """A row that a log gave out, and the sequence of the row's first message."""
 
-    row: int
-    number: int
+    row_no: int
+    first_seq: int
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Log:
     name: str
 
     def append(self, row: Row, reservation: Reservation | None = None) -> Reservation:
-        """Stores a batch in a row of its own (``row.number`` is set here), at the reservation if there is one.
+        """Stores a batch in a row of its own (``row.first_seq`` is set here), at the reservation if there is one.
         Returns the reservation that was used. Two writes, unless a reader has filled the row. Raises ``Sealed``."""
         token = self.ids.token()
         while True:
@@ -78,9 +78,9 @@ class Log:
     def put(self, reservation: Reservation, row: Row, token: bytes) -> bool:
         """Stores the batch at its reservation and returns True. A repetition with the same token changes nothing and
         returns False. Raises ``Filled`` when the row has another content."""
-        whole = msgspec.structs.replace(row, number=reservation.number)
+        whole = msgspec.structs.replace(row, first_seq=reservation.first_seq)
         record = to_record(whole, token, GARBAGE_MS)
-        refused = self.store.put(row_key(self.name, reservation.row), record, expect=None)
+        refused = self.store.put(row_key(self.name, reservation.row_no), record, expect=None)
         if refused is None:
             return True
         # An earlier try with this token was stored, and its answer was lost.
@@ -90,7 +90,7 @@ class Log:
 
     def abandon(self, reservation: Reservation, row: Row) -> None:
         """Fills a reservation that will not be used, so that no reader has to wait for it."""
-        self._fill(reservation.row, row)
+        self._fill(reservation.row_no, row)
 
     def fill(self, start: int, end: int) -> None:
         """Fills all missing rows of a schedule log from ``start`` up to ``end``, also at the end of the log. The log
@@ -122,21 +122,21 @@ class Log:
             start = max(start, min(self.trimmed(), found[0][0]))
         rows: list[tuple[int, Row]] = []
         following = start
-        for number, row in found:
-            if number > following:
+        for row_no, row in found:
+            if row_no > following:
                 if not consistent:
                     # An eventually consistent read may miss a stored row: only a strong read finds holes.
                     return self.read(start, limit, consistent=True)
                 if not self._overdue(row):
                     break
                 # A hole may be long where rows have expired: at most ``limit`` rows of it are filled at a time.
-                holes = range(following, min(number, start + limit))
+                holes = range(following, min(row_no, start + limit))
                 rows += [(hole, self._fill(hole, row)) for hole in holes]
                 self.meter.record("HolesFilled", len(holes))
             if len(rows) == limit:
                 break
-            rows.append((number, row))
-            following = number + 1
+            rows.append((row_no, row))
+            following = row_no + 1
         return rows
 
     def rows(self, start: int) -> Iterator[tuple[int, Row]]:
@@ -157,13 +157,13 @@ class Log:
         items = items_of(self.store, table_of(self.name), self.name, start=sort_of(start), page=_FIRST_PAGE)
         return ((int(sort), from_record(record)) for sort, record in items)
 
-    def get(self, row: int) -> Row | None:
-        record = self.store.get(row_key(self.name, row))
+    def get(self, row_no: int) -> Row | None:
+        record = self.store.get(row_key(self.name, row_no))
         return None if record is None else from_record(record)
 
     def get_many(self, rows: Sequence[int]) -> dict[int, Row]:
         """Returns the stored rows among up to ``GET_MANY`` row numbers; eventually consistent, so it may miss some."""
-        sorts = [sort_of(row) for row in rows]
+        sorts = [sort_of(row_no) for row_no in rows]
         found = self.store.get_many(table_of(self.name), self.name, sorts, consistent=False)
         return {int(sort): from_record(record) for sort, record in found.items()}
 
@@ -213,11 +213,11 @@ class Log:
     def _fill_missing(self, start: int, end: int, *, expires_ms: int) -> None:
         if start >= end:
             return
-        present = {number for number, _ in self._scan(start, end - start, consistent=True)}
+        present = {row_no for row_no, _ in self._scan(start, end - start, consistent=True)}
         now_ms = self.clock.now_ms()
-        holes = [row for row in range(start, end) if row not in present]
+        holes = [row_no for row_no in range(start, end) if row_no not in present]
         for hole in holes:
-            self._fill(hole, Row(number=-1, count=0, at_ms=now_ms, expires_ms=expires_ms))
+            self._fill(hole, Row(first_seq=-1, count=0, at_ms=now_ms, expires_ms=expires_ms))
         if holes:
             self.meter.record("HolesFilled", len(holes))
 
@@ -234,6 +234,6 @@ class Log:
     def _fill(self, hole: int, follower: Row) -> Row:
         """Fills a hole and returns the content of the row then: a filler, or the batch whose writer was faster."""
         expires_ms = max(follower.expires_ms, self.clock.now_ms() + FILLER_MS) if follower.expires_ms else 0
-        filler = Row(number=-1, count=0, at_ms=follower.at_ms, expires_ms=expires_ms)
+        filler = Row(first_seq=-1, count=0, at_ms=follower.at_ms, expires_ms=expires_ms)
         refused = self.store.put(row_key(self.name, hole), to_record(filler, self.ids.token(), GARBAGE_MS), expect=None)
         return filler if refused is None or refused.current is None else from_record(refused.current)

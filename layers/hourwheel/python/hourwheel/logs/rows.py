@@ -3,10 +3,10 @@
     table      consume               schedule
     partition  {log}                 {log}      the log's name, e.g. orders~1/0, schedule/{bucket}
     sort       {row:016d}            {row:016d}
-    value      msgpack array [number, count, at_ms, expires_ms, raw_bytes, block, segment, meta, answer_bytes, cuts]
+    value      msgpack array [first_seq, count, at_ms, expires_ms, raw_bytes, block, segment, meta, answer_bytes, cuts]
 
-``number`` is the sequence of the row's first message. A filler has ``count`` 0: its number was never used. A batch lies
-in ``block``, or in a segment that ``segment`` names as [key, offset, length]. A row with ``expires_ms`` 0 does not
+``first_seq`` is the sequence of the row's first message. A filler has ``count`` 0: its number was never used. A batch
+lies in ``block``, or in a segment that ``segment`` names as [key, offset, length]. A row with ``expires_ms`` 0 does not
 expire: rows of schedule logs are removed with their bucket. Their ``meta`` is drawn in ``entries.py``. ``answer_bytes``
 and ``cuts`` say how much the messages take in an answer (``answer_size.py``).
 """
@@ -27,7 +27,7 @@ class SegmentRef(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True):
-    number: int
+    first_seq: int
     count: int
     at_ms: int
     expires_ms: int
@@ -60,12 +60,12 @@ def table_of(log: str) -> Table:
     return Table.SCHEDULE if is_schedule(log) else Table.CONSUME
 
 
-def sort_of(row: int) -> str:
-    return f"{row:016d}"
+def sort_of(row_no: int) -> str:
+    return f"{row_no:016d}"
 
 
-def row_key(log: str, row: int) -> Key:
-    return Key(table_of(log), log, sort_of(row))
+def row_key(log: str, row_no: int) -> Key:
+    return Key(table_of(log), log, sort_of(row_no))
 
 
 def to_record(row: Row, token: bytes, garbage_after_ms: int) -> Record:

@@ -57,7 +57,7 @@ def rows_of(
     def row(block: Block) -> Row:
         fits = len(block.data) <= inline_bytes
         return Row(
-            number=-1,
+            first_seq=-1,
             count=block.count,
             at_ms=at_ms,
             expires_ms=expires_ms,

@@ -55,11 +55,11 @@ class DeadState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, order=True)
 class DeadId:
-    row: int
+    row_no: int
     index: int
 
     def __str__(self) -> str:
-        return f"{self.row}-{self.index}"
+        return f"{self.row_no}-{self.index}"
 
     @classmethod
     def parse(cls, text: str, field: str) -> "DeadId":
@@ -87,15 +87,15 @@ class DeadLetters:
         start = DeadId.parse(after, "after") if after else None
         page: list[Message] = []
         size = 0
-        for number, row, current in self._rows(start.row if start else 0):
+        for row_no, row, current in self._rows(start.row_no if start else 0):
             try:
-                alive = self._alive(number, row, current)
+                alive = self._alive(row_no, row, current)
             except Corrupt as error:
                 # The row stays in the log until it is repaired or dropped.
-                unreadable(self.context, self.log.name, number, row.count, error)
+                unreadable(self.context, self.log.name, row_no, row.count, error)
                 continue
             for index, message in alive:
-                if start is None or DeadId(number, index) > start:
+                if start is None or DeadId(row_no, index) > start:
                     size += message_size(message)
                     if len(page) == limit or (page and size > PULL_BYTES):
                         return DeadPage(page, page[-1].dead_id)
@@ -106,9 +106,9 @@ class DeadLetters:
         """Returns one dead letter. Raises ``NotFound`` when it was redriven or dropped, has expired, or never existed;
         ``Rejected`` when ``dead_id`` is no id."""
         dead = DeadId.parse(dead_id, "dead_id")
-        row = self.log.get(dead.row)
+        row = self.log.get(dead.row_no)
         if row is not None and row.expires_ms > self.context.clock.now_ms():
-            for index, message in self._alive(dead.row, row, self._slot(dead.row).load()):
+            for index, message in self._alive(dead.row_no, row, self._slot(dead.row_no).load()):
                 if index == dead.index:
                     return tellable(message)
         raise NotFound(
@@ -128,12 +128,12 @@ class DeadLetters:
         """
         total = 0
         try:
-            for number, row, _ in self._rows(0, end=self.log.totals().rows):
-                work = partial(self._redrive_on, number=number, row=row, choose=choose)
+            for row_no, row, _ in self._rows(0, end=self.log.totals().rows):
+                work = partial(self._redrive_on, row_no=row_no, row=row, choose=choose)
                 try:
                     total += self.context.atomically(work)
                 except Corrupt as error:
-                    unreadable(self.context, self.log.name, number, row.count, error)
+                    unreadable(self.context, self.log.name, row_no, row.count, error)
         except Sealed:
             raise unknown_group(self.subject.name, self.group.name) from None
         if total:
@@ -142,7 +142,7 @@ class DeadLetters:
 
     def drop(self, choose: Callable[[DeadId, int], bool]) -> int:
         """Drops the chosen messages for ever, and returns their number. ``choose``: see ``redrive``."""
-        return sum(self._drop_row(number, row, choose) for number, row, _ in self._rows(0))
+        return sum(self._drop_row(row_no, row, choose) for row_no, row, _ in self._rows(0))
 
     def sweep(self) -> None:
         """Finishes redrives that were cut off, and trims rows whose messages are all done or expired. Raises
@@ -153,21 +153,21 @@ class DeadLetters:
 
     def _sweep(self) -> None:
         faulty: Corrupt | None = None
-        for number, state in self._states():
+        for row_no, state in self._states():
             try:
-                self._finish(number, state)
+                self._finish(row_no, state)
             except Corrupt as error:
                 faulty = error
         self.log.clear()
         below: int | None = None
-        for number, row, current in self._rows(0, expired=True, page=_FIRST_PAGE):
+        for row_no, row, current in self._rows(0, expired=True, page=_FIRST_PAGE):
             done = current is not None and len(current.value.done) == row.count and not current.value.transfers
             now_ms = self.context.clock.now_ms()
             # A filler that is removed no longer keeps out the slow writer of its row: it stays for a day.
             spare = row.filler and now_ms - row.at_ms >= _FILLER_KEPT_MS
             if not (spare or done or row.expires_ms <= now_ms):
                 break
-            below = number + 1
+            below = row_no + 1
         if below is not None:
             below = removable_below(self.context, MESSAGES, self.log.name, below)
             self.log.trim(below)
@@ -182,16 +182,16 @@ class DeadLetters:
             assert current is not None
             yield int(sort), current
 
-    def _redrive_on(self, context: Context, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
-        return DeadLetters(context, self.subject, self.group)._redrive_row(number, row, choose)
+    def _redrive_on(self, context: Context, row_no: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
+        return DeadLetters(context, self.subject, self.group)._redrive_row(row_no, row, choose)
 
     @property
     def _partition(self) -> str:
         return f"dead@{self.group.dead_log}"
 
-    def _slot(self, row: int) -> CasRecord[DeadState]:
+    def _slot(self, row_no: int) -> CasRecord[DeadState]:
         return CasRecord(
-            self.context.store, self.context.ids, Key(Table.PULL, self._partition, sort_of(row)), DeadState
+            self.context.store, self.context.ids, Key(Table.PULL, self._partition, sort_of(row_no)), DeadState
         )
 
     def _rows(
@@ -209,67 +209,67 @@ class DeadLetters:
             )
             # Below the trim mark a missing state says nothing: rows are trimmed before their states.
             trimmed = self.log.trimmed()
-            for number, row in rows:
-                if end is not None and number >= end:
+            for row_no, row in rows:
+                if end is not None and row_no >= end:
                     return
-                if number < trimmed:
+                if row_no < trimmed:
                     continue
                 live = not row.filler and row.expires_ms > self.context.clock.now_ms()
                 if live or expired:
-                    yield number, row, self._slot(number).opened(states.get(sort_of(number)))
+                    yield row_no, row, self._slot(row_no).opened(states.get(sort_of(row_no)))
             start, page = rows[-1][0] + 1, max(page, _PAGE)
 
-    def _alive(self, number: int, row: Row, current: Versioned[DeadState] | None) -> list[tuple[int, Message]]:
+    def _alive(self, row_no: int, row: Row, current: Versioned[DeadState] | None) -> list[tuple[int, Message]]:
         done = current.value.done if current else frozenset()
         if len(done) == row.count:
             return []
         messages = messages_of(row, self.context.blobs)
         for index, message in enumerate(messages):
-            message.dead_id = str(DeadId(number, index))
+            message.dead_id = str(DeadId(row_no, index))
         return [(index, message) for index, message in enumerate(messages) if index not in done]
 
-    def _chosen(self, number: int, row: Row, done: frozenset[int], choose: Callable[[DeadId, int], bool]) -> list[int]:
-        ids = [DeadId(number, index) for index in range(row.count) if index not in done]
+    def _chosen(self, row_no: int, row: Row, done: frozenset[int], choose: Callable[[DeadId, int], bool]) -> list[int]:
+        ids = [DeadId(row_no, index) for index in range(row.count) if index not in done]
         return [dead_id.index for dead_id in ids if choose(dead_id, row.at_ms)]
 
-    def _redrive_row(self, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
-        record = self._slot(number)
+    def _redrive_row(self, row_no: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
+        record = self._slot(row_no)
         current = record.load()
         offered: frozenset[int] = frozenset()
         while True:
             if current is not None:
-                current = self._finish(number, current)
-            elif number < self.log.trimmed():
+                current = self._finish(row_no, current)
+            elif row_no < self.log.trimmed():
                 return len(offered)  # every message of the row was done, and row and state are trimmed
             state = current.value if current else DeadState(expires_ms=row.expires_ms)
-            indexes = self._chosen(number, row, state.done, choose)
+            indexes = self._chosen(row_no, row, state.done, choose)
             # A message that this call offered and that is done was redriven, even if another process finished it.
             if not indexes:
                 return len(offered & state.done)
-            self._alive(number, row, current)  # raises Corrupt for a row that cannot be read: it must not be redriven
+            self._alive(row_no, row, current)  # raises Corrupt for a row that cannot be read: it must not be redriven
             offered |= frozenset(indexes)
             transfer = reserve(
                 self.context,
                 kind=REDRIVE,
                 log=self.group.retry_log,
-                picks=tuple((number, index) for index in indexes),
+                picks=tuple((row_no, index) for index in indexes),
                 expires_ms=self.context.clock.now_ms() + self.subject.retention_ms,
             )
             value = msgspec.structs.replace(state, done=state.done | frozenset(indexes), transfers=(transfer,))
             outcome = record.swap(current.token if current else None, value, expires_ms=value.garbage_ms)
             if outcome.stored and outcome.current is not None:
-                self._finish(number, outcome.current)
+                self._finish(row_no, outcome.current)
                 return len(offered & value.done)
             release(self.context, (transfer,))
             current = outcome.current
 
-    def _drop_row(self, number: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
-        record = self._slot(number)
+    def _drop_row(self, row_no: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
+        record = self._slot(row_no)
         current = record.load()
         offered: frozenset[int] = frozenset()
         while True:
             state = current.value if current else DeadState(expires_ms=row.expires_ms)
-            indexes = self._chosen(number, row, state.done, choose)
+            indexes = self._chosen(row_no, row, state.done, choose)
             if not indexes:
                 return len(offered & state.done)
             offered |= frozenset(indexes)
@@ -279,10 +279,10 @@ class DeadLetters:
                 return len(offered & value.done)
             current = outcome.current
 
-    def _finish(self, number: int, current: Versioned[DeadState]) -> Versioned[DeadState]:
+    def _finish(self, row_no: int, current: Versioned[DeadState]) -> Versioned[DeadState]:
         if not current.value.transfers:
             return current
         # Strict: a dead letter that cannot be read stays in the dead log until it is repaired.
         row = row_builder(self.context, self.log, None, strict=True)
-        done = carry_out(self.context, self._slot(number), current, row)
+        done = carry_out(self.context, self._slot(row_no), current, row)
         return done or current

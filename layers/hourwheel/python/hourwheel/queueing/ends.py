@@ -18,7 +18,7 @@ _TRUSTED_MS = 300_000
 
 
 class _End(NamedTuple):
-    row: int
+    row_no: int
     seeks: int
     at_ms: int
 
@@ -36,9 +36,9 @@ class SourceEnds:
         if end is None or end.seeks != group.seeks:
             return totals.rows > 0
         age_ms = log.context.clock.now_ms() - end.at_ms
-        return totals.rows > (end.row if 0 <= age_ms < _TRUSTED_MS else 0)
+        return totals.rows > (end.row_no if 0 <= age_ms < _TRUSTED_MS else 0)
 
-    def remember(self, log: PullLog, group: Group, row: int) -> None:
+    def remember(self, log: PullLog, group: Group, row_no: int) -> None:
         """Remembers that no row below ``row`` has a message for the group. The caller has seen every lease on the log.
         ``group`` is the record as it was read before the look into the log."""
-        self._ends[log.partition] = _End(row, group.seeks, log.context.clock.now_ms())
+        self._ends[log.partition] = _End(row_no, group.seeks, log.context.clock.now_ms())

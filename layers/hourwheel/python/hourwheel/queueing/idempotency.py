@@ -28,13 +28,13 @@ class Spot(NamedTuple):
     """A reserved row of a log, and the sequence of its first message."""
 
     log: str
-    row: int
-    number: int
+    row_no: int
+    first_seq: int
 
 
 class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """The record of a batch. ``places`` are [log, row, number] for each part, in order. ``queues`` is the number of
-    queues that each subject had, ``cut`` the length in minutes and the shards of the buckets: from both a repeat
+    """The record of a batch. ``places`` are [log, row_no, first_seq] for each part, in order. ``queues`` is the number
+    of queues that each subject had, ``cut`` the length in minutes and the shards of the buckets: from both a repeat
     divides the batch into equal parts. ``generations`` are those of the subjects, which change when a subject is
     deleted and created again."""
 

@@ -56,9 +56,9 @@ class _Watch:
     pulled_ms: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def note(self, row: int, entry: _Open) -> None:
+    def note(self, row_no: int, entry: _Open) -> None:
         """Remembers an open row."""
-        self.open[row] = entry
+        self.open[row_no] = entry
         self.due_ms = min(self.due_ms, entry.due_ms)
 
 
@@ -74,10 +74,10 @@ class Leases:
         every look of a waiting pull calls this."""
         return self._watch(log).due_ms <= log.context.clock.now_ms()
 
-    def seen(self, log: PullLog, row: int) -> bool:
+    def seen(self, log: PullLog, row_no: int) -> bool:
         """Returns whether this process has scanned all pull rows below ``row``. Reads nothing."""
         scanned = self._watch(log).scanned
-        return scanned is not None and scanned.row >= row
+        return scanned is not None and scanned.row_no >= row_no
 
     def record_pull(self, log: PullLog, subject: Subject) -> int:
         """Records that a consumer pulls from the log now (see ``active_logs``). Returns the time."""
@@ -122,8 +122,8 @@ class Leases:
         watch = self._watch(log)
         with watch.lock:
             self._look(log, watch, None)
-            for row in list(watch.open):
-                self._refresh(log, watch, row)
+            for row_no in list(watch.open):
+                self._refresh(log, watch, row_no)
             return sum(entry.unsettled for entry in watch.open.values())
 
     def snapshot(self, log: PullLog) -> tuple[Tail | None, int]:
@@ -138,8 +138,8 @@ class Leases:
         watch = self._watch(log)
         with watch.lock:
             self._look(log, watch, None)
-            for row in list(watch.open):
-                self._refresh(log, watch, row)
+            for row_no in list(watch.open):
+                self._refresh(log, watch, row_no)
             lowest = min(watch.open, default=None)
             start = watch.scanned if lowest is None else watch.open[lowest].start
         if start is not None:
@@ -156,37 +156,37 @@ class Leases:
             watch.scanned = log.beginning()
         page = 0
         while pages is None or page < pages:
-            rows = log.rows(watch.scanned.row, _PAGE)
-            for row, current in rows:
+            rows = log.rows(watch.scanned.row_no, _PAGE)
+            for row_no, current in rows:
                 value = current.value
-                if row > watch.scanned.row:
+                if row_no > watch.scanned.row_no:
                     # The rows between were trimmed: a checkpoint has passed them.
-                    watch.scanned = max(watch.scanned, log.beginning(), key=lambda tail: tail.row)
-                if row < watch.scanned.row:
+                    watch.scanned = max(watch.scanned, log.beginning(), key=lambda tail: tail.row_no)
+                if row_no < watch.scanned.row_no:
                     continue
                 if value.state != CLOSED:
-                    watch.note(row, _Open.of(value, watch.scanned._replace(row=row)))
-                watch.scanned = Tail(row + 1, value.end, value.end_number)
+                    watch.note(row_no, _Open.of(value, watch.scanned._replace(row_no=row_no)))
+                watch.scanned = Tail(row_no + 1, value.end, value.end_seq)
             if len(rows) < _PAGE:
                 return
             page += 1
 
-    def _refresh(self, log: PullLog, watch: _Watch, row: int) -> None:
-        current = log.record(row).load()
-        entry = watch.open[row]
+    def _refresh(self, log: PullLog, watch: _Watch, row_no: int) -> None:
+        current = log.record(row_no).load()
+        entry = watch.open[row_no]
         if current is None or current.value.state == CLOSED:
-            del watch.open[row]
+            del watch.open[row_no]
         else:
-            watch.note(row, _Open.of(current.value, entry.start))
+            watch.note(row_no, _Open.of(current.value, entry.start))
 
     def _expire(self, log: PullLog, settler: Settler, watch: _Watch, most: int | None) -> int:
         ended = 0
         now_ms = log.context.clock.now_ms()
-        for row in [row for row, entry in watch.open.items() if entry.due_ms <= now_ms][:most]:
-            current = log.record(row).load()
+        for row_no in [row_no for row_no, entry in watch.open.items() if entry.due_ms <= now_ms][:most]:
+            current = log.record(row_no).load()
             if current is not None and current.value.state != CLOSED:
-                ended += settler.take_over(row, current) or bool(current.value.transfers)
-            self._refresh(log, watch, row)
+                ended += settler.take_over(row_no, current) or bool(current.value.transfers)
+            self._refresh(log, watch, row_no)
         watch.due_ms = min((entry.due_ms for entry in watch.open.values()), default=inf)
         return ended
 
@@ -195,14 +195,14 @@ class Leases:
         current = record.load()
         now_ms = log.context.clock.now_ms()
         if current is not None:
-            moved = start.row - current.value.row
+            moved = start.row_no - current.value.row_no
             if moved <= 0 or (moved < _CHECKPOINT_ROWS and now_ms - current.value.saved_ms < _CHECKPOINT_MS):
                 return
-        elif start.row == 0:
+        elif start.row_no == 0:
             return
         # A refused swap needs no repeat: another sweeper saved a checkpoint, and the next sweep compares again.
         record.swap(
-            None if current is None else current.token, Checkpoint(start.row, start.position, start.number, now_ms)
+            None if current is None else current.token, Checkpoint(start.row_no, start.position, start.seq, now_ms)
         )
 
     def _trim(self, log: PullLog, watch: _Watch) -> None:
@@ -215,7 +215,7 @@ class Leases:
             return
         watch.trimmed_ms = now_ms
         # Rows are closed nearly in order: halving finds the boundary to within a lease.
-        low, high = 0, current.value.row
+        low, high = 0, current.value.row_no
         while low < high:
             middle = (low + high) // 2
             row = log.record(middle).load()

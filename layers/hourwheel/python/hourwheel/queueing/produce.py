@@ -183,7 +183,7 @@ class _Batch:
         if row.segment is not None and spot.log != part.log:
             # The part's bucket is over, and the row goes to a later one: the segment must be removed with that bucket.
             (row,) = self._rows([replace(part, bucket=Bucket.of_log(spot.log))], row.at_ms)
-        context.log(spot.log).put(Reservation(spot.row, spot.number), row, token)
+        context.log(spot.log).put(Reservation(spot.row_no, spot.first_seq), row, token)
 
     def store_once(self, idempotency: IdempotencyKey, keyspace: str) -> tuple[list[Part], list[Spot]]:
         inputs = self._inputs()
@@ -197,7 +197,7 @@ class _Batch:
             remembered = remember(record, offer)
             if remembered.value.token != offer.token:
                 for row, spot in zip(rows, reserved, strict=True):
-                    context.log(spot.log).abandon(Reservation(spot.row, spot.number), row)
+                    context.log(spot.log).abandon(Reservation(spot.row_no, spot.first_seq), row)
                 return remembered
             return self._place(context, record, remembered, parts, rows)
 
@@ -293,7 +293,7 @@ class _Batch:
             for index, (part, row) in enumerate(zip(parts, rows, strict=True)):
                 spot = spots[index]
                 log = context.log(spot.log)
-                if repeated and spot.row < log.trimmed() and log.get(spot.row) is None:
+                if repeated and spot.row_no < log.trimmed() and log.get(spot.row_no) is None:
                     # The part was stored and has expired: a filler would still be there (see ``FILLER_MS``).
                     continue
                 try:
@@ -316,7 +316,7 @@ def _row_of(part: Part, row: Row, at_ms: int) -> Row:
 
 def _reserve(context: Context, log: str, count: int) -> Spot:
     taken, place = reserve_in(context, log, count)
-    return Spot(taken, place.row, place.number)
+    return Spot(taken, place.row_no, place.first_seq)
 
 
 def _results(
@@ -326,10 +326,10 @@ def _results(
     for part, spot in zip(parts, spots, strict=True):
         if part.bucket is None:
             for step, (index, message) in enumerate(zip(part.indexes, part.messages, strict=True)):
-                results[index] = Placed(message.id or "", part.queue, spot.number + step)
+                results[index] = Placed(message.id or "", part.queue, spot.first_seq + step)
             continue
         bucket = Bucket.of_log(spot.log)
         for step, (index, message, due_ms) in enumerate(zip(part.indexes, part.messages, part.dues, strict=True)):
-            scheduled_id = scheduled_id_of(SchedulePosition(bucket, spot.row, step))
+            scheduled_id = scheduled_id_of(SchedulePosition(bucket, spot.row_no, step))
             results[index] = Placed(message.id or "", scheduled=rfc3339(due_ms), scheduled_id=scheduled_id)
     return [placed for placed in results if placed is not None]

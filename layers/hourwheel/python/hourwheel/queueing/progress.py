@@ -52,16 +52,16 @@ def lag_of_log(log: PullLog, tail: Tail, totals: Counter) -> LogLag:
     """Returns the lag of a group whose next claim is at ``tail``, on a log with these totals. Reads nothing where no
     message waits."""
     now_ms = log.context.clock.now_ms()
-    end, following, offset = totals.numbers, tail.position.row, tail.number
+    end, following, offset = totals.numbers, tail.position.row_no, tail.seq
     if following >= totals.rows:
         return LogLag(0, None, end, end)
-    for number, row in log.unread(tail.position, now_ms, page=1, consistent=True):
-        skip = tail.position.index if number == tail.position.row else 0
+    for row_no, row in log.unread(tail.position, now_ms, page=1, consistent=True):
+        skip = tail.position.index if row_no == tail.position.row_no else 0
         if not row.filler and row.expires_ms > now_ms:
-            offset = row.number + skip
-            return LogLag(_waiting(log, totals, number, offset), row.at_ms, offset, max(end, offset))
-        following = number + 1
-        offset = offset if row.filler else row.number + row.count
+            offset = row.first_seq + skip
+            return LogLag(_waiting(log, totals, row_no, offset), row.at_ms, offset, max(end, offset))
+        following = row_no + 1
+        offset = offset if row.filler else row.first_seq + row.count
     # Below the trim mark every message has expired.
     if max(following, log.source.trimmed()) >= totals.rows:
         return LogLag(0, None, end, end)
@@ -69,9 +69,9 @@ def lag_of_log(log: PullLog, tail: Tail, totals: Counter) -> LogLag:
     return LogLag(_waiting(log, totals, following, offset), None, offset, end)
 
 
-def _waiting(log: PullLog, totals: Counter, row: int, offset: int) -> int:
+def _waiting(log: PullLog, totals: Counter, row_no: int, offset: int) -> int:
     """Returns the number of messages from ``offset``, which is in ``row``, to the end; too many rather than too few."""
-    waiting, most = max(0, totals.numbers - offset), (totals.rows - row) * BATCH_MESSAGES
+    waiting, most = max(0, totals.numbers - offset), (totals.rows - row_no) * BATCH_MESSAGES
     if waiting <= most:
         return waiting
     return min(most, messages_between(log.context, log.source.name, offset, totals.numbers))
@@ -80,7 +80,7 @@ def _waiting(log: PullLog, totals: Counter, row: int, offset: int) -> int:
 def seek_start(log: PullLog) -> int:
     """Moves the group to the earliest message that is retained, and returns its offset."""
     first = log.source.first()
-    offset = log.source.totals().numbers if first is None else max(first[1].number, 0)
+    offset = log.source.totals().numbers if first is None else max(first[1].first_seq, 0)
     # To the trim mark and not to that row: a row below it may still be stored.
     return _seek(log, Position(log.source.trimmed()), offset)
 
@@ -94,8 +94,8 @@ def seek_end(log: PullLog) -> int:
 def seek_time(log: PullLog, at_ms: int) -> int:
     """Moves the group to the first message accepted at ``at_ms`` or later, and returns its offset."""
     totals = log.source.totals()
-    number, row = _search(log.source, lambda row: row.at_ms >= at_ms)
-    return _seek(log, Position(number), row.number if row else totals.numbers)
+    row_no, row = _search(log.source, lambda row: row.at_ms >= at_ms)
+    return _seek(log, Position(row_no), row.first_seq if row else totals.numbers)
 
 
 def seek_offset(log: PullLog, offset: int) -> int:
@@ -104,12 +104,12 @@ def seek_offset(log: PullLog, offset: int) -> int:
     totals = log.source.totals()
     if offset > totals.numbers:
         raise Rejected("field-invalid", f"offset {offset} is beyond the queue's end {totals.numbers}", field="offset")
-    number, row = _search(log.source, lambda row: row.number + row.count > offset)
+    row_no, row = _search(log.source, lambda row: row.first_seq + row.count > offset)
     if row is None:
-        return _seek(log, Position(number), totals.numbers)
-    if row.number + row.count <= offset:
-        return _seek(log, Position(number + 1), offset)  # the row was stored after the search had passed it
-    return _seek(log, Position(number, max(0, offset - row.number)), max(offset, row.number))
+        return _seek(log, Position(row_no), totals.numbers)
+    if row.first_seq + row.count <= offset:
+        return _seek(log, Position(row_no + 1), offset)  # the row was stored after the search had passed it
+    return _seek(log, Position(row_no, max(0, offset - row.first_seq)), max(offset, row.first_seq))
 
 
 def _seek(log: PullLog, position: Position, offset: int) -> int:
@@ -140,7 +140,7 @@ def _batches(log: Log, start: int, end: int) -> Iterator[tuple[int, Row]]:
         rows = log.read(start, 4, consistent=True)
         if not rows:
             return
-        for number, row in rows:
-            if number < end and not row.filler:
-                yield number, row
+        for row_no, row in rows:
+            if row_no < end and not row.filler:
+                yield row_no, row
         start = rows[-1][0] + 1

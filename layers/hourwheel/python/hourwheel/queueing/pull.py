@@ -123,7 +123,7 @@ class Puller:
                 return Settled("stale")
             source = context.log(group.retry_log if receipt.queue is None else subject.log(receipt.queue))
             settler = Settler(PullLog(context, group, source, receipt.queue), subject)
-            return settler.settle(receipt.row, receipt.held, decision)
+            return settler.settle(receipt.row_no, receipt.held, decision)
 
         return [settle(receipt, decision) for receipt, decision in opened]
 
@@ -198,7 +198,7 @@ class Puller:
     def _remember(self, log: PullLog, nothing: Nothing, totals: Counter) -> None:
         """Remembers where the log ended, unless another process may have leased messages that this one has not seen:
         the end of such a lease must be looked for."""
-        if not self.leases.seen(log, nothing.row):
+        if not self.leases.seen(log, nothing.row_no):
             return
         end = nothing.end
         if end < totals.rows:
@@ -227,7 +227,7 @@ class Puller:
                 if not attempt.claims:
                     raise
                 # The messages claimed so far must be handed out: nobody else gets them before their lease ends.
-                unreadable(log.context, log.source.name, log.tail().position.row, 0, error)
+                unreadable(log.context, log.source.name, log.tail().position.row_no, 0, error)
                 return True
             more = more or result.limited
             if result.nothing is not None:
@@ -270,14 +270,14 @@ class Puller:
         reported and counts 0."""
         value = claim.held.value
         counts, delivered = list(value.counts), list[Message]()
-        for step, ((number, row), count) in enumerate(zip(claim.rows, value.counts, strict=True)):
+        for step, ((row_no, row), count) in enumerate(zip(claim.rows, value.counts, strict=True)):
             if not count:
                 continue
-            skip = value.first.index if number == value.first.row else 0
+            skip = value.first.index if row_no == value.first.row_no else 0
             try:
                 messages = with_position(row, messages_of(row, self.context.blobs), log.queue)
             except Corrupt as error:
-                unreadable(self.context, log.source.name, number, count, error)
+                unreadable(self.context, log.source.name, row_no, count, error)
                 counts[step] = 0
                 continue
             taken = messages[skip : skip + count] if count < len(messages) else messages

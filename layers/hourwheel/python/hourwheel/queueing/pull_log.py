@@ -49,7 +49,7 @@ class Claim:
 class Nothing(NamedTuple):
     """The group's next claim is ``row`` of the pull log, and no row of the source below ``end`` has anything for it."""
 
-    row: int
+    row_no: int
     end: int
 
 
@@ -68,7 +68,7 @@ class _Range:
 
     first: Position
     end: Position
-    end_number: int
+    end_seq: int
     counts: list[int] = field(default_factory=list)
     rows: list[tuple[int, Row]] = field(default_factory=list)
     total: int = 0
@@ -80,7 +80,7 @@ class _Range:
         """Starts the range at its first messages; the empty rows before them are passed over."""
         self.first, self.empty = first, 0
 
-    def add(self, number: int, row: Row, skip: int, count: int, usable: int) -> None:
+    def add(self, row_no: int, row: Row, skip: int, count: int, usable: int) -> None:
         if count:
             self.size += row.answer_bytes
         else:
@@ -88,10 +88,10 @@ class _Range:
         self.total += count
         if self.total:
             self.counts.append(count)
-            self.rows.append((number, row))
-        self.end = Position(number, skip + count) if count < usable else Position(number + 1)
+            self.rows.append((row_no, row))
+        self.end = Position(row_no, skip + count) if count < usable else Position(row_no + 1)
         if not row.filler:
-            self.end_number = row.number + (skip + count if count < usable else row.count)
+            self.end_seq = row.first_seq + (skip + count if count < usable else row.count)
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,10 @@ class PullLog:
     def partition(self) -> str:
         return pull_log(self.group.member, self.source.name)
 
-    def record(self, row: int) -> CasRecord[PullRow]:
-        return CasRecord(self.context.store, self.context.ids, Key(Table.PULL, self.partition, sort_of(row)), PullRow)
+    def record(self, row_no: int) -> CasRecord[PullRow]:
+        return CasRecord(
+            self.context.store, self.context.ids, Key(Table.PULL, self.partition, sort_of(row_no)), PullRow
+        )
 
     @property
     def checkpoint_record(self) -> CasRecord[Checkpoint]:
@@ -125,16 +127,16 @@ class PullLog:
         """Returns where the next claim goes."""
         newest = self.context.store.scan(Table.PULL, self.partition, limit=1, reverse=True)
         last = [(int(sort), self.opened(int(sort), record).value) for sort, record in newest]
-        for row, value in last:
+        for row_no, value in last:
             # Rows behind this one were claimed later, and are kept for days once closed: none can be removed yet.
             if abs(self.context.clock.now_ms() - value.claimed_ms) < SETTLED_KEPT_MS // 2:
-                return _behind(row, value)
+                return _behind(row_no, value)
         # The checkpoint is read after the rows, because a sweeper saves it before it removes rows.
         checkpoint = self.checkpoint_record.load()
-        for row, value in last:
+        for row_no, value in last:
             # A store removes expired rows in any order: a row left below the checkpoint is not the last one.
-            if checkpoint is None or row >= checkpoint.value.row:
-                return _behind(row, value)
+            if checkpoint is None or row_no >= checkpoint.value.row_no:
+                return _behind(row_no, value)
         return self.beginning(checkpoint)
 
     def has_unpulled(self) -> bool:
@@ -142,8 +144,8 @@ class PullLog:
         consistent."""
         tail = self.tail()
         now_ms = self.context.clock.now_ms()
-        for row_no, row in self.source.stored(tail.position.row):
-            skip = tail.position.index if row_no == tail.position.row else 0
+        for row_no, row in self.source.stored(tail.position.row_no):
+            skip = tail.position.index if row_no == tail.position.row_no else 0
             if row.count > skip and row.live(now_ms):
                 return True
         return False
@@ -152,7 +154,7 @@ class PullLog:
         """Returns the lowest row that may be unsettled: the checkpoint, or where the group began."""
         checkpoint = checkpoint or self.checkpoint_record.load()
         if checkpoint is not None:
-            return Tail(checkpoint.value.row, checkpoint.value.position, checkpoint.value.number)
+            return Tail(checkpoint.value.row_no, checkpoint.value.position, checkpoint.value.seq)
         origins = self.group.origins
         origin = origins[self.queue] if self.queue is not None and self.queue < len(origins) else 0
         return Tail(0, Position(origin), 0)
@@ -170,31 +172,31 @@ class PullLog:
             now_ms = self.context.clock.now_ms()
             taken = self._take(tail, max_messages, max_bytes, now_ms, whole)
             if not taken.total and taken.empty < EMPTY_ROWS:
-                return Found(None, taken.limited, None if taken.limited else Nothing(tail.row, taken.end.row))
+                return Found(None, taken.limited, None if taken.limited else Nothing(tail.row_no, taken.end.row_no))
             value = PullRow(
                 consumer=consumer,
                 first=taken.first,
                 counts=tuple(taken.counts),
                 end=taken.end,
-                end_number=taken.end_number,
+                end_seq=taken.end_seq,
                 claim=self.context.ids.token(),
                 claimed_ms=now_ms,
                 lease_until_ms=now_ms + lease_ms,
             )
             if not taken.total:
                 value = value.closed(PASSED, now_ms)
-            outcome = self.record(tail.row).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
+            outcome = self.record(tail.row_no).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
             if outcome.stored and outcome.current is not None:
-                claim = Claim(tail.row, outcome.current, tuple(taken.rows), taken.size) if taken.total else None
+                claim = Claim(tail.row_no, outcome.current, tuple(taken.rows), taken.size) if taken.total else None
                 return Found(claim, taken.limited)
             self.context.meter.record("ClaimConflicts", 1)
             if outcome.current is None or race > 1:
                 tail = self.tail()
             else:
-                tail = Tail(tail.row + 1, outcome.current.value.end, outcome.current.value.end_number)
+                tail = Tail(tail.row_no + 1, outcome.current.value.end, outcome.current.value.end_seq)
         return Found(None, limited=True)
 
-    def seek(self, position: Position, number: int) -> None:
+    def seek(self, position: Position, seq: int) -> None:
         """Makes ``position``, whose message has the sequence ``number``, the start of the next claim. One write,
         repeated while claims win the race for the row."""
         while True:
@@ -205,7 +207,7 @@ class PullLog:
                 first=position,
                 counts=(),
                 end=position,
-                end_number=number,
+                end_seq=seq,
                 claim=self.context.ids.token(),
                 claimed_ms=now_ms,
                 lease_until_ms=now_ms,
@@ -213,7 +215,7 @@ class PullLog:
                 outcome=SOUGHT,
                 closed_ms=now_ms,
             )
-            if self.record(tail.row).swap(None, value, expires_ms=value.garbage_ms).stored:
+            if self.record(tail.row_no).swap(None, value, expires_ms=value.garbage_ms).stored:
                 return
 
     def rows(self, start: int, limit: int = _PAGE) -> list[tuple[int, Versioned[PullRow]]]:
@@ -221,8 +223,8 @@ class PullLog:
         items = self.context.store.scan(Table.PULL, self.partition, start=sort_of(start), limit=limit)
         return [(int(sort), self.opened(int(sort), record)) for sort, record in items]
 
-    def opened(self, row: int, record: Record) -> Versioned[PullRow]:
-        current = self.record(row).opened(record)
+    def opened(self, row_no: int, record: Record) -> Versioned[PullRow]:
+        current = self.record(row_no).opened(record)
         assert current is not None
         return current
 
@@ -231,44 +233,44 @@ class PullLog:
     ) -> Iterator[tuple[int, Row]]:
         """Yields the rows of the source log from ``start`` on, up to the first that is not stored yet. Reads page by
         page."""
-        row = start.row
+        row_no = start.row_no
         while True:
-            page_rows = self.source.read(row, page, consistent=consistent)
-            if page_rows and page_rows[0][0] == start.row and page_rows[0][1].expires_ms <= now_ms:
+            page_rows = self.source.read(row_no, page, consistent=consistent)
+            if page_rows and page_rows[0][0] == start.row_no and page_rows[0][1].expires_ms <= now_ms:
                 # A group that lags behind retention continues at the trim mark: the rows below have expired.
                 trimmed = self.source.trimmed()
-                if trimmed > row:
-                    row = trimmed
+                if trimmed > row_no:
+                    row_no = trimmed
                     continue
             yield from page_rows
             if len(page_rows) < page:
                 return
-            row, page = page_rows[-1][0] + 1, _PAGE
+            row_no, page = page_rows[-1][0] + 1, _PAGE
 
     def _take(self, tail: Tail, max_messages: int, max_bytes: int, now_ms: int, whole: bool) -> _Range:
         """Decides which rows a claim covers; without messages, which rows it passes over."""
-        taken = _Range(first=tail.position, end=tail.position, end_number=tail.number)
-        for number, row in self.unread(tail.position, now_ms, _first_page(tail, max_messages)):
-            skip = tail.position.index if number == tail.position.row else 0
+        taken = _Range(first=tail.position, end=tail.position, end_seq=tail.seq)
+        for row_no, row in self.unread(tail.position, now_ms, _first_page(tail, max_messages)):
+            skip = tail.position.index if row_no == tail.position.row_no else 0
             usable = 0 if row.expires_ms <= now_ms else max(0, row.count - skip)
-            if taken.total and number != taken.rows[-1][0] + 1:
+            if taken.total and row_no != taken.rows[-1][0] + 1:
                 taken.limited = True  # rows were trimmed between two pages: the next claim takes what follows
                 break
             if usable and (taken.total or whole) and taken.size + row.answer_bytes > max_bytes:
                 taken.limited = True
                 break
             if usable and not taken.total:
-                taken.begin(Position(number, skip))
+                taken.begin(Position(row_no, skip))
             fitting = min(usable, row.together(skip))
-            taken.add(number, row, skip, min(fitting, max_messages - taken.total), usable)
+            taken.add(row_no, row, skip, min(fitting, max_messages - taken.total), usable)
             if taken.total >= max_messages or fitting < usable or taken.empty >= EMPTY_ROWS:
                 taken.limited = True
                 break
         return taken
 
 
-def _behind(row: int, value: PullRow) -> Tail:
-    return Tail(row + 1, value.end, value.end_number, len(value.counts), value.size)
+def _behind(row_no: int, value: PullRow) -> Tail:
+    return Tail(row_no + 1, value.end, value.end_seq, len(value.counts), value.size)
 
 
 def _first_page(tail: Tail, max_messages: int) -> int:

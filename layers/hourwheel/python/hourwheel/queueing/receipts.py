@@ -31,7 +31,7 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
     group: str
     group_generation: int
     queue: int | None
-    row: int
+    row_no: int
     token: bytes
     value: PullRow
 

@@ -6,10 +6,10 @@
     value      PullRow, msgpack array                Checkpoint, msgpack array
 
 Row ``p`` leases the messages from ``first`` up to the position ``end`` to a consumer; row ``p + 1`` begins at that end.
-The pull takes ``counts[k]`` messages from source row ``first.row + k``: 0 from a filler, an expired row, or a row that
-cannot be read. The messages of a pull are numbered 0, 1, … in that order. ``last`` is the digest of the settlement that
-was written last, by which a repeated settlement is recognised. ``moved`` lists where messages of the pull were handed
-over to; every settled message that is not listed there was acknowledged.
+The pull takes ``counts[k]`` messages from source row ``first.row_no + k``: 0 from a filler, an expired row, or a row
+that cannot be read. The messages of a pull are numbered 0, 1, … in that order. ``last`` is the digest of the
+settlement that was written last, by which a repeated settlement is recognised. ``moved`` lists where messages of the
+pull were handed over to; every settled message that is not listed there was acknowledged.
 """
 
 from typing import NamedTuple, Self
@@ -33,7 +33,7 @@ checkpoint passes them each minute."""
 class Position(msgspec.Struct, array_like=True, frozen=True, order=True):
     """The position of a message in its log: a row, and the index within the row's batch."""
 
-    row: int
+    row_no: int
     index: int = 0
 
 
@@ -42,9 +42,9 @@ class Tail(NamedTuple):
     ``rows`` and ``messages`` are those of the claim before it, from which the next one guesses how many rows it needs
     (0: unknown)."""
 
-    row: int
+    row_no: int
     position: Position
-    number: int
+    seq: int
     rows: int = 0
     messages: int = 0
 
@@ -55,8 +55,8 @@ class Moved(msgspec.Struct, array_like=True, frozen=True):
 
     kind: str
     log: str
-    row: int
-    number: int
+    row_no: int
+    first_seq: int
     at_ms: int
     picks: tuple[tuple[int, int], ...]
 
@@ -66,7 +66,7 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     first: Position
     counts: tuple[int, ...]
     end: Position
-    end_number: int
+    end_seq: int
     claim: bytes
     claimed_ms: int
     lease_until_ms: int
@@ -90,7 +90,7 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         left = {transfer.token for transfer in transfers}
         done = [transfer for transfer in self.transfers if transfer.token not in left]
         moved = tuple(
-            Moved(transfer.kind, transfer.log, transfer.row, transfer.number, transfer.at_ms, transfer.picks)
+            Moved(transfer.kind, transfer.log, transfer.row_no, transfer.first_seq, transfer.at_ms, transfer.picks)
             for transfer in done
         )
         return msgspec.structs.replace(self, transfers=transfers, state=state, moved=self.moved + moved)
@@ -107,14 +107,14 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         positions = []
         for step, count in enumerate(self.counts):
             offset = self.first.index if step == 0 else 0
-            positions += [Position(self.first.row + step, offset + index) for index in range(count)]
+            positions += [Position(self.first.row_no + step, offset + index) for index in range(count)]
         return positions
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True):
     """The lowest pull row that is not settled, and the position and sequence at which it starts."""
 
-    row: int
+    row_no: int
     position: Position
-    number: int
+    seq: int
     saved_ms: int

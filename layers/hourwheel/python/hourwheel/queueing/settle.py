@@ -124,20 +124,20 @@ class Settler:
     def on(self, context: Context) -> "Settler":
         return Settler(self.log.on(context), self.subject)
 
-    def settle(self, number: int, seen: Versioned[PullRow], decision: Decision) -> Settled:
+    def settle(self, row_no: int, seen: Versioned[PullRow], decision: Decision) -> Settled:
         """Settles or extends a pull as a consumer decided, and returns the answer: ``stale`` when the pull is no longer
         the consumer's."""
         try:
-            return self._settle(number, seen, decision)
+            return self._settle(row_no, seen, decision)
         except Sealed:
             # The group was deleted after its look-up: its retry and dead logs take nothing more.
             return _STALE
 
-    def _settle(self, number: int, seen: Versioned[PullRow], decision: Decision) -> Settled:
+    def _settle(self, row_no: int, seen: Versioned[PullRow], decision: Decision) -> Settled:
         claim = seen.value.claim
         held = seen
         while True:
-            held = self.finish(number, held)
+            held = self.finish(row_no, held)
             answer = answer_without_change(held.value, claim, decision)
             if answer is not None:
                 return answer
@@ -145,7 +145,7 @@ class Settler:
             if value is None:
                 return _STALE
             before = held.value.settled
-            outcome = self._swap(number, held, value)
+            outcome = self._swap(row_no, held, value)
             if outcome.current is None:
                 return _STALE
             held = outcome.current
@@ -154,7 +154,7 @@ class Settler:
             if outcome.stored:
                 self._count("Settled", len(decision.named - before))
                 # The answer tells what was written, whatever happens to the rest of the pull meanwhile.
-                self.finish(number, held)
+                self.finish(row_no, held)
                 return Settled("open" if value.state == OPEN else "settled")
 
     def _next(self, row: PullRow, decision: Decision) -> PullRow | None:
@@ -163,36 +163,36 @@ class Settler:
             return self._extended(row, decision.extend_seconds)
         return self._settled(row, decision, SETTLED)
 
-    def take_over(self, number: int, held: Versioned[PullRow]) -> bool:
+    def take_over(self, row_no: int, held: Versioned[PullRow]) -> bool:
         """Calls ``expire``, in one transaction where the store has them. Returns False also if the group was
         deleted."""
         try:
-            return self.context.atomically(lambda context: self.on(context).expire(number, held))
+            return self.context.atomically(lambda context: self.on(context).expire(row_no, held))
         except Sealed:
             return False
 
-    def expire(self, number: int, held: Versioned[PullRow]) -> bool:
+    def expire(self, row_no: int, held: Versioned[PullRow]) -> bool:
         """Takes over a pull whose lease has ended: its unsettled messages are retried. Returns False, and changes
         nothing, if the pull was settled or extended meanwhile."""
-        held = self.finish(number, held)
+        held = self.finish(row_no, held)
         now_ms = self.context.clock.now_ms()
         if held.value.state != OPEN or held.value.lease_until_ms > now_ms:
             return False
         rest = frozenset(held.value.unsettled())
         value = self._settled(held.value, Decision(named=rest, retried=rest, mark=held.value.last), EXPIRED)
-        outcome = self._swap(number, held, value)
+        outcome = self._swap(row_no, held, value)
         if not outcome.stored or outcome.current is None:
             return False
-        self.finish(number, outcome.current)
+        self.finish(row_no, outcome.current)
         self._count("EndedLeases", 1)
         return True
 
-    def finish(self, number: int, held: Versioned[PullRow]) -> Versioned[PullRow]:
+    def finish(self, row_no: int, held: Versioned[PullRow]) -> Versioned[PullRow]:
         """Carries out the transfers that the pull row names, and returns the row without them."""
         if not held.value.transfers:
             return held
         row = row_builder(self.context, self.log.source, self.log.queue)
-        done = carry_out(self.context, self.log.record(number), held, row)
+        done = carry_out(self.context, self.log.record(row_no), held, row)
         # Only closed rows are removed, days later: a row that is missing was closed.
         return done or Versioned(msgspec.structs.replace(held.value, state=CLOSED, transfers=()), held.token)
 
@@ -206,8 +206,8 @@ class Settler:
         until_ms = max(row.lease_until_ms, min(now_ms + seconds * 1_000, latest_ms))
         return msgspec.structs.replace(row, lease_until_ms=until_ms)
 
-    def _swap(self, number: int, held: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
-        outcome = self.log.record(number).swap(held.token, value, expires_ms=value.garbage_ms)
+    def _swap(self, row_no: int, held: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
+        outcome = self.log.record(row_no).swap(held.token, value, expires_ms=value.garbage_ms)
         if not outcome.stored:
             release(self.context, value.transfers)
         elif dead := sum(len(transfer.picks) for transfer in value.transfers if transfer.kind in (ATTEMPTS, REJECTED)):
@@ -238,9 +238,9 @@ class Settler:
         places = row.places()
 
         def picks_of(indexes: frozenset[int]) -> list[tuple[int, int]]:
-            return [(places[index].row, places[index].index) for index in sorted(indexes - row.settled)]
+            return [(places[index].row_no, places[index].index) for index in sorted(indexes - row.settled)]
 
-        picks = {(places[index].row, places[index].index): index for index in sorted(decision.retried - row.settled)}
+        picks = {(places[index].row_no, places[index].index): index for index in sorted(decision.retried - row.settled)}
         retried: list[tuple[int, int]] = []
         later: dict[Bucket, list[tuple[tuple[int, int], int]]] = {}
         spent: list[tuple[int, int]] = []

@@ -64,7 +64,7 @@ class UnreadableRow(msgspec.Struct, frozen=True, kw_only=True):
     """A row whose messages the archiver could not read."""
 
     log: str
-    row: int
+    row_no: int
     messages: int
     error: str
 
