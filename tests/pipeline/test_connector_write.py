@@ -139,7 +139,9 @@ def test_a_repeat_with_other_rows_is_refused(target: Target) -> None:
 
 
 def test_a_message_that_the_server_refuses_fails_the_task_with_its_sentence(target: Target) -> None:
-    with pytest.raises(NotSent, match=r"chunk 0 of partition 3 was refused: .*length.* \(messages\[1\]\.key\)"):
+    with pytest.raises(
+        NotSent, match=r"chunk 0 of partition 3 was refused: .*at least 1 character \(messages\[1\]\.key\)"
+    ):
         target.send(Row(body="a", key="k"), Row(body="b", key=""))
     assert target.bodies() == []
 
