@@ -1,4 +1,4 @@
-"""What is said of a batch's size holds for every answer that is made of it."""
+"""The computed size of a batch is an upper bound for every answer that contains its messages."""
 
 import msgspec
 from hypothesis import given, settings
@@ -30,7 +30,7 @@ messages = st.builds(
 
 
 def delivered(message: NewMessage) -> Message:
-    """As long as delivery makes it."""
+    """Returns the message with all fields that delivery adds."""
     moment = "2026-11-20T09:00:00.000Z"
     return Message(
         **msgspec.structs.asdict(message),
@@ -46,7 +46,7 @@ def delivered(message: NewMessage) -> Message:
 
 
 def told_bytes(some: list[NewMessage]) -> int:
-    """How much longer an answer is with these messages in it."""
+    """Returns how many bytes these messages add to an answer."""
     texts = [msgspec.json.encode(tellable(delivered(message))).decode() for message in some]
     return len(as_lambda_encodes({"body": ",".join(texts)})) - len(as_lambda_encodes({"body": ""}))
 

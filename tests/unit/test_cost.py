@@ -41,7 +41,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def writes(bench: Bench) -> list[str]:
-    """The verbs of the writes since the last call of this."""
+    """Returns the names of the write calls since the last call of this function."""
     store = bench.store
     assert isinstance(store, CallByCall)
     verbs = [verb for verb, _ in store.writes]
@@ -51,7 +51,7 @@ def writes(bench: Bench) -> list[str]:
 
 @pytest.fixture
 def warm(bench: Bench) -> Bench:
-    """Subject and groups exist and are looked up."""
+    """Creates the subject and its groups and caches them."""
     for number in range(3):
         bench.cell.put_group("orders", f"g{number}")
         bench.pull(group=f"g{number}")

@@ -1,4 +1,4 @@
-"""Delays as senders write them."""
+"""Delays as producers write them."""
 
 import math
 

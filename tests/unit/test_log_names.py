@@ -1,4 +1,4 @@
-"""Names of logs."""
+"""Names of logs are parsed into the parts from which they were built."""
 
 import pytest
 from hypothesis import given

@@ -136,7 +136,7 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 
 
 def counted(bench: Bench) -> dict[str, float]:
-    """What was counted since the last call of this."""
+    """Returns the counts since the last call of this function."""
     found: dict[str, float] = {}
     for name, value in bench.meter.figures:
         found[name] = found.get(name, 0) + value
@@ -203,7 +203,7 @@ def test_holes_are_counted_as_they_are_filled(bench: Bench) -> None:
 
 
 class Busy(MemoryStore):
-    """Does not answer the first times."""
+    """Fails on its first calls."""
 
     def __init__(self, *errors: Exception) -> None:
         super().__init__()

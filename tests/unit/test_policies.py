@@ -38,7 +38,7 @@ OPERATORS = {
     "GET /v1/subjects/{subject}/groups/{group}/push",  # tells the signing secret
 }
 
-# Short names of few characters meet, begin with each other, and differ in one place; the others are any.
+# Short names of few characters are often equal, prefixes of each other, or different in one place; others are random.
 NAMES = (st.text("aA.-_1", min_size=1, max_size=3) | st.from_regex(r"\A[A-Za-z0-9._-]{1,100}\Z")).filter(
     lambda name: name not in {".", ".."}
 )
@@ -46,7 +46,7 @@ IDS = st.text(min_size=1, max_size=12)
 
 
 def allows(policy: dict[str, Any], request: str) -> bool:
-    """As IAM decides: "*" is any text and "?" any character, slashes too; case counts."""
+    """Decides as IAM does: "*" is any text and "?" any character, slashes too; case counts."""
     (statement,) = policy["Statement"]
     assert (policy["Version"], statement["Effect"], statement["Action"]) == (
         "2012-10-17",
@@ -72,7 +72,7 @@ def path(route: Route, subject: str, group: str, some_id: str = "12-0") -> str:
 
 @st.composite
 def spelled(draw: st.DrawFn, name: str) -> str:
-    """The name with some of its characters percent-encoded."""
+    """Returns the name with some of its characters percent-encoded."""
     return "".join(draw(st.sampled_from([each, f"%{ord(each):02X}", f"%{ord(each):02x}"])) for each in name)
 
 

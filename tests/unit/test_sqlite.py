@@ -1,4 +1,4 @@
-"""What is SQLite's own: groups that share a commit, slices, callers that do not wait."""
+"""The parts of the SQLite store that no other store has: group commit, slices, callers that do not wait."""
 
 import sqlite3
 import subprocess
@@ -34,7 +34,7 @@ def put(sort: str, store: Store) -> str:
 
 
 class Group:
-    """Pieces of work that are sure to share a transaction: they queue up while the first one holds it."""
+    """Runs pieces of work that certainly share a transaction: they queue up while the first one keeps it open."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
@@ -60,7 +60,7 @@ class Group:
         return [ticket.error or ticket.result for ticket in tickets]
 
 
-def test_work_that_does_not_wait_is_told_when_it_is_durable(store: SqliteStore) -> None:
+def test_work_that_does_not_wait_hears_when_it_is_durable(store: SqliteStore) -> None:
     group = Group(store)
     assert group.run(lambda tx: put("a", tx), lambda tx: put("b", tx)) == ["a", "b"]
     assert store.get(key("b")) == Record(b"v", TOKEN)
@@ -102,7 +102,7 @@ def test_a_group_waits_for_a_locked_file_once_and_not_one_by_one(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    # A clock that goes on by a second with each wait, of which ten are allowed.
+    # A clock that advances by a second with each wait; ten waits are allowed.
     monkeypatch.setattr(store._writer._pause, "wait", waits.append)
     monkeypatch.setattr(sqlite_writer.time, "monotonic", lambda: float(len(waits)))
     neighbour = sqlite3.connect(tmp_path / "queue.db", isolation_level=None)
@@ -146,7 +146,7 @@ def test_what_could_not_be_rolled_back_is_not_answered_as_stored(store: SqliteSt
     assert store.transact(lambda tx: put("b", tx)) == "b"
 
 
-def test_the_store_goes_on_when_those_who_were_to_lead_are_gone(store: SqliteStore) -> None:
+def test_the_store_goes_on_when_the_next_leaders_are_closed(store: SqliteStore) -> None:
     def gone() -> None:
         raise RuntimeError("Event loop is closed")
 
@@ -159,9 +159,9 @@ def test_the_store_goes_on_when_those_who_were_to_lead_are_gone(store: SqliteSto
 
 
 @pytest.mark.parametrize(("synchronous", "answer"), [("FULL", "Broken"), ("NORMAL", "stored")])
-def test_a_message_is_answered_only_after_a_sync_unless_the_server_was_told_otherwise(
+def test_a_message_is_answered_only_after_a_sync_unless_an_option_says_otherwise(
     tmp_path: Path, synchronous: str, answer: str
 ) -> None:
-    """In a process in which the kernel refuses each sync nothing can be stored, but with NORMAL."""
+    """A process in which the kernel refuses each sync stores a message only with NORMAL."""
     asked = [sys.executable, "-m", "tests.unit.syncless", str(tmp_path / "data"), synchronous]
     assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split() == [answer]

@@ -28,7 +28,7 @@ def glossary() -> set[str]:
 
 
 def names(path: Path) -> set[str]:
-    """Of the module and its classes."""
+    """Returns the names of the module and of its classes."""
     tree = ast.parse(path.read_text())
     stem = path.parent.name if path.stem == "__init__" else path.stem
     return {stem} | {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}

@@ -1,4 +1,4 @@
-"""Blocks: what goes in comes out; what was not written here is refused."""
+"""Blocks decode to the encoded messages, and other bytes are refused."""
 
 import random
 import struct
@@ -29,7 +29,7 @@ messages = st.lists(
 
 
 def block(raw: bytes, *, claimed: int | None = None, compression: int = 1, count: int = 1, schema: int = 1) -> bytes:
-    """A block with a right checksum around any payload."""
+    """Returns a block with a correct checksum around any payload."""
     stored = zstd.compress(raw) if compression else raw
     size = len(raw) if claimed is None else claimed
     head = struct.pack("<4sBBHIII", b"HWB1", compression, 0, schema, count, size, len(stored))

@@ -1,4 +1,4 @@
-"""Damage under a right checksum: whatever a block holds, it is called corrupt, and before it takes memory."""
+"""A damaged block with a correct checksum is corrupt whatever it contains, and is refused before it takes memory."""
 
 import contextlib
 import struct
@@ -46,14 +46,14 @@ kinds = pytest.mark.parametrize("kind", DECODERS)
 
 
 def block(raw: bytes, *, count: int, schema: int) -> bytes:
-    """A block with a right checksum around any payload."""
+    """Returns a block with a correct checksum around any payload."""
     stored = zstd.compress(raw)
     head = struct.pack("<4sBBHIII", b"HWB1", 1, 0, schema, count, len(raw), len(stored))
     return head + struct.pack("<I", zlib.crc32(stored, zlib.crc32(head))) + stored
 
 
 def many(count: int, element: bytes) -> bytes:
-    """A msgpack list of the element, again and again."""
+    """Returns a msgpack list that repeats the element."""
     return b"\xdd" + count.to_bytes(4, "big") + element * count
 
 
@@ -91,7 +91,7 @@ def test_a_row_or_record_that_is_damaged_so_is_corrupt() -> None:
 @kinds
 @pytest.mark.parametrize("count", [1, 8, BATCH_MESSAGES, MIB])
 def test_what_a_block_holds_is_counted_before_there_are_objects(kind: str, count: int) -> None:
-    """A kilobyte that unpacks to a megabyte: a million rows, logs or messages, of 150 bytes each."""
+    """Returns a kilobyte that unpacks to a megabyte: a million rows, logs or messages, of 150 bytes each."""
     schema, read = DECODERS[kind]
     entry = msgspec.msgpack.encode(Entry(0, 0, 0, 1_000, 1_000, 0, 0))
     hostile = [
@@ -133,7 +133,7 @@ def test_any_payload_is_read_or_called_corrupt(raw: bytes, count: int, kind: str
 
 
 def spoilt(made: Block, old: bytes, new: bytes) -> bytes:
-    """The block with other bytes in its payload, and a checksum that is right again."""
+    """Returns the block with other bytes in its payload and a correct checksum."""
     data = made.data
     assert data[4] == 0, "not compressed"
     assert old in data

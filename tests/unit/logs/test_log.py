@@ -1,4 +1,4 @@
-"""The log: write-once rows, holes, seal, trim."""
+"""The log writes rows once, fills holes, seals its end and trims expired rows."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What the sweeper decides, from records: no store."""
+"""The decisions of the sweeper follow from records alone, without a store."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -25,6 +25,7 @@ _TYPES = {
 }
 
 _NAMES = ("subject", "consumer")
+# A longer name or value would fill the log and the terminal.
 QUOTED_CHARACTERS = 200
 
 _TEXT_CHARACTERS = 2_000

@@ -22,7 +22,7 @@ LEASE_MS = 30_000
 _RECENT_MS = 5_000
 """A wheel that should have started within this time may still be starting."""
 
-_RACES = 20
+_RACES = 20  # tries to announce a start; after them a timer too many is ordered
 
 
 class Owner(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import Rejected
 
-_DIGITS = 16
+_DIGITS = 16  # 64 bits: nobody finds a valid digest by trying requests
 _FORM = re.compile(r"([0-9a-f]{1,10})-(\d{1,2})-(\d{1,3})-(\d{1,16})-(\d{1,3})", re.ASCII)
 
 

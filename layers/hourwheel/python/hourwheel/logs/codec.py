@@ -43,7 +43,7 @@ MAX_RAW_BYTES = 8 << 20
 _HEADER = struct.Struct("<4sBBHIIII")
 _MAGIC = b"HWB1"
 _SCHEMA = 1
-_FAST = 1
+_FAST = 1  # the lowest level of zstd
 _LARGE = 64 << 10
 """A larger batch is compressed fast: it goes to a segment, where its size costs next to nothing."""
 

@@ -30,10 +30,10 @@ _FILLED_AT_ONCE = 100
 """If all rows of a log were removed before its trim mark moved, very many are missing: they must not hold up a
 sweep."""
 
-_FIRST_PAGE = 16
+_FIRST_PAGE = 16  # rows; later pages follow from the size of the rows
 _LARGEST_PAGE = 1_000
 _PAGE_BYTES = 2 << 20
-_ROW_BYTES = 100
+_ROW_BYTES = 100  # about the size of a row without its block and meta
 
 _trim_encoder = msgspec.msgpack.Encoder()
 _trim_decoder = msgspec.msgpack.Decoder(int)
