@@ -376,7 +376,7 @@ def a_claim_that_ends_within_a_batch_says_that_it_ends_behind_it() -> Iterator[N
     def add(self: Any, number: int, row: Row, skip: int, count: int, usable: int) -> None:
         real(self, number, row, skip, count, usable)
         if not row.filler:
-            self.end_number = row.first_seq + row.count
+            self.end_seq = row.first_seq + row.count
 
     real = pull_log._Range.add
     with patch.object(pull_log._Range, "add", add):

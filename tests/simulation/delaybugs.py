@@ -149,7 +149,7 @@ def a_cancel_is_answered_without_a_second_look_at_what_was_handed_over() -> Iter
 
 
 def _at(place: Any) -> tuple[int, int]:
-    return place.row, place.index
+    return place.row_no, place.index
 
 
 @planted(sharpen=_cancellers_at_work)
