@@ -29,8 +29,8 @@ def test_a_take_over_that_could_not_write_is_tried_again(tmp_path: Path, monkeyp
         with monkeypatch.context() as patched:
             patched.setattr(SqliteWriter, "begin", refuse)
             with pytest.raises(Throttled):
-                runtime._look_after_others()
-        runtime._look_after_others()
+                runtime._watch_others()
+        runtime._watch_others()
         held = record.load()
     assert held is not None
     assert not held.value.alive(now_ms)

@@ -129,7 +129,7 @@ def test_a_timer_that_fires_while_its_bucket_turns_is_not_forgotten(running: Cal
 def test_a_wheel_that_fails_is_tried_again_ever_more_rarely_and_reported_once(
     running: Callable[..., Wheels], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_AGAIN_MS", 20)
+    monkeypatch.setattr(module, "_RETRY_MS", 20)
     failures = iter(["first", "first", "first", "second"])
 
     def fails(bucket: str, pause: Callable[[float], bool]) -> Ended:
