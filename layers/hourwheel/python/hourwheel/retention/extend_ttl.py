@@ -15,7 +15,7 @@ no harm."""
 
 _EXTENSION_MS = 48 * 3_600_000
 _MOST = 20_000
-"""One call extends at most this many rows, so that a sweep ends; the next one goes on."""
+"""One call extends at most this many rows, so that it does not hold up a sweep."""
 
 _QUIET = 500
 """Rows expire about in their order: after this many rows that do not expire soon the search ends."""
