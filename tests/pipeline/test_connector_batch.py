@@ -191,7 +191,7 @@ def test_a_subject_is_unknown_when_the_catalog_lacks_it(orders: Orders) -> None:
         latest_ms=NOON_MS,
         parts=[],
     )
-    nothing = {"spans": [], "damaged": [], "gone": [], "complete_ms": 0, "began_ms": NOON_MS, "ended_ms": NOON_MS}
+    nothing = {"spans": [], "unreadable": [], "missing": [], "complete_ms": 0, "began_ms": NOON_MS, "ended_ms": NOON_MS}
     assert commit(orders.blobs, Manifest(number=0, segments=[catalog], **nothing))
 
     assert scanned(orders) == []
