@@ -180,7 +180,7 @@ def test_the_dashboard_shows_each_figure_that_is_recorded_and_the_docs_name(ever
 
 def test_without_the_pipeline_nothing_of_it_is_shown(defaults: Synthesis) -> None:
     (dashboard,) = defaults.properties("CloudWatch::Dashboard")
-    assert not re.search(r"Archive|Reconcile|SetAside", dashboard["DashboardBody"])
+    assert not re.search(r"Archive|Reconcile|Quarantined", dashboard["DashboardBody"])
 
 
 def test_the_dashboard_lists_groups_that_have_something_waiting(defaults: Synthesis) -> None:

@@ -304,7 +304,7 @@ def pull(**given: Any) -> PullRow:
         "first": Position(0, 1),
         "counts": (2, 0, 1),
         "end": Position(2, 1),
-        "end_number": 4,
+        "end_seq": 4,
         "claim": b"",
         "claimed_ms": NOON_MS,
         "lease_until_ms": NOON_MS + 30_000,
@@ -385,17 +385,17 @@ BODY = {"body": ["x"]}
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        ([["a~1/0"], [an_entry(at_ms=-1)], BODY], "is none"),
-        ([["a~1/0"], [an_entry(at_ms=2**60)], BODY], "is none"),
+        ([["a~1/0"], [an_entry(at_ms=-1)], BODY], "is out of range"),
+        ([["a~1/0"], [an_entry(at_ms=2**60)], BODY], "is out of range"),
         ([["a~1/0"], [an_entry(row=2**63)], BODY], "no column can"),
         ([["a~1/0"], [an_entry()], {}], "holds no bodies"),
         ([["a~1/0"], [an_entry()], {**BODY, "produced_at": ["soon"]}], "no column can"),
         ([["a~1/0"], [an_entry()], {**BODY, "attempt": [2**40]}], "no column can"),
         ([["a"], [an_entry()], BODY], "not the name of a log"),
         ([["a~1/retry"], [an_entry()], BODY], "not the name of a log"),
-        ([["a~1/0"], [an_entry(note=b"?")], BODY], "not a note"),
+        ([["a~1/0"], [an_entry(note=b"?")], BODY], "not an entry of a schedule row"),
         ([[LATER], [an_entry(note=encode_entry(DueTimes("a", 1, "g", 5)))], BODY], "not the name of a group"),
-        ([[LATER], [an_entry(note=encode_entry(DueTimes("a", 1, None, 5, (1, 2))))], BODY], "a plan for 2"),
+        ([[LATER], [an_entry(note=encode_entry(DueTimes("a", 1, None, 5, (1, 2))))], BODY], "due times for 2"),
     ],
 )
 def test_a_block_that_makes_no_sense_is_corrupt(payload: object, reason: str) -> None:

@@ -132,14 +132,14 @@ def test_without_a_reconciliation_the_page_says_so() -> None:
 
 def test_a_chart_is_drawn_within_its_frame_and_told_as_a_table() -> None:
     series = Series("billing", [(NOON_MS + at * HOUR_MS, at**3) for at in (0, 1, 2, 5)])
-    metric = ET.fromstring(chart("Lag", [series]))
-    points = [point for line in metric.iter("polyline") for point in (line.get("points") or "").split()]
-    points += [f"{dot.get('cx')},{dot.get('cy')}" for dot in metric.iter("circle")]
+    figure = ET.fromstring(chart("Lag", [series]))
+    points = [point for line in figure.iter("polyline") for point in (line.get("points") or "").split()]
+    points += [f"{dot.get('cx')},{dot.get('cy')}" for dot in figure.iter("circle")]
     places = [tuple(map(float, point.split(","))) for point in points]
     assert len(places) == 4
     assert all(0 <= x <= 720 and 0 <= y <= 200 for x, y in places)
-    assert [cell.text for cell in metric.iter("td")][1::2] == ["125", "8", "1", "0"]
-    drawing = metric.find("svg")
+    assert [cell.text for cell in figure.iter("td")][1::2] == ["125", "8", "1", "0"]
+    drawing = figure.find("svg")
     assert drawing is not None
     assert drawing.get("aria-label")
 
@@ -161,9 +161,9 @@ def test_the_step_of_a_chart_follows_from_its_span(span_ms: int, step: str) -> N
 
 def lines(text: str, title: str) -> list[int]:
     """How many points each line of the chart with that title has."""
-    metric = text.partition(f"<figcaption>{title}</figcaption>")[2].partition("</figure>")[0]
-    assert "<circle" not in metric
-    return [len(points.split()) for points in re.findall(r'<polyline points="([^"]*)"', metric)]
+    figure = text.partition(f"<figcaption>{title}</figcaption>")[2].partition("</figure>")[0]
+    assert "<circle" not in figure
+    return [len(points.split()) for points in re.findall(r'<polyline points="([^"]*)"', figure)]
 
 
 def test_two_minutes_are_drawn_by_the_second_and_never_as_a_dot() -> None:
@@ -208,8 +208,8 @@ def test_an_archive_that_is_not_whole_is_told() -> None:
 
 
 def test_bars_stand_on_the_axis() -> None:
-    metric = ET.fromstring(chart("Due", [Series("due", [(NOON_MS, 0), (NOON_MS + HOUR_MS, 4)])], bars=True))
-    heights = [float(bar.get("height") or -1) for bar in metric.iter("rect")]
+    figure = ET.fromstring(chart("Due", [Series("due", [(NOON_MS, 0), (NOON_MS + HOUR_MS, 4)])], bars=True))
+    heights = [float(bar.get("height") or -1) for bar in figure.iter("rect")]
     assert heights[0] == 0
     assert heights[1] > 100
 

@@ -101,7 +101,7 @@ class PullHistory:
             raise Violation("4", f"{self.partition}: pull row {pull} hands out {value.first} again, before {self.end}")
         if places and not Position(*places[-1]) < value.end:
             raise Violation("3", f"{self.partition}: pull row {pull} hands out messages beyond its end {value.end}")
-        self._check_end_number(pull, value)
+        self._check_end_seq(pull, value)
         last = value.end.row_no if value.end.index else value.end.row_no - 1
         for number in range(self.end.row_no, last + 1):
             step = number - value.first.row_no
@@ -111,7 +111,7 @@ class PullHistory:
             if count and step == 0 and value.first.index != low:
                 raise Violation("1", f"{self.partition}: pull row {pull} passes over the start of row {number}")
 
-    def _check_end_number(self, pull: int, value: PullRow) -> None:
+    def _check_end_seq(self, pull: int, value: PullRow) -> None:
         """The sequence at which a claim ends is that of the message behind it, as far as the rows tell."""
         rows, row = self.ledger.rows(self.source), value.end.row_no
         if value.end.index:

@@ -264,9 +264,9 @@ class Archiver:
         report.gone += gone
         meter = self.context.meter
         meter.record("ArchivedMessages", messages)
-        for name, metric in (("ArchiveUnreadableRows", len(manifest.unreadable)), ("ArchiveMissingRows", gone)):
-            if metric:
-                meter.record(name, metric)
+        for name, amount in (("ArchiveUnreadableRows", len(manifest.unreadable)), ("ArchiveMissingRows", gone)):
+            if amount:
+                meter.record(name, amount)
         for damage in manifest.unreadable:
             _logger.error("row %d of %s was archived without its messages: %s", damage.row_no, damage.log, damage.error)
         for one in manifest.missing:

@@ -148,7 +148,7 @@ class _Rebuild:
     def run(self) -> Rebuilt:
         """Restores counters first and names last: a caller that comes too early finds no subject, and gets no row
         number that is taken."""
-        self.known.pulled = [arrival for arrival in self.known.pulled if arrival.source in self.members]
+        self.known.pulled = [handover for handover in self.known.pulled if handover.source in self.members]
         self._count()
         for manifest in some_manifests(self.archive, self.known.through, self.held.value.restored):
             self._restore(manifest)
@@ -195,7 +195,7 @@ class _Rebuild:
     @cached_property
     def needed(self) -> set[tuple[str, int]]:
         """Rows from which messages are handed over again, even where the row's own retention is over."""
-        return {(source_of(arrival.source), row_no) for arrival in self.known.pulled for row_no, _ in arrival.picks}
+        return {(source_of(handover.source), row_no) for handover in self.known.pulled for row_no, _ in handover.picks}
 
     @cached_property
     def restorer(self) -> Restorer:

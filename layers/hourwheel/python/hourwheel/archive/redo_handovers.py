@@ -50,59 +50,59 @@ class HandoverReplayer:
     members: dict[str, tuple[Subject, Group]]
     logs: set[str]
 
-    def carry_out(self, wakeups: Iterable[UnarchivedHandover]) -> tuple[int, int]:
+    def carry_out(self, handovers: Iterable[UnarchivedHandover]) -> tuple[int, int]:
         """Repeats the hand-overs. Returns how many messages arrived again, and how many are lost because their source
         is not archived or cannot be read."""
-        rest = [arrival for arrival in wakeups if self._needs_replay(arrival)]
+        rest = [handover for handover in handovers if self._needs_replay(handover)]
         made = lost = 0
         while rest:
             # The source of one hand-over may be the target of another.
             ready, waiting = self._parted(rest)
             if not ready:
                 ready, waiting = waiting, []
-            for arrival in ready:
-                arrived = self._carry_out(arrival)
-                made, lost = made + arrived, lost + len(arrival.picks) - arrived
+            for handover in ready:
+                arrived = self._carry_out(handover)
+                made, lost = made + arrived, lost + len(handover.picks) - arrived
             rest = waiting
         return made, lost
 
     def _parted(
-        self, wakeups: Iterable[UnarchivedHandover]
+        self, handovers: Iterable[UnarchivedHandover]
     ) -> tuple[list[UnarchivedHandover], list[UnarchivedHandover]]:
         """Returns the hand-overs whose source has all their messages, and the others."""
         ready, waiting = list[UnarchivedHandover](), list[UnarchivedHandover]()
-        for arrival in wakeups:
-            (waiting if self._missing(arrival) else ready).append(arrival)
+        for handover in handovers:
+            (waiting if self._missing(handover) else ready).append(handover)
         return ready, waiting
 
-    def _needs_replay(self, arrival: UnarchivedHandover) -> bool:
-        if arrival.what.log not in self.logs:
+    def _needs_replay(self, handover: UnarchivedHandover) -> bool:
+        if handover.what.log not in self.logs:
             return False
-        expires_ms = self._transfer(arrival).expires_ms
+        expires_ms = self._transfer(handover).expires_ms
         return not expires_ms or expires_ms > self.context.clock.now_ms()
 
-    def _missing(self, arrival: UnarchivedHandover) -> set[Pick]:
+    def _missing(self, handover: UnarchivedHandover) -> set[Pick]:
         """Returns the messages whose row the source does not have."""
-        source = self._source(arrival)
-        rows = {row_no: source.get(row_no) for row_no, _ in arrival.picks}
+        source = self._source(handover)
+        rows = {row_no: source.get(row_no) for row_no, _ in handover.picks}
         there = {row_no for row_no, row in rows.items() if row is not None and not row.filler}
-        return {pick for pick in arrival.picks if pick[0] not in there}
+        return {pick for pick in handover.picks if pick[0] not in there}
 
-    def _carry_out(self, arrival: UnarchivedHandover) -> int:
+    def _carry_out(self, handover: UnarchivedHandover) -> int:
         """Repeats one hand-over. Returns how many messages the target row has then."""
-        there = self.context.log(arrival.what.log).get(arrival.what.row_no)
+        there = self.context.log(handover.what.log).get(handover.what.row_no)
         if there is not None:
             return there.count
-        missing = self._missing(arrival)
-        picks = tuple(pick for pick in arrival.picks if pick not in missing)
+        missing = self._missing(handover)
+        picks = tuple(pick for pick in handover.picks if pick not in missing)
         if not picks:
             return 0
-        transfer = msgspec.structs.replace(self._transfer(arrival), picks=picks)
+        transfer = msgspec.structs.replace(self._transfer(handover), picks=picks)
         log = self.context.log(transfer.log)
-        if isinstance(arrival.what, Transfer):
-            self._dispatch(arrival.source, transfer)
+        if isinstance(handover.what, Transfer):
+            self._dispatch(handover.source, transfer)
         else:
-            source = self._source(arrival)
+            source = self._source(handover)
             row = row_builder(self.context, source, queue_of(source.name))(transfer)
             try:
                 log.put(Reservation(transfer.row_no, transfer.first_seq), row, transfer.token)
@@ -123,13 +123,13 @@ class HandoverReplayer:
         except Fenced:
             raise occupied(transfer.log, transfer.row_no) from None
 
-    def _source(self, arrival: UnarchivedHandover) -> Log:
-        if isinstance(arrival.what, Transfer):
-            return self.context.log(str(LogName.of_schedule(arrival.source)))
-        return self.context.log(source_of(arrival.source))
+    def _source(self, handover: UnarchivedHandover) -> Log:
+        if isinstance(handover.what, Transfer):
+            return self.context.log(str(LogName.of_schedule(handover.source)))
+        return self.context.log(source_of(handover.source))
 
-    def _transfer(self, arrival: UnarchivedHandover) -> Transfer:
-        return arrival.what if isinstance(arrival.what, Transfer) else self._moved(arrival.source, arrival.what)
+    def _transfer(self, handover: UnarchivedHandover) -> Transfer:
+        return handover.what if isinstance(handover.what, Transfer) else self._moved(handover.source, handover.what)
 
     def _moved(self, partition: str, moved: Moved) -> Transfer:
         """Returns the transfer that the pull row recorded. The due time of a retry is not archived: the retry becomes

@@ -133,7 +133,9 @@ class ArchiveSummary:
         """Returns the buckets that are not over, or from which messages may still have to be handed over."""
         found = {name for name, tally in self.tallies.items() if tally.left or Bucket.parse(name).end_ms > now_ms}
         found.update(self.dispatched)
-        found.update(LogName.parse(arrival.what.log).bucket for arrival in self.pulled if is_schedule(arrival.what.log))
+        found.update(
+            LogName.parse(handover.what.log).bucket for handover in self.pulled if is_schedule(handover.what.log)
+        )
         return found
 
 

@@ -39,13 +39,13 @@ class TimingWheel:
 
     def add_all(self, places: Iterable[int], due_ms: int) -> None:
         number = -(-due_ms // self._tick_ms)
-        record = self._slots.get(number)
-        if record is None:
-            record = self._slots[number] = array("q")
+        slot = self._slots.get(number)
+        if slot is None:
+            slot = self._slots[number] = array("q")
             heapq.heappush(self._order, number)
-        before = len(record)
-        record.extend(places)
-        self.waiting += len(record) - before
+        before = len(slot)
+        slot.extend(places)
+        self.waiting += len(slot) - before
 
     def discard(self, place: int) -> None:
         """Marks a position as cancelled: ``take`` leaves it out. The position may be added later."""
@@ -56,9 +56,9 @@ class TimingWheel:
         which they were added. Takes a slot once all its positions are due, so none is early."""
         taken: list[int] = []
         while self._order and self._order[0] * self._tick_ms <= now_ms:
-            record = self._slots.pop(heapq.heappop(self._order))
-            self.waiting -= len(record)
-            taken.extend(record)
+            slot = self._slots.pop(heapq.heappop(self._order))
+            self.waiting -= len(slot)
+            taken.extend(slot)
         if self._cancelled:
             cancelled = self._cancelled.intersection(taken)
             if cancelled:

@@ -188,9 +188,8 @@ class Wheel:
             self._passed, self._last_ms = row_no + 1, dispatched.at_ms
             if dispatched.transfers:
                 self._unfinished = dispatched.transfers
-            self._renew_if_due(
-                0
-            )  # publishes no row: the former owner is not fenced off, and may still miss the rows read here
+            # Publishes no row: the former owner is not fenced off, and may still miss the rows read here.
+            self._renew_if_due(0)
             for transfer in dispatched.transfers:
                 self._damaged = self._damaged or transfer.kind == DAMAGED
                 fresh += [pack(row_no, index) for row_no, index in transfer.picks]

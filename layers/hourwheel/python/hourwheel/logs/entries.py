@@ -1,7 +1,7 @@
 """Encodes the entry that a row of a schedule log has in its ``meta``.
 
     due times      [1, subject, generation, member, first_ms, after_ms]   when each message is due, and where it goes
-    cancel marker  [2, row, index]                                        a message of the same log is not sent
+    cancel marker  [2, row_no, index]                                     a message of the same log is not sent
 
 ``member`` is ``{group}~{generation}`` if the messages go to the retry log of that group; without it they go to the
 queues of the subject. Message ``k`` is due at ``first_ms + after_ms[k]``; all messages are due at ``first_ms`` if the
@@ -64,4 +64,4 @@ def decode_entry(data: bytes) -> ScheduleEntry:
     try:
         return _decoder.decode(data)
     except UNDECODABLE as error:
-        raise Corrupt(f"not a note: {error}") from error
+        raise Corrupt(f"not an entry of a schedule row: {error}") from error

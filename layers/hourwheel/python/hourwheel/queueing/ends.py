@@ -39,6 +39,6 @@ class SourceEnds:
         return totals.rows > (end.row_no if 0 <= age_ms < _TRUSTED_MS else 0)
 
     def remember(self, log: PullLog, group: Group, row_no: int) -> None:
-        """Remembers that no row below ``row`` has a message for the group. The caller has seen every lease on the log.
-        ``group`` is the record as it was read before the look into the log."""
+        """Remembers that no row below ``row_no`` has a message for the group. The caller has seen every lease on the
+        log. ``group`` is the record as it was read before the look into the log."""
         self._ends[log.partition] = _End(row_no, group.seeks, log.context.clock.now_ms())

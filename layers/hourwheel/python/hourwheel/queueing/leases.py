@@ -75,7 +75,7 @@ class Leases:
         return self._watch(log).due_ms <= log.context.clock.now_ms()
 
     def seen(self, log: PullLog, row_no: int) -> bool:
-        """Returns whether this process has scanned all pull rows below ``row``. Reads nothing."""
+        """Returns whether this process has scanned all pull rows below ``row_no``. Reads nothing."""
         scanned = self._watch(log).scanned
         return scanned is not None and scanned.row_no >= row_no
 

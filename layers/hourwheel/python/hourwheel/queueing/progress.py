@@ -70,7 +70,7 @@ def lag_of_log(log: PullLog, tail: Tail, totals: Counter) -> LogLag:
 
 
 def _waiting(log: PullLog, totals: Counter, row_no: int, offset: int) -> int:
-    """Returns the number of messages from ``offset``, which is in ``row``, to the end; too many rather than too few."""
+    """Returns the number of messages from ``offset``, in row ``row_no``, to the end; too many rather than too few."""
     waiting, most = max(0, totals.numbers - offset), (totals.rows - row_no) * BATCH_MESSAGES
     if waiting <= most:
         return waiting

@@ -65,7 +65,7 @@ class Puller:
         opened = self._open(request.settle or ())
         until_ms = self.context.clock.now_ms() + int(request.wait_seconds * 1_000)
         wakeups = self.context.wakeups
-        watermark = wakeups.mark(self.subject)
+        seen = wakeups.mark(self.subject)
         settled, pulls, more = self._look(request, opened, pushing)
         tries = 0
         while not pulls:
@@ -74,11 +74,11 @@ class Puller:
                 looks = left_ms > -_LOOKING_MS
             else:
                 looks = left_ms > 0 and wakeups.wait(
-                    self.subject, self.group, mark=watermark, tries=tries, seconds=left_ms / 1_000
+                    self.subject, self.group, mark=seen, tries=tries, seconds=left_ms / 1_000
                 )
             if not looks:
                 break
-            watermark = wakeups.mark(self.subject)
+            seen = wakeups.mark(self.subject)
             try:
                 _, pulls, more = self._look(request, [], pushing)
             except BaseException:

@@ -47,7 +47,7 @@ class Claim:
 
 
 class Nothing(NamedTuple):
-    """The group's next claim is ``row`` of the pull log, and no row of the source below ``end`` has anything for it."""
+    """The source has no message for the group below row ``end``; the next claim is pull row ``row_no``."""
 
     row_no: int
     end: int
@@ -197,7 +197,7 @@ class PullLog:
         return Found(None, limited=True)
 
     def seek(self, position: Position, seq: int) -> None:
-        """Makes ``position``, whose message has the sequence ``number``, the start of the next claim. One write,
+        """Makes ``position``, whose message has the sequence ``seq``, the start of the next claim. One write,
         repeated while claims win the race for the row."""
         while True:
             tail = self.tail()

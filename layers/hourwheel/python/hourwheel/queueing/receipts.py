@@ -23,7 +23,7 @@ _MAC_BYTES = 16  # 128 bits: a forged receipt cannot be guessed, and the text st
 
 
 class Receipt(msgspec.Struct, array_like=True, frozen=True):
-    """Names row ``row`` of the pull log of a group on queue ``queue`` (None: on the group's retry log), and contains
+    """Names row ``row_no`` of the pull log of a group on queue ``queue`` (None: on the group's retry log), and contains
     the row (``value``) with the ``token`` under which it was stored."""
 
     subject: str

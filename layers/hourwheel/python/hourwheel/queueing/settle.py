@@ -214,9 +214,9 @@ class Settler:
             self._count("DeadLetters", dead)
         return outcome
 
-    def _count(self, name: str, metric: int) -> None:
+    def _count(self, name: str, amount: int) -> None:
         # Counted after the transaction: it may run more than once.
-        self.context.afterwards(lambda outside: outside.meter.record(name, metric))
+        self.context.afterwards(lambda outside: outside.meter.record(name, amount))
 
     def _settled(self, row: PullRow, decision: Decision, outcome: int) -> PullRow:
         """Returns the row with the decision written into it; reserves a row in the target log for each transfer.

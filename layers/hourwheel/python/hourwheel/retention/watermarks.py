@@ -188,4 +188,4 @@ def _opened(record: Record) -> int:
     try:
         return _decoder.decode(record.value)
     except UNDECODABLE as error:
-        raise Corrupt(f"not a mark of the archive: {error}") from error
+        raise Corrupt(f"not a watermark of the archive: {error}") from error
