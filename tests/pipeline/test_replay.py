@@ -309,7 +309,7 @@ def test_two_at_once_are_found_out(runs: Runs) -> None:
             return super().produce(subject, messages, **how)
 
     runs.server = Overtaken(runs.server.bench)
-    with pytest.raises(Conflict, match="somebody else"):
+    with pytest.raises(Conflict, match="another run"):
         runs.run(rate=20)
     assert runs.once
 
