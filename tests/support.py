@@ -7,13 +7,13 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.adapters.system import SystemIds
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay.wheel import Ended
 from hourwheel.errors import Unavailable
 from hourwheel.model import Delay, Message, NewMessage, Placed, Pulled, PullRequest, PushTarget, RetryPolicy, Settlement
 from hourwheel.ports import Blobs, Counter, Key, MeterUnit, Record, Refused, Store, Table
+from hourwheel.system import SystemIds
 from hourwheel.targets import DONE, Delivery, Outcome
 
 NOON_MS = 1_763_640_000_000

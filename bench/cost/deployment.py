@@ -17,7 +17,6 @@ from hourwheel.adapters import dynamodb
 from hourwheel.adapters.metrics import EmfMeter
 from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.retrying import RetryingStore
-from hourwheel.adapters.system import SystemIds
 from hourwheel.api.ack import ack
 from hourwheel.api.archive import archiving
 from hourwheel.api.boundary import Boundary
@@ -30,6 +29,7 @@ from hourwheel.api.wheel import turning
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.embedded.router import Match, Router, make_event
+from hourwheel.system import SystemIds
 from infra.settings import Settings as Deployed
 
 _DEPLOYED = Deployed()

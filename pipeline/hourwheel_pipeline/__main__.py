@@ -12,8 +12,8 @@ from functools import cache, partial
 
 import msgspec
 
-from hourwheel.adapters.system import SystemClock
 from hourwheel.errors import HourwheelError
+from hourwheel.system import SystemClock
 from hourwheel_pipeline.exits import of_error
 from hourwheel_pipeline.jobs import DAILY, JOBS, jobs_of, options_of, read_options
 from hourwheel_pipeline.metrics_upload import metrics_of, publish, without_failing

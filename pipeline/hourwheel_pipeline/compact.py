@@ -14,10 +14,10 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, PositiveInt
 from pyspark.sql import SparkSession
 
-from hourwheel.adapters.system import SystemIds
 from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import Manifest, manifest_key, read
+from hourwheel.system import SystemIds
 from hourwheel_pipeline.integrity import Wholeness, inspect
 from hourwheel_pipeline.lake import NAMESPACE, CommitConflict, Lake, layout_of
 from hourwheel_pipeline.locations import blobs_at

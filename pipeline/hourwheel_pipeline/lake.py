@@ -30,8 +30,8 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import DataFrame, SparkSession
 
-from hourwheel.adapters.system import SystemIds
 from hourwheel.errors import Broken, HourwheelError, NotFound, Unavailable
+from hourwheel.system import SystemIds
 from hourwheel_pipeline.catalogs import find_catalog, open_catalog
 from hourwheel_pipeline.locations import Files, FoundFile, folder_of, on_s3
 from hourwheel_pipeline.schemas import spark_ddl

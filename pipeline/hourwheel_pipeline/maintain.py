@@ -16,7 +16,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from hourwheel.adapters.system import SystemIds
+from hourwheel.system import SystemIds
 from hourwheel_pipeline.lake import NAMESPACE, CommitConflict, Lake, files_of, frame_of, layout_of, noted
 from hourwheel_pipeline.writing import FILE_BYTES, write
 

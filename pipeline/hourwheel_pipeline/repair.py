@@ -20,7 +20,7 @@ from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from hourwheel.adapters.system import SystemIds
+from hourwheel.system import SystemIds
 from hourwheel_pipeline.checks.claims import Archive, claims
 from hourwheel_pipeline.checks.coverage import missing_of, stored_of
 from hourwheel_pipeline.exits import DamagedLake

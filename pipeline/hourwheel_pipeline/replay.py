@@ -17,11 +17,11 @@ from datetime import UTC
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.client import Api, ServerUnavailable
 from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
 from hourwheel.model import BATCH_MESSAGES, IDEMPOTENCY_MS
 from hourwheel.ports import Clock, Ids
+from hourwheel.system import SystemClock, SystemIds
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.replaying.chunks import Chunk, Chunks

@@ -11,8 +11,8 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from hourwheel.adapters.system import SystemIds
 from hourwheel.client import AnswerError, Api, Message, ServerUnavailable
+from hourwheel.system import SystemIds
 from pyspark_hourwheel.chunks import Chunk, Task, chunks_of
 from pyspark_hourwheel.options import WriteOptions
 from pyspark_hourwheel.row_to_message import check_columns, message_of

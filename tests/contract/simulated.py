@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from hourwheel.adapters.system import SystemIds
+from hourwheel.system import SystemIds
 
 
 class InstantClock:

@@ -2,7 +2,7 @@
 
 import time
 
-from hourwheel.adapters.system import SystemClock, SystemIds
+from hourwheel.system import SystemClock, SystemIds
 
 MANY = 2_000
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hourwheel.adapters.system import SystemClock
 from hourwheel.buckets.buckets import Bucket
+from hourwheel.system import SystemClock
 
 from .records import at_once
 from .timers import Opened

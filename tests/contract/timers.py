@@ -16,12 +16,12 @@ from aws_lambda_powertools import Logger
 
 from hourwheel.adapters.functions import AsyncFunction
 from hourwheel.adapters.scheduler import SchedulerTimers
-from hourwheel.adapters.system import SystemClock
 from hourwheel.api.boundary import Boundary
 from hourwheel.cell import Cell
 from hourwheel.delay.wheel import Ended
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.ports import Timers
+from hourwheel.system import SystemClock
 
 ROLE = "arn:aws:iam::000000000000:role/timers"
 GROUP = "hw-timers"

@@ -9,7 +9,6 @@ import pytest
 
 from hourwheel.adapters.dynamodb import DynamoStore
 from hourwheel.adapters.s3 import S3Blobs
-from hourwheel.adapters.system import SystemIds
 from hourwheel.api.services import ARCHIVE_PREFIX
 from hourwheel.cell import Cell
 from hourwheel.context import Context
@@ -18,6 +17,7 @@ from hourwheel.logs.rows import from_record
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import Message, Subject
 from hourwheel.ports import Key, Record, Refused, Timers
+from hourwheel.system import SystemIds
 from hourwheel.times import rfc3339
 from tests.support import HandClock, ListMeter, NoArrivals
 from tests.unit.archive.reading import contents

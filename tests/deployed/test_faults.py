@@ -20,10 +20,10 @@ import pytest
 from hourwheel.adapters import dynamodb
 from hourwheel.adapters.aws import session
 from hourwheel.adapters.memory import MemoryBlobs
-from hourwheel.adapters.system import SystemClock
 from hourwheel.api.services import ARCHIVE_PREFIX
 from hourwheel.embedded.router import Match, Router, make_event
 from hourwheel.errors import Unavailable
+from hourwheel.system import SystemClock
 from tests.support import NOON_MS, HandClock
 from tests.unit.archive.reading import contents
 

@@ -10,6 +10,9 @@ import hourwheel.client.webhooks
 
 CLIENT: tuple[ModuleType, ...] = (hourwheel.client, hourwheel.client.webhooks)
 
+CALLS = "hourwheel.client.calls."
+"""The modules of the base classes of ``Api``: each family of calls has one."""
+
 
 class Public(NamedTuple):
     """A class, a function, or a method or property of a class."""
@@ -44,7 +47,8 @@ def public(modules: Iterable[ModuleType]) -> list[Public]:
 
 
 def members(label: str, thing: Any) -> Iterator[Public]:
-    for name, member in vars(thing).items() if inspect.isclass(thing) else ():
+    families = [each for each in getattr(thing, "__mro__", ()) if each.__module__.startswith(CALLS)]
+    for name, member in (item for each in [thing, *families] if inspect.isclass(each) for item in vars(each).items()):
         inner = member.__func__ if isinstance(member, staticmethod | classmethod) else member
         if not name.startswith("_") and (inspect.isfunction(inner) or isinstance(inner, property)):
             yield Public(f"{label}.{name}", inner)

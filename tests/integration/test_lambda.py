@@ -17,9 +17,9 @@ from moto import mock_aws
 
 from hourwheel.adapters import dynamodb
 from hourwheel.adapters.aws import session
-from hourwheel.adapters.system import SystemClock
 from hourwheel.buckets.buckets import LEAD_MS
 from hourwheel.embedded.router import Match, Router, make_event
+from hourwheel.system import SystemClock
 from hourwheel.times import rfc3339
 from tests.lambdajson import MOST_ANSWER_BYTES, as_lambda_encodes
 from tests.support import NOON_MS, HandClock

@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotLogEntry, Sum
 from pyiceberg.table.statistics import StatisticsFile
 from pyspark.sql import SparkSession
 
-from hourwheel.adapters.system import SystemClock
+from hourwheel.system import SystemClock
 from hourwheel_pipeline import maintain
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.maintain import MaintainOptions, Maintenance, TableMaintenance

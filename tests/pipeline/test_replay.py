@@ -14,7 +14,6 @@ import pytest
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
-from hourwheel.adapters.system import SystemIds
 from hourwheel.client import BadRequest, Message, NotFound, Placed, Pulled, ServerUnavailable
 from hourwheel.client.errors import Problem, Unauthorized, problem_of
 from hourwheel.client.records import Subject, on_the_wire
@@ -22,6 +21,7 @@ from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
 from hourwheel.errors import NotFound as Missing
 from hourwheel.model import NewMessage, PullRequest
 from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.system import SystemIds
 from hourwheel_pipeline import replay
 from hourwheel_pipeline.jobs import Job
 from hourwheel_pipeline.replay import Replay, ReplayReport, Undecided

@@ -10,12 +10,12 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.adapters.metrics import BOUNDS_SECONDS, CountingMeter, EmfMeter
 from hourwheel.adapters.retrying import RetryingStore
-from hourwheel.adapters.system import SystemIds
 from hourwheel.context import Settings
 from hourwheel.errors import OutcomeUnknown, Throttled
 from hourwheel.model import NewMessage
 from hourwheel.ports import Counter
 from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.system import SystemIds
 from tests.support import AT_ONCE, Bench, CallByCall, HandClock, ListMeter
 
 Printed = Callable[[], list[dict[str, Any]]]

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from hourwheel.adapters.system import SystemIds
 from hourwheel.client import (
     BadRequest,
     Closed,
@@ -23,6 +22,7 @@ from hourwheel.client import (
     TooLarge,
     Unauthorized,
 )
+from hourwheel.system import SystemIds
 from tests.unit.client.fake import TOKEN, FakeServer
 from tests.unit.client.ids import StillIds
 

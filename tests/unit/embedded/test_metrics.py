@@ -9,7 +9,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hourwheel import __version__
-from hourwheel.adapters.system import SystemClock
 from hourwheel.embedded.application import Application
 from hourwheel.embedded.http.bodies import SizedBody
 from hourwheel.embedded.http.heads import parse_head
@@ -18,6 +17,7 @@ from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.prometheus import _labels
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.model import NewMessage, PullRequest, Settlement
+from hourwheel.system import SystemClock
 from tests.support import NOON_MS, HandClock
 
 

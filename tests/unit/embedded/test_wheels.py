@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from hourwheel.adapters.system import SystemClock
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.delay.wheel import Ended
 from hourwheel.embedded import wheels as module
 from hourwheel.embedded.wheels import Wheels
+from hourwheel.system import SystemClock
 
 SECONDS = 10
 

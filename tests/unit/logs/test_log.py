@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.adapters.system import SystemIds
 from hourwheel.errors import Corrupt, Filled, Sealed
 from hourwheel.logs.codec import encode
 from hourwheel.logs.log import FILLER_MS, GRACE_MS, Log
@@ -13,6 +12,7 @@ from hourwheel.logs.rows import Row, row_key
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import NewMessage
 from hourwheel.ports import Table
+from hourwheel.system import SystemIds
 from tests.support import NOON_MS, CallByCall, HandClock, ListMeter
 
 

@@ -16,13 +16,13 @@ from hourwheel.adapters.metrics import EmfMeter
 from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.adapters.scheduler import SchedulerTimers
-from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.api.boundary import Boundary, log_line
 from hourwheel.api.compression import packed
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.ports import Blobs, NoPushes, NoStream
+from hourwheel.system import SystemClock, SystemIds
 from hourwheel.targets import NoTargets, Targets
 
 _PREFIX = "HOURWHEEL_"

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from hourwheel.adapters.system import SystemIds
 from hourwheel.cli.output import write_body, write_json
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
 from hourwheel.client import Api, Pull, Received, Settlement
+from hourwheel.system import SystemIds
 
 _MOST = 100  # messages of a pull: a reader at a terminal needs no more at a time
 _WAIT_SECONDS = 20  # the longest wait that a server allows

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from hourwheel.adapters.system import SystemClock
 from hourwheel.cli.deployed import Deployed
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
 from hourwheel.cli.settings import settings_of
 from hourwheel.embedded.ownership import check_directory
 from hourwheel.errors import HourwheelError
+from hourwheel.system import SystemClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

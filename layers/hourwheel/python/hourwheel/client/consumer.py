@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
-from hourwheel.adapters.system import SystemIds
 from hourwheel.client.api import Api
 from hourwheel.client.errors import Reject, Retry
 from hourwheel.client.lease_tracker import Delivery
 from hourwheel.client.prefetcher import Prefetcher, PrefetchOptions
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
+from hourwheel.system import SystemIds
 
 _log = logging.getLogger("hourwheel.consumer")
 

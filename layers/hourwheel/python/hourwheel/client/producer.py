@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from hourwheel.adapters.system import SystemIds
 from hourwheel.client.accumulator import Accumulator, InFlightBatch, Pending
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
 from hourwheel.client.delivery import deliver, give_up, give_up_rest, place
@@ -21,6 +20,7 @@ from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.records import Message, Placed
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
+from hourwheel.system import SystemIds
 
 _MOST_SENDERS = 8  # subjects whose batches are under way at one time
 _AT_EXIT_SECONDS = 10.0  # for all producers together: a program must end

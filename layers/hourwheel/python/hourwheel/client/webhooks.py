@@ -10,9 +10,9 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping
 
-from hourwheel.adapters.system import SystemClock
 from hourwheel.errors import HourwheelError
 from hourwheel.ports import Clock
+from hourwheel.system import SystemClock
 
 __all__ = ["Unverified", "verify"]
 

@@ -9,10 +9,10 @@ from hourwheel.adapters.metrics import CountingMeter
 from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.synced_mark import SyncedMark
-from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.context import Context, Settings
 from hourwheel.embedded.directory import INLINE_BYTES, database, prepare, synced
 from hourwheel.embedded.loss import check_whole
+from hourwheel.system import SystemClock, SystemIds
 
 
 class ServerTimers:

@@ -13,7 +13,6 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.metrics import CountingMeter
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.synced_mark import SyncedMark
-from hourwheel.adapters.system import SystemClock, SystemIds
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.api.boundary import Boundary, log_line
 from hourwheel.archive.archiver import Archiver, Limits
@@ -39,6 +38,7 @@ from hourwheel.logs.segments import drop_expired_segments
 from hourwheel.model import RetryPolicy
 from hourwheel.push import state
 from hourwheel.retention.watermarks import archived_ms
+from hourwheel.system import SystemClock, SystemIds
 
 _LOOK_SECONDS = 0.25
 _OTHERS_SECONDS = 1.0

@@ -5,12 +5,12 @@ import threading
 from collections.abc import Callable
 from itertools import islice
 
-from hourwheel.adapters.system import SystemClock
 from hourwheel.api.boundary import Boundary
 from hourwheel.api.problems import is_fault
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.cell import Cell
 from hourwheel.delay.wheel import Ended
+from hourwheel.system import SystemClock
 
 _RETRY_MS = 2_000
 _LONGEST_RETRY_MS = 60_000

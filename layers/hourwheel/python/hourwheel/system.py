@@ -1,4 +1,4 @@
-"""The machine's clock and randomness. Among the modules of the core only this one may use them."""
+"""The machine's clock and randomness. Only this module reads them; the core takes both through its ports."""
 
 import os
 import threading

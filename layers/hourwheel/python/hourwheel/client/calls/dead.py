@@ -1,0 +1,94 @@
+"""Lists, redrives and deletes dead letters, and lists orphans."""
+
+import msgspec
+
+from hourwheel.client.calls.call import Calls, answers, query
+from hourwheel.client.http import path
+from hourwheel.client.records import DeadLetter, DeadPage, DeadSelection, OrphanPage
+
+
+class _Redriven(msgspec.Struct):
+    redriven: int
+
+
+class _Dropped(msgspec.Struct):
+    dropped: int
+
+
+class DeadLetterCalls(Calls):
+    def list_dead(self, subject: str, group: str, *, limit: int = 100, after: str | None = None) -> DeadPage:
+        """Lists up to ``limit`` (1 to 100) dead letters, the oldest first, from behind the cursor ``after``.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+            >>> settled = api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=[0])])
+            >>> [(letter.dead_id, letter.reason) for letter in api.list_dead("orders", "billing").messages]
+            [('0-0', 'rejected')]
+        """
+        target = path("subjects", subject, "groups", group, "dead") + query(limit=limit, after=after)
+        page: DeadPage = self._http.call("GET", target, answers(DeadPage))
+        return page
+
+    def get_dead(self, subject: str, group: str, dead_id: str) -> DeadLetter:
+        """Shows a dead letter.
+
+        Raises:
+            NotFound: there is no such subject, group or dead letter.
+
+        Example:
+            >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+            >>> settled = api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=[0])])
+            >>> api.get_dead("orders", "billing", "0-0").body
+            'paid'
+        """
+        target = path("subjects", subject, "groups", group, "dead", dead_id)
+        letter: DeadLetter = self._http.call("GET", target, answers(DeadLetter))
+        return letter
+
+    def redrive(self, subject: str, group: str, which: DeadSelection) -> int:
+        """Sends dead letters again, to this group alone, as first attempts. Returns how many.
+
+        Raises:
+            NotFound: there is no such subject or group.
+            ServerUnavailable: some of the dead letters may be sent. Call again: none of them is sent twice.
+
+        Example:
+            >>> api.redrive("orders", "billing", DeadSelection.everything())
+            0
+        """
+        target = path("subjects", subject, "groups", group, "dead", "redrive")
+        answer: _Redriven = self._http.call("POST", target, answers(_Redriven), body=which, safe=False)
+        return answer.redriven
+
+    def drop(self, subject: str, group: str, which: DeadSelection) -> int:
+        """Deletes dead letters for good. Returns how many.
+
+        Raises:
+            NotFound: there is no such subject or group.
+            ServerUnavailable: some of the dead letters may be deleted; call again.
+
+        Example:
+            >>> api.drop("orders", "billing", DeadSelection.named(["12-0"]))
+            0
+        """
+        target = path("subjects", subject, "groups", group, "dead")
+        answer: _Dropped = self._http.call("DELETE", target, answers(_Dropped), body=which, safe=False)
+        return answer.dropped
+
+    def list_orphans(self, subject: str, *, limit: int = 100, after: str | None = None) -> OrphanPage:
+        """Lists up to ``limit`` (1 to 100) delayed messages whose subject was deleted before their time came, from
+        behind the cursor ``after``. The server keeps them for 30 days.
+
+        Raises:
+            BadRequest: ``limit`` is out of its range.
+
+        Example:
+            >>> api.list_orphans("orders").messages
+            []
+        """
+        target = path("subjects", subject, "dead") + query(limit=limit, after=after)
+        page: OrphanPage = self._http.call("GET", target, answers(OrphanPage))
+        return page

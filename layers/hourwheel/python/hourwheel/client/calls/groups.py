@@ -1,0 +1,152 @@
+"""Creates, shows, moves and deletes groups."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from hourwheel.client.calls.call import Calls, answers, query, without_none
+from hourwheel.client.http import path
+from hourwheel.client.records import (
+    NO_PUSH,
+    Group,
+    GroupPage,
+    Lag,
+    NoPush,
+    Position,
+    PushStatus,
+    PushTarget,
+    RetryPolicy,
+    rfc3339,
+)
+
+
+class _Positions(msgspec.Struct):
+    positions: list[Position]
+
+
+class GroupCalls(Calls):
+    def put_group(
+        self,
+        subject: str,
+        group: str,
+        *,
+        start: Literal["earliest", "latest"] | None = None,
+        max_attempts: int | None = None,
+        retry: RetryPolicy | None = None,
+        push: PushTarget | NoPush | None = None,
+    ) -> Group:
+        """Creates or changes a group. An argument of None keeps the value, or takes the default for a new group.
+
+        ``start`` says where a new group begins: ``earliest`` by default. A message becomes a dead letter after
+        ``max_attempts`` (1 to 1,000; 16 by default). ``retry`` and ``push`` replace the former value as a whole;
+        ``NO_PUSH`` removes the target.
+
+        Raises:
+            Conflict: the group began elsewhere, or the subject has as many groups as it may.
+            NotFound: the server has no subject of this name, and may not create one.
+
+        Example:
+            >>> api.put_group("orders", "billing", max_attempts=5, retry=RetryPolicy(first_seconds=1)).max_attempts
+            5
+        """
+        body = without_none(start=start, max_attempts=max_attempts, retry=retry, push=push)
+        if push is NO_PUSH:
+            body["push"] = None
+        made: Group = self._http.call("PUT", path("subjects", subject, "groups", group), answers(Group), body=body)
+        return made
+
+    def get_group(self, subject: str, group: str) -> Group:
+        """Shows a group with the retry policy in force.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> api.get_group("orders", "billing").max_attempts
+            16
+        """
+        found: Group = self._http.call("GET", path("subjects", subject, "groups", group), answers(Group))
+        return found
+
+    def list_groups(self, subject: str, *, limit: int = 100, after: str | None = None) -> GroupPage:
+        """Lists up to ``limit`` (1 to 100) groups by name, from behind the name ``after``.
+
+        Raises:
+            NotFound: there is no such subject.
+
+        Example:
+            >>> [group.group for group in api.list_groups("orders").groups]
+            ['billing']
+        """
+        target = path("subjects", subject, "groups") + query(limit=limit, after=after)
+        page: GroupPage = self._http.call("GET", target, answers(GroupPage))
+        return page
+
+    def delete_group(self, subject: str, group: str) -> None:
+        """Deletes a group with its progress, retries and dead letters. The messages of the subject stay.
+
+        Raises:
+            NotFound: there is no such subject or group.
+            ServerUnavailable: the group may be deleted or not; call again.
+
+        Example:
+            >>> api.delete_group("orders", "billing")
+        """
+        self._http.call("DELETE", path("subjects", subject, "groups", group), answers(None), safe=False)
+
+    def seek(self, subject: str, group: str, to: Literal["start", "end"] | datetime | Position) -> list[Position]:
+        """Moves a group to another message. Messages that are leased, in retry or dead stay so.
+
+        ``"start"`` is the first message that is kept, ``"end"`` is behind the last one. A time is the first message
+        that was accepted then or later. A ``Position`` moves the group in one queue only.
+
+        Returns:
+            The offset of the next message in each queue that was moved.
+
+        Raises:
+            NotFound: there is no such subject or group.
+            BadRequest: also for a queue that the subject does not have.
+            ValueError: the time has no zone.
+
+        Example:
+            >>> api.seek("orders", "billing", "end")
+            [Position(queue=0, offset=1)]
+            >>> api.seek("orders", "billing", datetime(2026, 1, 1, tzinfo=UTC))
+            [Position(queue=0, offset=0)]
+        """
+        body: Any = {"to": to} if isinstance(to, str) else to
+        if isinstance(to, datetime):
+            body = {"time": rfc3339(to)}
+        target = path("subjects", subject, "groups", group, "seek")
+        moved: _Positions = self._http.call("POST", target, answers(_Positions), body=body)
+        return moved.positions
+
+    def push(self, subject: str, group: str) -> PushStatus:
+        """Shows the state of the deliveries to the group's target, and the secret that signs deliveries over HTTPS.
+
+        Raises:
+            NotFound: there is no such subject or group, or the group has no target.
+
+        Example:
+            >>> target = PushTarget(kind="https", url="https://billing.example.org/orders")
+            >>> group = api.put_group("invoices", "mail", push=target)
+            >>> api.push("invoices", "mail").state
+            'idle'
+        """
+        target = path("subjects", subject, "groups", group, "push")
+        status: PushStatus = self._http.call("GET", target, answers(PushStatus))
+        return status
+
+    def lag(self, subject: str, group: str) -> Lag:
+        """Counts the messages of a group that are not done, by their state.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> api.lag("orders", "billing").waiting
+            1
+        """
+        lag: Lag = self._http.call("GET", path("subjects", subject, "groups", group, "lag"), answers(Lag))
+        return lag

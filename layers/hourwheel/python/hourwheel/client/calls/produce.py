@@ -1,0 +1,77 @@
+"""Stores messages."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from hourwheel.client.calls.call import Calls, answers
+from hourwheel.client.http import path
+from hourwheel.client.records import AddressedMessage, Message, Placed, ProduceBody, on_the_wire
+
+
+class _Produced(msgspec.Struct):
+    results: list[Placed]
+
+
+class ProduceCalls(Calls):
+    def produce(
+        self,
+        subject: str,
+        messages: Sequence[Message],
+        *,
+        idempotency_key: str | None = None,
+        retry_seconds: float | None = None,
+    ) -> list[Placed]:
+        """Stores a batch of up to 1,000 messages and 4 MiB in all, either whole and durably or not at all.
+
+        A batch that the caller repeats with its ``idempotency_key`` within 10 minutes is stored once, and gets the
+        first answer again. ``retry_seconds`` overrides the value of the ``Api``.
+
+        Returns:
+            The place of each message, or the time at which it is due, in the order of the messages.
+
+        Raises:
+            TooLarge: a message or the batch is over a limit; nothing was stored.
+            Conflict: the idempotency key came with another batch, or the subject was deleted since.
+            NotFound: the server has no subject of this name, and may not create one.
+
+        Example:
+            >>> placed = api.produce("orders", [Message("sent"), Message("remind", delay="90d")])
+            >>> placed[0].offset, placed[1].scheduled > datetime.now(UTC)
+            (1, True)
+        """
+        return self._produce(path("subjects", subject, "messages"), messages, idempotency_key, retry_seconds)
+
+    def produce_many(self, messages: Sequence[AddressedMessage], *, idempotency_key: str | None = None) -> list[Placed]:
+        """Stores a batch whose messages name their subjects; with an idempotency key either whole or not at all.
+
+        Without a key a failure half-way may leave the messages of some subjects stored.
+
+        Returns:
+            The place of each message, or the time at which it is due, in the order of the messages.
+
+        Raises:
+            TooLarge: a message or the batch is over a limit; nothing was stored.
+            Conflict: the idempotency key came with another batch, or a subject was deleted since.
+            NotFound: the server lacks one of these subjects, and may not create it.
+
+        Example:
+            >>> batch = [AddressedMessage("sent", subject="orders"), AddressedMessage("billed", subject="invoices")]
+            >>> [placed.offset for placed in api.produce_many(batch, idempotency_key="order-7")]
+            [1, 0]
+        """
+        return self._produce(path("messages"), messages, idempotency_key, None)
+
+    def _produce(
+        self, target: str, messages: Sequence[Message], idempotency_key: str | None, retry_seconds: float | None
+    ) -> list[Placed]:
+        body = ProduceBody([on_the_wire(message) for message in messages], idempotency_key)
+        result: _Produced = self._http.call(
+            "POST",
+            target,
+            answers(_Produced),
+            body=body,
+            safe=idempotency_key is not None,
+            retry_seconds=retry_seconds,
+        )
+        return result.results

@@ -1,0 +1,84 @@
+"""Pulls messages and settles them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hourwheel.client.calls.call import Calls, answers
+from hourwheel.client.errors import Conflict
+from hourwheel.client.http import path
+from hourwheel.client.records import Pulled
+from hourwheel.model import Settled, Settlement, SettleResult
+
+
+class PullCalls(Calls):
+    def pull(
+        self,
+        subject: str,
+        group: str,
+        consumer: str,
+        *,
+        max_messages: int = 100,
+        wait_seconds: float = 0,
+        lease_seconds: int = 30,
+        settle: Sequence[Settlement] = (),
+        retry_seconds: float | None = None,
+    ) -> Pulled:
+        """Leases up to ``max_messages`` (1 to 1,000) messages to a consumer, for ``lease_seconds`` (1 to 43,200).
+
+        Carries out the settlements ``settle`` first. Then waits up to ``wait_seconds`` (0 to 20) for the first message.
+        Creates the subject and the group where the server allows that. A pull whose answer was lost is repeated; the
+        group gets the messages of the lost answer again when their lease ends.
+
+        Returns:
+            The pulls with the messages (none, one or several pulls), and the answers to the settlements.
+
+        Raises:
+            NotFound: the server lacks the subject or the group, and may not create it.
+            BadRequest: also for a receipt that belongs to another group; nothing was settled or leased.
+
+        Example:
+            >>> pulled = api.pull("orders", "billing", "host-1", wait_seconds=5)
+            >>> [message.body for pull in pulled.pulls for message in pull.messages]
+            ['paid']
+        """
+        body: dict[str, Any] = {
+            "consumer": consumer,
+            "max_messages": max_messages,
+            "wait_seconds": wait_seconds,
+            "lease_seconds": lease_seconds,
+        }
+        if settle:
+            body["settle"] = settle
+        target = path("subjects", subject, "groups", group, "pull")
+        pulled: Pulled = self._http.call(
+            "POST", target, answers(Pulled), body=body, wait_seconds=wait_seconds, retry_seconds=retry_seconds
+        )
+        return pulled
+
+    def settle(
+        self, subject: str, group: str, settlements: Sequence[Settlement], *, retry_seconds: float | None = None
+    ) -> list[Settled]:
+        """Acknowledges, retries, releases or rejects the messages of pulls, or extends their leases.
+
+        Returns:
+            The result of each settlement, in order; ``stale`` where the lease had ended and nothing was changed.
+
+        Raises:
+            NotFound: there is no such subject or group.
+            BadRequest: also for a receipt that belongs to another group; nothing was settled.
+
+        Example:
+            >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+            >>> api.settle("orders", "billing", [Settlement(receipt=pull.receipt, retry=[0])])
+            [Settled(status='settled', lease_until=None)]
+        """
+        target = path("subjects", subject, "groups", group, "ack")
+        try:
+            result: SettleResult = self._http.call(
+                "POST", target, answers(SettleResult), body={"settle": settlements}, retry_seconds=retry_seconds
+            )
+        except Conflict as error:
+            if error.slug != "receipt-stale":
+                raise
+            return [Settled("stale") for _ in settlements]
+        return result.results

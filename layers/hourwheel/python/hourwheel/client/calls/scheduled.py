@@ -1,0 +1,83 @@
+"""Looks up, cancels and moves delayed messages, and counts them."""
+
+from typing import Any
+
+from hourwheel.client.calls.call import Calls, answers, query
+from hourwheel.client.due import Delay, Moment, due_at
+from hourwheel.client.http import path
+from hourwheel.client.records import Forecast, ScheduledMessage
+
+
+class ScheduledCalls(Calls):
+    def get_scheduled(self, scheduled_id: str) -> ScheduledMessage:
+        """Looks up a delayed message.
+
+        Raises:
+            NotFound: the message is unknown; the server forgets it about a day after its time.
+            ValueError: ``scheduled_id`` is empty.
+
+        Example:
+            >>> placed = api.produce("orders", [Message("remind", delay="90d")])[0]
+            >>> api.get_scheduled(placed.scheduled_id).state
+            'waiting'
+        """
+        return self._scheduled("GET", scheduled_id)
+
+    def cancel(self, scheduled_id: str) -> ScheduledMessage:
+        """Cancels a delayed message. The ``state`` of the answer is final: ``cancelled``, or ``dispatched`` where the
+        message had gone to its queue already. Close to the message's time the answer may take up to 10 s.
+
+        Raises:
+            NotFound: the message is unknown; the server forgets it about a day after its time.
+            ValueError: ``scheduled_id`` is empty.
+
+        Example:
+            >>> placed = api.produce("orders", [Message("remind", delay="90d")])[0]
+            >>> api.cancel(placed.scheduled_id).state
+            'cancelled'
+        """
+        return self._scheduled("DELETE", scheduled_id)
+
+    def reschedule(
+        self, scheduled_id: str, *, delay: Delay | None = None, deliver_at: Moment | None = None
+    ) -> ScheduledMessage:
+        """Moves a delayed message to another time: ``deliver_at``, or ``delay`` from now by this machine's clock.
+
+        The answer has the state ``moved`` and a new ``scheduled_id``; the old id finds the message as well. A message
+        that was cancelled or dispatched stays so, and the state of the answer says which.
+
+        Raises:
+            NotFound: the message is unknown; the server forgets it about a day after its time.
+            ValueError: both or none of ``delay`` and ``deliver_at`` are given, the given one is no valid time, or
+                ``scheduled_id`` is empty.
+
+        Example:
+            >>> placed = api.produce("orders", [Message("remind", delay="90d")])[0]
+            >>> api.reschedule(placed.scheduled_id, delay="30d").state
+            'moved'
+        """
+        body = {"deliver_at": due_at(delay, deliver_at, self._clock.now_ms())}
+        return self._scheduled("PATCH", scheduled_id, body)
+
+    def pending(self, subject: str, *, hours: int = 72) -> Forecast:
+        """Counts the delayed messages of a subject that fall due within this many hours (1 to 744), hour by hour.
+
+        Raises:
+            NotFound: there is no such subject.
+
+        Example:
+            >>> placed = api.produce("orders", [Message("remind", delay="2h")])
+            >>> api.pending("orders", hours=24).messages
+            1
+        """
+        target = path("subjects", subject, "scheduled") + query(hours=hours)
+        forecast: Forecast = self._http.call("GET", target, answers(Forecast))
+        return forecast
+
+    def _scheduled(self, method: str, scheduled_id: str, body: Any = None) -> ScheduledMessage:
+        """Makes a call for one delayed message. A repeated call gets an equal answer until the message is due."""
+        if not scheduled_id:
+            raise ValueError("there is no scheduled_id: the message was not delayed, so it went to its queue at once")
+        target = path("scheduled", scheduled_id)
+        found: ScheduledMessage = self._http.call(method, target, answers(ScheduledMessage), body=body)
+        return found

@@ -1,0 +1,71 @@
+"""Creates, shows and deletes subjects."""
+
+from hourwheel.client.calls.call import Calls, answers, query, without_none
+from hourwheel.client.http import path
+from hourwheel.client.records import Subject, SubjectPage
+
+
+class SubjectCalls(Calls):
+    def put_subject(
+        self,
+        subject: str,
+        *,
+        queues: int | None = None,
+        retention_seconds: int | None = None,
+        clamp_delays: bool | None = None,
+    ) -> Subject:
+        """Creates or changes a subject. An argument of None keeps the value, or takes the default for a new subject.
+
+        ``queues`` is 1 to 64 and can only grow, ``retention_seconds`` is 60 to 2,592,000 (3 days by default).
+        ``clamp_delays`` shortens a delay beyond 732 days to 732 days instead of refusing it.
+
+        Raises:
+            Conflict: the subject has more queues already, or the server has as many subjects as it may.
+
+        Example:
+            >>> api.put_subject("orders", queues=4).queues
+            4
+        """
+        body = without_none(queues=queues, retention_seconds=retention_seconds, clamp_delays=clamp_delays)
+        made: Subject = self._http.call("PUT", path("subjects", subject), answers(Subject), body=body)
+        return made
+
+    def get_subject(self, subject: str) -> Subject:
+        """Shows a subject with its first 100 groups.
+
+        Raises:
+            NotFound: there is no such subject.
+
+        Example:
+            >>> api.get_subject("orders").groups
+            ['billing']
+        """
+        found: Subject = self._http.call("GET", path("subjects", subject), answers(Subject))
+        return found
+
+    def list_subjects(self, *, limit: int = 100, after: str | None = None) -> SubjectPage:
+        """Lists up to ``limit`` (1 to 100) subjects by name, from behind the name ``after``.
+
+        Raises:
+            BadRequest: ``limit`` is out of its range.
+
+        Example:
+            >>> [subject.subject for subject in api.list_subjects().subjects]
+            ['orders']
+        """
+        page: SubjectPage = self._http.call(
+            "GET", path("subjects") + query(limit=limit, after=after), answers(SubjectPage)
+        )
+        return page
+
+    def delete_subject(self, subject: str) -> None:
+        """Deletes a subject with its messages and groups. Delayed messages go to ``list_orphans`` at their time.
+
+        Raises:
+            NotFound: there is no such subject.
+            ServerUnavailable: the subject may be deleted or not; call again.
+
+        Example:
+            >>> api.delete_subject("orders")
+        """
+        self._http.call("DELETE", path("subjects", subject), answers(None), safe=False)
