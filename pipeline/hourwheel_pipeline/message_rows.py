@@ -24,7 +24,7 @@ def message_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
     notes = {at: decode_entry(entry.meta) for at, entry in enumerate(found.entries) if entry.meta}
     plans = {at: note for at, note in notes.items() if isinstance(note, DueTimes)}
     cancel_markers = {at: note for at, note in notes.items() if isinstance(note, CancelMarker)}
-    if found.held:
+    if found.present:
         yield _message_batch(found, plans, manifest)
     if cancel_markers:
         yield _cancel_marker_batch(found, cancel_markers, manifest)
@@ -32,7 +32,7 @@ def message_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
 
 def _message_batch(found: MessageRows, plans: Mapping[int, DueTimes], manifest: int) -> pa.RecordBatch:
     entries, columns = found.entries, found.columns
-    held = ints(entry.held for entry in entries)
+    held = ints(entry.present for entry in entries)
     total = int(held.sum())
     if columns.body is None and columns.body_base64 is None:
         raise Corrupt(f"block claims {total} messages, holds no bodies")

@@ -70,10 +70,10 @@ def batch_of(rows: MessageRows, subject: str, queues: Mapping[str, int], window:
     """Returns the messages of a block within the window as a ``RecordBatch``; None if there are none. ``queues``: the
     numbers of the queues to read, by their logs. Raises ``Corrupt``."""
     numbers = np.array([queues.get(log, -1) for log in rows.logs], dtype=np.int32)
-    entries = [entry for entry in rows.entries if entry.held]
+    entries = [entry for entry in rows.entries if entry.present]
     if not entries or not (numbers >= 0).any():
         return None
-    held = np.array([entry.held for entry in entries], dtype=np.int64)
+    held = np.array([entry.present for entry in entries], dtype=np.int64)
     queue = numbers[np.array([entry.log for entry in entries])]
     at_ms = np.array([entry.at_ms for entry in entries], dtype=np.int64)
     number = np.array([entry.first_seq for entry in entries], dtype=np.int64)

@@ -79,13 +79,13 @@ def test_a_row_has_one_winner_and_the_loser_gets_its_record(
     refused_there = {key: refused for key, refused in zip(keys, theirs, strict=True) if refused}
     tried_here = {key: (new, refused) for key, new, refused in filter(None, mine)}
     for key, new in zip(keys, of_theirs, strict=True):
-        held = here.get(key)
+        current = here.get(key)
         if key in refused_there:
             assert refused_there[key] == Refused(tried_here[key][0])
-            assert held == tried_here[key][0]
+            assert current == tried_here[key][0]
             assert tried_here[key][1] is None
         else:
-            assert held == new
+            assert current == new
             assert key not in tried_here or tried_here[key][1] == Refused(new)
 
 

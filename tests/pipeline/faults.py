@@ -55,9 +55,9 @@ class Scene:
     def change_pull(self, number: int, change: Callable[[PullRow], PullRow]) -> None:
         context = self.bench.cell.context
         record = PullLog(context, self.group, context.log(self.queue), 0).record(number)
-        held = record.load()
-        assert held is not None
-        assert record.swap(held.token, change(held.value)).stored
+        current = record.load()
+        assert current is not None
+        assert record.swap(current.token, change(current.value)).stored
 
     def change_row(self, log: str, number: int, change: Callable[[Row], Row]) -> None:
         key = row_key(log, number)

@@ -80,7 +80,7 @@ class Compacted:
         cancel_markers = [
             (log, row, 0, "cancel_marker")
             for (log, row), entry in found.entries.items()
-            if entry.meta and not entry.held
+            if entry.meta and not entry.present
         ]
         dispatches = [
             (bucket, row, place, *pick)

@@ -375,7 +375,16 @@ def spoilt(payload: object, kind: str = MESSAGES, count: int = 1) -> bytes:
 
 
 def an_entry(**given: Any) -> list[Any]:
-    values = {"log": 0, "row": 0, "number": 0, "count": 1, "held": 1, "at_ms": NOON_MS, "expires_ms": 0, "note": b""}
+    values = {
+        "log": 0,
+        "row_no": 0,
+        "first_seq": 0,
+        "count": 1,
+        "present": 1,
+        "at_ms": NOON_MS,
+        "expires_ms": 0,
+        "meta": b"",
+    }
     return list({**values, **given}.values())
 
 
@@ -387,15 +396,15 @@ BODY = {"body": ["x"]}
     [
         ([["a~1/0"], [an_entry(at_ms=-1)], BODY], "is out of range"),
         ([["a~1/0"], [an_entry(at_ms=2**60)], BODY], "is out of range"),
-        ([["a~1/0"], [an_entry(row=2**63)], BODY], "no column can"),
+        ([["a~1/0"], [an_entry(row_no=2**63)], BODY], "no column can"),
         ([["a~1/0"], [an_entry()], {}], "holds no bodies"),
         ([["a~1/0"], [an_entry()], {**BODY, "produced_at": ["soon"]}], "no column can"),
         ([["a~1/0"], [an_entry()], {**BODY, "attempt": [2**40]}], "no column can"),
         ([["a"], [an_entry()], BODY], "not the name of a log"),
         ([["a~1/retry"], [an_entry()], BODY], "not the name of a log"),
-        ([["a~1/0"], [an_entry(note=b"?")], BODY], "not an entry of a schedule row"),
-        ([[LATER], [an_entry(note=encode_entry(DueTimes("a", 1, "g", 5)))], BODY], "not the name of a group"),
-        ([[LATER], [an_entry(note=encode_entry(DueTimes("a", 1, None, 5, (1, 2))))], BODY], "due times for 2"),
+        ([["a~1/0"], [an_entry(meta=b"?")], BODY], "not an entry of a schedule row"),
+        ([[LATER], [an_entry(meta=encode_entry(DueTimes("a", 1, "g", 5)))], BODY], "not the name of a group"),
+        ([[LATER], [an_entry(meta=encode_entry(DueTimes("a", 1, None, 5, (1, 2))))], BODY], "due times for 2"),
     ],
 )
 def test_a_block_that_makes_no_sense_is_corrupt(payload: object, reason: str) -> None:

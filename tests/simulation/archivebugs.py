@@ -62,14 +62,14 @@ def _mortal(plan: Plan) -> Plan:
 @planted(sharpen=_mortal)
 def marks_do_not_follow_the_manifests_of_others() -> Iterator[None]:
     def caught_up(context: Any, archive: Any) -> Any:
-        held = (
+        current = (
             watermarks.head_record(context).load()
             or watermarks.head_record(context).swap(None, watermarks.ArchiveHead()).current
         )
-        while watermarks.read(archive, held.value.number) is not None:
-            value = watermarks.ArchiveHead(number=held.value.number + 1)
-            held = watermarks.head_record(context).swap(held.token, value).current
-        return held
+        while watermarks.read(archive, current.value.number) is not None:
+            value = watermarks.ArchiveHead(number=current.value.number + 1)
+            current = watermarks.head_record(context).swap(current.token, value).current
+        return current
 
     with patch.object(archiver, "catch_up", caught_up):
         yield

@@ -169,8 +169,8 @@ def _blind(when: Callable[[bytes | None, Any], bool]) -> Callable[..., CasResult
 
 @planted()
 def a_receipt_is_accepted_after_its_lease_was_ended() -> Iterator[None]:
-    def finish(self: Settler, number: int, held: Versioned[PullRow]) -> Versioned[PullRow]:
-        done = real(self, number, held)
+    def finish(self: Settler, number: int, current: Versioned[PullRow]) -> Versioned[PullRow]:
+        done = real(self, number, current)
         if done.value.outcome != EXPIRED:
             return done
         return Versioned(msgspec.structs.replace(done.value, state=OPEN, outcome=0), done.token)
@@ -182,9 +182,9 @@ def a_receipt_is_accepted_after_its_lease_was_ended() -> Iterator[None]:
 
 @planted()
 def an_ended_lease_forgets_what_was_settled() -> Iterator[None]:
-    def expire(self: Settler, number: int, held: Versioned[PullRow]) -> bool:
-        held = self.finish(number, held)
-        return real(self, number, Versioned(msgspec.structs.replace(held.value, settled=frozenset()), held.token))
+    def expire(self: Settler, number: int, current: Versioned[PullRow]) -> bool:
+        current = self.finish(number, current)
+        return real(self, number, Versioned(msgspec.structs.replace(current.value, settled=frozenset()), current.token))
 
     real = Settler.expire
     with patch.object(Settler, "expire", expire):
@@ -198,8 +198,8 @@ def a_lease_is_ended_whatever_its_time() -> Iterator[None]:
         watch.open = {row: entry._replace(due_ms=0) for row, entry in watch.open.items()}
         return real(self, log, subject, **limits)
 
-    def swap(self: Settler, number: int, held: Versioned[PullRow]) -> bool:
-        early = Versioned(msgspec.structs.replace(held.value, lease_until_ms=0), held.token)
+    def swap(self: Settler, number: int, current: Versioned[PullRow]) -> bool:
+        early = Versioned(msgspec.structs.replace(current.value, lease_until_ms=0), current.token)
         return real_expire(self, number, early)
 
     real, real_expire = Leases.expire, Settler.expire
@@ -228,11 +228,11 @@ def the_checkpoint_passes_an_open_row() -> Iterator[None]:
 
 @planted()
 def a_retry_is_put_before_it_is_recorded() -> Iterator[None]:
-    def swap(self: Settler, number: int, held: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
+    def swap(self: Settler, number: int, current: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
         row = row_builder(self.context, self.log.source, self.log.queue)
         for transfer in value.transfers:
             handover.place(self.context, transfer, row)
-        return real(self, number, held, value)
+        return real(self, number, current, value)
 
     real = Settler._swap
     with patch.object(Settler, "_swap", swap):
@@ -241,11 +241,11 @@ def a_retry_is_put_before_it_is_recorded() -> Iterator[None]:
 
 @planted()
 def a_hand_over_is_closed_before_it_is_put() -> Iterator[None]:
-    def carry_out(context: Any, record: CasRecord[Any], held: Versioned[Any], row: Any) -> Versioned[Any] | None:
-        value = held.value.left_with(())
-        closed = record.swap(held.token, value, expires_ms=value.garbage_ms)
+    def carry_out(context: Any, record: CasRecord[Any], current: Versioned[Any], row: Any) -> Versioned[Any] | None:
+        value = current.value.left_with(())
+        closed = record.swap(current.token, value, expires_ms=value.garbage_ms)
         if closed.stored:
-            for transfer in held.value.transfers:
+            for transfer in current.value.transfers:
                 handover.place(context, transfer, row)
         return closed.current
 
@@ -306,9 +306,9 @@ def a_redrive_does_not_mark_what_it_sent() -> Iterator[None]:
 def a_batch_is_put_before_its_key_is_recorded() -> Iterator[None]:
     def store_once(self: Any, idempotency: IdempotencyKey, keyspace: str) -> Any:
         record = CasRecord(self.context.store, self.context.ids, Key(Table.KEYS, "late", idempotency.key), Remembered)
-        held = record.load()
-        if held is not None:
-            return self._repeat(held, idempotency, keyspace)
+        current = record.load()
+        if current is not None:
+            return self._repeat(current, idempotency, keyspace)
         parts, places = self.store()
         inputs = replace(self._inputs(), batch=parts[0].messages[0].id.split("-")[0])
         record.swap(None, self._offer(idempotency, inputs, self.context.ids.token(), places))

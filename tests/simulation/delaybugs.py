@@ -125,8 +125,8 @@ def a_strike_is_ignored_when_its_message_is_due() -> Iterator[None]:
 @planted(sharpen=_owners_that_pause)
 def a_cancel_is_answered_when_a_lease_has_merely_run_out() -> Iterator[None]:
     def wait(self: ScheduledMessages, place: Any, strike: int) -> None:
-        held = owner_record(self.context, place.bucket).load()
-        if held is None or held.value.alive(self.context.clock.now_ms()):
+        current = owner_record(self.context, place.bucket).load()
+        if current is None or current.value.alive(self.context.clock.now_ms()):
             real(self, place, strike)
 
     real = ScheduledMessages._await
@@ -136,12 +136,12 @@ def a_cancel_is_answered_when_a_lease_has_merely_run_out() -> Iterator[None]:
 
 @planted(sharpen=_cancellers_at_work)
 def a_cancel_is_answered_without_a_second_look_at_what_was_handed_over() -> Iterator[None]:
-    def settled(self: ScheduledMessages, place: Any, held: Any) -> Any:
+    def settled(self: ScheduledMessages, place: Any, current: Any) -> Any:
         due_ms = self._message(place)[0].due_ms(place.index)
-        if held.value.due_ms is not None or DispatchLog(self.context, place.bucket).search(*_at(place), due_ms):
-            return real(self, place, held)
-        self._await(place, held.value.marker_row)
-        return self._swapped(place, held, msgspec.structs.replace(held.value, state="cancelled"))
+        if current.value.due_ms is not None or DispatchLog(self.context, place.bucket).search(*_at(place), due_ms):
+            return real(self, place, current)
+        self._await(place, current.value.marker_row)
+        return self._swapped(place, current, msgspec.structs.replace(current.value, state="cancelled"))
 
     real = ScheduledMessages._settled
     with patch.object(ScheduledMessages, "_settled", settled):
@@ -154,12 +154,12 @@ def _at(place: Any) -> tuple[int, int]:
 
 @planted(sharpen=_cancellers_at_work)
 def a_message_is_moved_though_it_was_handed_over() -> Iterator[None]:
-    def settled(self: ScheduledMessages, place: Any, held: Any) -> Any:
-        if held.value.due_ms is None:
-            return real(self, place, held)
+    def settled(self: ScheduledMessages, place: Any, current: Any) -> Any:
+        if current.value.due_ms is None:
+            return real(self, place, current)
         blind.add(getcurrent())
         try:
-            return real(self, place, held)
+            return real(self, place, current)
         finally:
             blind.discard(getcurrent())
 
@@ -184,9 +184,9 @@ def an_owner_says_that_it_has_read_more_than_it_has() -> Iterator[None]:
 
 @planted(sharpen=_waiting(faults=Faults(crash=0.03), calls=900, cancellers=3, reach_ms=20_000, share=1.0))
 def a_cancel_that_was_cut_off_is_left_to_its_caller() -> Iterator[None]:
-    def resolved(self: ScheduledMessages, place: Any, held: Any) -> Any:
+    def resolved(self: ScheduledMessages, place: Any, current: Any) -> Any:
         # The sweeper has no patience.
-        return real(self, place, held) if self.patience_ms or held.value.due_ms is not None else held
+        return real(self, place, current) if self.patience_ms or current.value.due_ms is not None else current
 
     real = ScheduledMessages._resolved
     with patch.object(ScheduledMessages, "_resolved", resolved):

@@ -103,8 +103,8 @@ def a_deleted_group_makes_settling_fail() -> Iterator[None]:
 
 @planted(lambda plan: "delete-group" in plan.moves)
 def a_deleted_group_makes_the_sweep_fail() -> Iterator[None]:
-    def take_over(self: Settler, number: int, held: Versioned[PullRow]) -> bool:
-        return self.context.atomically(lambda context: self.on(context).expire(number, held))
+    def take_over(self: Settler, number: int, current: Versioned[PullRow]) -> bool:
+        return self.context.atomically(lambda context: self.on(context).expire(number, current))
 
     with patch.object(Settler, "take_over", take_over), patch.object(DeadLetters, "sweep", DeadLetters._sweep):
         yield
@@ -132,8 +132,8 @@ def _leases_that_end_during_an_answer(plan: Plan) -> Plan:
 def a_settlement_that_was_made_is_answered_stale() -> Iterator[None]:
     def settled(self: Settler, number: int, seen: Versioned[PullRow], wish: settle.Decision) -> Settled:
         answer = real(self, number, seen, wish)
-        held = self.log.record(number).load()
-        return Settled("stale") if held is not None and held.value.outcome == EXPIRED else answer
+        current = self.log.record(number).load()
+        return Settled("stale") if current is not None and current.value.outcome == EXPIRED else answer
 
     real = Settler.settle
     with patch.object(Settler, "settle", settled):
@@ -195,13 +195,13 @@ def a_process_that_knows_the_old_subject_replaces_a_group_of_the_new_one() -> It
             return real(self, subject, name, change, **rest)
         except Unavailable:
             record = group_record(self.context, subject.name, name)
-            held = record.load()
-            if held is None or held.value.subject_generation <= subject.generation:
+            current = record.load()
+            if current is None or current.value.subject_generation <= subject.generation:
                 raise
             fresh = msgspec.structs.replace(
-                held.value, subject_generation=subject.generation, generation=held.value.generation + 1
+                current.value, subject_generation=subject.generation, generation=current.value.generation + 1
             )
-            record.swap(held.token, fresh)
+            record.swap(current.token, fresh)
             return fresh
 
     def group(self: Registry, subject: Subject, name: str, **rest: Any) -> Group:

@@ -69,8 +69,8 @@ def the_calls_of_a_transaction_are_committed_one_by_one() -> Iterator[None]:
 def an_item_is_replaced_whatever_its_token() -> Iterator[None]:
     def put(self: DynamoStore, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         if expect is not None:
-            held = self.get(key)
-            expect = held.token if held else None
+            current = self.get(key)
+            expect = current.token if current else None
         return real(self, key, record, expect=expect)
 
     real = DynamoStore.put

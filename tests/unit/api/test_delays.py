@@ -316,9 +316,9 @@ def test_a_wheel_that_does_not_answer_is_to_be_asked_again(api: Api) -> None:
     context = api.bench.cell.context
     bucket = Bucket.at(NOON_MS + 60_000, 60)
     record = owner_record(context, bucket)
-    held = record.load()
+    current = record.load()
     paused = Owner(owner="paused", until_ms=NOON_MS + LEASE_MS)
-    assert record.swap(None if held is None else held.token, paused).stored
+    assert record.swap(None if current is None else current.token, paused).stored
     answer = api.call("DELETE", f"/v1/scheduled/{scheduled_id}")
     assert (answer.status, answer.slug) == (503, "unavailable")
     assert int(answer.headers["retry-after"]) > 0

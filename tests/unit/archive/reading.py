@@ -56,15 +56,15 @@ def _parts(entries: dict[str, list[Entry]]) -> dict[str, manifests.Part]:
     """What a manifest has to say of a segment: of each log which rows, and which sequences their messages have."""
     parts = {}
     for log, rows in entries.items():
-        held = [entry for entry in rows if entry.held]
+        held = [entry for entry in rows if entry.present]
         if held:
             parts[log] = manifests.Part(
                 log=log,
                 start=rows[0].row_no,
                 end=rows[-1].row_no + 1,
                 first=held[0].first_seq,
-                following=held[-1].first_seq + held[-1].held,
-                messages=sum(entry.held for entry in held),
+                following=held[-1].first_seq + held[-1].present,
+                messages=sum(entry.present for entry in held),
             )
     return parts
 
@@ -94,7 +94,7 @@ def _read(found: Contents, kind: str, data: bytes) -> list[tuple[str, Entry]]:
 
 
 def _batches(block: blocks.MessageRows) -> Iterator[tuple[str, Entry, list[Message]]]:
-    messages, at = block.columns.messages(block.held), 0
+    messages, at = block.columns.messages(block.present), 0
     for entry in block.entries:
-        yield block.logs[entry.log], entry, messages[at : at + entry.held]
-        at += entry.held
+        yield block.logs[entry.log], entry, messages[at : at + entry.present]
+        at += entry.present

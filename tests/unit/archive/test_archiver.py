@@ -127,11 +127,11 @@ def test_what_is_larger_than_its_row_is_copied(bench: Bench, archive: MemoryBlob
 
 def damage(bench: Bench, row: int, old: bytes, new: bytes) -> None:
     key = Key(Table.CONSUME, "orders~1/0", f"{row:016d}")
-    held = bench.store.get(key)
-    assert held is not None
-    assert old in held.value
-    broken = msgspec.structs.replace(held, value=held.value.replace(old, new))
-    bench.store.put(key, broken, expect=held.token)
+    current = bench.store.get(key)
+    assert current is not None
+    assert old in current.value
+    broken = msgspec.structs.replace(current, value=current.value.replace(old, new))
+    bench.store.put(key, broken, expect=current.token)
 
 
 def test_messages_that_cannot_be_read_are_named_and_hold_nobody_up(bench: Bench, archive: MemoryBlobs) -> None:

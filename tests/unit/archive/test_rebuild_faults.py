@@ -112,10 +112,10 @@ def test_a_row_that_was_archived_without_its_messages_is_a_filler(bench: Bench, 
     for body in ("before", "middle", "behind"):
         bench.send(body)
     key = Key(Table.CONSUME, "orders~1/0", f"{1:016d}")
-    held = bench.store.get(key)
-    assert held is not None
+    current = bench.store.get(key)
+    assert current is not None
     bench.store.put(
-        key, msgspec.structs.replace(held, value=held.value.replace(b"middle", b"muddle")), expect=held.token
+        key, msgspec.structs.replace(current, value=current.value.replace(b"middle", b"muddle")), expect=current.token
     )
     archived(bench, archive)
     anew, report = rebuilt(bench, archive)

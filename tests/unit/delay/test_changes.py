@@ -209,16 +209,16 @@ def test_a_closed_bucket_answers_though_its_last_owner_went_without_a_word() -> 
     bucket = Bucket.at(bench.clock.ms + 1_200_000, 60)
     context = bench.cell.context
     record = owner_record(context, bucket)
-    held = record.load()
-    silent = record.swap(None if held is None else held.token, Owner(owner="silent", until_ms=1)).current
+    current = record.load()
+    silent = record.swap(None if current is None else current.token, Owner(owner="silent", until_ms=1)).current
     assert silent is not None
     at = rfc3339(bench.clock.ms + 86_400_000)
     with pytest.raises(Unavailable):
         bench.cell.reschedule(one, deliver_at=at)  # cancelled, and not decided
     bench.turn(7_200)
-    held = record.load()
-    assert held is not None
-    record.swap(held.token, Owner(owner="silent", until_ms=1))
+    current = record.load()
+    assert current is not None
+    record.swap(current.token, Owner(owner="silent", until_ms=1))
     bench.clock.pass_time(3_600)
     assert bench.cell.reschedule(one, deliver_at=at).state == "moved"
     bench.turn(86_400)

@@ -127,8 +127,8 @@ def test_an_owner_that_pauses_between_reading_and_handing_over_hands_nothing_ove
     second._read()
     # The cancel marker is appended, then the second reads and publishes, then the first wakes up.
     bench.timers.ordered.clear()
-    held = owner_record(context, bucket).load()
-    assert held is not None
+    current = owner_record(context, bucket).load()
+    assert current is not None
     cell = bench.another_process()
 
     class Turning:
@@ -178,13 +178,13 @@ def test_a_successor_tells_nobody_what_it_has_read_before_the_former_owner_is_fe
     bench.clock.pass_time(RENEW_MS / 1_000)
     list(first._dispatcher.dispatch(first._wheel.take(bench.clock.now_ms())))
     second._read_dispatched()
-    held = owner_record(bench.cell.context, bucket).load()
-    assert held is not None
-    assert (held.value.owner, held.value.read_below) == ("second", 0)
+    current = owner_record(bench.cell.context, bucket).load()
+    assert current is not None
+    assert (current.value.owner, current.value.read_below) == ("second", 0)
     second.open()
-    held = owner_record(bench.cell.context, bucket).load()
-    assert held is not None
-    assert held.value.read_below == 1
+    current = owner_record(bench.cell.context, bucket).load()
+    assert current is not None
+    assert current.value.read_below == 1
 
 
 def test_a_wheel_calls_its_successor_and_leaves_it_the_bucket() -> None:
@@ -199,9 +199,9 @@ def test_a_wheel_calls_its_successor_and_leaves_it_the_bucket() -> None:
     assert [name for _, name in bench.timers.ordered] == [bucket.name]
     assert bodies(bench) == ["a"]
     bench.clock.pass_time(-30)
-    held = owner_record(bench.cell.context, bucket).load()
-    assert held is not None
-    assert held.value.left
+    current = owner_record(bench.cell.context, bucket).load()
+    assert current is not None
+    assert current.value.left
     assert turned(wheel_of(bench, bucket, "second"), *[1] * 130, bench=bench) is Ended.ASLEEP
     assert bodies(bench) == ["b"]
 

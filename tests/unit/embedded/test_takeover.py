@@ -31,6 +31,6 @@ def test_a_take_over_that_could_not_write_is_tried_again(tmp_path: Path, monkeyp
             with pytest.raises(Throttled):
                 runtime._watch_others()
         runtime._watch_others()
-        held = record.load()
-    assert held is not None
-    assert not held.value.alive(now_ms)
+        current = record.load()
+    assert current is not None
+    assert not current.value.alive(now_ms)

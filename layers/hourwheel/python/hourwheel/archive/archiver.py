@@ -117,25 +117,25 @@ class Archiver:
 
     def _commit(self, run: _Run) -> bool:
         """Commits once, if there is anything to archive. Returns whether to go on."""
-        held = catch_up(self.context, self.archive)
+        head = catch_up(self.context, self.archive)
         began_ms = self.context.clock.now_ms()
         collector = Collector(self.context, self.archive)
-        current = run.begin(held.value, began_ms, self.registry)
-        digest = self._catalog(collector, held.value, run.listed)
+        current = run.begin(head.value, began_ms, self.registry)
+        digest = self._catalog(collector, head.value, run.listed)
         stop_ms = min(run.until_ms, self.context.clock.now_ms() + self.limits.commit_ms)
         current = self._collect(collector, current, run.listed, stop_ms)
         collector.finish()
         found = bool(collector.segments or collector.spans)
-        if not current.needs_manifest(held.value, found=found):
-            value = current.noted(held.value)
-            if value != held.value:
-                replace_head(self.context, held, value)
+        if not current.needs_manifest(head.value, found=found):
+            value = current.noted(head.value)
+            if value != head.value:
+                replace_head(self.context, head, value)
             return run.goes_on(current)
-        manifest = self._manifest(collector, current, held.value.number, began_ms, digest)
+        manifest = self._manifest(collector, current, head.value.number, began_ms, digest)
         if not commit(self.archive, manifest):
             run.report.lost_races += 1
             return True
-        apply(self.context, Versioned(current.head(held.value), held.token), manifest)
+        apply(self.context, Versioned(current.head(head.value), head.token), manifest)
         self._count(run.report, manifest)
         return run.goes_on(current) or found
 

@@ -31,14 +31,14 @@ _LEVEL = 3
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
-    """A row of a log of messages. ``held`` of its ``count`` messages are in the block: all, or none where it is a
+    """A row of a log of messages. ``present`` of its ``count`` messages are in the block: all, or none where it is a
     filler or could not be read."""
 
     log: int
     row_no: int
     first_seq: int
     count: int
-    held: int
+    present: int
     at_ms: int
     expires_ms: int
     meta: bytes = b""
@@ -82,9 +82,9 @@ class MessageRows(msgspec.Struct, array_like=True, frozen=True):
     columns: Columns
 
     @property
-    def held(self) -> int:
+    def present(self) -> int:
         """How many messages the block has."""
-        return sum(entry.held for entry in self.entries)
+        return sum(entry.present for entry in self.entries)
 
 
 class PullRows(msgspec.Struct, array_like=True, frozen=True):
@@ -142,10 +142,10 @@ def decode_messages(data: bytes | memoryview) -> MessageRows:
     count, logs, rest = _opened(data, MESSAGES, 3)
     check_length(rest[0], count, "rows")
     entries = _decoded(MESSAGES, _entries.decode, rest[0])
-    held = sum(entry.held for entry in entries)
-    if any(not 0 <= entry.held <= BATCH_MESSAGES for entry in entries):
+    present = sum(entry.present for entry in entries)
+    if any(not 0 <= entry.present <= BATCH_MESSAGES for entry in entries):
         raise Corrupt("block has a row of more messages than a batch has")
-    _check_columns(rest[1], held)
+    _check_columns(rest[1], present)
     _check_logs(logs, (entry.log for entry in entries))
     return MessageRows(logs, entries, _decoded(MESSAGES, _columns.decode, rest[1]))
 
@@ -194,14 +194,14 @@ def _split(payload: bytes | memoryview, kind: str, parts: int) -> list[memoryvie
     return [memoryview(part) for part in _decoded(kind, _parts.decode, payload)]
 
 
-def _check_columns(columns: memoryview, held: int) -> None:
+def _check_columns(columns: memoryview, present: int) -> None:
     """Raises ``Corrupt`` unless each field has a value for each message of the block, or is missing."""
     if (length(columns, maps=True) or 0) > _MOST_FIELDS:
         raise Corrupt(f"block has {length(columns, maps=True)} fields")
     for name, values in _decoded(MESSAGES, _fields.decode, columns).items():
         found = length(memoryview(values))
-        if name in FIELDS and found not in (None, held):
-            raise Corrupt(f"block holds {held} messages, and {name} of {found}")
+        if name in FIELDS and found not in (None, present):
+            raise Corrupt(f"block holds {present} messages, and {name} of {found}")
 
 
 def _decoded(kind: str, decode: Callable[[bytes | memoryview], T], data: bytes | memoryview) -> T:

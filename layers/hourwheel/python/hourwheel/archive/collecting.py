@@ -43,7 +43,7 @@ class _Open:
     parts: dict[str, Part] = field(default_factory=dict)
     written: int = 0
     """Rows and messages so far."""
-    held: int = 0
+    message_count: int = 0
 
     @property
     def size(self) -> int:
@@ -126,18 +126,18 @@ class Collector:
         except Corrupt as error:
             self.damaged.append(UnreadableRow(log=log, row_no=row_no, messages=row.count, error=str(error)))
         segment = self._segment(MESSAGES, row.at_ms)
-        held = len(messages)
+        present = len(messages)
         place = segment.place(log)
         segment.entries.append(
-            Entry(place, row_no, row.first_seq, row.count, held, row.at_ms, row.expires_ms, row.meta)
+            Entry(place, row_no, row.first_seq, row.count, present, row.at_ms, row.expires_ms, row.meta)
         )
         segment.messages += messages
-        segment.held += held
+        segment.message_count += present
         first = 0 if row.filler else row.first_seq
-        part = Part(log=log, start=row_no, end=row_no + 1, first=first, following=first + held, messages=held)
+        part = Part(log=log, start=row_no, end=row_no + 1, first=first, following=first + present, messages=present)
         segment.note(part, row.at_ms, row.raw_bytes + len(row.meta) + _ROW_BYTES)
         self.size += row.raw_bytes
-        return held
+        return present
 
     def _other(self, source: Source, row_no: int, value: PullRow | Dispatched) -> int:
         at_ms = value.closed_ms if isinstance(value, PullRow) else value.at_ms
@@ -146,7 +146,7 @@ class Collector:
         size = _ROW_BYTES + _picked(value)
         messages = _messages(value)
         part = Part(log=source.log, start=row_no, end=row_no + 1, first=0, following=0, messages=messages)
-        segment.held += messages
+        segment.message_count += messages
         segment.note(part, at_ms, size)
         self.size += size
         return messages
@@ -180,7 +180,7 @@ class Collector:
                 bytes=len(data),
                 checksum=zlib.crc32(data),
                 rows=segment.written,
-                messages=segment.held,
+                messages=segment.message_count,
                 earliest_ms=segment.earliest_ms,
                 latest_ms=segment.latest_ms,
                 parts=list(segment.parts.values()),

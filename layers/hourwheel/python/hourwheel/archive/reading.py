@@ -27,10 +27,10 @@ T = TypeVar("T")
 def message_rows(archive: Blobs, segment: Segment) -> Iterator[tuple[str, Entry, list[Message]]]:
     """Yields for each row its log, its entry, and the messages that the archive has of it."""
     for block in _blocks(archive, segment, decode_messages):
-        messages, at = block.columns.messages(block.held), 0
+        messages, at = block.columns.messages(block.present), 0
         for entry in block.entries:
-            yield block.logs[entry.log], entry, messages[at : at + entry.held]
-            at += entry.held
+            yield block.logs[entry.log], entry, messages[at : at + entry.present]
+            at += entry.present
 
 
 def entries(archive: Blobs, segment: Segment) -> Iterator[tuple[str, Entry]]:

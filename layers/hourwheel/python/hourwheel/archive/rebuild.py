@@ -96,18 +96,18 @@ def rebuild(
     Raises ``Conflict`` when the store has other contents, ``NotFound`` when the archive is empty.
     """
     record = _slot(context)
-    held = record.load() or _begun(context, archive, record, skip_damaged)
-    done = held.value.rebuilt
+    current = record.load() or _begun(context, archive, record, skip_damaged)
+    done = current.value.rebuilt
     if done is not None and done.finished_ms:
         return done
-    known = summarize(archive, held.value.through, skip_damaged=skip_damaged)
-    return _Rebuild(context, archive, record, held, known, gap, skip_damaged, workers).run()
+    known = summarize(archive, current.value.through, skip_damaged=skip_damaged)
+    return _Rebuild(context, archive, record, current, known, gap, skip_damaged, workers).run()
 
 
 def unfinished(context: Context) -> bool:
     """Returns whether a rebuild of the store was begun and has not ended: the store must not be used then."""
-    held = _slot(context).load()
-    return held is not None and (held.value.rebuilt is None or not held.value.rebuilt.finished_ms)
+    current = _slot(context).load()
+    return current is not None and (current.value.rebuilt is None or not current.value.rebuilt.finished_ms)
 
 
 def _slot(context: Context) -> CasRecord[Rebuilding]:
@@ -129,9 +129,9 @@ def _begun(
             f"{manifest_key(through)} is missing, and later ones are there: put it back from a copy, or rebuild what"
             " was archived before it with skip_damaged"
         )
-    held = record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=through)).current
-    assert held is not None
-    return held
+    current = record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=through)).current
+    assert current is not None
+    return current
 
 
 @dataclass
@@ -139,7 +139,7 @@ class _Rebuild:
     context: Context
     archive: Blobs
     slot: CasRecord[Rebuilding]
-    held: Versioned[Rebuilding]
+    current: Versioned[Rebuilding]
     known: ArchiveSummary
     gap: int
     skip_damaged: bool
@@ -150,7 +150,7 @@ class _Rebuild:
         number that is taken."""
         self.known.pulled = [handover for handover in self.known.pulled if handover.source in self.members]
         self._count()
-        for manifest in some_manifests(self.archive, self.known.through, self.held.value.restored):
+        for manifest in some_manifests(self.archive, self.known.through, self.current.value.restored):
             self._restore(manifest)
         self.restorer.dispatches()
         rearrived, lost = HandoverReplayer(self.context, self.members, self.logs).carry_out(
@@ -175,7 +175,7 @@ class _Rebuild:
 
     @cached_property
     def buckets(self) -> set[str]:
-        return self.known.open_buckets(self.held.value.began_ms)
+        return self.known.open_buckets(self.current.value.began_ms)
 
     @cached_property
     def queues(self) -> set[str]:
@@ -206,7 +206,7 @@ class _Rebuild:
             logs=self.logs,
             buckets=self.buckets,
             needed=self.needed,
-            began_ms=self.held.value.began_ms,
+            began_ms=self.current.value.began_ms,
             skip_damaged=self.skip_damaged,
             workers=self.workers,
         )
@@ -233,7 +233,7 @@ class _Rebuild:
             unreadable=before.unreadable + restored.unreadable,
             damaged=self._damaged,
         )
-        self._save(msgspec.structs.replace(self.held.value, restored=manifest.number + 1, rebuilt=report))
+        self._save(msgspec.structs.replace(self.current.value, restored=manifest.number + 1, rebuilt=report))
 
     @property
     def _damaged(self) -> tuple[str, ...]:
@@ -251,7 +251,7 @@ class _Rebuild:
             for row in range(end.archived, end.rows):
                 log.abandon(Reservation(row, 0), spare)
             if not waits:
-                live = (row_no for row_no, row in log.stored(0) if row.live(self.held.value.began_ms))
+                live = (row_no for row_no, row in log.stored(0) if row.live(self.current.value.began_ms))
                 below = min(end.archived, next(live, end.archived))
                 if below:
                     log.trim(below)
@@ -311,7 +311,7 @@ class _Rebuild:
 
     @property
     def _report(self) -> Rebuilt:
-        return self.held.value.rebuilt or Rebuilt(
+        return self.current.value.rebuilt or Rebuilt(
             archived_ms=self.known.complete_ms, gap=self.gap, manifests=self.known.through
         )
 
@@ -324,11 +324,11 @@ class _Rebuild:
             damaged=self._damaged,
             finished_ms=self.context.clock.now_ms(),
         )
-        self._save(msgspec.structs.replace(self.held.value, rebuilt=report))
+        self._save(msgspec.structs.replace(self.current.value, rebuilt=report))
         return report
 
     def _save(self, value: Rebuilding) -> None:
-        outcome = self.slot.swap(self.held.token, value)
+        outcome = self.slot.swap(self.current.token, value)
         if not outcome.stored or outcome.current is None:
             raise Conflict("store-in-use", "somebody else rebuilds the store as well")
-        self.held = outcome.current
+        self.current = outcome.current

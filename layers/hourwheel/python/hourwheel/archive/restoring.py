@@ -71,8 +71,8 @@ class Restorer:
                     # No more than the workers have room for is read ahead.
                     list(pool.map(self._put_rows, _shares(entries, self.workers)))
                     rows += len(entries)
-                    messages += sum(entry.held for _, entry, _ in entries)
-                    unreadable += sum(entry.count - entry.held for _, entry, _ in entries)
+                    messages += sum(entry.present for _, entry, _ in entries)
+                    unreadable += sum(entry.count - entry.present for _, entry, _ in entries)
         return Restored(rows, messages, unreadable)
 
     def dispatches(self) -> None:

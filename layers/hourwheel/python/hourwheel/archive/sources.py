@@ -91,16 +91,16 @@ class PullSource:
         first = self.pulls.rows(start, limit=1)
         if not first:
             return start
-        row_no, held = first[0]
-        long_open = self.pulls.context.clock.now_ms() - held.value.claimed_ms > _LONG_OPEN_MS
-        return row_no + 1 if held.value.state == CLOSED or long_open else start
+        row_no, pull_row = first[0]
+        long_open = self.pulls.context.clock.now_ms() - pull_row.value.claimed_ms > _LONG_OPEN_MS
+        return row_no + 1 if pull_row.value.state == CLOSED or long_open else start
 
     def items(self, start: int) -> Iterator[Item]:
         while rows := self.pulls.rows(start):
-            for row_no, held in rows:
-                if held.value.state != CLOSED:
+            for row_no, pull_row in rows:
+                if pull_row.value.state != CLOSED:
                     return
-                yield Item(row_no, held.value)
+                yield Item(row_no, pull_row.value)
             start = rows[-1][0] + 1
 
     def held_up(self, end: int) -> bool:

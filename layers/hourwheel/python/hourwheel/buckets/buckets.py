@@ -155,6 +155,6 @@ def buckets(context: Context, *, before_ms: int | None = None) -> Iterator[tuple
         bucket = Bucket.parse(name)
         if before_ms is not None and bucket.start_ms >= before_ms:
             return
-        held = bucket_record(context, bucket).opened(record)
-        assert held is not None
-        yield bucket, held.value
+        current = bucket_record(context, bucket).opened(record)
+        assert current is not None
+        yield bucket, current.value

@@ -73,9 +73,9 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
     if bucket.start_ms <= due_ms and bucket.start_ms - LEAD_MS > now_ms:
         return None  # the timer of the bucket comes in time
     record = owner_record(context, bucket)
-    held = record.load()
+    current = record.load()
     for _ in range(_RACES):
-        owner = None if held is None else held.value
+        owner = None if current is None else current.value
         wakes_ms = max(due_ms - LEAD_MS, now_ms)
         if owner is None:
             if bucket.start_ms - LEAD_MS <= now_ms:
@@ -87,7 +87,7 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
         elif owner.wakes_ms <= now_ms:
             wakes_ms = now_ms  # the wheel is overdue: the record must not hide that
         announcement = Owner(owner="", until_ms=0, wakes_ms=wakes_ms)
-        stored, held = record.swap(None if held is None else held.token, announcement)
+        stored, current = record.swap(None if current is None else current.token, announcement)
         if stored:
             return wakes_ms
     return now_ms
@@ -95,11 +95,11 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
 
 def needs_wheel(context: Context, bucket: Bucket) -> bool:
     """Returns whether a wheel should run for an open bucket, and none does."""
-    held = owner_record(context, bucket).load()
+    current = owner_record(context, bucket).load()
     now_ms = context.clock.now_ms()
-    if held is None:
+    if current is None:
         return bucket.start_ms - LEAD_MS <= now_ms
-    owner = held.value
+    owner = current.value
     return owner.wakes_ms <= now_ms - _RECENT_MS if owner.left else not owner.alive(now_ms)
 
 
@@ -108,6 +108,6 @@ def expire_all(context: Context, living: Collection[str] = ()) -> None:
     owners; useful only if the other owners are dead."""
     for name, record in items_of(context.store, Table.META, "wheels"):
         bucket = Bucket.parse(name)
-        held = owner_record(context, bucket).opened(record)
-        if held is not None and not held.value.left and held.value.owner not in living:
-            owner_record(context, bucket).swap(held.token, msgspec.structs.replace(held.value, until_ms=1))
+        current = owner_record(context, bucket).opened(record)
+        if current is not None and not current.value.left and current.value.owner not in living:
+            owner_record(context, bucket).swap(current.token, msgspec.structs.replace(current.value, until_ms=1))

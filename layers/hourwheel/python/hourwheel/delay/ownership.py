@@ -103,14 +103,14 @@ class Ownership:
         """Takes the lease; returns False while another owner's lease is valid. Former owners can still append until
         ``fence``."""
         record = owner_record(self._context, self._bucket)
-        held = record.load()
+        current = record.load()
         while True:
             now_ms = self._context.clock.now_ms()
-            if held is not None and held.value.owner != self._owner and held.value.alive(now_ms):
+            if current is not None and current.value.owner != self._owner and current.value.alive(now_ms):
                 return False
-            stored, held = record.swap(None if held is None else held.token, self._owner_now(0))
+            stored, current = record.swap(None if current is None else current.token, self._owner_now(0))
             if stored:
-                self._held = held
+                self._held = current
                 return True
 
     def fence(self, start: int, last_ms: int) -> None:

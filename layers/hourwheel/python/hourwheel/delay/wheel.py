@@ -164,10 +164,10 @@ class Wheel:
 
     def _take(self, pause: Pause) -> bool:
         while not self._ownership.take():
-            held = owner_record(self.context, self.bucket).load()
+            current = owner_record(self.context, self.bucket).load()
             now_ms = self.context.clock.now_ms()
-            leaving = held is not None and 0 < held.value.leaves_ms <= now_ms + 2 * RELAY_MS
-            if not leaving or held is None or now_ms > held.value.leaves_ms + RELAY_MS:
+            leaving = current is not None and 0 < current.value.leaves_ms <= now_ms + 2 * RELAY_MS
+            if not leaving or current is None or now_ms > current.value.leaves_ms + RELAY_MS:
                 return False
             if self._state is WheelState.NEW:
                 # The rows read now need not be read once the wheel has the bucket.

@@ -109,10 +109,10 @@ def place(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]) 
 
 
 def carry_out(
-    context: Context, record: CasRecord[S], held: Versioned[S], row: Callable[[Transfer], Row]
+    context: Context, record: CasRecord[S], loaded: Versioned[S], row: Callable[[Transfer], Row]
 ) -> Versioned[S] | None:
     """Repeats steps 3 and 4 until the record contains no transfer; returns the record (None: it was removed)."""
-    current: Versioned[S] | None = held
+    current: Versioned[S] | None = loaded
     while current is not None and current.value.transfers:
         again = [place(context, transfer, row) for transfer in current.value.transfers]
         value = current.value.left_with(tuple(transfer for transfer in again if transfer is not None))

@@ -187,11 +187,11 @@ class Log:
 
     def trim(self, below: int) -> None:
         """Moves the trim mark up, then allows the removal of the rows below the mark."""
-        held = self.store.get(self._trim_key)
-        if held is None or _trim_decoder.decode(held.value) < below:
+        current = self.store.get(self._trim_key)
+        if current is None or _trim_decoder.decode(current.value) < below:
             mark = Record(_trim_encoder.encode(below), self.ids.token())
             # Refused: another sweeper moved the mark. The next sweep removes the rows.
-            if self.store.put(self._trim_key, mark, expect=None if held is None else held.token) is not None:
+            if self.store.put(self._trim_key, mark, expect=None if current is None else current.token) is not None:
                 return
         self.store.trim(table_of(self.name), self.name, below=sort_of(below))
 

@@ -34,9 +34,9 @@ class PushLease:
         """Takes the lease and returns None, or returns why there is nothing to push now. ``something`` says whether a
         message waits."""
         record = state_record(self.context, group)
-        held = record.load()
+        current = record.load()
         now_ms = self._now_ms()
-        before = PushState() if held is None else held.value
+        before = PushState() if current is None else current.value
         if (ended := taken_by_another(before, now_ms)) is not None:
             return ended
         if not before.overdue(now_ms) and not something():
@@ -44,17 +44,17 @@ class PushLease:
         self.health = TargetHealth.of(before)
         until_ms = group_lease_ms(self._now_ms(), target.timeout_seconds)
         taken = msgspec.structs.replace(before, owner=self.owner, until_ms=until_ms, resumes_ms=0)
-        stored, held = record.swap(None if held is None else held.token, taken)
-        self._held = held
+        stored, current = record.swap(None if current is None else current.token, taken)
+        self._held = current
         return None if stored else Ended.BUSY
 
     def extend(self, group: Group, target: PushTarget) -> bool:
         """Extends the lease so that it outlasts one more delivery. Returns False when another pusher has the lease."""
         with self._lock:
-            held = self._held
-            if held is None:
+            current = self._held
+            if current is None:
                 return False
-            if held.value.until_ms > self._now_ms() + 1_000 * (target.timeout_seconds + SETTLING_SECONDS):
+            if current.value.until_ms > self._now_ms() + 1_000 * (target.timeout_seconds + SETTLING_SECONDS):
                 return True
             until_ms = group_lease_ms(self._now_ms(), target.timeout_seconds)
             return self._swap(group, lambda state: msgspec.structs.replace(state, until_ms=until_ms))
@@ -82,12 +82,12 @@ class PushLease:
         lost then."""
         assert self._held is not None
         record = state_record(self.context, group)
-        stored, held = record.swap(self._held.token, change(self._held.value))
-        if not stored and held is not None and held.value.owner == self.owner and held.value.until_ms:
+        stored, current = record.swap(self._held.token, change(self._held.value))
+        if not stored and current is not None and current.value.owner == self.owner and current.value.until_ms:
             # Another target was set: that resets the health in the record, and keeps the owner.
-            self.health = TargetHealth.of(held.value)
-            stored, held = record.swap(held.token, change(held.value))
-        self._held = held if stored else None
+            self.health = TargetHealth.of(current.value)
+            stored, current = record.swap(current.token, change(current.value))
+        self._held = current if stored else None
         return stored
 
     def _now_ms(self) -> int:

@@ -62,7 +62,7 @@ class Pushed(NamedTuple):
     """The record of a group with a target; its key names the group."""
 
     key: Key
-    held: Versioned[PushState]
+    current: Versioned[PushState]
 
     @property
     def subject(self) -> str:
@@ -88,10 +88,10 @@ def pushed_groups(context: Context, log: str = "") -> Iterator[Pushed]:
     for record_name, record in items_of(context.store, Table.META, _PARTITION, start=prefix, page=100):
         if not record_name.startswith(prefix):
             return
-        held = slot.opened(record)
-        assert held is not None
+        current = slot.opened(record)
+        assert current is not None
         if not one or record_name == prefix:
-            yield Pushed(slot.key._replace(sort=record_name), held)
+            yield Pushed(slot.key._replace(sort=record_name), current)
 
 
 def listen(context: Context, wanted: bool) -> None:
@@ -118,16 +118,16 @@ def retarget(context: Context, group: Group, *, changed: bool) -> None:
 
 def _renew(context: Context, group: Group, *, changed: bool) -> None:
     record = state_record(context, group)
-    held = record.load()
-    while held is None or changed:
+    current = record.load()
+    while current is None or changed:
         # A new target is tried at once. A pusher that runs now finds the target by itself.
-        alive = held is not None and held.value.alive(context.clock.now_ms())
+        alive = current is not None and current.value.alive(context.clock.now_ms())
         fresh = (
             PushState()
-            if held is None
-            else msgspec.structs.replace(held.value, failures=0, pauses=0, resumes_ms=0, error="")
+            if current is None
+            else msgspec.structs.replace(current.value, failures=0, pauses=0, resumes_ms=0, error="")
         )
-        stored, held = record.swap(None if held is None else held.token, fresh if alive else fresh.lapsed())
+        stored, current = record.swap(None if current is None else current.token, fresh if alive else fresh.lapsed())
         if stored:
             return
 
@@ -136,9 +136,9 @@ def expire_all(context: Context, living: Collection[str] = ()) -> None:
     """Ends the leases of all owners that are not in ``living``, so that other pushers can begin at once. For a start
     before which all other owners have stopped."""
     for pushed in pushed_groups(context):
-        if pushed.held.value.until_ms and pushed.held.value.owner not in living:
+        if pushed.current.value.until_ms and pushed.current.value.owner not in living:
             CasRecord(context.store, context.ids, pushed.key, PushState).swap(
-                pushed.held.token, pushed.held.value.lapsed()
+                pushed.current.token, pushed.current.value.lapsed()
             )
 
 

@@ -19,7 +19,7 @@ def wake(context: Context, logs: Iterable[str]) -> int:
         (pushed.subject, pushed.group)
         for log in _read_logs(logs)
         for pushed in pushed_groups(context, log)
-        if pushed.held.value.free(now_ms)
+        if pushed.current.value.free(now_ms)
     }
     for subject, group in sorted(free):
         context.pushes.start(subject, group)
@@ -29,8 +29,8 @@ def wake(context: Context, logs: Iterable[str]) -> int:
 def start_free(context: Context, group: Group) -> bool:
     """Starts a pusher for a group in which messages wait, unless the group has a pusher or is paused. Returns whether
     one was started."""
-    held = state_record(context, group).load()
-    if held is not None and not held.value.free(context.clock.now_ms()):
+    current = state_record(context, group).load()
+    if current is not None and not current.value.free(context.clock.now_ms()):
         return False
     return _started(context, group.subject, group.name)
 
@@ -40,7 +40,7 @@ def start_overdue(context: Context, registry: Registry) -> int:
     were started. Switches the stream of stored rows on while any group has a target, and off otherwise."""
     now_ms = context.clock.now_ms()
     groups = list(pushed_groups(context))
-    started = sum(_start(context, registry, pushed) for pushed in groups if pushed.held.value.overdue(now_ms))
+    started = sum(_start(context, registry, pushed) for pushed in groups if pushed.current.value.overdue(now_ms))
     listen(context, bool(groups))
     return started
 
@@ -76,7 +76,7 @@ def _needs_pusher(context: Context, registry: Registry, pushed: Pushed) -> bool:
         group = None
     if group is not None and group.push is not None and state_record(context, group).key == pushed.key:
         return True
-    context.store.delete(pushed.key, expect=pushed.held.token)
+    context.store.delete(pushed.key, expect=pushed.current.token)
     return False
 
 

@@ -123,7 +123,7 @@ class Puller:
                 return Settled("stale")
             source = context.log(group.retry_log if receipt.queue is None else subject.log(receipt.queue))
             settler = Settler(PullLog(context, group, source, receipt.queue), subject)
-            return settler.settle(receipt.row_no, receipt.held, decision)
+            return settler.settle(receipt.row_no, receipt.pull_row, decision)
 
         return [settle(receipt, decision) for receipt, decision in opened]
 
@@ -234,7 +234,7 @@ class Puller:
                 attempt.nothing.append((log, result.nothing))
             if result.claim is not None:
                 attempt.claims.append((log, result.claim))
-                messages -= result.claim.held.value.size
+                messages -= result.claim.pull_row.value.size
                 size -= result.claim.answer_bytes
                 if messages <= 0 or size <= 0 or single:
                     return True
@@ -243,10 +243,10 @@ class Puller:
     def _pulled(self, attempt: _Attempt, log: PullLog, claim: Claim) -> Pulled | None:
         """Returns the claim as an answer; None when none of its messages can be read, or the claim was taken over."""
         counts, messages = self._read(log, claim)
-        held: Versioned[PullRow] | None = claim.held
-        if counts != claim.held.value.counts:
-            held = self._exclude_unreadable(log, claim, counts)
-        if held is None or not messages:
+        pull_row: Versioned[PullRow] | None = claim.pull_row
+        if counts != claim.pull_row.value.counts:
+            pull_row = self._exclude_unreadable(log, claim, counts)
+        if pull_row is None or not messages:
             return None
         receipt = Receipt(
             attempt.subject.name,
@@ -255,20 +255,20 @@ class Puller:
             attempt.group.generation,
             log.queue,
             claim.row,
-            held.token,
-            held.value,
+            pull_row.token,
+            pull_row.value,
         )
         return Pulled(
             sign_receipt(self.secret, receipt),
             "retry" if log.queue is None else log.queue,
-            rfc3339(held.value.lease_until_ms),
+            rfc3339(pull_row.value.lease_until_ms),
             messages,
         )
 
     def _read(self, log: PullLog, claim: Claim) -> tuple[tuple[int, ...], list[Message]]:
         """Returns the number of messages from each row of a claim, and the messages. A row that cannot be read is
         reported and counts 0."""
-        value = claim.held.value
+        value = claim.pull_row.value
         counts, delivered = list(value.counts), list[Message]()
         for step, ((row_no, row), count) in enumerate(zip(claim.rows, value.counts, strict=True)):
             if not count:
@@ -288,8 +288,8 @@ class Puller:
         """Removes unreadable messages from the claim, so that its indexes match the answer's; returns the changed pull
         row, or None when the claim was taken over meanwhile. The messages stay in their log: a seek delivers them once
         the row is repaired."""
-        value = msgspec.structs.replace(claim.held.value, counts=counts)
+        value = msgspec.structs.replace(claim.pull_row.value, counts=counts)
         if not any(counts):
             value = value.closed(UNREADABLE, self.context.clock.now_ms())
-        outcome = log.record(claim.row).swap(claim.held.token, value, expires_ms=value.garbage_ms)
+        outcome = log.record(claim.row).swap(claim.pull_row.token, value, expires_ms=value.garbage_ms)
         return outcome.current if outcome.stored else None

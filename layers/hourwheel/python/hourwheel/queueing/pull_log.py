@@ -41,7 +41,7 @@ class Claim:
     messages take in an answer."""
 
     row: int
-    held: Versioned[PullRow]
+    pull_row: Versioned[PullRow]
     rows: tuple[tuple[int, Row], ...]
     answer_bytes: int
 

@@ -36,7 +36,7 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
     value: PullRow
 
     @property
-    def held(self) -> Versioned[PullRow]:
+    def pull_row(self) -> Versioned[PullRow]:
         return Versioned(self.value, self.token)
 
 

@@ -135,26 +135,26 @@ class Settler:
 
     def _settle(self, row_no: int, seen: Versioned[PullRow], decision: Decision) -> Settled:
         claim = seen.value.claim
-        held = seen
+        current = seen
         while True:
-            held = self.finish(row_no, held)
-            answer = answer_without_change(held.value, claim, decision)
+            current = self.finish(row_no, current)
+            answer = answer_without_change(current.value, claim, decision)
             if answer is not None:
                 return answer
-            value = self._next(held.value, decision)
+            value = self._next(current.value, decision)
             if value is None:
                 return _STALE
-            before = held.value.settled
-            outcome = self._swap(row_no, held, value)
+            before = current.value.settled
+            outcome = self._swap(row_no, current, value)
             if outcome.current is None:
                 return _STALE
-            held = outcome.current
+            current = outcome.current
             if outcome.stored and decision.extend_seconds is not None:
                 return Settled("extended", lease_until=rfc3339(value.lease_until_ms))
             if outcome.stored:
                 self._count("Settled", len(decision.named - before))
                 # The answer tells what was written, whatever happens to the rest of the pull meanwhile.
-                self.finish(row_no, held)
+                self.finish(row_no, current)
                 return Settled("open" if value.state == OPEN else "settled")
 
     def _next(self, row: PullRow, decision: Decision) -> PullRow | None:
@@ -163,38 +163,38 @@ class Settler:
             return self._extended(row, decision.extend_seconds)
         return self._settled(row, decision, SETTLED)
 
-    def take_over(self, row_no: int, held: Versioned[PullRow]) -> bool:
+    def take_over(self, row_no: int, current: Versioned[PullRow]) -> bool:
         """Calls ``expire``, in one transaction where the store has them. Returns False also if the group was
         deleted."""
         try:
-            return self.context.atomically(lambda context: self.on(context).expire(row_no, held))
+            return self.context.atomically(lambda context: self.on(context).expire(row_no, current))
         except Sealed:
             return False
 
-    def expire(self, row_no: int, held: Versioned[PullRow]) -> bool:
+    def expire(self, row_no: int, current: Versioned[PullRow]) -> bool:
         """Takes over a pull whose lease has ended: its unsettled messages are retried. Returns False, and changes
         nothing, if the pull was settled or extended meanwhile."""
-        held = self.finish(row_no, held)
+        current = self.finish(row_no, current)
         now_ms = self.context.clock.now_ms()
-        if held.value.state != OPEN or held.value.lease_until_ms > now_ms:
+        if current.value.state != OPEN or current.value.lease_until_ms > now_ms:
             return False
-        rest = frozenset(held.value.unsettled())
-        value = self._settled(held.value, Decision(named=rest, retried=rest, mark=held.value.last), EXPIRED)
-        outcome = self._swap(row_no, held, value)
+        rest = frozenset(current.value.unsettled())
+        value = self._settled(current.value, Decision(named=rest, retried=rest, mark=current.value.last), EXPIRED)
+        outcome = self._swap(row_no, current, value)
         if not outcome.stored or outcome.current is None:
             return False
         self.finish(row_no, outcome.current)
         self._count("EndedLeases", 1)
         return True
 
-    def finish(self, row_no: int, held: Versioned[PullRow]) -> Versioned[PullRow]:
+    def finish(self, row_no: int, current: Versioned[PullRow]) -> Versioned[PullRow]:
         """Carries out the transfers that the pull row names, and returns the row without them."""
-        if not held.value.transfers:
-            return held
+        if not current.value.transfers:
+            return current
         row = row_builder(self.context, self.log.source, self.log.queue)
-        done = carry_out(self.context, self.log.record(row_no), held, row)
+        done = carry_out(self.context, self.log.record(row_no), current, row)
         # Only closed rows are removed, days later: a row that is missing was closed.
-        return done or Versioned(msgspec.structs.replace(held.value, state=CLOSED, transfers=()), held.token)
+        return done or Versioned(msgspec.structs.replace(current.value, state=CLOSED, transfers=()), current.token)
 
     def _extended(self, row: PullRow, seconds: int) -> PullRow | None:
         """Returns the row with a lease that ends no sooner than before; None when it is at its longest already."""
@@ -206,8 +206,8 @@ class Settler:
         until_ms = max(row.lease_until_ms, min(now_ms + seconds * 1_000, latest_ms))
         return msgspec.structs.replace(row, lease_until_ms=until_ms)
 
-    def _swap(self, row_no: int, held: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
-        outcome = self.log.record(row_no).swap(held.token, value, expires_ms=value.garbage_ms)
+    def _swap(self, row_no: int, current: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
+        outcome = self.log.record(row_no).swap(current.token, value, expires_ms=value.garbage_ms)
         if not outcome.stored:
             release(self.context, value.transfers)
         elif dead := sum(len(transfer.picks) for transfer in value.transfers if transfer.kind in (ATTEMPTS, REJECTED)):

@@ -72,14 +72,14 @@ class Registry:
         cached = self._cached((name,))
         if isinstance(cached, Subject):
             return cached
-        held = subject_record(self.context, name).load()
-        if held is None or held.value.deleted:
+        current = subject_record(self.context, name).load()
+        if current is None or current.value.deleted:
             if not (create and self.context.settings.auto_create):
                 raise unknown_subject(name, auto_create=self.context.settings.auto_create)
             check_name(name, "subject")
             value = self.change_subject(name, lambda subject: subject)
         else:
-            value = held.value
+            value = current.value
         return self._keep((name,), value)
 
     def group(self, subject: Subject, name: str, *, create: bool = False) -> Group:
@@ -88,16 +88,16 @@ class Registry:
         cached = self._cached((subject.name, name))
         if isinstance(cached, Group) and alive(cached, subject):
             return cached
-        held = group_record(self.context, subject.name, name).load()
-        if held is not None and held.value.subject_generation > subject.generation:
+        current = group_record(self.context, subject.name, name).load()
+        if current is not None and current.value.subject_generation > subject.generation:
             raise self._made_again(subject)
-        if held is None or not alive(held.value, subject):
+        if current is None or not alive(current.value, subject):
             if not (create and self.context.settings.auto_create):
                 raise unknown_group(subject.name, name, auto_create=self.context.settings.auto_create)
             check_name(name, "group")
             value = self.change_group(subject, name, lambda group: group)
         else:
-            value = held.value
+            value = current.value
         return self._keep((subject.name, name), value)
 
     def forget(self, subject: str) -> None:
@@ -121,11 +121,11 @@ class Registry:
                 created_ms=self.context.clock.now_ms(),
             )
 
-        def is_new(held: Subject | None) -> bool:
-            return held is None or held.deleted
+        def is_new(current: Subject | None) -> bool:
+            return current is None or current.deleted
 
-        def decide(held: Subject | None) -> Subject:
-            return change(fresh(held) if held is None or held.deleted else held)
+        def decide(current: Subject | None) -> Subject:
+            return change(fresh(current) if current is None or current.deleted else current)
 
         room = check_subjects if self.context.settings.max_subjects else None
         value = self._change(subject_record(self.context, name), decide, is_new, room)
@@ -158,14 +158,14 @@ class Registry:
                 origins=tuple(log.totals().rows for log in logs) if start == "latest" else (),
             )
 
-        def decide(held: Group | None) -> Group:
-            if held is not None and held.subject_generation > subject.generation:
+        def decide(current: Group | None) -> Group:
+            if current is not None and current.subject_generation > subject.generation:
                 # A group of the new subject must not be replaced.
                 raise self._made_again(subject)
-            return change(held if held is not None and alive(held, subject) else fresh(held))
+            return change(current if current is not None and alive(current, subject) else fresh(current))
 
-        def is_new(held: Group | None) -> bool:
-            return not alive(held, subject)
+        def is_new(current: Group | None) -> bool:
+            return not alive(current, subject)
 
         room = check_groups(subject) if self.context.settings.max_groups else None
         value = self._change(group_record(self.context, subject.name, name), decide, is_new, room)
@@ -175,21 +175,21 @@ class Registry:
     def count_seek(self, subject: Subject, group: Group) -> None:
         """Counts a seek in the group's record. Raises ``NotFound`` if the group was deleted meanwhile."""
 
-        def change(held: Group) -> Group:
-            if held.generation != group.generation:
+        def change(current: Group) -> Group:
+            if current.generation != group.generation:
                 raise unknown_group(subject.name, group.name)
-            return msgspec.structs.replace(held, seeks=held.seeks + 1)
+            return msgspec.structs.replace(current, seeks=current.seeks + 1)
 
         self.change_group(subject, group.name, change)
 
     def delete_subject(self, name: str) -> None:
         """Removes the subject, its groups and messages, or finishes a deletion that was cut off. Raises
         ``NotFound``."""
-        held = subject_record(self.context, name).load()
-        if held is None or held.value.erased:
+        current = subject_record(self.context, name).load()
+        if current is None or current.value.erased:
             raise unknown_subject(name)
-        tombstone = msgspec.structs.replace(held.value, deleted=True)
-        if not held.value.deleted and not subject_record(self.context, name).swap(held.token, tombstone).stored:
+        tombstone = msgspec.structs.replace(current.value, deleted=True)
+        if not current.value.deleted and not subject_record(self.context, name).swap(current.token, tombstone).stored:
             raise Unavailable("the subject was changed meanwhile: send the request again")
         self.forget(name)
         self.erase_subject(tombstone)
@@ -198,11 +198,11 @@ class Registry:
         """Removes the group, its progress, retries and dead letters, or finishes a deletion that was cut off. Raises
         ``NotFound``."""
         record = group_record(self.context, subject.name, name)
-        held = record.load()
-        if held is None or held.value.subject_generation != subject.generation or held.value.erased:
+        current = record.load()
+        if current is None or current.value.subject_generation != subject.generation or current.value.erased:
             raise unknown_group(subject.name, name)
-        tombstone = msgspec.structs.replace(held.value, deleted=True)
-        if not held.value.deleted and not record.swap(held.token, tombstone).stored:
+        tombstone = msgspec.structs.replace(current.value, deleted=True)
+        if not current.value.deleted and not record.swap(current.token, tombstone).stored:
             raise Unavailable("the group was changed meanwhile: send the request again")
         self.forget(subject.name)
         self.erase_group(subject, tombstone)
@@ -252,10 +252,10 @@ class Registry:
         return (group for group in self.all_groups(subject) if not group.erased)
 
     def _erased(self, record: CasRecord[T], tombstone: T) -> None:
-        held = record.load()
+        current = record.load()
         # Another value: the record was created again meanwhile, or another caller has finished the erasure.
-        if held is not None and held.value == tombstone:
-            record.swap(held.token, msgspec.structs.replace(tombstone, erased=True))
+        if current is not None and current.value == tombstone:
+            record.swap(current.token, msgspec.structs.replace(tombstone, erased=True))
 
     def _made_again(self, subject: Subject) -> Unavailable:
         """Forgets a cached subject that was deleted and created again; returns the error for the caller."""
@@ -269,21 +269,21 @@ class Registry:
         is_new: Callable[[T | None], bool],
         room: Room | None,
     ) -> T:
-        held = record.load()
+        current = record.load()
         for _ in range(10):
-            value = decide(None if held is None else held.value)
-            if held is not None and value == held.value:
+            value = decide(None if current is None else current.value)
+            if current is not None and value == current.value:
                 return value
-            bounded = room if room is not None and is_new(None if held is None else held.value) else None
-            outcome = self._swap(record, held, value, bounded)
+            bounded = room if room is not None and is_new(None if current is None else current.value) else None
+            outcome = self._swap(record, current, value, bounded)
             if outcome.stored:
                 return value
-            held = outcome.current
+            current = outcome.current
         raise Unavailable(f"{record.key.sort!r} is being changed by many at once: send the request again")
 
-    def _swap(self, record: CasRecord[T], held: Versioned[T] | None, value: T, room: Room | None) -> CasResult[T]:
+    def _swap(self, record: CasRecord[T], current: Versioned[T] | None, value: T, room: Room | None) -> CasResult[T]:
         """Stores the value if there is ``room`` for one more; exact where the store has transactions."""
-        expect = None if held is None else held.token
+        expect = None if current is None else current.token
         if room is None:
             return record.swap(expect, value)
         # Checked outside first: a work that raises makes all work in the same transaction run again.

@@ -65,13 +65,13 @@ def advance_watermark(context: Context, span: Span) -> None:
     key = Key(Table.META, _PARTITION, watermark_name(span.kind, span.log))
     bucket = _bucket_of(span)
     expires_ms = None if bucket is None else max(bucket.end_ms, context.clock.now_ms()) + _BUCKETS_MS
-    held = context.store.get(key) if span.start else None
-    while held is None or _opened(held) < span.end:
+    current = context.store.get(key) if span.start else None
+    while current is None or _opened(current) < span.end:
         record = Record(_encoder.encode(span.end), context.ids.token(), expires_ms)
-        refused = context.store.put(key, record, expect=None if held is None else held.token)
+        refused = context.store.put(key, record, expect=None if current is None else current.token)
         if refused is None:
             return
-        held = refused.current
+        current = refused.current
 
 
 def removable_below(context: Context, kind: str, log: str, below: int) -> int:
@@ -91,22 +91,22 @@ def watermark(context: Context, kind: str, log: str) -> int:
 def catch_up(context: Context, archive: Blobs) -> Versioned[ArchiveHead]:
     """Brings the watermarks up to the last manifest, also to manifests of an archiver that crashed after the commit.
     Returns the head then. Raises ``Conflict`` if the archive does not belong to the store."""
-    held = _head(context)
-    number = held.value.number
+    current = _head(context)
+    number = current.value.number
     if number and read(archive, number - 1) is None:
         raise Conflict("archive-other", f"the archive ends before manifest {number - 1}: it is not that of this store")
-    while (manifest := read(archive, held.value.number)) is not None:
+    while (manifest := read(archive, current.value.number)) is not None:
         for span in manifest.spans:
             _check(context, span)
-        held = apply(context, held, manifest)
-    return held
+        current = apply(context, current, manifest)
+    return current
 
 
-def apply(context: Context, held: Versioned[ArchiveHead], manifest: Manifest) -> Versioned[ArchiveHead]:
+def apply(context: Context, current: Versioned[ArchiveHead], manifest: Manifest) -> Versioned[ArchiveHead]:
     """Brings the watermarks up to the manifest, which must be the head's next one; returns the new head."""
     for span in manifest.spans:
         advance_watermark(context, span)
-    return replace_head(context, held, committed(held.value, manifest))
+    return replace_head(context, current, committed(current.value, manifest))
 
 
 def committed(head: ArchiveHead, manifest: Manifest) -> ArchiveHead:
@@ -120,9 +120,9 @@ def committed(head: ArchiveHead, manifest: Manifest) -> ArchiveHead:
     )
 
 
-def replace_head(context: Context, held: Versioned[ArchiveHead], value: ArchiveHead) -> Versioned[ArchiveHead]:
+def replace_head(context: Context, current: Versioned[ArchiveHead], value: ArchiveHead) -> Versioned[ArchiveHead]:
     """Changes the head unless another process has changed it; returns the stored head."""
-    after = head_record(context).swap(held.token, value).current
+    after = head_record(context).swap(current.token, value).current
     assert after is not None  # a head is never removed
     return after
 
@@ -137,9 +137,9 @@ def rows_beyond(context: Context, archive: Blobs) -> dict[str, int]:
     """Returns the logs of which the archive has rows that the store never gave out, with the number of these rows: the
     store has lost them. One read if the watermarks contain all manifests. Raises ``Corrupt`` for a manifest that cannot
     be read."""
-    held = head_record(context).load()
+    current = head_record(context).load()
     missing: dict[str, int] = {}
-    for manifest in manifests(archive, 0 if held is None else held.value.number):
+    for manifest in manifests(archive, 0 if current is None else current.value.number):
         for span in manifest.spans:
             beyond = span.end - context.store.counter(span.log).rows if span.kind == MESSAGES else 0
             if beyond > missing.get(span.log, 0):
@@ -160,8 +160,8 @@ def archived_ms(context: Context) -> int:
     archive it is now."""
     if not context.settings.archive:
         return context.clock.now_ms()
-    held = head_record(context).load(consistent=False)
-    return 0 if held is None else held.value.complete_ms
+    current = head_record(context).load(consistent=False)
+    return 0 if current is None else current.value.complete_ms
 
 
 def behind_seconds(context: Context) -> float:
@@ -173,9 +173,9 @@ def behind_seconds(context: Context) -> float:
 
 def _head(context: Context) -> Versioned[ArchiveHead]:
     record = head_record(context)
-    held = record.load() or record.swap(None, ArchiveHead(since_ms=context.clock.now_ms())).current
-    assert held is not None
-    return held
+    current = record.load() or record.swap(None, ArchiveHead(since_ms=context.clock.now_ms())).current
+    assert current is not None
+    return current
 
 
 def _bucket_of(span: Span) -> Bucket | None:
