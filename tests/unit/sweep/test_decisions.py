@@ -25,7 +25,6 @@ from hourwheel.sweep.decisions import (
     needs_maintenance,
     next_rest_ms,
     rests,
-    within,
 )
 
 NOW_MS = 1_763_640_000_000
@@ -198,7 +197,3 @@ def test_a_log_is_trimmed_up_to_the_first_row_that_is_live() -> None:
 def test_a_log_whose_rows_have_all_expired_is_trimmed_behind_the_last() -> None:
     assert expired_below([(4, row(0)), (6, row(0))], 4, NOW_MS) == (7, False)
     assert expired_below([], 4, NOW_MS) == (4, False)
-
-
-def test_the_end_of_a_period_is_not_within_it() -> None:
-    assert [within(100, now_ms, 10) for now_ms in (99, 100, 109, 110)] == [False, True, True, False]

@@ -1,4 +1,4 @@
-"""Converts times: RFC 3339 in UTC with milliseconds outside of the library, Unix milliseconds inside."""
+"""Converts and compares times: RFC 3339 in UTC with milliseconds outside of the library, Unix milliseconds inside."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -30,3 +30,8 @@ def parse_rfc3339(text: str, field: str) -> int:
             " 2026-11-20T10:00:00+01:00",
             field=field,
         ) from None
+
+
+def within(since_ms: int, now_ms: int, length_ms: int) -> bool:
+    """Returns whether less than ``length_ms`` has passed since ``since_ms``. A clock that was set back gives False."""
+    return 0 <= now_ms - since_ms < length_ms

@@ -13,6 +13,7 @@ from hourwheel.model import Group, Subject
 from hourwheel.ports import Counter
 from hourwheel.queueing.progress import LogLag
 from hourwheel.queueing.records import Tail
+from hourwheel.times import within
 
 REST_MS = 60_000
 """The first rest, and the longest one of a subject that is pushed: only a sweep finds a push whose wake was lost."""
@@ -162,8 +163,3 @@ def expired_below(rows: Sequence[tuple[int, Row]], start: int, now_ms: int) -> t
         if row.expires_ms > now_ms:
             return row_no, True
     return (rows[-1][0] + 1 if rows else start), False
-
-
-def within(since_ms: int, now_ms: int, length_ms: int) -> bool:
-    """Returns whether less than ``length_ms`` has passed since ``since_ms``. A clock that was set back gives False."""
-    return 0 <= now_ms - since_ms < length_ms

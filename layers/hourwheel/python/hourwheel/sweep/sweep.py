@@ -6,6 +6,7 @@ looks at everything.
 """
 
 import logging
+import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -41,13 +42,14 @@ from hourwheel.sweep.decisions import (
     needs_maintenance,
     next_rest_ms,
     rests,
-    within,
 )
+from hourwheel.times import within
 
 _PAGE = 64
+_NO_END = sys.maxsize
 
-_KEEP_MS = 6 * 3_600_000
-"""The time between two checks of a log for unarchived rows whose expiry has to be extended: they live a day longer than
+_EXTEND_MS = 6 * 3_600_000
+"""The pause between two passes through a log that extend the expiry of unarchived rows: they live a day longer than
 their retention."""
 
 _logger = logging.getLogger("hourwheel")
@@ -81,7 +83,7 @@ class Sweeper:
     _looks: dict[str, LastLook] = field(default_factory=dict)
     _ends: OpenEnds = field(default_factory=OpenEnds)
     _done_ms: dict[str, int] = field(default_factory=dict)
-    _kept_ms: dict[str, int] = field(default_factory=dict)
+    _extended_ms: dict[str, int] = field(default_factory=dict)
 
     def sweep(self) -> SweepReport:
         """Makes one pass over the cell and returns its counts. A faulty subject or log does not stop the pass. Any
@@ -110,10 +112,15 @@ class Sweeper:
         with self._contained("removing closed buckets"):
             report.dropped_buckets = drop_closed(self.context, buckets)
         if self._due("orphans"):
-            for name in orphan_logs(self.context):
-                with self._contained(f"sweeping {name}"):
-                    self._trim(self.context.log(name))
-                    unregister_orphan(self.context, self.context.log(name))
+            self._orphans()
+
+    def _orphans(self) -> None:
+        for name in orphan_logs(self.context):
+            if not self._extend(MESSAGES, name):
+                self._done_ms.pop("orphans", None)  # the next sweep goes on
+            with self._contained(f"sweeping {name}"):
+                self._trim(self.context.log(name))
+                unregister_orphan(self.context, self.context.log(name))
 
     def finish_changes(self, older_ms: int = 0) -> None:
         """Finishes cancels and moves of delayed messages that were cut off and requested at least ``older_ms`` ago. One
@@ -172,8 +179,9 @@ class Sweeper:
         self._fill_ends(subject, totals, members)
         snapshot = self._snapshot(at_ms, subject, members, totals)
         maintained_ms = 0 if last is None else last.maintained_ms
+        complete = True
         if needs_maintenance(last, snapshot):
-            self._maintain(subject, queues, members)
+            complete = self._maintain(subject, queues, members)
             maintained_ms = at_ms
         lags = [self._behind(member, totals) for member in members]
         behind += [lag for lag in lags if lag is not None]
@@ -181,7 +189,7 @@ class Sweeper:
             with self._contained(f"pushing for {group.member} of {subject.name}"):
                 report.started_pushes += start_free(self.context, group)
         if longest_ms := self.context.settings.sweep_rest_seconds * 1_000:
-            rest_ms = next_rest_ms(last, snapshot, lags, longest_ms)
+            rest_ms = next_rest_ms(last, snapshot, lags, longest_ms) if complete else 0
             self._looks[subject.name] = LastLook(snapshot, maintained_ms, rest_ms)
 
     def _member(self, subject: Subject, group: Group, totals: dict[str, Counter], report: SweepReport) -> _Member:
@@ -212,20 +220,31 @@ class Sweeper:
         ends += [LogEnd(self.context.log(member.group.dead_log), member.dead, DEAD_RETENTION_MS) for member in members]
         self._ends.fill(subject.name, ends, self._contained(f"the ends of the logs of {subject.name}"))
 
-    def _maintain(self, subject: Subject, queues: list[Log], members: list[_Member]) -> None:
+    def _maintain(self, subject: Subject, queues: list[Log], members: list[_Member]) -> bool:
+        """Moves checkpoints and trim marks, and extends the expiry of unarchived rows. Returns whether no rows are left
+        whose expiry the next sweep has to look at."""
+        complete = self._extend_all(queues, members)
         for queue in queues:
             self._trim(queue)
         for group, logs, dead in members:
             for log in logs:
                 with self._contained(f"the checkpoint of {log.partition}"):
                     self.leases.checkpoint(log)
-                self._keep(PULLS, log.partition)
                 if log.queue is None:
                     self._trim(log.source)
             if dead.rows:
-                self._keep(MESSAGES, group.dead_log)
                 with self._contained(f"sweeping {group.dead_log}"):
                     DeadLetters(self.context, subject, group).sweep()
+        return complete
+
+    def _extend_all(self, queues: list[Log], members: list[_Member]) -> bool:
+        logs = [(MESSAGES, queue.name) for queue in queues]
+        for group, used, dead in members:
+            logs += [(PULLS, log.partition) for log in used]
+            logs += [(MESSAGES, log.source.name) for log in used if log.queue is None]
+            logs += [(MESSAGES, group.dead_log)] if dead.rows else []
+        complete = [self._extend(kind, log) for kind, log in logs]
+        return all(complete)
 
     def _behind(self, member: _Member, totals: dict[str, Counter]) -> GroupLag | None:
         """Returns how far the group is behind; None if that is unknown."""
@@ -258,28 +277,34 @@ class Sweeper:
         if now_ms > began_ms:
             meter.record("SweepSeconds", (now_ms - began_ms) / 1_000, unit="Seconds")
 
-    def _keep(self, kind: str, log: str) -> None:
+    def _extend(self, kind: str, log: str) -> bool:
+        """Extends the expiry of the log's unarchived rows, with a pause between two passes. Returns whether no pass is
+        under way."""
         now_ms = self.context.clock.now_ms()
-        if self.context.settings.archive and not within(self._kept_ms.get(log, 0), now_ms, _KEEP_MS):
-            with self._contained(f"keeping {log} for the archive"):
-                extend_ttl(self.context, kind, log)
-                self._kept_ms[log] = now_ms
+        if not self.context.settings.archive or within(self._extended_ms.get(log, 0), now_ms, _EXTEND_MS):
+            return True
+        complete = False
+        with self._contained(f"keeping {log} for the archive"):
+            complete = extend_ttl(self.context, kind, log)
+        if complete:
+            self._extended_ms[log] = now_ms
+        return complete
 
     def _trim(self, log: Log) -> None:
         """Moves the trim mark past the rows that have expired."""
-        self._keep(MESSAGES, log.name)
         with self._contained(f"trimming {log.name}"):
             log.clear()
             below = start = log.trimmed()
-            page = 1  # most often the first row is live: its neighbours need not be read
-            while True:
+            page, end = 1, _NO_END  # most often the first row is live: its neighbours need not be read
+            while below < end:
                 rows = log.read(below, page, consistent=True)
                 below, live = expired_below(rows, below, self.context.clock.now_ms())
                 if live or len(rows) < page:
                     break
-                page = _PAGE
-            if below > start and (below := removable_below(self.context, MESSAGES, log.name, below)) > start:
-                log.trim(below)
+                if page == 1:
+                    page, end = _PAGE, removable_below(self.context, MESSAGES, log.name, _NO_END)
+            if min(below, end) > start:
+                log.trim(min(below, end))
 
     def _contained(self, what: str) -> AbstractContextManager[None]:
         return self.leases.faults.contained(self.context, what)

@@ -1,0 +1,179 @@
+"""The archive stays behind, and the store removes rows by their time, as DynamoDB does."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.logs.rows import Row, from_record
+from hourwheel.ports import Key, Record, Refused, Table
+from hourwheel.retention import extend_ttl
+from tests.support import Bench, CallByCall
+
+HOUR = 3_600
+LOG = "orders~1/0"
+DAYS_STORED = 3
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The rows that a call looks at: few, so that a test needs few rows."""
+    monkeypatch.setattr(extend_ttl, "_MOST", 60)
+    return 60
+
+
+def fill(bench: Bench, rows: int, *, days: float = 2, log: str = LOG) -> None:
+    """Appends rows of a retention of some days: the store removes them a day later."""
+    now_ms = bench.clock.now_ms()
+    row = Row(first_seq=0, count=1, at_ms=now_ms, expires_ms=now_ms + round(days * 24 * HOUR * 1_000))
+    for _ in range(rows):
+        bench.cell.context.log(log).append(row)
+
+
+def stored(bench: Bench) -> int:
+    """The rows that are left; where others were, the sweeper puts fillers."""
+    rows = bench.store.scan(Table.CONSUME, LOG, limit=1_000_000)
+    return sum(not from_record(record).filler for _, record in rows)
+
+
+def spend(bench: Bench, days: int, sweep: Callable[[], object] | None = None) -> None:
+    """Sweeps each hour, and lets the store remove what may be removed."""
+    for _ in range(24 * days):
+        bench.clock.pass_time(HOUR)
+        (sweep or bench.cell.sweep)()
+        bench.store.collect(Table.CONSUME, bench.clock.now_ms())
+
+
+@pytest.fixture
+def behind(bench: Bench) -> Bench:
+    """A subject whose archive never runs."""
+    bench.cell.put_subject("orders")
+    bench.cell.sweep()
+    return bench
+
+
+def test_no_row_of_a_log_with_many_rows_is_removed_unarchived(behind: Bench) -> None:
+    fill(behind, 20_700)
+    spend(behind, DAYS_STORED + 1)
+    assert stored(behind) == 20_700
+
+
+def test_rows_are_extended_again_and_again(behind: Bench, few: int) -> None:
+    fill(behind, 5 * few)
+    spend(behind, 5 * DAYS_STORED)
+    assert stored(behind) == 5 * few
+
+
+def test_each_call_goes_on_in_whichever_process(behind: Bench, few: int) -> None:
+    fill(behind, 5 * few)
+    spend(behind, 2 * DAYS_STORED, lambda: behind.another_process().sweep())
+    assert stored(behind) == 5 * few
+
+
+def test_several_sweepers_share_the_work(behind: Bench, few: int) -> None:
+    fill(behind, 5 * few)
+    others = [behind.another_process() for _ in range(2)]
+    spend(behind, 2 * DAYS_STORED, lambda: [cell.sweep() for cell in (behind.cell, *others)])
+    assert stored(behind) == 5 * few
+
+
+@pytest.mark.parametrize("step", [-3 * HOUR, 3 * HOUR])
+def test_sweepers_whose_clocks_differ_share_the_work(behind: Bench, few: int, step: int) -> None:
+    fill(behind, 5 * few)
+    other = behind.another_process()
+
+    def sweep() -> None:
+        behind.clock.pass_time(step)
+        other.sweep()
+        behind.clock.pass_time(-step)
+        behind.cell.sweep()
+
+    spend(behind, 2 * DAYS_STORED, sweep)
+    assert stored(behind) == 5 * few
+
+
+def test_rows_behind_those_of_a_longer_retention_are_extended(behind: Bench) -> None:
+    fill(behind, 600, days=30)
+    fill(behind, 10, days=1)
+    spend(behind, DAYS_STORED)
+    assert stored(behind) == 610
+
+
+class CutOffNow(BaseException):
+    """The process ends."""
+
+
+class CutOff(CallByCall):
+    """Ends the process after some writes to rows."""
+
+    left = 0
+
+    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+        if key.table == Table.CONSUME and expect is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise CutOffNow
+        return super().put(key, record, expect=expect)
+
+
+def test_a_process_that_is_always_cut_off_gets_further_each_time(behind: Bench, few: int) -> None:
+    store = CutOff(behind.store)
+    behind.store = store
+    fill(behind, 5 * few)
+
+    def sweep() -> None:
+        store.left = few // 2
+        with suppress(CutOffNow):
+            behind.another_process().sweep()
+
+    spend(behind, DAYS_STORED + 1, sweep)
+    assert stored(behind) == 5 * few
+
+
+class Slow(CallByCall):
+    """A write takes a second."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.store)
+        self._clock = bench.clock
+
+    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+        self._clock.pass_time(1)
+        return super().put(key, record, expect=expect)
+
+
+def test_a_call_takes_half_a_minute_at_most(bench: Bench) -> None:
+    fill(bench, 100, days=0.5)
+    bench.cell.sweep()
+    bench.clock.pass_time(18 * HOUR)
+    slow = Bench(store=Slow(bench), settings=bench.settings, clock=bench.clock)
+    slow.cell.put_subject("orders")
+    began_ms = bench.clock.now_ms()
+    slow.cell.sweep()
+    assert 30_000 <= bench.clock.now_ms() - began_ms <= 32_000
+    for _ in range(4):
+        slow.cell.sweep()
+    records = [record for _, record in bench.store.scan(Table.CONSUME, LOG, limit=100)]
+    assert all(record.expires_ms and record.expires_ms > began_ms + 24 * HOUR * 1_000 for record in records)
+
+
+def test_a_subject_does_not_rest_before_all_its_rows_were_looked_at(few: int, bench: Bench) -> None:
+    settings = msgspec.structs.replace(bench.settings, sweep_rest_seconds=3_600)
+    resting = Bench(CallByCall(MemoryStore()), settings=settings)
+    resting.cell.put_subject("orders")
+    fill(resting, 12 * few)
+    spend(resting, DAYS_STORED + 1)
+    assert stored(resting) == 12 * few
+
+
+def test_what_expired_and_waits_for_the_archive_is_not_read_by_each_sweep(behind: Bench) -> None:
+    fill(behind, 500, days=0.1)
+    behind.clock.pass_time(5 * HOUR)
+    behind.cell.sweep()
+    store = CallByCall(behind.store)
+    behind.store = store
+    again = behind.another_process()
+    again.sweep()
+    assert store.calls.count(("scan", Table.CONSUME)) < 5
