@@ -15,7 +15,7 @@ import msgspec
 
 from hourwheel.answer_size import nested_bytes
 from hourwheel.client import Message
-from hourwheel.client.records import on_the_wire
+from hourwheel.client.records.messages import on_the_wire
 from hourwheel.due import delay_ms
 from hourwheel.model import BATCH_BYTES, BATCH_MESSAGES
 from hourwheel.times import parse_rfc3339

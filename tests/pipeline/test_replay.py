@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from hourwheel.client import BadRequest, Message, NotFound, Placed, Pulled, ServerUnavailable
 from hourwheel.client.errors import Problem, Unauthorized, problem_of
-from hourwheel.client.records import Subject, on_the_wire
+from hourwheel.client.records.messages import on_the_wire
+from hourwheel.client.records.subjects import Subject
 from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
 from hourwheel.errors import NotFound as Missing
 from hourwheel.model import NewMessage, PullRequest

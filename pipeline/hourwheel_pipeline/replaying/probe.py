@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from hourwheel.client import AnswerError, Message, NotFound, Placed, Pulled, ServerUnavailable
-from hourwheel.client.records import Subject
+from hourwheel.client.records.subjects import Subject
 from hourwheel.errors import Unavailable
 from hourwheel.model import IDEMPOTENCY_MS, Settlement
 

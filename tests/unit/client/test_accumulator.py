@@ -1,7 +1,7 @@
 from concurrent.futures import Future
 
 from hourwheel.client.accumulator import Accumulator, InFlightBatch, Pending
-from hourwheel.client.records import Message
+from hourwheel.client.records.messages import Message
 
 
 def accumulator() -> Accumulator:

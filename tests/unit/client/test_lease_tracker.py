@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from hourwheel.client.lease_tracker import Delivery, LeaseTracker, Outcome
-from hourwheel.client.records import Pull, Received
+from hourwheel.client.records.messages import Pull, Received
 from hourwheel.model import Delay, RetryLater, Settled, Settlement
 
 MOMENT = datetime(2026, 11, 20, 9, tzinfo=UTC)

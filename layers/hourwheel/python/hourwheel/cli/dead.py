@@ -18,7 +18,7 @@ from hourwheel.cli.settings import (
     settings_of,
 )
 from hourwheel.client import Api, DeadLetter, DeadSelection, Orphan
-from hourwheel.client.records import DeadPage, OrphanPage
+from hourwheel.client.records.dead import DeadPage, OrphanPage
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them again, or drop them.")
 

@@ -25,7 +25,7 @@ from hourwheel.cli.settings import (
     settings_of,
 )
 from hourwheel.client import Api, Position, PushStatus, RetryPolicy
-from hourwheel.client.records import Group
+from hourwheel.client.records.groups import Group
 
 app = typer.Typer(no_args_is_help=True, help="Create, show, change, move and delete groups.")
 

@@ -8,7 +8,7 @@ import typer
 from hourwheel.cli.output import table_of, write_json, write_line, write_table
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
 from hourwheel.client import Api
-from hourwheel.client.records import Lag
+from hourwheel.client.records.groups import Lag
 
 
 def lag(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hourwheel.client.records import rfc3339
+from hourwheel.client.due import utc_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,7 +69,7 @@ def json_line(value: Any) -> bytes:
 
 def _with_times(value: Any) -> Any:
     if isinstance(value, datetime):
-        return rfc3339(value)
+        return utc_text(value)
     if isinstance(value, dict):
         return {name: _with_times(item) for name, item in value.items()}
     return [_with_times(item) for item in value] if isinstance(value, list | tuple) else value

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from hourwheel.client import NO_PUSH, PushTarget
-from hourwheel.client.records import NoPush
+from hourwheel.client.records.groups import NoPush
 
 PushOption = Annotated[
     str | None,

@@ -8,7 +8,7 @@ import typer
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
 from hourwheel.cli.settings import SubjectArgument, YesOption, confirm, connect, settings_of
 from hourwheel.client import Api
-from hourwheel.client.records import Subject
+from hourwheel.client.records.subjects import Subject
 
 app = typer.Typer(no_args_is_help=True, help="Create, show, change and delete subjects.")
 

@@ -28,33 +28,21 @@ from hourwheel.client.errors import (
 )
 from hourwheel.client.lease_tracker import Delivery
 from hourwheel.client.producer import Producer
-from hourwheel.client.records import (
+from hourwheel.client.records.dead import DeadLetter, DeadPage, DeadSelection, Orphan, OrphanPage
+from hourwheel.client.records.groups import (
     NO_PUSH,
-    AddressedMessage,
-    DeadLetter,
-    DeadPage,
-    DeadSelection,
-    Forecast,
-    ForecastHour,
     Group,
     GroupPage,
-    Health,
     Lag,
-    Message,
-    Orphan,
-    OrphanPage,
-    Placed,
     Position,
-    Pull,
-    Pulled,
     PushStatus,
     PushTarget,
-    Received,
     RetryPolicy,
-    ScheduledMessage,
-    Subject,
-    SubjectPage,
 )
+from hourwheel.client.records.health import Health
+from hourwheel.client.records.messages import AddressedMessage, Message, Placed, Pull, Pulled, Received
+from hourwheel.client.records.scheduled import Forecast, ForecastHour, ScheduledMessage
+from hourwheel.client.records.subjects import Subject, SubjectPage
 from hourwheel.model import QueueLag, RetryLater, Settled, Settlement
 
 __all__ = [

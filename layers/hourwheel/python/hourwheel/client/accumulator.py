@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from enum import Enum, auto
 from typing import NamedTuple
 
-from hourwheel.client.records import Message, Placed
+from hourwheel.client.records.messages import Message, Placed
 
 
 class Pending(NamedTuple):

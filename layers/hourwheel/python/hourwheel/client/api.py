@@ -17,7 +17,7 @@ from hourwheel.client.calls.pull import PullCalls
 from hourwheel.client.calls.scheduled import ScheduledCalls
 from hourwheel.client.calls.subjects import SubjectCalls
 from hourwheel.client.http import Http, path
-from hourwheel.client.records import Health
+from hourwheel.client.records.health import Health
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Clock, Ids
 from hourwheel.system import SystemClock, SystemIds

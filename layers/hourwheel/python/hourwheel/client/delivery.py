@@ -19,7 +19,7 @@ from hourwheel.client.errors import (
     ServerUnavailable,
     TooLarge,
 )
-from hourwheel.client.records import AddressedMessage, Message, Placed
+from hourwheel.client.records.messages import AddressedMessage, Message, Placed
 from hourwheel.ports import Ids
 from hourwheel.words import counted
 

@@ -83,3 +83,10 @@ def _limited_ms(delay: model.Delay) -> int:
         return limited_delay_ms(delay, "delay")
     except Rejected as error:
         raise ValueError(str(error)) from None
+
+
+def utc_text(moment: datetime) -> str:
+    """Returns the time as the API writes it, in UTC with milliseconds. Raises ``ValueError`` without a zone."""
+    if moment.utcoffset() is None:
+        raise ValueError(f"a time needs a zone, such as datetime(..., tzinfo=UTC): {moment.isoformat()} has none")
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -27,7 +27,7 @@ from hourwheel.errors import HourwheelError
 from hourwheel.words import counted
 
 if TYPE_CHECKING:
-    from hourwheel.client.records import AddressedMessage
+    from hourwheel.client.records.messages import AddressedMessage
 
 _PREFIX = "urn:hourwheel:"
 

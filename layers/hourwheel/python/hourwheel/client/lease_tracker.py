@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from hourwheel import model
 from hourwheel.client.due import Delay, checked_retry_delay
-from hourwheel.client.records import Pull, Received
+from hourwheel.client.records.messages import Pull, Received
 from hourwheel.model import RetryLater, Settled, Settlement
 
 MOST_RECEIPTS = 1_000  # the limit of one request

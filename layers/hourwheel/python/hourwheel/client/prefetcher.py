@@ -16,7 +16,7 @@ from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, Api
 from hourwheel.client.backoff import PullBackoff, pause_seconds
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, LeaseTracker, Outcome
-from hourwheel.client.records import Pulled
+from hourwheel.client.records.messages import Pulled
 from hourwheel.model import Delay, Settled, Settlement
 from hourwheel.ports import Ids
 

@@ -17,7 +17,7 @@ from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
 from hourwheel.client.delivery import deliver, give_up, give_up_rest, place
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
-from hourwheel.client.records import Message, Placed
+from hourwheel.client.records.messages import Message, Placed
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds

@@ -4,7 +4,7 @@ import msgspec
 
 from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.http import path
-from hourwheel.client.records import DeadLetter, DeadPage, DeadSelection, OrphanPage
+from hourwheel.client.records.dead import DeadLetter, DeadPage, DeadSelection, OrphanPage
 
 
 class _Redriven(msgspec.Struct):

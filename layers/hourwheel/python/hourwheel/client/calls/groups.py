@@ -6,8 +6,9 @@ from typing import Any, Literal
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers, query, without_none
+from hourwheel.client.due import utc_text
 from hourwheel.client.http import path
-from hourwheel.client.records import (
+from hourwheel.client.records.groups import (
     NO_PUSH,
     Group,
     GroupPage,
@@ -17,7 +18,6 @@ from hourwheel.client.records import (
     PushStatus,
     PushTarget,
     RetryPolicy,
-    rfc3339,
 )
 
 
@@ -117,7 +117,7 @@ class GroupCalls(Calls):
         """
         body: Any = {"to": to} if isinstance(to, str) else to
         if isinstance(to, datetime):
-            body = {"time": rfc3339(to)}
+            body = {"time": utc_text(to)}
         target = path("subjects", subject, "groups", group, "seek")
         moved: _Positions = self._http.call("POST", target, answers(_Positions), body=body)
         return moved.positions

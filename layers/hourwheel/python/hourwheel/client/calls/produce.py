@@ -6,7 +6,7 @@ import msgspec
 
 from hourwheel.client.calls.call import Calls, answers
 from hourwheel.client.http import path
-from hourwheel.client.records import AddressedMessage, Message, Placed, ProduceBody, on_the_wire
+from hourwheel.client.records.messages import AddressedMessage, Message, Placed, ProduceBody, on_the_wire
 
 
 class _Produced(msgspec.Struct):

@@ -6,7 +6,7 @@ from typing import Any
 from hourwheel.client.calls.call import Calls, answers
 from hourwheel.client.errors import Conflict
 from hourwheel.client.http import path
-from hourwheel.client.records import Pulled
+from hourwheel.client.records.messages import Pulled
 from hourwheel.model import Settled, Settlement, SettleResult
 
 

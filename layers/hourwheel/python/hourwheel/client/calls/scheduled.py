@@ -5,7 +5,7 @@ from typing import Any
 from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.due import Delay, Moment, due_at
 from hourwheel.client.http import path
-from hourwheel.client.records import Forecast, ScheduledMessage
+from hourwheel.client.records.scheduled import Forecast, ScheduledMessage
 
 
 class ScheduledCalls(Calls):

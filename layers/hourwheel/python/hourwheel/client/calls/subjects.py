@@ -2,7 +2,7 @@
 
 from hourwheel.client.calls.call import Calls, answers, query, without_none
 from hourwheel.client.http import path
-from hourwheel.client.records import Subject, SubjectPage
+from hourwheel.client.records.subjects import Subject, SubjectPage
 
 
 class SubjectCalls(Calls):

@@ -1,0 +1,142 @@
+"""Groups with their retry policy, push target and lag, as the API takes and answers them."""
+
+from datetime import datetime
+from enum import Enum
+from typing import Literal
+
+from msgspec import Struct
+
+from hourwheel.model import QueueLag
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The waits before a failed message is retried. The first is ``first_seconds`` (5 by default), each further one is
+    ``factor`` (2) times longer, up to ``cap_seconds`` (7,200). Or ``delays_seconds`` lists up to 100 waits, of which
+    the last is repeated.
+
+    Example:
+        >>> slowly = RetryPolicy(first_seconds=1, factor=3, cap_seconds=600)
+        >>> api.put_group("orders", "billing", retry=RetryPolicy(delays_seconds=(1, 10, 60))).retry.delays_seconds
+        (1.0, 10.0, 60.0)
+    """
+
+    first_seconds: float | None = None
+    factor: float | None = None
+    cap_seconds: float | None = None
+    delays_seconds: tuple[float, ...] = ()
+
+
+class PushTarget(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The target to which the messages of a group are delivered, instead of being pulled: the ``arn`` of a function
+    (``lambda``), queue (``sqs``) or event bus (``eventbridge``), a ``url`` (``https``), or the ``name`` of a function
+    of the embedded server (``python``). For ``notify`` the event bus ``arn`` learns only that messages wait, and
+    consumers pull them.
+
+    A delivery holds at most ``batch`` messages (1 to 1,000; 10 by default), ``concurrency`` deliveries (1 to 20; 2) are
+    under way at a time, and the target has ``timeout_seconds`` (1 to 300; 30) for one. A higher ``secret_version``
+    means another signing secret (``https``).
+
+    Example:
+        >>> PushTarget(kind="https", url="https://billing.example.org/orders", batch=50).batch
+        50
+        >>> PushTarget(kind="lambda", arn="arn:aws:lambda:eu-west-1:111122223333:function:bill").kind
+        'lambda'
+    """
+
+    kind: Literal["lambda", "sqs", "eventbridge", "https", "notify", "python"]
+    arn: str | None = None
+    url: str | None = None
+    name: str | None = None
+    batch: int | None = None
+    concurrency: int | None = None
+    timeout_seconds: int | None = None
+    secret_version: int | None = None
+
+
+class NoPush(Enum):
+    NO_PUSH = "none"
+
+
+NO_PUSH = NoPush.NO_PUSH
+"""The value of ``push`` that removes a group's target. Consumers then pull from the group again."""
+
+
+class PushStatus(Struct, frozen=True, kw_only=True):
+    """The state of the deliveries to a group's target. ``failures`` counts the last deliveries that failed in a row;
+    after many failures the server pauses deliveries until ``paused_until``. The receiver of an ``https`` target passes
+    ``signing_secret`` to ``hourwheel.client.webhooks.verify``.
+
+    Example:
+        >>> target = PushTarget(kind="https", url="https://billing.example.org/orders")
+        >>> group = api.put_group("invoices", "mail", push=target)
+        >>> api.push("invoices", "mail").signing_secret[:6]
+        'whsec_'
+    """
+
+    state: Literal["idle", "running", "paused"]
+    paused_until: datetime | None = None
+    failures: int = 0
+    last_error: str | None = None
+    signing_secret: str | None = None
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """A group and its settings. ``retry`` is the policy in force: the group's own, or the server's.
+
+    Example:
+        >>> group = api.get_group("orders", "billing")
+        >>> group.start, group.max_attempts
+        ('earliest', 16)
+    """
+
+    subject: str
+    group: str
+    start: Literal["earliest", "latest"]
+    max_attempts: int
+    retry: RetryPolicy = RetryPolicy()
+    push: PushTarget | None = None
+    created_at: datetime
+
+
+class GroupPage(Struct, frozen=True, kw_only=True):
+    """A page of groups. ``next`` is the ``after`` of the next page; None after the last one.
+
+    Example:
+        >>> api.list_groups("orders", limit=10).next is None
+        True
+    """
+
+    groups: list[Group]
+    next: str | None = None
+
+
+class Position(Struct, frozen=True):
+    """An offset of one queue, for ``Api.seek``.
+
+    Example:
+        >>> api.seek("orders", "billing", Position(queue=0, offset=0))
+        [Position(queue=0, offset=0)]
+    """
+
+    queue: int
+    offset: int
+
+
+class Lag(Struct, frozen=True, kw_only=True):
+    """The messages of a group that are not done: ``waiting`` were never pulled (after a crash of the server the count
+    may be too high, never too low), ``in_flight`` are leased, ``retrying`` can be pulled again, ``backing_off`` wait
+    for their retry, ``dead`` were given up. ``oldest_at`` is when the oldest waiting message was accepted.
+
+    Example:
+        >>> lag = api.lag("orders", "billing")
+        >>> lag.waiting, lag.in_flight, lag.queues[0].end
+        (1, 0, 1)
+    """
+
+    waiting: int
+    in_flight: int
+    retrying: int
+    dead: int
+    backing_off: int = 0
+    oldest_at: datetime | None = None
+    queues: list[QueueLag] = []

@@ -1,0 +1,159 @@
+"""Messages and pulls, as the API takes and answers them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from hourwheel import model
+from hourwheel.client.due import Delay, Moment, at_most_one, checked_delay, checked_moment
+from hourwheel.model import NewMessage, Settled
+
+
+class Message(Struct, frozen=True, omit_defaults=True, gc=False):
+    """A message to send. Its ``body`` is text or bytes; the message has at most 1 MiB in all.
+
+    Messages with one ``key`` (1 to 256 characters) share a queue and stay in order. ``tags`` are up to 10, ``headers``
+    up to 32. The server gives the message an ``id`` where the caller gives none. The queue delivers the message
+    after ``delay`` (seconds, text such as "90d", or a ``timedelta``) or at ``deliver_at`` (a ``datetime`` with a zone,
+    or RFC 3339 text).
+
+    Raises:
+        ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is not valid.
+
+    Example:
+        >>> Message("paid", key="customer-42", tags=["eu"], headers={"trace": "abc"}).key
+        'customer-42'
+        >>> Message("remind", delay=timedelta(hours=2)).delay
+        7200.0
+    """
+
+    body: str | bytes
+    key: str | None = None
+    tags: Sequence[str] | None = None
+    headers: dict[str, str] | None = None
+    id: str | None = None
+    delay: Delay | None = None
+    deliver_at: Moment | None = None
+
+    def __post_init__(self) -> None:
+        if self.delay is None is self.deliver_at:
+            return
+        at_most_one(self.delay, self.deliver_at)
+        if self.delay is not None:
+            msgspec.structs.force_setattr(self, "delay", checked_delay(self.delay))
+        if self.deliver_at is not None:
+            msgspec.structs.force_setattr(self, "deliver_at", checked_moment(self.deliver_at))
+
+
+class AddressedMessage(Message, frozen=True, omit_defaults=True, kw_only=True, gc=False):
+    """A ``Message`` that names its subject, for ``Api.produce_many``.
+
+    Raises:
+        ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is not valid.
+
+    Example:
+        >>> AddressedMessage("paid", subject="orders").subject
+        'orders'
+    """
+
+    subject: str
+
+
+class Placed(Struct, frozen=True, omit_defaults=True, gc=False):
+    """The place of an accepted message: its ``queue``, and its ``offset`` there.
+
+    A delayed message has instead the time for which it is ``scheduled``, and a ``scheduled_id``. With the id the
+    ``Api`` looks up, moves and cancels the message until that time. Keep the id: no call lists the ids.
+
+    Example:
+        >>> (placed,) = api.produce("orders", [Message("remind", delay="90d")])
+        >>> placed.offset is None, placed.scheduled_id is None
+        (True, False)
+    """
+
+    id: str
+    queue: int | None = None
+    offset: int | None = None
+    scheduled: datetime | None = None
+    scheduled_id: str | None = None
+
+
+class Kept(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A message as the server keeps it. ``due_at`` is the time at which a delayed message was due."""
+
+    id: str
+    produced_at: datetime
+    due_at: datetime | None = None
+    text: str | None = msgspec.field(name="body", default=None)
+    data: bytes | None = msgspec.field(name="body_base64", default=None)
+    key: str | None = None
+    tags: list[str] = []
+    headers: dict[str, str] = {}
+
+    @property
+    def body(self) -> str | bytes:
+        """The body as it was sent, text or bytes. A long text of control characters only may come as bytes."""
+        return self.text if self.text is not None else self.data or b""
+
+
+class Received(Kept, frozen=True, kw_only=True, gc=False):
+    """A message as the server hands it out. ``attempt`` counts from 1.
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+        >>> message = pull.messages[0]
+        >>> message.body, message.key, message.offset, message.attempt
+        ('paid', 'customer-42', 0, 1)
+    """
+
+    queue: int
+    offset: int
+    attempt: int
+
+
+class Pull(Struct, frozen=True, kw_only=True):
+    """Messages that were leased together, until ``lease_until``. A ``Settlement`` names them by their index in
+    ``messages``. ``queue`` is ``"retry"`` for messages that are served again.
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1", lease_seconds=60).pulls
+        >>> pull.queue, len(pull.messages), pull.lease_until > datetime.now(UTC)
+        (0, 1, True)
+    """
+
+    receipt: str
+    queue: int | str
+    lease_until: datetime
+    messages: list[Received]
+
+
+class Pulled(Struct, frozen=True, kw_only=True):
+    """The answer to a pull: none, one or several ``pulls``, and in ``settled`` one answer for each settlement of the
+    request, in order.
+
+    Example:
+        >>> pulled = api.pull("orders", "billing", "host-1")
+        >>> len(pulled.pulls), pulled.settled
+        (1, [])
+    """
+
+    pulls: list[Pull]
+    settled: list[Settled] = []
+
+
+class ProduceBody(Struct, omit_defaults=True):
+    messages: Sequence[Message | NewMessage]
+    idempotency_key: str | None = None
+
+
+def on_the_wire(message: Message) -> Message | NewMessage:
+    """Returns the message as the API takes it. A body of bytes becomes base64; text stays as it is."""
+    if isinstance(message.body, str):
+        return message
+    fields = {name: getattr(message, name) for name in message.__struct_fields__ if name != "body"}
+    if fields["tags"] is not None:
+        fields["tags"] = list(fields["tags"])
+    form = model.AddressedMessage if isinstance(message, AddressedMessage) else NewMessage
+    return form(body_base64=bytes(message.body), **fields)
