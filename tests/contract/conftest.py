@@ -12,6 +12,7 @@ from hourwheel.adapters import s3
 from hourwheel.adapters.dynamodb import DynamoStore, client, create_tables
 from hourwheel.ports import Blobs, Store, Transactional
 
+from .push_targets import Wire
 from .services import SqliteProcess, ministack
 from .stores import BLOBS, BUCKET, PREFIX, STORES, STORES_FOR_THREADS, TRANSACTIONAL_STORES, open_dynamodb
 from .timers import TIMERS, Opened
@@ -80,6 +81,13 @@ def s3_client(ministack_endpoint: str) -> Iterator[Any]:
     opened.create_bucket(Bucket=BUCKET)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def on_wire() -> Iterator[Wire]:
+    opened = Wire()
+    yield opened
+    opened.targets.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,37 +1,19 @@
-import copy
-from contextlib import suppress
-from typing import Any, TypeVar, cast
+"""A run of the archiver: which rows it archives, and how it divides them."""
+
+from typing import Any
 
 import msgspec
-import pytest
 
-from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.archive import collecting
-from hourwheel.archive.archiver import Archived, Archiver, Limits
-from hourwheel.archive.rebuild import Rebuilding, rebuild
-from hourwheel.context import Settings
-from hourwheel.errors import Broken, Conflict, HourwheelError, Unavailable
-from hourwheel.logs.cas import CasRecord
+from hourwheel.adapters.memory import MemoryBlobs
+from hourwheel.archive.archiver import Archived
 from hourwheel.logs.rows import Row
 from hourwheel.model import NewMessage
-from hourwheel.ports import Blobs, Counter, Key, Record, Table
+from hourwheel.ports import Counter, Record, Table
 from hourwheel.retention import manifests
 from hourwheel.retention.watermarks import archived_ms
-from tests.support import AT_ONCE, Bench, CallByCall
+from tests.support import Bench, CallByCall
+from tests.unit.archive.archiving import HOUR, archiver, run
 from tests.unit.archive.reading import contents
-
-T = TypeVar("T")
-
-HOUR = 3_600
-
-
-def archiver(bench: Bench, archive: Blobs, **limits: int) -> Archiver:
-    cell = bench.another_process()
-    return Archiver(cell.context, cell.registry, archive, Limits(**limits))
-
-
-def run(bench: Bench, archive: Blobs, **limits: int) -> Archived:
-    return archiver(bench, archive, **limits).run(bench.clock.now_ms() + 600_000)
 
 
 def test_every_row_of_every_log_is_archived_once(bench: Bench, archive: MemoryBlobs) -> None:
@@ -125,38 +107,6 @@ def test_what_is_larger_than_its_row_is_copied(bench: Bench, archive: MemoryBlob
     assert contents(archive).bodies("orders~1/0") == [body + str(at) for at in range(40)]
 
 
-def damage(bench: Bench, row: int, old: bytes, new: bytes) -> None:
-    key = Key(Table.CONSUME, "orders~1/0", f"{row:016d}")
-    current = bench.store.get(key)
-    assert current is not None
-    assert old in current.value
-    broken = msgspec.structs.replace(current, value=current.value.replace(old, new))
-    bench.store.put(key, broken, expect=current.token)
-
-
-def test_messages_that_cannot_be_read_are_named_and_hold_nobody_up(bench: Bench, archive: MemoryBlobs) -> None:
-    for body in ("before", "middle", "behind"):
-        bench.send(body)
-    damage(bench, 1, b"middle", b"muddle")
-    report = run(bench, archive)
-    assert (report.damaged, report.complete) == (1, True)
-    (manifest,) = manifests.manifests(archive)
-    assert [(one.log, one.row_no, one.messages) for one in manifest.unreadable] == [("orders~1/0", 1, 1)]
-    assert contents(archive).bodies("orders~1/0") == ["before", "behind"]
-
-
-def test_a_row_that_cannot_be_read_holds_up_its_log_alone(bench: Bench, archive: MemoryBlobs) -> None:
-    for body in ("before", "middle"):
-        bench.send(body)
-    bench.send("elsewhere", subject="others")
-    damage(bench, 1, b"HWB1", b"HWB")
-    report = run(bench, archive)
-    assert not report.complete
-    assert ("Faults", 1) in bench.meter.figures
-    assert contents(archive).bodies("others~1/0") == ["elsewhere"]
-    assert archived_ms(bench.cell.context) == 0
-
-
 def test_an_open_pull_is_archived_once_it_is_closed(bench: Bench, archive: MemoryBlobs) -> None:
     bench.send("a", "b")
     first, second = bench.pull(1)[0], bench.pull(1)[0]
@@ -166,186 +116,6 @@ def test_an_open_pull_is_archived_once_it_is_closed(bench: Bench, archive: Memor
     bench.settle(first)
     run(bench, archive)
     assert len(contents(archive).pulls) == 2
-
-
-class CountedReads(CallByCall):
-    """Counts the rows of consume logs that are read."""
-
-    rows = 0
-
-    def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
-        found = super().scan(table, partition, **how)
-        self.rows += len(found) if table == Table.CONSUME else 0
-        return found
-
-
-class Dying:
-    """Storage of a process that ends at its ``calls``-th call of these verbs, before or after it takes effect."""
-
-    def __init__(self, inner: object, left: list[int], after: bool, error: type[HourwheelError]) -> None:
-        self._inner, self._left, self._after, self._error = inner, left, after, error
-
-    def __getattr__(self, verb: str) -> object:
-        call = getattr(self._inner, verb)
-        if verb == "transact":
-            raise AttributeError(verb)
-
-        def dying(*args: object, **named: object) -> object:
-            self._left[0] -= 1
-            if self._left[0] == 0 and not self._after:
-                raise self._error("the end of the process")
-            answer = call(*args, **named)
-            if self._left[0] == 0:
-                raise self._error("the end of the process")
-            return answer
-
-        return dying
-
-
-def dying_at(inner: T, left: list[int], after: bool, error: type[HourwheelError] = Unavailable) -> T:
-    return cast(T, Dying(inner, left, after, error))
-
-
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("error", [Unavailable, Broken])
-def test_an_archiver_that_ends_at_any_call_neither_loses_nor_doubles(after: bool, error: type[HourwheelError]) -> None:
-    calls, left = 0, [0]
-    while left[0] <= 0:
-        calls += 1
-        bench, archive = Bench(settings=Settings(retry=AT_ONCE, archive=True)), MemoryBlobs()
-        bench.send("a", "b")
-        bench.send_later("later", delay=60)
-        (pull,) = bench.pull()
-        bench.settle(pull, retry=[0])
-        left = [calls]
-        dying = Bench(
-            store=dying_at(bench.store, left, after, error),
-            blobs=bench.blobs,
-            clock=bench.clock,
-            settings=bench.settings,
-        )
-        with suppress(error):
-            # Small commits: segments are written while others are still being read.
-            run(dying, dying_at(archive, left, after, error), commit_bytes=1)
-        bench.send("c")
-        run(bench, archive)
-        found = contents(archive)
-        assert set(found.rows.values()) == {1}
-        assert found.bodies("orders~1/0") == ["a", "b", "c"]
-        assert found.bodies("orders~1/retry/billing~1") == ["a"]
-    assert calls > 30
-
-
-def test_what_lies_behind_a_row_that_may_still_come_is_not_complete(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.send("a")
-    log = bench.cell.context.log("orders~1/0")
-    log.reserve(1)
-    bench.send("behind")
-    report = run(bench, archive)
-    assert (report.messages, report.complete) == (1, False)
-    bench.clock.pass_time(2)
-    report = run(bench, archive)
-    assert (report.messages, report.complete) == (1, True)
-    log.reserve(1)
-    assert run(bench, archive).complete
-
-
-def test_of_two_at_once_one_commits(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.send("a")
-
-    class Overtaken(MemoryBlobs):
-        """Just before a manifest is put another archiver is done."""
-
-        def put(self, key: str, data: bytes) -> None:
-            if key.startswith("manifests/") and not archive.list("manifests/"):
-                run(bench, archive)
-                bench.send("b")
-            archive.put(key, data)
-
-        def get(self, key: str, **part: int | None) -> bytes:
-            return archive.get(key, **part)
-
-    report = run(bench, Overtaken())
-    assert report.lost_races == 1
-    assert report.complete
-    found = contents(archive)
-    assert set(found.rows.values()) == {1}
-    assert found.bodies("orders~1/0") == ["a", "b"]
-
-
-def test_nothing_is_removed_before_it_is_archived(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.cell.put_subject("orders", retention_seconds=60)
-    bench.send("a", "b")
-    bench.send_later("later", delay=60)
-    (pull,) = bench.pull()
-    bench.settle(pull, dead=[0])
-    bench.turn(120)
-    bench.clock.pass_time(40 * 24 * HOUR)
-    for _ in range(3):
-        bench.cell.sweep()
-        bench.clock.pass_time(60)
-    run(bench, archive)
-    found = contents(archive)
-    assert found.bodies("orders~1/0") == ["a", "b", "later"]
-    assert found.bodies("orders~1/dead/billing~1") == ["a"]
-    assert len(found.pulls) == 1
-    assert [transfer.kind for row in found.dispatches.values() for transfer in row.transfers] == ["due"]
-    bench.clock.pass_time(3 * 24 * HOUR)
-    bench.cell.sweep()
-    assert bench.store.scan(Table.CONSUME, "orders~1/0", limit=10) == []
-    assert bench.store.scan(Table.PULL, "billing~1@orders~1/0", limit=10) == []
-
-
-def test_what_was_removed_all_the_same_is_named(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.send("a")
-    run(bench, archive)
-    bench.send("b")
-    bench.send("c")
-    bench.cell.context.log("orders~1/0").trim(2)
-    report = run(bench, archive)
-    assert (report.gone, report.complete) == (1, True)
-    assert [(one.log, one.start, one.end) for one in list(manifests.manifests(archive))[-1].missing] == [
-        ("orders~1/0", 1, 2)
-    ]
-    assert contents(archive).bodies("orders~1/0") == ["a", "c"]
-
-
-def test_what_went_before_there_was_an_archive_is_not_missed(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.send("a")
-    bench.send("b")
-    bench.cell.context.log("orders~1/0").trim(1)
-    assert run(bench, archive).gone == 0
-    assert contents(archive).bodies("orders~1/0") == ["b"]
-
-
-def test_rows_that_would_go_by_their_time_are_renewed_while_the_archive_is_behind(
-    bench: Bench, archive: MemoryBlobs
-) -> None:
-    run(bench, archive)
-    bench.cell.put_subject("orders", retention_seconds=60)
-    bench.send("a")
-    (pull,) = bench.pull()
-    bench.settle(pull)
-    for _ in range(20):
-        bench.clock.pass_time(12 * HOUR)
-        bench.cell.sweep()
-        bench.send("more")
-    consume = bench.store.scan(Table.CONSUME, "orders~1/0", limit=100)
-    pulls = bench.store.scan(Table.PULL, "billing~1@orders~1/0", limit=100)
-    assert len(consume) == 21
-    assert all(record.expires_ms > bench.clock.now_ms() for _, record in [*consume, *pulls] if record.expires_ms)
-
-
-def test_a_deleted_subject_is_no_obstacle(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.send("a")
-    run(bench, archive)
-    bench.send("never archived")
-    bench.cell.delete_subject("orders")
-    bench.send("anew")
-    assert run(bench, archive).complete
-    found = contents(archive)
-    assert found.bodies("orders~1/0") == ["a"]
-    assert found.bodies("orders~2/0") == ["anew"]
 
 
 def test_a_metric_says_how_far_the_archive_is_behind(bench: Bench, archive: MemoryBlobs) -> None:
@@ -363,82 +133,6 @@ def test_a_metric_says_how_far_the_archive_is_behind(bench: Bench, archive: Memo
     assert behind() == 0
 
 
-class FailsOnce(MemoryBlobs):
-    """Of the segments the second one cannot be written, once."""
-
-    puts = 0
-
-    def put(self, key: str, data: bytes) -> None:
-        self.puts += 1
-        if self.puts == 2:
-            raise Broken("no leave to write")
-        super().put(key, data)
-
-
-def test_what_cannot_be_written_is_not_taken_for_archived(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "_OPEN_BYTES", 5_000)
-    monkeypatch.setattr(collecting, "_RELIEF_BYTES", 1_000)
-    for subject in ("a", "b", "c"):
-        for _ in range(5):
-            bench.send("x" * 1_000, subject=subject)
-    archive = FailsOnce()
-    with pytest.raises(Broken, match="no leave to write"):
-        run(bench, archive)
-    assert list(manifests.manifests(archive)) == []
-    assert run(bench, archive).complete
-    found = contents(archive)
-    assert (set(found.rows.values()), len(found.messages)) == ({1}, 15)
-
-
-def test_an_empty_store_does_not_go_on_with_the_archive_of_a_lost_one(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.send("a", "b")
-    run(bench, archive)
-    before = archive.list("")
-    lost = Bench(settings=bench.settings, clock=bench.clock)
-    for _ in range(2):
-        with pytest.raises(Conflict, match="rebuild the store from it"):
-            run(lost, archive)
-    assert archive.list("") == before
-    lost.cell.sweep()
-    assert rebuild(lost.cell.context, archive, gap=10).messages == 2
-    lost.send("c")
-    assert run(lost, archive).complete
-    assert contents(archive).bodies("orders~1/0") == ["a", "b", "c"]
-
-
-def test_a_store_that_is_older_than_its_archive_is_refused(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.send("a")
-    run(bench, archive)
-    older = MemoryStore()
-    vars(older).update({name: copy.deepcopy(kept) for name, kept in vars(bench.store).items() if "lock" not in name})
-    bench.send("b")
-    bench.send("c")
-    run(bench, archive)
-    restored = Bench(store=older, settings=bench.settings, clock=bench.clock)
-    restored.send("something else")
-    with pytest.raises(Conflict, match="rebuild the store from it"):
-        run(restored, archive)
-
-
-def test_the_archive_of_another_store_is_refused(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.send("a")
-    run(bench, archive)
-    bench.send("b")
-    elsewhere = MemoryBlobs()
-    with pytest.raises(Conflict, match="it is not that of this store"):
-        run(bench, elsewhere)
-    assert elsewhere.list("manifests/") == []
-
-
-def test_a_store_that_is_half_rebuilt_is_not_archived(bench: Bench, archive: MemoryBlobs) -> None:
-    context = bench.cell.context
-    record = CasRecord(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
-    record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=1))
-    with pytest.raises(Conflict, match="half rebuilt"):
-        run(bench, archive)
-    assert archive.list("") == []
-
-
 def test_with_more_logs_than_one_commit_takes_it_becomes_complete_all_the_same(
     bench: Bench, archive: MemoryBlobs
 ) -> None:
@@ -452,23 +146,6 @@ def test_with_more_logs_than_one_commit_takes_it_becomes_complete_all_the_same(
         archiver(bench, archive, commit_spans=1).run(bench.clock.now_ms() + 1)
     assert archived_ms(bench.cell.context) > began_ms
     assert set(contents(archive).rows.values()) == {1}
-
-
-def test_rows_that_wait_for_the_archive_are_not_read_by_each_sweep(bench: Bench, archive: MemoryBlobs) -> None:
-    run(bench, archive)
-    counted = CountedReads(bench.store)
-    watched = Bench(store=counted, settings=bench.settings, clock=bench.clock)
-    for _ in range(300):
-        watched.send("waits")
-    bench.clock.pass_time(7 * HOUR)
-    reads = []
-    for _ in range(3):
-        counted.rows = 0
-        watched.send("more")
-        watched.cell.sweep()
-        bench.clock.pass_time(60)
-        reads.append(counted.rows)
-    assert max(reads[1:]) < 100
 
 
 class Slow(CallByCall):

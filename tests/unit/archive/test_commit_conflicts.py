@@ -7,8 +7,8 @@ from hourwheel.ports import Key, Record, Refused, Table
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.watermarks import watermark
 from tests.support import Bench, CallByCall
+from tests.unit.archive.archiving import run
 from tests.unit.archive.reading import contents
-from tests.unit.archive.test_archiver import run
 
 
 class Slow(CallByCall):

@@ -16,8 +16,8 @@ from hourwheel.errors import NotFound, Unavailable
 from hourwheel.model import NewMessage, RetryPolicy
 from hourwheel.ports import Blobs, Key, Record, Table
 from tests.support import AT_ONCE, Bench
+from tests.unit.archive.archiving import dying_at
 from tests.unit.archive.reading import contents
-from tests.unit.archive.test_archiver import dying_at
 
 HOUR = 3_600
 GAP = 1_000

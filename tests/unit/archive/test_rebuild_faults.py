@@ -13,7 +13,7 @@ from hourwheel.errors import Conflict, Corrupt, NotFound, Unavailable
 from hourwheel.ports import Key, Table
 from hourwheel.retention import manifests
 from tests.support import AT_ONCE, Bench
-from tests.unit.archive.test_archiver import dying_at
+from tests.unit.archive.archiving import dying_at
 from tests.unit.archive.test_rebuild import GAP, archived, archived_before, empty, rebuilt
 
 
