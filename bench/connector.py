@@ -25,7 +25,7 @@ from hourwheel.archive.blocks import Entry, encode_messages
 from hourwheel.archive.segments import join, segment_key
 from hourwheel.model import Message
 from hourwheel.retention.kinds import MESSAGES
-from hourwheel.retention.manifests import Manifest, Part, Segment, Span, commit
+from hourwheel.retention.manifests import Manifest, Segment, SegmentPart, Span, commit
 from pyspark_hourwheel import HourwheelDataSource
 
 BODY_BYTES = 100
@@ -78,7 +78,7 @@ def segment(archive: FileBlobs, first: int, noise: random.Random) -> Segment:
     data, end = join(MESSAGES, blocks), first + SEGMENT_MESSAGES
     key = segment_key(MESSAGES, BEGAN_MS, f"{first:012d}")
     archive.put(key, data)
-    part = Part(
+    part = SegmentPart(
         log=LOG,
         start=first // ROW_MESSAGES,
         end=end // ROW_MESSAGES,

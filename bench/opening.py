@@ -15,7 +15,7 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.buckets.buckets import buckets
 from hourwheel.context import Settings
-from hourwheel.delay.wheel import Ended, Wheel
+from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.model import NewMessage
 from tests.support import NOON_MS, Bench, HandClock
 
@@ -44,7 +44,7 @@ def opened(folder: Path) -> dict[str, float]:
     wheel = Wheel(bench.cell.context, bench.cell.registry, bucket, "bench")
     idle_kb = memory_kb("VmRSS")
     began = time.perf_counter()
-    assert wheel.run(lambda seconds: False) is Ended.STOPPED
+    assert wheel.run(lambda seconds: False) is WheelEnd.STOPPED
     return {
         "messages": wheel.waiting,
         "seconds": round(time.perf_counter() - began, 2),

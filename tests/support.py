@@ -9,7 +9,7 @@ from greenlet import getcurrent, greenlet
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
-from hourwheel.delay.wheel import Ended
+from hourwheel.delay.wheel import WheelEnd
 from hourwheel.errors import Unavailable
 from hourwheel.model import Delay, Message, NewMessage, Placed, Pulled, PullRequest, PushTarget, RetryPolicy, Settlement
 from hourwheel.ports import Blobs, Counter, Key, MeterUnit, Record, Refused, Store, Table
@@ -246,12 +246,12 @@ class Bench:
             subject, [NewMessage(body=body, delay=delay, deliver_at=deliver_at) for body in bodies]
         )
 
-    def turn(self, seconds: float, *, beside: Callable[[], object] | None = None) -> list[Ended]:
+    def turn(self, seconds: float, *, beside: Callable[[], object] | None = None) -> list[WheelEnd]:
         """Lets time pass and turns the wheels whose timers fire meanwhile; how they ended. At the end those that
         still turn are stopped, to go on the next time. ``beside`` runs once a second of it is over, and lets the
         wheels turn whenever it sleeps."""
         until_ms = self.clock.now_ms() + round(seconds * 1_000)
-        ended: list[Ended] = []
+        ended: list[WheelEnd] = []
         turning: dict[str, tuple[int, greenlet]] = {}
         if beside is not None:
             self.clock.sleeps = True
@@ -280,12 +280,12 @@ class Bench:
             following += [when_ms for when_ms, _ in self.timers.ordered]
             self.clock.ms = min(until_ms, max(now_ms, min(following, default=until_ms)))
 
-    def _turner(self, bucket: str, ended: list[Ended]) -> Callable[[bool], None]:
+    def _turner(self, bucket: str, ended: list[WheelEnd]) -> Callable[[bool], None]:
         def turn(_: bool) -> None:
             hub = getcurrent().parent
             assert hub is not None
             ended.append(self.cell.turn_wheel(bucket, "bench", hub.switch))
-            if ended[-1] is Ended.STOPPED:
+            if ended[-1] is WheelEnd.STOPPED:
                 self.timers.at(self.clock.now_ms(), bucket)
 
         return turn

@@ -12,7 +12,7 @@ from hourwheel.archive.blocks import Entry, encode_messages
 from hourwheel.archive.segments import HOUR_MS, join, segment_key
 from hourwheel.model import Message
 from hourwheel.retention.kinds import MESSAGES
-from hourwheel.retention.manifests import Manifest, Part, Segment, Span, commit
+from hourwheel.retention.manifests import Manifest, Segment, SegmentPart, Span, commit
 
 BODY_BYTES = 100
 BATCH = 100
@@ -82,5 +82,5 @@ def _segment(archive: FileBlobs, source: Iterator[Message], batches: int, rows: 
         messages=batches * BATCH,
         earliest_ms=hour_ms,
         latest_ms=hour_ms + HOUR_MS - 1,
-        parts=[Part(log=log, start=0, end=0, first=0, following=0, messages=0) for log in dict.fromkeys(logs)],
+        parts=[SegmentPart(log=log, start=0, end=0, first=0, following=0, messages=0) for log in dict.fromkeys(logs)],
     )

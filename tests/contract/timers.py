@@ -18,7 +18,7 @@ from hourwheel.adapters.functions import AsyncFunction
 from hourwheel.adapters.scheduler import SchedulerTimers
 from hourwheel.api.boundary import Boundary
 from hourwheel.cell import Cell
-from hourwheel.delay.wheel import Ended
+from hourwheel.delay.wheel import WheelEnd
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.ports import Timers
 from hourwheel.system import SystemClock
@@ -68,9 +68,9 @@ class _Recorder:
     def __init__(self) -> None:
         self.starts: list[Start] = []
 
-    def turn_wheel(self, bucket: str, *_: Any) -> Ended:
+    def turn_wheel(self, bucket: str, *_: Any) -> WheelEnd:
         self.starts.append(Start(SystemClock().now_ms(), bucket))
-        return Ended.CLOSED
+        return WheelEnd.CLOSED
 
 
 @contextmanager

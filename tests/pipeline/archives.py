@@ -13,7 +13,7 @@ from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS
-from hourwheel.retention.manifests import Manifest, MissingRows, Part, Segment, Span, commit
+from hourwheel.retention.manifests import Manifest, MissingRows, Segment, SegmentPart, Span, commit
 
 RETENTION_MS = 3 * 86_400_000
 
@@ -151,9 +151,9 @@ def _block(kind: str, rows: Sequence[_Row]) -> Block:
     return encode_rows(kind, logs, [(logs.index(row.log), row.row, row.value) for row in rows if row.value])
 
 
-def _part(log: str, rows: Sequence[_Row]) -> Part:
+def _part(log: str, rows: Sequence[_Row]) -> SegmentPart:
     first, last = rows[0], rows[-1]
-    return Part(
+    return SegmentPart(
         log=log,
         start=first.row,
         end=last.row + 1,

@@ -102,7 +102,7 @@ def a_bucket_is_dropped_before_it_is_archived() -> Iterator[None]:
 
 @planted(sharpen=_archived)
 def a_rebuilt_group_begins_anew() -> Iterator[None]:
-    with patch.object(rebuild._Rebuild, "_place_groups", lambda self: None):
+    with patch.object(rebuild._Rebuild, "_write_checkpoints", lambda self: None):
         yield
 
 

@@ -231,7 +231,7 @@ def a_retry_is_put_before_it_is_recorded() -> Iterator[None]:
     def swap(self: Settler, number: int, current: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
         row = row_builder(self.context, self.log.source, self.log.queue)
         for transfer in value.transfers:
-            handover.place(self.context, transfer, row)
+            handover.put_row(self.context, transfer, row)
         return real(self, number, current, value)
 
     real = Settler._swap
@@ -246,7 +246,7 @@ def a_hand_over_is_closed_before_it_is_put() -> Iterator[None]:
         closed = record.swap(current.token, value, expires_ms=value.garbage_ms)
         if closed.stored:
             for transfer in current.value.transfers:
-                handover.place(context, transfer, row)
+                handover.put_row(context, transfer, row)
         return closed.current
 
     with patch.object(settle, "carry_out", carry_out), patch.object(dead, "carry_out", carry_out):
@@ -276,9 +276,9 @@ def _many_retries_and_long_pauses(plan: Plan) -> Plan:
 
 @planted(sharpen=_many_retries_and_long_pauses)
 def a_filled_reservation_is_replaced_without_a_record() -> Iterator[None]:
-    def place(context: Any, transfer: handover.Transfer, row: Any) -> None:
+    def put_row(context: Any, transfer: handover.Transfer, row: Any) -> None:
         log = context.log(transfer.log)
-        reservation = Reservation(transfer.row_no, transfer.first_seq)
+        reservation = transfer.reservation
         while True:
             try:
                 log.put(reservation, row(transfer), transfer.token)
@@ -286,7 +286,7 @@ def a_filled_reservation_is_replaced_without_a_record() -> Iterator[None]:
             except Filled:
                 reservation = log.reserve(len(transfer.picks))
 
-    with patch.object(handover, "place", place):
+    with patch.object(handover, "put_row", put_row):
         yield
 
 
@@ -309,10 +309,10 @@ def a_batch_is_put_before_its_key_is_recorded() -> Iterator[None]:
         current = record.load()
         if current is not None:
             return self._repeat(current, idempotency, keyspace)
-        parts, places = self.store()
+        parts, reservations = self.store()
         inputs = replace(self._inputs(), batch=parts[0].messages[0].id.split("-")[0])
-        record.swap(None, self._offer(idempotency, inputs, self.context.ids.token(), places))
-        return parts, places
+        record.swap(None, self._offer(idempotency, inputs, self.context.ids.token(), reservations))
+        return parts, reservations
 
     with patch.object(produce._Batch, "store_once", store_once):
         yield

@@ -19,7 +19,7 @@ from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.ownership import DispatchLog, Ownership
 from hourwheel.delay.timing import TimingWheel
-from hourwheel.delay.wheel import Ended, Wheel
+from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.delay.wheel_steps import WheelState
 from hourwheel.errors import Filled, Sealed
 from hourwheel.logs.entries import DueTimes as Note
@@ -124,10 +124,10 @@ def a_strike_is_ignored_when_its_message_is_due() -> Iterator[None]:
 
 @planted(sharpen=_owners_that_pause)
 def a_cancel_is_answered_when_a_lease_has_merely_run_out() -> Iterator[None]:
-    def wait(self: ScheduledMessages, place: Any, strike: int) -> None:
-        current = owner_record(self.context, place.bucket).load()
+    def wait(self: ScheduledMessages, position: Any, strike: int) -> None:
+        current = owner_record(self.context, position.bucket).load()
         if current is None or current.value.alive(self.context.clock.now_ms()):
-            real(self, place, strike)
+            real(self, position, strike)
 
     real = ScheduledMessages._await
     with patch.object(ScheduledMessages, "_await", wait):
@@ -136,30 +136,32 @@ def a_cancel_is_answered_when_a_lease_has_merely_run_out() -> Iterator[None]:
 
 @planted(sharpen=_cancellers_at_work)
 def a_cancel_is_answered_without_a_second_look_at_what_was_handed_over() -> Iterator[None]:
-    def settled(self: ScheduledMessages, place: Any, current: Any) -> Any:
-        due_ms = self._message(place)[0].due_ms(place.index)
-        if current.value.due_ms is not None or DispatchLog(self.context, place.bucket).search(*_at(place), due_ms):
-            return real(self, place, current)
-        self._await(place, current.value.marker_row)
-        return self._swapped(place, current, msgspec.structs.replace(current.value, state="cancelled"))
+    def settled(self: ScheduledMessages, position: Any, current: Any) -> Any:
+        due_ms = self._message(position)[0].due_ms(position.index)
+        if current.value.due_ms is not None or DispatchLog(self.context, position.bucket).search(
+            *_at(position), due_ms
+        ):
+            return real(self, position, current)
+        self._await(position, current.value.marker_row)
+        return self._swapped(position, current, msgspec.structs.replace(current.value, state="cancelled"))
 
     real = ScheduledMessages._settled
     with patch.object(ScheduledMessages, "_settled", settled):
         yield
 
 
-def _at(place: Any) -> tuple[int, int]:
-    return place.row_no, place.index
+def _at(position: Any) -> tuple[int, int]:
+    return position.row_no, position.index
 
 
 @planted(sharpen=_cancellers_at_work)
 def a_message_is_moved_though_it_was_handed_over() -> Iterator[None]:
-    def settled(self: ScheduledMessages, place: Any, current: Any) -> Any:
+    def settled(self: ScheduledMessages, position: Any, current: Any) -> Any:
         if current.value.due_ms is None:
-            return real(self, place, current)
+            return real(self, position, current)
         blind.add(getcurrent())
         try:
-            return real(self, place, current)
+            return real(self, position, current)
         finally:
             blind.discard(getcurrent())
 
@@ -184,9 +186,9 @@ def an_owner_says_that_it_has_read_more_than_it_has() -> Iterator[None]:
 
 @planted(sharpen=_waiting(faults=Faults(crash=0.03), calls=900, cancellers=3, reach_ms=20_000, share=1.0))
 def a_cancel_that_was_cut_off_is_left_to_its_caller() -> Iterator[None]:
-    def resolved(self: ScheduledMessages, place: Any, current: Any) -> Any:
+    def resolved(self: ScheduledMessages, position: Any, current: Any) -> Any:
         # The sweeper has no patience.
-        return real(self, place, current) if self.patience_ms or current.value.due_ms is not None else current
+        return real(self, position, current) if self.patience_ms or current.value.due_ms is not None else current
 
     real = ScheduledMessages._resolved
     with patch.object(ScheduledMessages, "_resolved", resolved):
@@ -224,7 +226,7 @@ def a_producer_does_not_have_the_wheel_woken() -> Iterator[None]:
 
 @planted(sharpen=_senders_at_the_end_of_a_bucket)
 def a_bucket_is_closed_before_its_exact_end_is_read() -> Iterator[None]:
-    def close(self: Wheel, now_ms: int) -> Ended | None:
+    def close(self: Wheel, now_ms: int) -> WheelEnd | None:
         end = self._log.totals().rows
         if self._state is WheelState.CLOSING and self._next < end:
             self._next = end
@@ -255,7 +257,7 @@ def a_message_that_comes_too_late_goes_to_its_sealed_bucket() -> Iterator[None]:
             return bucket, log.reserve(count)
         except Sealed:
             total = log.totals()
-            return bucket, Reservation(total.rows, total.numbers)
+            return bucket, Reservation(log.name, total.rows, total.numbers)
 
     with patch.object(buckets, "reserve_open", reserve_open):
         yield

@@ -14,7 +14,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.delay.changes import ScheduledMessages
-from hourwheel.delay.wheel import Ended, Wheel
+from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.errors import Corrupt, Unavailable
 from hourwheel.handover import copies
 from hourwheel.handover.copies import with_position
@@ -25,7 +25,6 @@ from hourwheel.logs.segments import messages_of
 from hourwheel.model import Group, Message, Settled, Subject
 from hourwheel.queueing import produce, progress, settle
 from hourwheel.queueing.dead import DeadLetters
-from hourwheel.queueing.idempotency import Spot
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import EXPIRED, Position, PullRow
 from hourwheel.queueing.settle import Settler
@@ -157,15 +156,14 @@ def a_batch_over_subjects_is_stored_again_when_one_is_deleted() -> Iterator[None
         inputs = self._inputs()
         parts = self._split(inputs)
         rows = self._rows(parts, inputs.at_ms)
-        places = [self.context.log(part.log).append(row) for part, row in zip(parts, rows, strict=True)]
-        return parts, [Spot(part.log, *place) for part, place in zip(parts, places, strict=True)]
+        return parts, [self.context.log(part.log).append(row) for part, row in zip(parts, rows, strict=True)]
 
     with patch.object(produce._Batch, "store", store):
         yield
 
 
 @planted(lambda plan: plan.spanning and "delete-subject" in plan.moves and plan.inline_bytes > 16)
-def a_key_of_a_deleted_subject_places_rows_in_the_new_one() -> Iterator[None]:
+def a_key_of_a_deleted_subject_puts_rows_in_the_new_one() -> Iterator[None]:
     with patch.object(produce._Batch, "_generations", {}):
         yield
 
@@ -271,7 +269,7 @@ def _short_turns_and_lost_numbers(plan: Plan) -> Plan:
 
 @planted(sharpen=_short_turns_and_lost_numbers)
 def a_new_wheel_stops_reading_at_a_hole_before_the_strike() -> Iterator[None]:
-    def turn(self: Wheel, *pause: Any) -> Ended | None:
+    def turn(self: Wheel, *pause: Any) -> WheelEnd | None:
         self._must_read = 0
         return real(self, *pause)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hourwheel.push.decisions import Ended
+from hourwheel.push.decisions import PusherEnd
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.waking import wake
 from tests.simulation.actors import Actor
@@ -38,5 +38,5 @@ def push(actor: Actor, subject: str, group: str) -> None:
     owner = f"{actor.process.name}.{world.calls}"
     courier = Pusher(actor.cell, actor.cell.targets, subject, group, owner, leaves_ms)
     _, ended = actor.ask("push", courier.run, subject=subject, group=group)
-    if ended is Ended.LEFT:
+    if ended is PusherEnd.LEFT:
         actor.ask("push on", lambda: actor.cell.context.pushes.start(subject, group))

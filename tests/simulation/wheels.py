@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
-from hourwheel.delay.wheel import Ended
+from hourwheel.delay.wheel import WheelEnd
 from tests.simulation.actors import Actor
 
 
@@ -32,7 +32,7 @@ class WheelTurner(Actor):
             bucket=bucket,
             leaves_ms=leaves_ms,
         )
-        again = ended in (None, Ended.BUSY, Ended.STOPPED) and self.rng.random() < 0.5
+        again = ended in (None, WheelEnd.BUSY, WheelEnd.STOPPED) and self.rng.random() < 0.5
         if again:
             self.world.alarm(self.world.now_ms + 2_000, partial(alarms.fire, bucket))
 

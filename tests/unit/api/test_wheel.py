@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hourwheel.api.wheel import turning
-from hourwheel.delay.wheel import Ended, Pause
+from hourwheel.delay.wheel import Pause, WheelEnd
 from hourwheel.delay.wheel_steps import RELAY_MS
 from tests.support import NOON_MS, Bench
 
@@ -115,9 +115,9 @@ def test_figures_are_printed_each_minute(bench: Bench) -> None:
 def test_each_invocation_is_an_owner_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     owners: list[str] = []
 
-    def turn_wheel(cell: object, bucket: str, owner: str, pause: Pause, *, leaves_ms: int) -> Ended:
+    def turn_wheel(cell: object, bucket: str, owner: str, pause: Pause, *, leaves_ms: int) -> WheelEnd:
         owners.append(owner)
-        return Ended.CLOSED
+        return WheelEnd.CLOSED
 
     monkeypatch.setattr(type(bench.cell), "turn_wheel", turn_wheel)
     turn(bench)
@@ -126,7 +126,7 @@ def test_each_invocation_is_an_owner_of_its_own(bench: Bench, monkeypatch: pytes
 
 
 def test_an_error_fails_the_invocation(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def turn_wheel(*_: Any, **__: Any) -> Ended:
+    def turn_wheel(*_: Any, **__: Any) -> WheelEnd:
         raise ZeroDivisionError
 
     monkeypatch.setattr(type(bench.cell), "turn_wheel", turn_wheel)

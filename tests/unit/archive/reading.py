@@ -52,13 +52,13 @@ def contents(archive: Blobs) -> Contents:
     return found
 
 
-def _parts(entries: dict[str, list[Entry]]) -> dict[str, manifests.Part]:
+def _parts(entries: dict[str, list[Entry]]) -> dict[str, manifests.SegmentPart]:
     """What a manifest has to say of a segment: of each log which rows, and which sequences their messages have."""
     parts = {}
     for log, rows in entries.items():
         held = [entry for entry in rows if entry.present]
         if held:
-            parts[log] = manifests.Part(
+            parts[log] = manifests.SegmentPart(
                 log=log,
                 start=rows[0].row_no,
                 end=rows[-1].row_no + 1,

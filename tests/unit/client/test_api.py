@@ -14,9 +14,9 @@ from hourwheel.client import (
     Message,
     NotFound,
     Placed,
-    Position,
     PushStatus,
     PushTarget,
+    QueueOffset,
     ServerFault,
     ServerUnavailable,
     Settlement,
@@ -80,9 +80,9 @@ def test_subjects_and_groups_are_made_shown_listed_moved_and_deleted(api: Api) -
     assert [group.group for group in api.list_groups("orders").groups] == ["billing"]
     api.produce("orders", [Message("a")])
     assert api.lag("orders", "billing").waiting == 1
-    assert api.seek("orders", "billing", "end")[0] == Position(0, 1)
-    assert api.seek("orders", "billing", datetime(2026, 1, 1, tzinfo=UTC))[0] == Position(0, 0)
-    assert api.seek("orders", "billing", Position(0, 1))[0] == Position(0, 1)
+    assert api.seek("orders", "billing", "end")[0] == QueueOffset(0, 1)
+    assert api.seek("orders", "billing", datetime(2026, 1, 1, tzinfo=UTC))[0] == QueueOffset(0, 0)
+    assert api.seek("orders", "billing", QueueOffset(0, 1))[0] == QueueOffset(0, 1)
 
     api.delete_group("orders", "billing")
     with pytest.raises(NotFound):

@@ -8,10 +8,10 @@ from hourwheel.client import (
     AddressedMessage,
     Api,
     BadRequest,
-    Forecast,
-    ForecastHour,
     Message,
     NotFound,
+    PendingCounts,
+    PendingHour,
     Placed,
     Producer,
     Retry,
@@ -225,8 +225,8 @@ def test_what_is_due_is_counted_by_the_hour(api: Api, server: FakeServer) -> Non
     schedule(api, "f", subject="returns")
     api.cancel(soon)
     first, last = datetime(2026, 11, 20, 10, tzinfo=UTC), datetime(2026, 11, 23, 8, tzinfo=UTC)
-    hours = [ForecastHour(hour=first, messages=2), ForecastHour(hour=last, messages=1)]
-    assert api.pending("orders") == Forecast(subject="orders", messages=3, hours=hours)
+    hours = [PendingHour(hour=first, messages=2), PendingHour(hour=last, messages=1)]
+    assert api.pending("orders") == PendingCounts(subject="orders", messages=3, hours=hours)
     assert api.pending("orders", hours=2).hours == hours[:1]
     assert [request.target for request in server.calls("pending")] == [
         "/v1/subjects/orders/scheduled?hours=72",

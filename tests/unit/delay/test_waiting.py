@@ -8,7 +8,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Settings
-from hourwheel.delay.wheel import Ended
+from hourwheel.delay.wheel import WheelEnd
 from hourwheel.errors import NotFound, Rejected, TooLarge
 from hourwheel.model import Message, NewMessage, RetryLater, RetryPolicy
 from hourwheel.queueing.idempotency import IdempotencyKey
@@ -72,7 +72,7 @@ def test_a_year_away_no_wheel_turns_until_then(bench: Bench) -> None:
 def test_a_bucket_that_is_over_is_closed_and_removed_a_day_later(bench: Bench) -> None:
     bench.send_later("x", delay=5)
     ended = bench.turn(2 * 3_600)
-    assert ended[-1] is Ended.CLOSED
+    assert ended[-1] is WheelEnd.CLOSED
     assert bodies(bench) == ["x"]
     bench.clock.pass_time(86_400)
     assert bench.cell.sweep().dropped_buckets == 1
@@ -103,7 +103,7 @@ def test_of_a_batch_in_an_open_bucket_the_first_message_has_the_wheel_started(be
     bench.clock.ms = bench.clock.ms // 3_600_000 * 3_600_000
     bench.send_later("first", delay=1)
     bench.send_later("far", delay="50m")
-    assert bench.turn(30 * 60) == [Ended.ASLEEP]
+    assert bench.turn(30 * 60) == [WheelEnd.ASLEEP]
     assert bodies(bench) == ["first"]
     bench.cell.produce("orders", [NewMessage(body="soon", delay="10m"), NewMessage(body="then", delay="18m")])
     bench.turn(10 * 60 + 1)
@@ -114,7 +114,7 @@ def test_the_wheel_sleeps_when_nothing_is_due_soon(bench: Bench) -> None:
     bench.clock.ms = bench.clock.ms // 3_600_000 * 3_600_000
     bench.send_later("first", delay=1)
     bench.send_later("x", delay="50m")
-    assert bench.turn(30 * 60) == [Ended.ASLEEP]
+    assert bench.turn(30 * 60) == [WheelEnd.ASLEEP]
     assert bodies(bench) == ["first"]
     bench.send_later("y", delay="10m")
     bench.turn(10 * 60 + 1)

@@ -10,10 +10,9 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context, Settings
 from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.delay.dispatch import Dispatcher
-from hourwheel.delay.wheel import Ended, Wheel
+from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.errors import Broken, Corrupt, Throttled, Unavailable
 from hourwheel.handover.handover import Transfer
-from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.model import NewMessage, PullRequest, Settlement
 from hourwheel.times import rfc3339
@@ -43,7 +42,7 @@ def test_a_wheel_does_not_rest_on_a_row_behind_one_that_never_came(monkeypatch: 
     rest = Wheel._rest
     stored: list[object] = []
 
-    def stored_meanwhile(wheel: Wheel, now_ms: int) -> Ended | None:
+    def stored_meanwhile(wheel: Wheel, now_ms: int) -> WheelEnd | None:
         if not stored and wheel._wheel.next_ms() is None and now_ms - wheel._opened_ms > 6_000:
             # A writer stalls, and another one, which sees the wheel turning, stores behind it.
             wheel.context.log(wheel.bucket.log).reserve(1)
@@ -75,7 +74,7 @@ def test_where_no_timer_can_be_ordered_messages_are_accepted_once_and_the_sweepe
     bench = Bench(CallByCall(MemoryStore()), timers=timers)
     bench.clock.ms = NEW_HOUR_MS
     bench.send_later("first", delay=1)
-    assert bench.turn(60) == [Ended.ASLEEP]  # until the end of the hour
+    assert bench.turn(60) == [WheelEnd.ASLEEP]  # until the end of the hour
     timers.error = error
     bench.send_later("soon", delay="4m")
     bench.send_later("other", delay="2h")
@@ -96,7 +95,7 @@ def test_a_message_that_had_to_be_placed_again_is_counted_once(monkeypatch: pyte
     def put_late(self: Dispatcher, context: Context, transfer: Transfer, row: Row) -> bool:
         if not filled:
             filled.append(transfer.row_no)
-            self.context.log(transfer.log).abandon(Reservation(transfer.row_no, transfer.first_seq), row)
+            self.context.log(transfer.log).abandon(transfer.reservation, row)
         return put(self, context, transfer, row)
 
     monkeypatch.setattr(Dispatcher, "_put", put_late)
@@ -145,7 +144,7 @@ def test_a_retry_is_not_forgotten_when_what_comes_after_it_fails() -> None:
     bench = Bench(store, settings=Settings())
     bench.clock.ms = NEW_HOUR_MS
     bench.send_later("first", delay=1)
-    assert bench.turn(60)[-1] is Ended.ASLEEP  # until the end of the hour
+    assert bench.turn(60)[-1] is WheelEnd.ASLEEP  # until the end of the hour
     for pull in bench.pull():
         bench.settle(pull)
     bench.send("a")
@@ -186,7 +185,7 @@ def test_a_later_message_does_not_hide_from_the_sweeper_that_a_wheel_is_overdue(
     bench.clock.ms = NEW_HOUR_MS
     bench.send_later("first", delay=1)
     bench.send_later("soon", delay="10m")
-    assert bench.turn(60)[-1] is Ended.ASLEEP  # until shortly before the second one
+    assert bench.turn(60)[-1] is WheelEnd.ASLEEP  # until shortly before the second one
     bench.timers.ordered.clear()  # its timer is lost
     bench.clock.pass_time(8 * 60)
     bench.send_later("late", delay="30m")
@@ -197,7 +196,7 @@ def test_a_wheel_that_was_stopped_is_missed_whatever_is_stored_next() -> None:
     bench = Bench(CallByCall(MemoryStore()))
     bench.clock.ms = NEW_HOUR_MS
     bench.send_later("soon", delay="60s")
-    assert bench.turn(10) == [Ended.STOPPED]
+    assert bench.turn(10) == [WheelEnd.STOPPED]
     bench.timers.ordered.clear()  # the process that stopped is gone, another one goes on
     bench.send_later("late", delay="40m")
     assert delivered_after(bench, "soon", minutes=3) <= 120
@@ -223,14 +222,14 @@ def test_a_wheel_that_finds_a_row_after_it_has_left_is_missed_though_no_timer_ca
     rest = Wheel._rest
     stored: list[object] = []
 
-    def stored_meanwhile(wheel: Wheel, now_ms: int) -> Ended | None:
+    def stored_meanwhile(wheel: Wheel, now_ms: int) -> WheelEnd | None:
         if not stored and wheel._wheel.next_ms() is None and now_ms - wheel._opened_ms >= 5_000:
             stored.append(bench.send_later("behind", delay="4m"))  # it sees the wheel turning
             timers.error = Throttled("busy")
         return rest(wheel, now_ms)
 
     monkeypatch.setattr(Wheel, "_rest", stored_meanwhile)
-    assert bench.turn(30) == [Ended.ASLEEP]
+    assert bench.turn(30) == [WheelEnd.ASLEEP]
     assert stored
     timers.error = None
     assert delivered_after(bench, "behind", minutes=10) <= 300

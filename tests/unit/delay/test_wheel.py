@@ -11,7 +11,7 @@ from hourwheel.buckets.buckets import Bucket, bucket_record, register
 from hourwheel.buckets.lease import LEASE_MS, owner_record
 from hourwheel.context import Context, Settings
 from hourwheel.delay.ownership import RENEW_MS, Fenced
-from hourwheel.delay.wheel import Ended, Wheel
+from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.errors import Unavailable
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.logs.rows import Row
@@ -31,7 +31,7 @@ def wheel_of(bench: Bench, bucket: Bucket, owner: str = "w", leaves_ms: int = 0)
     return Wheel(cell.context, cell.registry, bucket, owner, leaves_ms)
 
 
-def turned(wheel: Wheel, *ticks: float, bench: Bench) -> Ended:
+def turned(wheel: Wheel, *ticks: float, bench: Bench) -> WheelEnd:
     """Runs a wheel for this many pauses, each of this many seconds; the clock moves by them."""
     left = list(ticks)
 
@@ -99,7 +99,7 @@ def test_an_owner_that_was_only_paused_finds_itself_fenced_off() -> None:
     first, second = wheel_of(bench, bucket, "first"), wheel_of(bench, bucket, "second")
     assert first._ownership.take()
     first.open()
-    assert turned(second, bench=bench) is Ended.BUSY
+    assert turned(second, bench=bench) is WheelEnd.BUSY
     bench.clock.pass_time(LEASE_MS / 1_000 + 1)
     assert second._ownership.take()
     second.open()
@@ -195,14 +195,14 @@ def test_a_wheel_calls_its_successor_and_leaves_it_the_bucket() -> None:
     leaves_ms = bench.clock.ms + 120_000
     first = wheel_of(bench, bucket, "first", leaves_ms)
     bench.timers.ordered.clear()
-    assert turned(first, *[1] * 130, bench=bench) is Ended.LEFT
+    assert turned(first, *[1] * 130, bench=bench) is WheelEnd.LEFT
     assert [name for _, name in bench.timers.ordered] == [bucket.name]
     assert bodies(bench) == ["a"]
     bench.clock.pass_time(-30)
     current = owner_record(bench.cell.context, bucket).load()
     assert current is not None
     assert current.value.left
-    assert turned(wheel_of(bench, bucket, "second"), *[1] * 130, bench=bench) is Ended.ASLEEP
+    assert turned(wheel_of(bench, bucket, "second"), *[1] * 130, bench=bench) is WheelEnd.ASLEEP
     assert bodies(bench) == ["b"]
 
 
@@ -215,7 +215,7 @@ def test_a_successor_reads_the_bucket_before_it_has_it() -> None:
     second = wheel_of(bench, bucket, "second")
     assert first._ownership.take()
     first.open()
-    ended: list[Ended | None] = []
+    ended: list[WheelEnd | None] = []
 
     def pause(seconds: float) -> bool:
         bench.clock.pass_time(1)
@@ -223,8 +223,8 @@ def test_a_successor_reads_the_bucket_before_it_has_it() -> None:
             ended.append(first.turn())
         return bench.clock.ms < first.leaves_ms + 40_000
 
-    assert second.run(pause) is Ended.ASLEEP
-    assert ended[-1] is Ended.LEFT
+    assert second.run(pause) is WheelEnd.ASLEEP
+    assert ended[-1] is WheelEnd.LEFT
     assert sorted(bodies(bench)) == sorted(["early", *[str(number) for number in range(50)]])
 
 
@@ -238,14 +238,14 @@ def test_a_row_that_was_given_out_before_the_seal_lands_or_is_filled() -> None:
         assert source is not None
         wheel = wheel_of(bench, bucket)
         seconds = (bucket.end_ms - bench.clock.ms) / 1_000
-        assert turned(wheel, 4, 2, 0, 0, bench=bench) is Ended.ASLEEP
+        assert turned(wheel, 4, 2, 0, 0, bench=bench) is WheelEnd.ASLEEP
         given_out = log.reserve(1)
         bench.clock.pass_time(seconds)
-        assert turned(wheel_of(bench, bucket), bench=bench) is Ended.STOPPED
+        assert turned(wheel_of(bench, bucket), bench=bench) is WheelEnd.STOPPED
         if lands:
             log.put(given_out, source, b"t" * 16)
         bench.clock.pass_time(GRACE_MS / 1_000)
-        assert turned(wheel_of(bench, bucket), *[1] * 4, bench=bench) is Ended.CLOSED
+        assert turned(wheel_of(bench, bucket), *[1] * 4, bench=bench) is WheelEnd.CLOSED
         assert bodies(bench) == (["a", "a"] if lands else ["a"])
         row = log.get(given_out.row_no)
         assert row is not None

@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel.embedded import pushes as module
 from hourwheel.embedded.pushes import EmbeddedPushes
-from hourwheel.push.pusher import Ended
+from hourwheel.push.pusher import PusherEnd
 from tests.support import Bench
 
 SECONDS = 10
@@ -23,10 +23,10 @@ def test_what_is_stored_while_a_pusher_ends_has_it_started_again(monkeypatch: py
         def __init__(self, *of: Any, **how: Any) -> None:
             pass
 
-        def run(self) -> Ended:
+        def run(self) -> PusherEnd:
             begun.release()
             gate.wait(SECONDS)
-            return Ended.IDLE
+            return PusherEnd.IDLE
 
     monkeypatch.setattr(module, "Pusher", Ending)
     pushes = EmbeddedPushes()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.delay.wheel import Ended
+from hourwheel.delay.wheel import WheelEnd
 from hourwheel.embedded import wheels as module
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.system import SystemClock
@@ -19,13 +19,13 @@ SECONDS = 10
 class Turned:
     """A cell whose wheels do as they are told, and are written down."""
 
-    def __init__(self, turn: Callable[[str, Callable[[float], bool]], Ended]) -> None:
+    def __init__(self, turn: Callable[[str, Callable[[float], bool]], WheelEnd]) -> None:
         self.started: list[str] = []
         self.reported: list[str] = []
         self._turn = turn
         self._changed = threading.Condition()
 
-    def turn_wheel(self, bucket: str, owner: str, pause: Callable[[float], bool]) -> Ended:
+    def turn_wheel(self, bucket: str, owner: str, pause: Callable[[float], bool]) -> WheelEnd:
         with self._changed:
             self.started.append(bucket)
             self._changed.notify_all()
@@ -54,11 +54,11 @@ def running() -> Iterator[Callable[..., Wheels]]:
         wheels.stop()
 
 
-def turning(bucket: str, pause: Callable[[float], bool]) -> Ended:
+def turning(bucket: str, pause: Callable[[float], bool]) -> WheelEnd:
     """A wheel that turns until it is told to stop."""
     while pause(0.01):
         pass
-    return Ended.STOPPED
+    return WheelEnd.STOPPED
 
 
 def named(hours: int, shard: int = 0) -> str:
@@ -93,9 +93,9 @@ def test_one_bucket_that_is_over_turns_beside_any_number_of_others(running: Call
 def test_a_timer_for_a_bucket_that_turns_starts_it_again_when_it_has_ended(running: Callable[..., Wheels]) -> None:
     gate = threading.Event()
 
-    def once(bucket: str, pause: Callable[[float], bool]) -> Ended:
+    def once(bucket: str, pause: Callable[[float], bool]) -> WheelEnd:
         gate.wait(SECONDS)
-        return Ended.ASLEEP
+        return WheelEnd.ASLEEP
 
     turned = Turned(once)
     wheels = running(turned)
@@ -110,9 +110,9 @@ def test_a_timer_for_a_bucket_that_turns_starts_it_again_when_it_has_ended(runni
 def test_a_timer_that_fires_while_its_bucket_turns_is_not_forgotten(running: Callable[..., Wheels]) -> None:
     gate = threading.Event()
 
-    def once(bucket: str, pause: Callable[[float], bool]) -> Ended:
+    def once(bucket: str, pause: Callable[[float], bool]) -> WheelEnd:
         gate.wait(SECONDS)
-        return Ended.ASLEEP
+        return WheelEnd.ASLEEP
 
     turned = Turned(once)
     wheels = running(turned)
@@ -132,10 +132,10 @@ def test_a_wheel_that_fails_is_tried_again_ever_more_rarely_and_reported_once(
     monkeypatch.setattr(module, "_RETRY_MS", 20)
     failures = iter(["first", "first", "first", "second"])
 
-    def fails(bucket: str, pause: Callable[[float], bool]) -> Ended:
+    def fails(bucket: str, pause: Callable[[float], bool]) -> WheelEnd:
         text = next(failures, None)
         if text is None:
-            return Ended.CLOSED
+            return WheelEnd.CLOSED
         raise RuntimeError(text)
 
     turned = Turned(fails)

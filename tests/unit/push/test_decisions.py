@@ -10,7 +10,7 @@ from hourwheel.push.decisions import (
     LONGEST_PAUSE_MS,
     SETTLING_SECONDS,
     Decided,
-    Ended,
+    PusherEnd,
     TargetHealth,
     decide_part,
     decide_pull,
@@ -165,14 +165,14 @@ def test_an_error_is_stored_short_and_printable() -> None:
     ("state", "ended"),
     [
         (PushState(), None),
-        (PushState(owner="p2", until_ms=NOW_MS + 1), Ended.BUSY),
+        (PushState(owner="p2", until_ms=NOW_MS + 1), PusherEnd.BUSY),
         (PushState(owner="p2", until_ms=NOW_MS), None),
-        (PushState(resumes_ms=NOW_MS + 1), Ended.PAUSED),
+        (PushState(resumes_ms=NOW_MS + 1), PusherEnd.PAUSED),
         (PushState(resumes_ms=NOW_MS), None),
     ],
 )
 def test_a_pusher_begins_unless_another_one_pushes_or_the_target_is_paused(
-    state: PushState, ended: Ended | None
+    state: PushState, ended: PusherEnd | None
 ) -> None:
     assert taken_by_another(state, NOW_MS) is ended
 

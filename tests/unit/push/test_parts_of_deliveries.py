@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from hourwheel.push.decisions import Ended
+from hourwheel.push.decisions import PusherEnd
 from hourwheel.targets import DONE, Delivery, Outcome
 from tests.support import Bench
 from tests.unit.push.test_pusher import bench_with, lag, push
@@ -37,7 +37,7 @@ def test_a_failure_in_a_part_of_a_split_batch_concerns_that_message_alone(part: 
         return DONE
 
     bench.targets.answer = answer
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert taken == Counter("abcdefgh".replace(part[2], ""))
     assert dead(bench) == [part[2]]
     assert {name: attempt for name, attempt in attempts.items() if attempt > 1} == {part[1]: 2}
@@ -54,7 +54,7 @@ def test_messages_that_a_target_leaves_untouched_come_again_in_order_at_the_cost
         return DONE
 
     bench.targets.answer = answer
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     first, *rest = bench.targets.deliveries
     assert names(first) == "abcd"
     came = {message.body: message.attempt for delivery in rest for message in delivery.messages}

@@ -11,7 +11,7 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.errors import OutcomeUnknown, Rejected, Unavailable
 from hourwheel.logs.rows import Row
 from hourwheel.model import KEEP_VERSION, Lag, PullRequest, PushTarget
-from hourwheel.push.decisions import FAILURES, LONGEST_PAUSE_MS, Ended
+from hourwheel.push.decisions import FAILURES, LONGEST_PAUSE_MS, PusherEnd
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import PushState
 from hourwheel.push.waking import drop_leftover, start_overdue, wake
@@ -35,7 +35,7 @@ def pusher(bench: Bench, owner: str = "p1", **how: Any) -> Pusher:
     return Pusher(cell, bench.targets, "orders", "billing", owner, **how)
 
 
-def push(bench: Bench, owner: str = "p1", **how: Any) -> Ended:
+def push(bench: Bench, owner: str = "p1", **how: Any) -> PusherEnd:
     return pusher(bench, owner, **how).run()
 
 
@@ -60,7 +60,7 @@ def test_a_batch_is_delivered_and_settled() -> None:
     bench = bench_with()
     bench.send("a", "b")
     bench.send("c")
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert bench.targets.bodies == ["a", "b", "c"]
     assert (lag(bench).waiting, lag(bench).in_flight) == (0, 0)
     (delivery,) = bench.targets.deliveries
@@ -84,7 +84,7 @@ def test_batches_are_delivered_side_by_side_up_to_the_concurrency_of_the_target(
     bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=3))
     bench.targets.answer = answer
     bench.send(*"abcdef")
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert sorted(map(str, bench.targets.bodies)) == list("abcdef")
     assert lag(bench).waiting == 0
 
@@ -95,7 +95,7 @@ def test_messages_that_the_target_names_are_retried_and_the_rest_is_settled() ->
     bench.targets.answer = lambda delivery: Outcome(
         failed=frozenset({1}) if len(bench.targets.deliveries) == 1 else frozenset()
     )
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert bench.targets.bodies == ["a", "b", "c", "b"]
     assert [delivery.queue for delivery in bench.targets.deliveries] == [0, "retry"]
     assert [message.attempt for message in bench.targets.deliveries[1].messages] == [2]
@@ -107,7 +107,7 @@ def test_a_message_that_always_fails_ends_in_the_dead_letters() -> None:
     bench.targets.answer = lambda delivery: Outcome(
         failed=frozenset(index for index, message in enumerate(delivery.messages) if message.body == "bad")
     )
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert bench.targets.bodies == ["bad", "good", "bad", "bad"]
     assert [message.body for message in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["bad"]
 
@@ -116,7 +116,7 @@ def test_a_message_that_a_target_can_never_take_is_dead_at_once() -> None:
     bench = bench_with()
     bench.send("small", "huge")
     bench.targets.answer = lambda delivery: Outcome(dead=frozenset({1}), error="too large")
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert [message.body for message in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["huge"]
 
 
@@ -129,7 +129,7 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
         return Outcome(too_large=True, error="too large") if size > 2 else DONE
 
     bench.targets.answer = answer
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     taken = [d for d in bench.targets.deliveries if answer(d) is DONE]
     assert [message.body for delivery in taken for message in delivery.messages] == ["a", "b", "d", "e"]
     assert [message.body for message in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["huge"]
@@ -141,9 +141,9 @@ def test_a_target_that_is_not_reached_costs_no_attempt_and_is_paused() -> None:
     bench.targets.answer = lambda _: unreached("connection refused")
     pauses = []
     for _ in range(12):
-        assert push(bench) is Ended.PAUSED
+        assert push(bench) is PusherEnd.PAUSED
         pauses.append(state(bench).resumes_ms - bench.clock.ms)
-        assert push(bench) is Ended.PAUSED
+        assert push(bench) is PusherEnd.PAUSED
         assert woken(bench) == 0
         assert overdue(bench) == 0
         bench.clock.ms = state(bench).resumes_ms
@@ -154,7 +154,7 @@ def test_a_target_that_is_not_reached_costs_no_attempt_and_is_paused() -> None:
     assert bench.cell.push_state("orders", "billing")[1].error == "connection refused"
 
     bench.targets.answer = lambda _: DONE
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert sorted(map(str, bench.targets.bodies[-3:])) == ["a", "b", "c"]
     assert {message.attempt for message in bench.targets.deliveries[-1].messages} == {1}
     assert state(bench) == PushState()
@@ -173,16 +173,16 @@ def test_failures_in_a_row_make_a_pause_and_then_one_batch_is_tried() -> None:
     bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=4), max_attempts=100)
     bench.send(*map(str, range(30)))
     bench.targets.answer = lambda delivery: failure(delivery, "500")
-    assert push(bench) is Ended.PAUSED
+    assert push(bench) is PusherEnd.PAUSED
     before = len(bench.targets.deliveries)
     assert FAILURES <= before <= FAILURES + 3, "those that were under way are finished"
     assert state(bench).failures >= FAILURES
     bench.clock.ms = state(bench).resumes_ms
-    assert push(bench) is Ended.PAUSED
+    assert push(bench) is PusherEnd.PAUSED
     assert len(bench.targets.deliveries) == before + 1
     bench.clock.ms = state(bench).resumes_ms
     bench.targets.answer = lambda _: DONE
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert {*map(str, range(30))} == {*bench.targets.bodies[before + 1 :]}
     assert state(bench) == PushState()
 
@@ -200,7 +200,7 @@ def test_a_day_without_a_target_costs_a_delivery_each_quarter_of_an_hour() -> No
     bench.targets.answer = lambda _: DONE
     bench.clock.pass_time(900)
     taken = len(bench.targets.deliveries)
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert {*map(str, range(100))} == {*bench.targets.bodies[:]}
     assert lag(bench).waiting + lag(bench).retrying + lag(bench).dead == 0
     assert len(bench.targets.deliveries) > taken
@@ -217,8 +217,8 @@ def test_a_group_has_one_pusher_at_a_time() -> None:
         return DONE
 
     bench.targets.answer = answer
-    assert push(bench) is Ended.IDLE
-    assert ended == [Ended.BUSY]
+    assert push(bench) is PusherEnd.IDLE
+    assert ended == [PusherEnd.BUSY]
     assert bench.targets.bodies == ["a"]
 
 
@@ -228,11 +228,11 @@ def test_a_lease_is_renewed_as_long_as_there_is_something_to_deliver() -> None:
 
     def answer(delivery: Delivery) -> Outcome:
         bench.clock.pass_time(25)
-        assert push(bench, "p2") is Ended.BUSY
+        assert push(bench, "p2") is PusherEnd.BUSY
         return DONE
 
     bench.targets.answer = answer
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert len(bench.targets.deliveries) == 50
 
 
@@ -245,18 +245,18 @@ def test_a_pusher_whose_time_is_over_leaves_the_rest_to_the_next_one() -> None:
         return DONE
 
     bench.targets.answer = answer
-    assert push(bench, leaves_ms=bench.clock.ms + 15_000) is Ended.LEFT
+    assert push(bench, leaves_ms=bench.clock.ms + 15_000) is PusherEnd.LEFT
     assert bench.targets.bodies == ["a", "b"]
-    assert push(bench, "p2") is Ended.IDLE
+    assert push(bench, "p2") is PusherEnd.IDLE
     assert bench.targets.bodies == ["a", "b", "c", "d"]
 
 
 def test_a_pusher_that_is_stopped_leaves_the_rest() -> None:
     bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=2))
     bench.send(*"abcd")
-    assert push(bench, stopping=lambda: len(bench.targets.deliveries) > 0) is Ended.LEFT
+    assert push(bench, stopping=lambda: len(bench.targets.deliveries) > 0) is PusherEnd.LEFT
     assert 1 <= len(bench.targets.deliveries) <= 2
-    assert push(bench, "p2") is Ended.IDLE
+    assert push(bench, "p2") is PusherEnd.IDLE
     assert sorted(map(str, bench.targets.bodies)) == list("abcd")
 
 
@@ -270,10 +270,10 @@ def test_a_target_that_is_taken_away_meanwhile_gets_nothing_more() -> None:
         return DONE
 
     bench.targets.answer = answer
-    assert push(bench) in (Ended.NO_TARGET, Ended.BUSY)
+    assert push(bench) in (PusherEnd.NO_TARGET, PusherEnd.BUSY)
     assert bench.targets.bodies == ["a"]
     assert lag(bench).waiting == 3
-    assert push(bench) is Ended.NO_TARGET
+    assert push(bench) is PusherEnd.NO_TARGET
     assert overdue(bench) == woken(bench) == 0
 
 
@@ -281,11 +281,11 @@ def test_a_deleted_group_is_not_pushed_any_more_and_a_new_one_of_its_name_is() -
     bench = bench_with()
     bench.send("a")
     bench.cell.delete_group("orders", "billing")
-    assert push(bench) is Ended.NO_TARGET
+    assert push(bench) is PusherEnd.NO_TARGET
     assert overdue(bench) == woken(bench) == 0
     bench.cell.put_group("orders", "billing", push=TARGET)
     assert overdue(bench) == 1
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert bench.targets.bodies == ["a"]
 
 
@@ -307,11 +307,11 @@ def test_another_target_is_tried_at_once() -> None:
     bench = bench_with()
     bench.send("a")
     bench.targets.answer = lambda _: unreached("no such function")
-    assert push(bench) is Ended.PAUSED
+    assert push(bench) is PusherEnd.PAUSED
     bench.cell.put_group("orders", "billing", push=PushTarget(kind="lambda", address="g", concurrency=1))
     assert overdue(bench) == 1
     bench.targets.answer = lambda _: DONE
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
 
 
 def test_whoever_sends_wakes_the_groups_of_the_subject_and_no_others() -> None:
@@ -387,7 +387,7 @@ def test_a_pusher_that_is_cut_off_at_any_call_is_replaced(effect: bool) -> None:
         bench.send(*"abc")
         store.count, store.fails_at = 0, cut
         try:
-            whole = push(bench) is Ended.IDLE
+            whole = push(bench) is PusherEnd.IDLE
         except Unavailable:
             whole = False
         store.fails_at = 1 << 60
@@ -411,7 +411,7 @@ def test_a_row_that_is_on_its_way_holds_nothing_up_for_longer_than_the_grace() -
     place = log.reserve(1)
     bench.send("behind")
     began_ms = bench.clock.ms
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert bench.targets.bodies == ["behind"]
     assert bench.clock.ms - began_ms <= 2_000
     assert place.row_no == 0
@@ -420,7 +420,7 @@ def test_a_row_that_is_on_its_way_holds_nothing_up_for_longer_than_the_grace() -
 def test_a_row_that_never_comes_with_nothing_behind_it_is_nobodys_concern() -> None:
     bench = bench_with()
     bench.cell.context.log(LOG).reserve(1)
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
 
 
 def test_rows_without_messages_are_not_taken_for_messages() -> None:
@@ -430,16 +430,16 @@ def test_rows_without_messages_are_not_taken_for_messages() -> None:
         log.abandon(
             log.reserve(1), Row(first_seq=-1, count=0, at_ms=bench.clock.ms, expires_ms=bench.clock.ms + 60_000)
         )
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
 
 
 def test_waiting_messages_are_announced_once() -> None:
     bench = bench_with(PushTarget(kind="notify", address="bus"))
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert bench.targets.announced == []
     bench.send("a")
     assert woken(bench) == 1
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert bench.targets.announced == [("orders", "billing")]
     assert bench.targets.deliveries == []
     assert bench.bodies() == ["a"]
@@ -449,7 +449,7 @@ def test_an_announcement_that_fails_is_repeated_later() -> None:
     bench = bench_with(PushTarget(kind="notify", address="bus"))
     bench.send("a")
     bench.targets.announce = lambda *_: unreached("no such bus")  # type: ignore[method-assign]
-    assert push(bench) is Ended.PAUSED
+    assert push(bench) is PusherEnd.PAUSED
     bench.clock.ms = state(bench).resumes_ms
     assert overdue(bench) == 1
 
@@ -472,7 +472,7 @@ def test_a_lost_answer_of_the_lease_keeps_nobody_out_for_long() -> None:
     assert overdue(bench) == 0
     bench.clock.pass_time(121)
     assert overdue(bench) == 1
-    assert push(bench, "p2") is Ended.IDLE
+    assert push(bench, "p2") is PusherEnd.IDLE
     assert bench.targets.bodies == ["a"]
 
 
@@ -504,7 +504,7 @@ def test_a_batch_that_is_delivered_in_parts_keeps_its_lease_until_the_last_of_th
 
     taken: list[str] = []
     bench.targets.answer = answer
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert taken == [*map(str, range(64))]
     assert lag(bench).waiting + lag(bench).retrying + lag(bench).in_flight + lag(bench).dead == 0
 
@@ -525,7 +525,7 @@ def test_the_rest_of_a_batch_whose_lease_has_ended_is_left_to_whoever_has_it_now
 
     taken: list[tuple[str, int]] = []
     bench.targets.answer = answer
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert taken == [("a", 1), ("a", 2), ("b", 2)]
 
 
@@ -542,7 +542,7 @@ def test_messages_of_many_queues_are_not_leased_before_their_turn() -> None:
         return DONE
 
     bench.targets.answer = answer
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert sorted(map(str, bench.targets.bodies)) == sorted(map(str, range(64)))
 
 
@@ -558,12 +558,12 @@ def test_a_change_of_the_target_meanwhile_stops_nothing() -> None:
         return DONE
 
     bench.targets.answer = answer
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert bench.targets.bodies == [*map(str, range(20))]
     assert state(bench) == PushState()
     bench.send("more")
     assert woken(bench) == 1
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert bench.targets.bodies[-1] == "more"
 
 
@@ -577,7 +577,7 @@ def test_a_target_that_becomes_a_notify_target_is_notified_once() -> None:
         return DONE
 
     bench.targets.answer = answer
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert (bench.targets.bodies, bench.targets.announced) == (["a"], [("orders", "billing")])
     assert sorted(map(str, bench.bodies())) == ["b", "c"]
 
@@ -598,7 +598,7 @@ def test_a_deleted_group_or_subject_is_not_created_again(subject_too: bool) -> N
 
     bench.targets.answer = answer
     courier = Pusher(pusher_cell, bench.targets, "orders", "billing", "p1")
-    assert courier.run() in (Ended.NO_TARGET, Ended.BUSY)
+    assert courier.run() in (PusherEnd.NO_TARGET, PusherEnd.BUSY)
     assert bench.targets.bodies == ["a"]
     subjects, _ = bench.another_process().subjects("", 10)
     if subject_too:
@@ -627,7 +627,7 @@ def test_a_fault_makes_a_pause_that_grows_while_it_lasts() -> None:
         bench.clock.ms = state(bench).resumes_ms
     bench.store.put = put  # type: ignore[method-assign]
     assert overdue(bench) == 1
-    assert push(bench, "p2") is Ended.IDLE
+    assert push(bench, "p2") is PusherEnd.IDLE
     assert bench.targets.bodies == ["a"]
     assert state(bench) == PushState()
 
@@ -645,7 +645,7 @@ def test_deliveries_that_fail_side_by_side_make_one_pause_after_the_other() -> N
     bench.targets.answer = answer
     pauses = []
     for _ in range(4):
-        assert push(bench) is Ended.PAUSED
+        assert push(bench) is PusherEnd.PAUSED
         pauses.append(state(bench).resumes_ms - bench.clock.ms)
         bench.clock.ms = state(bench).resumes_ms
     assert pauses == [5_000, 10_000, 20_000, 40_000]
@@ -657,11 +657,11 @@ def test_a_notify_target_that_works_again_counts_no_failures() -> None:
     bench.send("a")
     announce, told = bench.targets.announce, unreached("denied")
     bench.targets.announce = lambda *_: told  # type: ignore[method-assign]
-    assert push(bench) is Ended.PAUSED
+    assert push(bench) is PusherEnd.PAUSED
     assert state(bench).failures == 1
     bench.clock.ms = state(bench).resumes_ms
     bench.targets.announce = announce  # type: ignore[method-assign]
-    assert push(bench) is Ended.IDLE
+    assert push(bench) is PusherEnd.IDLE
     assert state(bench) == PushState()
 
 
@@ -674,7 +674,7 @@ def test_a_record_that_was_left_of_a_target_goes_when_somebody_was_started_for_n
     )
     bench.send("a")
     assert woken(bench) == 1
-    assert push(bench) is Ended.NO_TARGET
+    assert push(bench) is PusherEnd.NO_TARGET
     drop_leftover(cell.context, cell.registry, "orders", "billing")
     assert woken(bench) == 0
 
@@ -689,7 +689,7 @@ def test_a_message_for_which_the_gateway_answers_that_nobody_is_there_holds_up_n
 
     bench.targets.answer = answer
     for _ in range(30):
-        if push(bench) is Ended.IDLE:
+        if push(bench) is PusherEnd.IDLE:
             break
         bench.clock.ms = max(bench.clock.ms + 1, state(bench).resumes_ms)
     taken = [d for d in bench.targets.deliveries if answer(d) is DONE]

@@ -10,7 +10,7 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.due import dues_of
 from hourwheel.errors import TooLarge
 from hourwheel.model import MAX_DELAY_MS, NewMessage, Subject
-from hourwheel.queueing.routing import Batch, Part, RoutingInputs, delayed_batch, queue_of, shard_of
+from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs, delayed_batch, queue_of, shard_of
 from tests.support import NOON_MS, Bench
 
 HOUR_MS = 3_600_000
@@ -25,7 +25,7 @@ def batch(*messages: NewMessage) -> Batch:
     return Batch({"orders": subject()}, {"orders": range(len(messages))}, messages, dues_of(messages))
 
 
-def queues(parts: Sequence[Part]) -> Mapping[int | None, Sequence[int]]:
+def queues(parts: Sequence[BatchPart]) -> Mapping[int | None, Sequence[int]]:
     return {part.queue: list(part.indexes) for part in parts if part.bucket is None}
 
 

@@ -17,7 +17,7 @@ from hourwheel.context import Context
 from hourwheel.delay.changes import Scheduled, ScheduledMessages
 from hourwheel.delay.orphans import orphans
 from hourwheel.delay.pending_counts import PendingCounts
-from hourwheel.delay.wheel import Ended, Pause, Wheel
+from hourwheel.delay.wheel import Pause, Wheel, WheelEnd
 from hourwheel.due import check_limit, limited_delay_ms
 from hourwheel.errors import Conflict, NotFound, Rejected
 from hourwheel.model import (
@@ -290,7 +290,7 @@ class Cell:
         owner = self.registry.subject(subject)
         return self.pending_counts.hours(self.context, owner.name, owner.generation, hours=hours)
 
-    def turn_wheel(self, bucket: str, owner: str, pause: Pause, *, leaves_ms: int = 0) -> Ended:
+    def turn_wheel(self, bucket: str, owner: str, pause: Pause, *, leaves_ms: int = 0) -> WheelEnd:
         """Turns the wheel of a bucket until it has nothing to do, or ``pause`` ends it."""
         return Wheel(self.context, self.registry, Bucket.parse(bucket), owner, leaves_ms).run(pause)
 
@@ -305,7 +305,7 @@ class Cell:
 
     def _scheduled(self, scheduled: Scheduled) -> ScheduledMessage:
         return ScheduledMessage(
-            scheduled_id=self._scheduled_id(scheduled.place),
+            scheduled_id=self._scheduled_id(scheduled.position),
             state=scheduled.state,
             id=scheduled.message_id,
             subject=scheduled.subject,

@@ -17,7 +17,7 @@ from hourwheel.api.periodic_flush import periodic_flush
 from hourwheel.cell import Cell
 from hourwheel.errors import NotFound
 from hourwheel.model import check_name
-from hourwheel.push.decisions import SETTLING_SECONDS, Ended
+from hourwheel.push.decisions import SETTLING_SECONDS, PusherEnd
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.waking import drop_leftover, wake
 
@@ -42,9 +42,9 @@ def pushing(flush: Callable[[], None]) -> Function:
             raise ValueError(f"an event of the function push is {form}")
         subject, group = (check_name(request[name], name) for name in ("subject", "group"))
         ended = _push(cell, subject, group, context, periodic_flush(cell.context.clock, flush))
-        if ended is Ended.LEFT:
+        if ended is PusherEnd.LEFT:
             cell.context.pushes.start(subject, group)
-        elif ended is Ended.NO_TARGET:
+        elif ended is PusherEnd.NO_TARGET:
             drop_leftover(cell.context, cell.registry, subject, group)
         return {"ended": ended.value}
 
@@ -65,12 +65,12 @@ def _wake(cell: Cell, records: list[Any]) -> Response:
     return {"started": wake(cell.context, logs)}
 
 
-def _push(cell: Cell, subject: str, group: str, context: Invocation | None, flush: Callable[[], None]) -> Ended:
+def _push(cell: Cell, subject: str, group: str, context: Invocation | None, flush: Callable[[], None]) -> PusherEnd:
     clock = cell.context.clock
     try:
         target = cell.group(subject, group).push
     except NotFound:
-        return Ended.NO_TARGET
+        return PusherEnd.NO_TARGET
     leaves_ms = 0
     if context is not None and target is not None:
         last_ms = 1_000 * (target.timeout_seconds + SETTLING_SECONDS)

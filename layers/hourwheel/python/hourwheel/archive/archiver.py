@@ -18,7 +18,7 @@ from hourwheel.archive.blocks import Catalog, encode_catalog
 from hourwheel.archive.collecting import Collector
 from hourwheel.archive.passes import LogRead, Pass, commit_is_full
 from hourwheel.archive.rebuild import unfinished
-from hourwheel.archive.sources import Item, Source, catalog, sources
+from hourwheel.archive.sources import Item, LogSource, catalog, sources
 from hourwheel.context import Context
 from hourwheel.errors import Conflict
 from hourwheel.faults import Faults
@@ -178,7 +178,7 @@ class Archiver:
                 break
         return current
 
-    def _log(self, collector: Collector, source: Source, watermark: int | None, stop_ms: int) -> LogRead:
+    def _log(self, collector: Collector, source: LogSource, watermark: int | None, stop_ms: int) -> LogRead:
         """Gathers a log's rows from the watermark on, up to the limits. Returns how far it read."""
         bounds = self._bounds(source, watermark)
         if bounds is None:
@@ -196,7 +196,7 @@ class Archiver:
             )
         return rows.read
 
-    def _bounds(self, source: Source, watermark: int | None) -> tuple[int, int] | None:
+    def _bounds(self, source: LogSource, watermark: int | None) -> tuple[int, int] | None:
         """Returns the row at which to begin and the end of the log, or None if they cannot be read."""
         start = watermark or 0
         with self._contained(source):
@@ -208,7 +208,7 @@ class Archiver:
             return start, given
         return None
 
-    def _rows(self, collector: Collector, source: Source, start: int, given: int, stop_ms: int) -> _Rows:
+    def _rows(self, collector: Collector, source: LogSource, start: int, given: int, stop_ms: int) -> _Rows:
         end, messages, limit = start, 0, collector.size + self.limits.log_bytes
         for item in self._settled(source, start):
             if item is None:
@@ -223,7 +223,7 @@ class Archiver:
                 return _Rows(end, messages, LogRead(complete=False, commit_full=full))
         return _Rows(end, messages, LogRead(complete=False))
 
-    def _end(self, collector: Collector, source: Source, end: int, given: int) -> tuple[int, bool]:
+    def _end(self, collector: Collector, source: LogSource, end: int, given: int) -> tuple[int, bool]:
         """Called behind the last row. Returns the row up to which the log is archived, and whether the log ends
         there."""
         with self._contained(source):
@@ -233,7 +233,7 @@ class Archiver:
             return end, end >= given or not source.held_up(end)
         return end, False
 
-    def _settled(self, source: Source, start: int) -> Iterator[Item | None]:
+    def _settled(self, source: LogSource, start: int) -> Iterator[Item | None]:
         """Yields the rows from ``start`` on, and None behind the last one. Ends without the None at a row that cannot
         be read. Contains only errors of reading: after an error of writing nothing may count as archived."""
         items = source.items(start)
@@ -249,7 +249,7 @@ class Archiver:
             if item is None:
                 return
 
-    def _contained(self, source: Source) -> AbstractContextManager[None]:
+    def _contained(self, source: LogSource) -> AbstractContextManager[None]:
         return self.faults.contained(self.context, f"archiving {source.log}")
 
     def _count(self, report: Archived, manifest: Manifest) -> None:
@@ -273,5 +273,5 @@ class Archiver:
             _logger.error("rows %d to %d of %s were removed before they were archived", one.start, one.end - 1, one.log)
 
 
-def _name(source: Source) -> str:
+def _name(source: LogSource) -> str:
     return watermark_name(source.kind, source.log)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from hourwheel.archive.blocks import Catalog, Entry, encode_catalog, encode_messages, encode_rows
 from hourwheel.archive.segments import HOUR_MS, join, segment_key
-from hourwheel.archive.sources import Item, Source
+from hourwheel.archive.sources import Item, LogSource
 from hourwheel.context import Context
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
@@ -16,7 +16,7 @@ from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
 from hourwheel.retention.kinds import CATALOG, MESSAGES
-from hourwheel.retention.manifests import MissingRows, Part, Segment, Span, UnreadableRow
+from hourwheel.retention.manifests import MissingRows, Segment, SegmentPart, Span, UnreadableRow
 
 _BLOCK_BYTES = 1 << 20
 _BLOCK_ROWS = 4_096
@@ -40,7 +40,7 @@ class _Open:
     messages: list[Message] = field(default_factory=list)
     rows: list[tuple[int, int, PullRow | Dispatched]] = field(default_factory=list)
     raw_bytes: int = 0
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, SegmentPart] = field(default_factory=dict)
     written: int = 0
     """Rows and messages so far."""
     message_count: int = 0
@@ -50,14 +50,14 @@ class _Open:
         """About the memory that the segment takes, in bytes."""
         return sum(len(block.data) for block in self.blocks) + self.raw_bytes
 
-    def place(self, log: str) -> int:
+    def log_index(self, log: str) -> int:
         return self.logs.setdefault(log, len(self.logs))
 
-    def note(self, part: Part, at_ms: int, size: int) -> None:
+    def note(self, part: SegmentPart, at_ms: int, size: int) -> None:
         """Counts a row that was added, and closes the block once it is full."""
         known = self.parts.get(part.log)
         if known is not None:
-            part = Part(
+            part = SegmentPart(
                 log=part.log,
                 start=known.start,
                 end=part.end,
@@ -95,7 +95,7 @@ class Collector:
     _relieved: int = 0
     _open: dict[tuple[str, int], _Open] = field(default_factory=dict)
 
-    def add(self, source: Source, item: Item) -> int:
+    def add(self, source: LogSource, item: Item) -> int:
         """Gathers the row. Returns how many messages the row has, hands out or hands over."""
         if isinstance(item.value, Row):
             messages = self._row(source.log, item.row_no, item.value)
@@ -127,25 +127,27 @@ class Collector:
             self.damaged.append(UnreadableRow(log=log, row_no=row_no, messages=row.count, error=str(error)))
         segment = self._segment(MESSAGES, row.at_ms)
         present = len(messages)
-        place = segment.place(log)
+        log_index = segment.log_index(log)
         segment.entries.append(
-            Entry(place, row_no, row.first_seq, row.count, present, row.at_ms, row.expires_ms, row.meta)
+            Entry(log_index, row_no, row.first_seq, row.count, present, row.at_ms, row.expires_ms, row.meta)
         )
         segment.messages += messages
         segment.message_count += present
         first = 0 if row.filler else row.first_seq
-        part = Part(log=log, start=row_no, end=row_no + 1, first=first, following=first + present, messages=present)
+        part = SegmentPart(
+            log=log, start=row_no, end=row_no + 1, first=first, following=first + present, messages=present
+        )
         segment.note(part, row.at_ms, row.raw_bytes + len(row.meta) + _ROW_BYTES)
         self.size += row.raw_bytes
         return present
 
-    def _other(self, source: Source, row_no: int, value: PullRow | Dispatched) -> int:
+    def _other(self, source: LogSource, row_no: int, value: PullRow | Dispatched) -> int:
         at_ms = value.closed_ms if isinstance(value, PullRow) else value.at_ms
         segment = self._segment(source.kind, at_ms)
-        segment.rows.append((segment.place(source.log), row_no, value))
+        segment.rows.append((segment.log_index(source.log), row_no, value))
         size = _ROW_BYTES + _picked(value)
         messages = _messages(value)
-        part = Part(log=source.log, start=row_no, end=row_no + 1, first=0, following=0, messages=messages)
+        part = SegmentPart(log=source.log, start=row_no, end=row_no + 1, first=0, following=0, messages=messages)
         segment.message_count += messages
         segment.note(part, at_ms, size)
         self.size += size

@@ -27,7 +27,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hourwheel.archive.redo_handovers import HandoverReplayer, occupied, queue_of, token_of
+from hourwheel.archive.redo_handovers import HandoverReplayer, occupied, queue_number_of, token_of
 from hourwheel.archive.restoring import Restorer
 from hourwheel.archive.summary import ArchiveSummary, some_manifests, summarize
 from hourwheel.buckets.buckets import Bucket, register
@@ -157,7 +157,7 @@ class _Rebuild:
             self.known.unarchived_handovers
         )
         self._close_logs()
-        self._place_groups()
+        self._write_checkpoints()
         self._open_buckets()
         self._write_watermark()
         subjects, groups = self._name()
@@ -249,14 +249,14 @@ class _Rebuild:
             waits = is_schedule(name)
             spare = Row(first_seq=-1, count=0, at_ms=now_ms, expires_ms=0 if waits else now_ms + FILLER_MS)
             for row in range(end.archived, end.rows):
-                log.abandon(Reservation(row, 0), spare)
+                log.abandon(Reservation(name, row, 0), spare)
             if not waits:
                 live = (row_no for row_no, row in log.stored(0) if row.live(self.current.value.began_ms))
                 below = min(end.archived, next(live, end.archived))
                 if below:
                     log.trim(below)
 
-    def _place_groups(self) -> None:
+    def _write_checkpoints(self) -> None:
         """Writes checkpoints, so that each group goes on where its archived progress ends."""
         for partition in sorted(self.members):
             following = self.known.watermarks.get((PULLS, partition), 0)
@@ -264,7 +264,7 @@ class _Rebuild:
                 continue
             group = self.members[partition][1]
             source = source_of(partition)
-            log = PullLog(self.context, group, self.context.log(source), queue_of(source))
+            log = PullLog(self.context, group, self.context.log(source), queue_number_of(source))
             start = self.known.progress.get(partition) or log.beginning()
             value = Checkpoint(following, start.position, start.seq, self.context.clock.now_ms())
             outcome = log.checkpoint_record.swap(None, value, token=token_of(partition, following))

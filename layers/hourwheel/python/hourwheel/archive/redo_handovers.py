@@ -17,7 +17,7 @@ from hourwheel.handover.copies import RELEASED, RETRY, row_builder
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import LogName, is_schedule, source_of
 from hourwheel.logs.entries import DueTimes
-from hourwheel.logs.log import Log, Reservation
+from hourwheel.logs.log import Log
 from hourwheel.model import DEAD_RETENTION_MS, Group, Subject
 from hourwheel.queueing.records import Moved
 from hourwheel.sweep.erasure import make_registry
@@ -36,7 +36,7 @@ def occupied(log: str, row_no: int) -> Conflict:
     )
 
 
-def queue_of(log: str) -> int | None:
+def queue_number_of(log: str) -> int | None:
     """Returns the number of the subject's queue whose log this is, or None for any other log."""
     return LogName.parse(log).queue
 
@@ -103,9 +103,9 @@ class HandoverReplayer:
             self._dispatch(handover.source, transfer)
         else:
             source = self._source(handover)
-            row = row_builder(self.context, source, queue_of(source.name))(transfer)
+            row = row_builder(self.context, source, queue_number_of(source.name))(transfer)
             try:
-                log.put(Reservation(transfer.row_no, transfer.first_seq), row, transfer.token)
+                log.put(transfer.reservation, row, transfer.token)
             except Filled:
                 raise occupied(transfer.log, transfer.row_no) from None
         arrived = log.get(transfer.row_no)

@@ -133,7 +133,9 @@ class Restorer:
         def put(context: Context) -> None:
             for log, entry, row in made:
                 try:
-                    context.log(log).put(Reservation(entry.row_no, entry.first_seq), row, token_of(log, entry.row_no))
+                    context.log(log).put(
+                        Reservation(log, entry.row_no, entry.first_seq), row, token_of(log, entry.row_no)
+                    )
                 except Filled:
                     raise occupied(log, entry.row_no) from None
 

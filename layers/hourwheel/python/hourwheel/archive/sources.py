@@ -27,7 +27,7 @@ class Item(NamedTuple):
     value: Row | PullRow | Dispatched
 
 
-class Source(Protocol):
+class LogSource(Protocol):
     @property
     def kind(self) -> str: ...
 
@@ -132,7 +132,7 @@ class DispatchSource:
         return 0
 
 
-def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> Iterator[Source]:
+def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> Iterator[LogSource]:
     """Yields the logs of these subjects and groups, the orphan logs, and the logs of all buckets."""
     for subject, groups in subjects:
         for queue in range(subject.queues):

@@ -126,13 +126,13 @@ def _remember(names: set[str], name: str) -> None:
     names.add(name)
 
 
-def reserve_in(context: Context, log: str, count: int) -> tuple[str, Reservation]:
+def reserve_in(context: Context, log: str, count: int) -> Reservation:
     """Reserves a row of the log; if the log is the schedule log of a sealed bucket, a row of the next bucket that is
-    not sealed. Returns the name of the log that gave the row out, and the reservation."""
+    not sealed."""
     if not is_schedule(log):
-        return log, context.log(log).reserve(count)
-    bucket, reservation = reserve_open(context, Bucket.of_log(log), count)
-    return bucket.log, reservation
+        return context.log(log).reserve(count)
+    _, reservation = reserve_open(context, Bucket.of_log(log), count)
+    return reservation
 
 
 def reserve_open(context: Context, bucket: Bucket, count: int) -> tuple[Bucket, Reservation]:

@@ -24,7 +24,7 @@ from hourwheel.cli.settings import (
     moment,
     settings_of,
 )
-from hourwheel.client import Api, Position, PushStatus, RetryPolicy
+from hourwheel.client import Api, PushStatus, QueueOffset, RetryPolicy
 from hourwheel.client.records.groups import Group
 
 app = typer.Typer(no_args_is_help=True, help="Create, show, change, move and delete groups.")
@@ -177,10 +177,10 @@ def _retry(first: float | None, factor: float | None, cap: float | None, delays:
 
 def _target(
     to: Literal["start", "end"] | None, time: datetime | None, queue: int | None, offset: int | None
-) -> Literal["start", "end"] | datetime | Position:
+) -> Literal["start", "end"] | datetime | QueueOffset:
     if (queue is None) != (offset is None):
         raise typer.BadParameter("--queue and --offset go together")
-    position = None if queue is None or offset is None else Position(queue, offset)
+    position = None if queue is None or offset is None else QueueOffset(queue, offset)
     targets = [target for target in (to, time, position) if target is not None]
     if len(targets) != 1:
         raise typer.BadParameter("give one of --to, --time, and --queue with --offset")

@@ -377,8 +377,8 @@ def _spark(
     now_ms = SystemClock().now_ms()
     jobs = jobs_of(job)
     names = {option.name for option in options_of(jobs)}
-    places = {name: text for name, text in locations.options.items() if name in names}
-    options = read_options(jobs, {**places, **job_options}, now_ms)
+    folders = {name: text for name, text in locations.options.items() if name in names}
+    options = read_options(jobs, {**folders, **job_options}, now_ms)
     scratch = None if locations.data is None else locations.data / "scratch"
 
     @cache

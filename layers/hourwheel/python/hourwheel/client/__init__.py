@@ -34,14 +34,14 @@ from hourwheel.client.records.groups import (
     Group,
     GroupPage,
     Lag,
-    Position,
     PushStatus,
     PushTarget,
+    QueueOffset,
     RetryPolicy,
 )
 from hourwheel.client.records.health import Health
 from hourwheel.client.records.messages import AddressedMessage, Message, Placed, Pull, Pulled, Received
-from hourwheel.client.records.scheduled import Forecast, ForecastHour, ScheduledMessage
+from hourwheel.client.records.scheduled import PendingCounts, PendingHour, ScheduledMessage
 from hourwheel.client.records.subjects import Subject, SubjectPage
 from hourwheel.model import QueueLag, RetryLater, Settled, Settlement
 
@@ -61,8 +61,8 @@ __all__ = [
     "DeadSelection",
     "Delivery",
     "DeliveryTimeout",
-    "Forecast",
-    "ForecastHour",
+    "PendingCounts",
+    "PendingHour",
     "Group",
     "GroupPage",
     "Health",
@@ -73,7 +73,7 @@ __all__ = [
     "Orphan",
     "OrphanPage",
     "Placed",
-    "Position",
+    "QueueOffset",
     "Problem",
     "Producer",
     "Pull",

@@ -50,7 +50,7 @@ def deliver(api: Api, ids: Ids, subject: str, batch: Sequence[Pending], *, timeo
         messages = [pending.message for pending in part]
         give_up_at = min(pending.sent_at for pending in part) + timeout_seconds
         try:
-            placed = place(api, ids, subject, messages, timeout_seconds=give_up_at - time.monotonic())
+            placed = store(api, ids, subject, messages, timeout_seconds=give_up_at - time.monotonic())
         except (BadRequest, TooLarge) as error:
             # A 413 may also come from a proxy, without a slug of Hourwheel.
             if len(part) > 1 and (isinstance(error, TooLarge) or error.slug in _OF_ONE_MESSAGE):
@@ -64,7 +64,7 @@ def deliver(api: Api, ids: Ids, subject: str, batch: Sequence[Pending], *, timeo
                 _settle(pending.future.set_result, placement)
 
 
-def place(api: Api, ids: Ids, subject: str, messages: Sequence[Message], *, timeout_seconds: float) -> list[Placed]:
+def store(api: Api, ids: Ids, subject: str, messages: Sequence[Message], *, timeout_seconds: float) -> list[Placed]:
     """Sends one batch under one idempotency key until the server accepts or refuses it. Returns the places.
 
     Raises ``DeliveryTimeout`` where neither happened in time.

@@ -14,7 +14,7 @@ from typing import Self
 
 from hourwheel.client.accumulator import Accumulator, InFlightBatch, Pending
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
-from hourwheel.client.delivery import deliver, give_up, give_up_rest, place
+from hourwheel.client.delivery import deliver, give_up, give_up_rest, store
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.records.messages import Message, Placed
@@ -190,7 +190,7 @@ class Producer:
         batch = [message if isinstance(message, Message) else Message(message) for message in messages]
         if self._closed:
             raise Closed("the producer was closed")
-        return place(self._api, self._ids, self._subject_of(subject), batch, timeout_seconds=self._timeout_seconds)
+        return store(self._api, self._ids, self._subject_of(subject), batch, timeout_seconds=self._timeout_seconds)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Sends the pending messages, and waits until each is accepted or has failed. Returns False after the time-out.

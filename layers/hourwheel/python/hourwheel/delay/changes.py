@@ -86,7 +86,7 @@ class PendingChange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
         if transfers:
-            return msgspec.structs.replace(self, transfers=transfers, moved=_place_of(transfers[0]))
+            return msgspec.structs.replace(self, transfers=transfers, moved=_position_of(transfers[0]))
         return msgspec.structs.replace(self, transfers=(), state="moved")
 
 
@@ -106,17 +106,17 @@ def _following(change: PendingChange) -> SchedulePosition | None:
     return SchedulePosition(Bucket.parse(name), row_no, index)
 
 
-def _place_of(transfer: Transfer) -> tuple[str, int, int]:
+def _position_of(transfer: Transfer) -> tuple[str, int, int]:
     return Bucket.of_log(transfer.log).name, transfer.row_no, 0
 
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A delayed message and its state. ``place`` is its position in a schedule log, or its last one. A dispatched
+    """A delayed message and its state. ``position`` is its position in a schedule log, or its last one. A dispatched
     message has a queue and an offset once its subject's queue contains it. The state ``moved`` answers the request that
     moved the message, even if the message was dispatched since."""
 
-    place: SchedulePosition
+    position: SchedulePosition
     state: State
     subject: str
     message_id: str
@@ -134,35 +134,35 @@ class ScheduledMessages:
     patience_ms: int = _PATIENCE_MS
     """How long a call waits for a wheel to publish how far it has read."""
 
-    def look(self, place: SchedulePosition) -> Scheduled:
+    def look(self, position: SchedulePosition) -> Scheduled:
         """Returns the state of a message. Finishes a change of it that was cut off.
 
         Raises ``NotFound`` when the bucket was removed, because the message was sent or cancelled long ago, and
         ``Unavailable`` when the message is due, its change is undecided and the wheel does not answer.
         """
         while True:
-            current = self._slot(place).load()
+            current = self._slot(position).load()
             if current is not None and current.value.state == "waiting":
-                current = self._decide_if_possible(place, current)
+                current = self._decide_if_possible(position, current)
             following = None if current is None else _following(current.value)
             if following is None:
                 state: State = "waiting"
                 if current is not None and current.value.state == "cancelled":
                     state = "cancelled"
-                return self._read_state(place, state)
-            place = following
+                return self._read_state(position, state)
+            position = following
 
-    def cancel(self, place: SchedulePosition) -> Scheduled:
+    def cancel(self, position: SchedulePosition) -> Scheduled:
         """Cancels the message unless it is sent already, and returns its state. Raises ``NotFound`` for a message that
         is no longer known, and ``Unavailable`` when the wheel does not answer in time: the request stays stored, and a
         repeat gets the answer."""
-        return self._decide(place, None)
+        return self._decide(position, None)
 
-    def reschedule(self, place: SchedulePosition, asked_ms: int) -> Scheduled:
+    def reschedule(self, position: SchedulePosition, asked_ms: int) -> Scheduled:
         """Moves the message to the time ``asked_ms``, or to now if that is past, unless it is sent or cancelled
         already. Returns its state and position; a repeat with the same time gets the same answer. Raises what
         ``cancel`` raises."""
-        return self._decide(place, asked_ms)
+        return self._decide(position, asked_ms)
 
     def finish_changes(self, contained: Callable[[str], AbstractContextManager[None]], *, older_ms: int = 0) -> None:
         """Finishes the undecided changes that were requested at least ``older_ms`` ago, each inside the context manager
@@ -175,136 +175,136 @@ class ScheduledMessages:
         age_ms = self.context.clock.now_ms() - _decoder.decode(record.value)
         if 0 <= age_ms < older_ms:
             return  # its caller is probably still at work
-        bucket, _, position = name.partition(" ")
-        row, _, index = position.partition("-")
-        place = SchedulePosition(Bucket.parse(bucket), int(row), int(index))
-        current = self._slot(place).load()
+        bucket, _, numbers = name.partition(" ")
+        row, _, index = numbers.partition("-")
+        position = SchedulePosition(Bucket.parse(bucket), int(row), int(index))
+        current = self._slot(position).load()
         if current is None and age_ms < _ABANDONED_MS:
             return  # the change is listed, and its caller may still store it
         if current is not None:
             try:
-                self._resolved(place, current)
+                self._resolved(position, current)
             except Unavailable:
                 return  # the wheel has not answered yet: the next sweep tries again
             except NotFound:
                 # The bucket was removed while the change was being requested: the message no longer waits there.
-                self.context.store.delete(self._slot(place).key, expect=current.token)
-        self._forget(place, record.token)
+                self.context.store.delete(self._slot(position).key, expect=current.token)
+        self._forget(position, record.token)
 
     def _decide_if_possible(
-        self, place: SchedulePosition, current: Versioned[PendingChange]
+        self, position: SchedulePosition, current: Versioned[PendingChange]
     ) -> Versioned[PendingChange]:
         """Returns the pending change, decided if possible. Before the message is due, the answer "waiting" is true
         without a decision, so the call does not wait for the wheel."""
-        due_ms = self._message(place)[0].due_ms(place.index)
+        due_ms = self._message(position)[0].due_ms(position.index)
         due = due_ms <= self.context.clock.now_ms()
         try:
-            current = replace(self, patience_ms=self.patience_ms if due else 0)._resolved(place, current)
+            current = replace(self, patience_ms=self.patience_ms if due else 0)._resolved(position, current)
         except Unavailable:
             if due:
                 raise
             return current
-        self._forget(place)
+        self._forget(position)
         return current
 
-    def _decide(self, place: SchedulePosition, asked_ms: int | None) -> Scheduled:
+    def _decide(self, position: SchedulePosition, asked_ms: int | None) -> Scheduled:
         while True:
-            record = self._slot(place)
+            record = self._slot(position)
             current = record.load()
             announced = None
             if current is None:
-                answer = self._read_state(place, "waiting")
+                answer = self._read_state(position, "waiting")
                 if answer.state == "dispatched":
                     return answer
-                announced = self._announce(place)
+                announced = self._announce(position)
                 current = record.swap(None, self._requested(asked_ms)).current
                 assert current is not None
             if current.value.state == "waiting":
-                current = self._resolved(place, current)
-                self._forget(place, announced)
+                current = self._resolved(position, current)
+                self._forget(position, announced)
             following = _following(current.value)
             if following is None:
-                return self._read_state(place, "cancelled" if current.value.state == "cancelled" else "waiting")
+                return self._read_state(position, "cancelled" if current.value.state == "cancelled" else "waiting")
             if asked_ms is not None and current.value.asked_ms == asked_ms and self._slot(following).load() is None:
                 return replace(self._read_state(following, "waiting"), state="moved")
-            place = following  # an earlier request moved the message: this one changes it at its new position
+            position = following  # an earlier request moved the message: this one changes it at its new position
 
     def _requested(self, asked_ms: int | None) -> PendingChange:
         if asked_ms is None:
             return PendingChange(due_ms=None)
         return PendingChange(due_ms=max(asked_ms, self.context.clock.now_ms()), asked_ms=asked_ms)
 
-    def _resolved(self, place: SchedulePosition, current: Versioned[PendingChange]) -> Versioned[PendingChange]:
+    def _resolved(self, position: SchedulePosition, current: Versioned[PendingChange]) -> Versioned[PendingChange]:
         """Returns the pending change once it is decided and carried out."""
-        record = self._slot(place)
+        record = self._slot(position)
         # Another caller may have written no more than the row of its cancel marker: then the change is still undecided.
         while current.value.state == "waiting" and not current.value.transfers:
-            current = self._cancel_marked(place, current)
+            current = self._cancel_marked(position, current)
             if current.value.state == "waiting" and not current.value.transfers:
-                current = self._settled(place, current)
+                current = self._settled(position, current)
         if current.value.transfers:
-            source = self._log(place)
+            source = self._log(position)
             done = carry_out(self.context, record, current, row_builder(self.context, source, None, strict=True))
             assert done is not None
             current = done
         return current
 
-    def _cancel_marked(self, place: SchedulePosition, current: Versioned[PendingChange]) -> Versioned[PendingChange]:
+    def _cancel_marked(self, position: SchedulePosition, current: Versioned[PendingChange]) -> Versioned[PendingChange]:
         """Appends the cancel marker if there is none, and returns the pending change with its row. The row is stored
         only where the answer has to be waited for: a repeated request then appends no second marker."""
         if current.value.marker_row != _UNKNOWN:
             return current
-        entry = encode_entry(CancelMarker(place.row_no, place.index))
+        entry = encode_entry(CancelMarker(position.row_no, position.index))
         now_ms = self.context.clock.now_ms()
         try:
             marker_row = (
-                self._log(place).append(Row(first_seq=-1, count=0, at_ms=now_ms, expires_ms=0, meta=entry)).row_no
+                self._log(position).append(Row(first_seq=-1, count=0, at_ms=now_ms, expires_ms=0, meta=entry)).row_no
             )
         except Sealed:
             marker_row = _TOO_LATE
         value = msgspec.structs.replace(current.value, marker_row=marker_row)
-        if self._answer(place.bucket, marker_row) is _Answer.CERTAIN:
+        if self._answer(position.bucket, marker_row) is _Answer.CERTAIN:
             return Versioned(value, current.token)
-        return self._swapped(place, current, value)
+        return self._swapped(position, current, value)
 
-    def _settled(self, place: SchedulePosition, current: Versioned[PendingChange]) -> Versioned[PendingChange]:
+    def _settled(self, position: SchedulePosition, current: Versioned[PendingChange]) -> Versioned[PendingChange]:
         """Waits until it is certain whether the cancel marker came in time, and stores the decision."""
-        due_times, _ = self._message(place)
-        due_ms = due_times.due_ms(place.index)
-        log = DispatchLog(self.context, place.bucket)
-        if log.search(place.row_no, place.index, due_ms) is None:
-            self._await(place, current.value.marker_row)
-        if self._named(place, due_ms) is not None:
-            return self._swapped(place, current, msgspec.structs.replace(current.value, state="dispatched"))
+        due_times, _ = self._message(position)
+        due_ms = due_times.due_ms(position.index)
+        log = DispatchLog(self.context, position.bucket)
+        if log.search(position.row_no, position.index, due_ms) is None:
+            self._await(position, current.value.marker_row)
+        if self._named(position, due_ms) is not None:
+            return self._swapped(position, current, msgspec.structs.replace(current.value, state="dispatched"))
         if current.value.due_ms is None:
-            return self._swapped(place, current, msgspec.structs.replace(current.value, state="cancelled"))
+            return self._swapped(position, current, msgspec.structs.replace(current.value, state="cancelled"))
         due_ms = max(current.value.due_ms, self.context.clock.now_ms())
         settings = self.context.settings
-        bucket = Bucket.at(due_ms, settings.bucket_minutes, place.bucket.shard % settings.shards)
+        bucket = Bucket.at(due_ms, settings.bucket_minutes, position.bucket.shard % settings.shards)
         transfer = reserve(
             self.context,
             kind=MOVED,
             log=bucket.log,
-            picks=((place.row_no, place.index),),
+            picks=((position.row_no, position.index),),
             expires_ms=0,
             due_times=DueTimes.of(due_times.subject, due_times.generation, due_times.member, [current.value.due_ms]),
         )
-        value = msgspec.structs.replace(current.value, transfers=(transfer,), moved=_place_of(transfer))
-        swapped = self._swapped(place, current, value)
+        value = msgspec.structs.replace(current.value, transfers=(transfer,), moved=_position_of(transfer))
+        swapped = self._swapped(position, current, value)
         if swapped.value != value:
             release(self.context, (transfer,))
         return swapped
 
-    def _await(self, place: SchedulePosition, marker_row: int) -> None:
+    def _await(self, position: SchedulePosition, marker_row: int) -> None:
         """Returns once no wheel will send the message, unless the dispatch log names it already. Raises ``Unavailable``
         when the wheel does not answer in time."""
         until_ms = self.context.clock.now_ms() + self.patience_ms
         called = False
-        while (answer := self._answer(place.bucket, marker_row)) is not _Answer.CERTAIN:
+        while (answer := self._answer(position.bucket, marker_row)) is not _Answer.CERTAIN:
             now_ms = self.context.clock.now_ms()
             if not called and answer is _Answer.SILENT:
                 # The owner's lease ran out, and the owner may only be paused: the next owner fences it off and decides.
-                order_timer(self.context, now_ms, place.bucket)
+                order_timer(self.context, now_ms, position.bucket)
                 called = True
             if now_ms >= until_ms:
                 raise Unavailable(
@@ -323,33 +323,33 @@ class ScheduledMessages:
         return _Answer.CERTAIN if self._closed(bucket) else _Answer.SILENT
 
     def _swapped(
-        self, place: SchedulePosition, current: Versioned[PendingChange], value: PendingChange
+        self, position: SchedulePosition, current: Versioned[PendingChange], value: PendingChange
     ) -> Versioned[PendingChange]:
         """Stores the value if nobody changed the record meanwhile; returns the record that is stored then, this value
         or another caller's."""
-        outcome = self._slot(place).swap(current.token, value)
+        outcome = self._slot(position).swap(current.token, value)
         if outcome.current is None:
             raise _unknown()  # the record was removed with its bucket
         return outcome.current
 
-    def _named(self, place: SchedulePosition, due_ms: int) -> tuple[Transfer, int, int] | None:
+    def _named(self, position: SchedulePosition, due_ms: int) -> tuple[Transfer, int, int] | None:
         """Returns the transfer that hands the message over, with the message's index in it and the time; None if there
         is none. Raises ``NotFound`` once the bucket is removed."""
-        named = DispatchLog(self.context, place.bucket).search(place.row_no, place.index, due_ms)
+        named = DispatchLog(self.context, position.bucket).search(position.row_no, position.index, due_ms)
         if named is None and due_ms <= self.context.clock.now_ms():
             # A bucket that is being removed loses the message before the dispatch row: a message still there was not
             # sent.
-            self._message(place)
+            self._message(position)
         return named
 
-    def _read_state(self, place: SchedulePosition, state: State) -> Scheduled:
+    def _read_state(self, position: SchedulePosition, state: State) -> Scheduled:
         """Returns what the logs say about a message that is not moved."""
-        due_times, message_id = self._message(place)
-        due_ms = due_times.due_ms(place.index)
-        message = Scheduled(place, state, due_times.subject, message_id, due_ms)
+        due_times, message_id = self._message(position)
+        due_ms = due_times.due_ms(position.index)
+        message = Scheduled(position, state, due_times.subject, message_id, due_ms)
         if state == "cancelled":
             return message
-        named = self._named(place, due_ms)
+        named = self._named(position, due_ms)
         if named is None:
             return message
         transfer, index, at_ms = named
@@ -368,14 +368,14 @@ class ScheduledMessages:
             return transfer.row_no < log.trimmed()
         return not row.filler and row.first_seq == transfer.first_seq
 
-    def _message(self, place: SchedulePosition) -> tuple[DueTimes, str]:
-        row = self._log(place).get(place.row_no)
-        if row is None or not row.meta or place.index >= row.count:
+    def _message(self, position: SchedulePosition) -> tuple[DueTimes, str]:
+        row = self._log(position).get(position.row_no)
+        if row is None or not row.meta or position.index >= row.count:
             raise _unknown()
         entry = decode_entry(row.meta)
         assert isinstance(entry, DueTimes)
         try:
-            message = decode_one(raw_messages_of(row, self.context.blobs)[place.index])
+            message = decode_one(raw_messages_of(row, self.context.blobs)[position.index])
         except Corrupt:
             return entry, ""  # the wheel reports the damage when it sends the message
         return entry, message.id or ""
@@ -384,34 +384,34 @@ class ScheduledMessages:
         current = bucket_record(self.context, bucket).load()
         return current is None or current.value.closed_ms != 0
 
-    def _log(self, place: SchedulePosition) -> Log:
-        return self.context.log(place.bucket.log)
+    def _log(self, position: SchedulePosition) -> Log:
+        return self.context.log(position.bucket.log)
 
-    def _slot(self, place: SchedulePosition) -> CasRecord[PendingChange]:
-        sort = f"{place.row_no:016d}-{place.index:04d}"
+    def _slot(self, position: SchedulePosition) -> CasRecord[PendingChange]:
+        sort = f"{position.row_no:016d}-{position.index:04d}"
         return CasRecord(
             self.context.store,
             self.context.ids,
-            Key(Table.SCHEDULE, f"changes/{place.bucket.name}", sort),
+            Key(Table.SCHEDULE, f"changes/{position.bucket.name}", sort),
             PendingChange,
         )
 
-    def _announce(self, place: SchedulePosition) -> bytes | None:
+    def _announce(self, position: SchedulePosition) -> bytes | None:
         """Lists the change for the sweeper, unless it is listed already. Returns the token of the listing."""
         record = Record(_encoder.encode(self.context.clock.now_ms()), self.context.ids.token())
-        refused = self.context.store.put(self._change_key(place), record, expect=None)
+        refused = self.context.store.put(self._change_key(position), record, expect=None)
         if refused is None:
             return record.token
         return None if refused.current is None else refused.current.token
 
-    def _forget(self, place: SchedulePosition, token: bytes | None = None) -> None:
+    def _forget(self, position: SchedulePosition, token: bytes | None = None) -> None:
         """Removes a decided change from the sweeper's list."""
-        key = self._change_key(place)
+        key = self._change_key(position)
         if token is None:
             record = self.context.store.get(key)
             token = None if record is None else record.token
         if token is not None:
             self.context.store.delete(key, expect=token)
 
-    def _change_key(self, place: SchedulePosition) -> Key:
-        return Key(Table.META, CHANGES, f"{place.bucket.name} {place.row_no}-{place.index}")
+    def _change_key(self, position: SchedulePosition) -> Key:
+        return Key(Table.META, CHANGES, f"{position.bucket.name} {position.row_no}-{position.index}")

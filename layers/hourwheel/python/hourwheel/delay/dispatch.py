@@ -168,11 +168,11 @@ class Dispatcher:
     ownership: Ownership
     row_cache: ScheduleRowCache
 
-    def dispatch(self, places: Sequence[int]) -> Iterator[None]:
+    def dispatch(self, positions: Sequence[int]) -> Iterator[None]:
         """Hands over the due messages at these packed positions, and yields after each step. Raises ``Fenced``, and the
         errors of the store: the next owner then finishes what the dispatch log names."""
-        for i in range(0, len(places), _STEP_PICKS):
-            rest = [unpack(place) for place in places[i : i + _STEP_PICKS]]
+        for i in range(0, len(positions), _STEP_PICKS):
+            rest = [unpack(packed) for packed in positions[i : i + _STEP_PICKS]]
             while rest:
                 batches, rest = self._batches(rest)
                 while batches:
@@ -253,7 +253,7 @@ class Dispatcher:
 
     def _reserved(self, context: Context, batch: OutgoingBatch, at_ms: int) -> Transfer | None:
         """Reserves a row for the batch, and returns the transfer; None when the log is sealed."""
-        reservation = Reservation(0, 0)
+        reservation = Reservation(batch.target.log, 0, 0)
         if batch.target.log:
             try:
                 reservation = context.log(batch.target.log).reserve(len(batch.picks))
@@ -271,7 +271,7 @@ class Dispatcher:
         )
 
     def _put(self, context: Context, transfer: Transfer, row: Row) -> bool:
-        return context.log(transfer.log).put(Reservation(transfer.row_no, transfer.first_seq), row, transfer.token)
+        return context.log(transfer.log).put(transfer.reservation, row, transfer.token)
 
     def _row(self, batch: OutgoingBatch, at_ms: int, expires_ms: int, log: str) -> Row:
         """Returns the row that contains the batch. Every caller builds it with equal messages, so that a repeated put

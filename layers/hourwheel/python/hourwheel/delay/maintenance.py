@@ -18,18 +18,18 @@ _PAGE = 200
 _REMOVING_MS = 30_000
 """A sweep removes closed buckets for at most this long; the next sweep continues."""
 
-Known: TypeAlias = tuple[Bucket, BucketRecord]
+RegisteredBucket: TypeAlias = tuple[Bucket, BucketRecord]
 
 _ALL = "\U0010ffff"
 
 
-def buckets_due_soon(context: Context) -> list[Known]:
+def buckets_due_soon(context: Context) -> list[RegisteredBucket]:
     """Returns the buckets that are over, open, or about to begin."""
     # A bucket that begins later may contain messages that are due now: they came too late for their own bucket.
     return list(buckets(context, before_ms=context.clock.now_ms() + LEAD_MS + _LONGEST_MS))
 
 
-def start_wheels(context: Context, entries: Iterable[Known]) -> int:
+def start_wheels(context: Context, entries: Iterable[RegisteredBucket]) -> int:
     """Orders a wheel for each of these buckets that should have one and has none. Returns the number of wheels."""
     now_ms = context.clock.now_ms()
     started = 0
@@ -40,7 +40,7 @@ def start_wheels(context: Context, entries: Iterable[Known]) -> int:
     return started
 
 
-def drop_closed(context: Context, entries: Iterable[Known]) -> int:
+def drop_closed(context: Context, entries: Iterable[RegisteredBucket]) -> int:
     """Removes those of these buckets that were closed at least a day ago. Returns how many were removed completely."""
     now_ms = context.clock.now_ms()
     over = [bucket for bucket, record in entries if record.closed_ms and record.closed_ms + _DAY_MS <= now_ms]

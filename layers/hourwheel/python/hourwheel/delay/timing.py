@@ -18,8 +18,8 @@ def pack(row_no: int, index: int) -> int:
     return row_no << _INDEX_BITS | index
 
 
-def unpack(place: int) -> tuple[int, int]:
-    return place >> _INDEX_BITS, place & (1 << _INDEX_BITS) - 1
+def unpack(packed: int) -> tuple[int, int]:
+    return packed >> _INDEX_BITS, packed & (1 << _INDEX_BITS) - 1
 
 
 class TimingWheel:
@@ -33,23 +33,23 @@ class TimingWheel:
         self.waiting = 0
         """Positions in the wheel, cancelled ones included."""
 
-    def add(self, place: int, due_ms: int) -> None:
+    def add(self, packed: int, due_ms: int) -> None:
         """Adds a position, which may be due already."""
-        self.add_all((place,), due_ms)
+        self.add_all((packed,), due_ms)
 
-    def add_all(self, places: Iterable[int], due_ms: int) -> None:
+    def add_all(self, positions: Iterable[int], due_ms: int) -> None:
         number = -(-due_ms // self._tick_ms)
         slot = self._slots.get(number)
         if slot is None:
             slot = self._slots[number] = array("q")
             heapq.heappush(self._order, number)
         before = len(slot)
-        slot.extend(places)
+        slot.extend(positions)
         self.waiting += len(slot) - before
 
-    def discard(self, place: int) -> None:
+    def discard(self, packed: int) -> None:
         """Marks a position as cancelled: ``take`` leaves it out. The position may be added later."""
-        self._cancelled.add(place)
+        self._cancelled.add(packed)
 
     def take(self, now_ms: int) -> list[int]:
         """Removes the positions that are due, and returns them: the earliest tick first, within a tick in the order in
@@ -62,7 +62,7 @@ class TimingWheel:
         if self._cancelled:
             cancelled = self._cancelled.intersection(taken)
             if cancelled:
-                taken = [place for place in taken if place not in cancelled]
+                taken = [packed for packed in taken if packed not in cancelled]
                 self._cancelled -= cancelled
         return taken
 

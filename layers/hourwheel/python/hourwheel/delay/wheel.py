@@ -38,7 +38,7 @@ _RENEWAL_ROWS = 1_000  # a check of the clock for each row would cost more than 
 _DAMAGE_KEPT_MS = 30 * 86_400_000  # operators have 30 days to repair damaged messages, as with dead letters
 
 
-class Ended(StrEnum):
+class WheelEnd(StrEnum):
     """Why a wheel stopped turning."""
 
     CLOSED = "closed"  # every message of the bucket is handed over or cancelled
@@ -94,15 +94,15 @@ class Wheel:
         """The number of messages in the wheel; cancelled ones count until they are due."""
         return self._wheel.waiting
 
-    def run(self, pause: Pause) -> Ended:
+    def run(self, pause: Pause) -> WheelEnd:
         """Turns until there is nothing to do or ``pause`` returns False, and returns why the wheel ended. Raises the
         errors of the store, and then keeps the lease until it runs out, because the last call may still take effect."""
         current = bucket_record(self.context, self.bucket).load()
         if current is None or current.value.closed_ms:
-            return Ended.CLOSED
+            return WheelEnd.CLOSED
         try:
             if not self._take(pause):
-                return Ended.BUSY
+                return WheelEnd.BUSY
             self.open()
             while True:
                 ended = self.turn(pause)
@@ -111,7 +111,7 @@ class Wheel:
                 if not pause(self._until_next_tick() / 1_000):
                     return self._stop()
         except Fenced:
-            return Ended.BUSY
+            return WheelEnd.BUSY
 
     def open(self) -> None:
         """Fences the former owner off, finishes the transfers of its last dispatch row, and reads the bucket. Raises
@@ -133,7 +133,7 @@ class Wheel:
         self._ownership.keep(self._next)
         self._opened_ms = self.context.clock.now_ms()
 
-    def turn(self, pause: Pause = lambda seconds: True) -> Ended | None:
+    def turn(self, pause: Pause = lambda seconds: True) -> WheelEnd | None:
         """Works off one tick; returns None while there is more to do. Raises ``Fenced``. If ``pause`` stops the wheel
         in a large tick, the next owner hands over the rest."""
         cancelled = self._read()
@@ -194,8 +194,8 @@ class Wheel:
                 self._damaged = self._damaged or transfer.kind == DAMAGED
                 fresh += [pack(row_no, index) for row_no, index in transfer.picks]
         if self._state is not WheelState.NEW:
-            for place in fresh:
-                self._wheel.discard(place)
+            for packed in fresh:
+                self._wheel.discard(packed)
         elif fresh:
             self._done = array("q", sorted([*self._done, *fresh]))
 
@@ -233,18 +233,18 @@ class Wheel:
 
     def _add(self, row_no: int, count: int, due_times: DueTimes) -> None:
         first = pack(row_no, 0)
-        places: Iterable[int] = range(first, first + count)
+        positions: Iterable[int] = range(first, first + count)
         i = bisect_left(self._done, first)
         if i < len(self._done) and self._done[i] < first + count:
             done = set(self._done[i : bisect_left(self._done, first + count)])
-            places = [place for place in places if place not in done]
+            positions = [packed for packed in positions if packed not in done]
         if not due_times.after_ms:
-            self._wheel.add_all(places, due_times.first_ms)
+            self._wheel.add_all(positions, due_times.first_ms)
             return
-        for place in places:
-            self._wheel.add(place, due_times.due_ms(place - first))
+        for packed in positions:
+            self._wheel.add(packed, due_times.due_ms(packed - first))
 
-    def _rest(self, now_ms: int) -> Ended | None:
+    def _rest(self, now_ms: int) -> WheelEnd | None:
         """Leaves the bucket when nothing is due soon; returns None otherwise.
 
         The order of the steps loses no message: the timer is ordered before the wheel leaves. A look at the counter
@@ -260,9 +260,9 @@ class Wheel:
             now_ms = self.context.clock.now_ms()
             self._leave(now_ms)  # so that the sweeper starts a wheel if this timer is lost
             order_timer(self.context, now_ms, self.bucket)
-        return Ended.ASLEEP
+        return WheelEnd.ASLEEP
 
-    def _relay(self, now_ms: int) -> Ended | None:
+    def _relay(self, now_ms: int) -> WheelEnd | None:
         step = step_of_relay(called=self._called, leaves_ms=self.leaves_ms, now_ms=now_ms)
         if step is Step.WAIT:
             return None
@@ -272,16 +272,16 @@ class Wheel:
         if step is Step.CALL:
             return None
         self._leave(now_ms)
-        return Ended.LEFT
+        return WheelEnd.LEFT
 
-    def _stop(self) -> Ended:
+    def _stop(self) -> WheelEnd:
         self._leave(0)
-        return Ended.STOPPED
+        return WheelEnd.STOPPED
 
     def _leave(self, wakes_ms: int) -> None:
         self._ownership.leave(self._next, wakes_ms=wakes_ms)
 
-    def _close(self, now_ms: int) -> Ended | None:
+    def _close(self, now_ms: int) -> WheelEnd | None:
         """Seals the schedule log. Closes the bucket once every row given out is stored or filled, and every message is
         handed over or cancelled; returns None before."""
         step = self._step_of_closing(now_ms)
@@ -297,7 +297,7 @@ class Wheel:
         if current is not None and not current.value.closed_ms:
             record.swap(current.token, BucketRecord(closed_ms=kept_ms))
         self._leave(0)
-        return Ended.CLOSED
+        return WheelEnd.CLOSED
 
     def _step_of_closing(self, now_ms: int) -> Step:
         return step_of_closing(

@@ -7,7 +7,7 @@ from time import monotonic
 from hourwheel.api.boundary import Boundary
 from hourwheel.api.problems import is_fault
 from hourwheel.cell import Cell
-from hourwheel.push.decisions import Ended
+from hourwheel.push.decisions import PusherEnd
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import pushed_groups
 from hourwheel.push.waking import drop_leftover, start_overdue
@@ -121,15 +121,15 @@ class EmbeddedPushes:
                 wait_seconds=_LINGER_SECONDS,
                 stopping=self._stopping.is_set,
             ).run()
-            if ended is Ended.NO_TARGET:
+            if ended is PusherEnd.NO_TARGET:
                 drop_leftover(self._cell.context, self._cell.registry, subject, group)
         except Exception as error:
             if is_fault(error):
                 self._boundary.report(error, f"pushing {subject}/{group} failed")
-            ended = Ended.BUSY
+            ended = PusherEnd.BUSY
             with self._lock:
                 self._looked_at.discard((subject, group))  # the next ``look`` starts the pusher again
-        if ended in (Ended.BUSY, Ended.PAUSED):
+        if ended in (PusherEnd.BUSY, PusherEnd.PAUSED):
             # The pusher that holds the lease checks once more; after a pause, ``look`` starts the pusher.
             with self._lock:
                 self._again.discard((subject, group))

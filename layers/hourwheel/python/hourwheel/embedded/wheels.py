@@ -9,7 +9,7 @@ from hourwheel.api.boundary import Boundary
 from hourwheel.api.problems import is_fault
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.cell import Cell
-from hourwheel.delay.wheel import Ended
+from hourwheel.delay.wheel import WheelEnd
 from hourwheel.system import SystemClock
 
 _RETRY_MS = 2_000
@@ -63,7 +63,7 @@ class Wheels:
                 failing[bucket] = (min(2 * before_ms, _LONGEST_RETRY_MS), text)
                 return failing[bucket][0]
             failing.pop(bucket, None)
-            return _RETRY_MS if ended is Ended.BUSY else None
+            return _RETRY_MS if ended is WheelEnd.BUSY else None
 
         self._turn = turn
         self._starter.start()

@@ -43,8 +43,17 @@ class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     picks: tuple[tuple[int, int], ...]
     due_times: DueTimes | None = None
 
+    @property
+    def reservation(self) -> Reservation:
+        return Reservation(self.log, self.row_no, self.first_seq)
 
-class Source(Protocol):
+    def moved_to(self, reservation: Reservation) -> Self:
+        return msgspec.structs.replace(
+            self, log=reservation.log, row_no=reservation.row_no, first_seq=reservation.first_seq
+        )
+
+
+class TransferSource(Protocol):
     """A record that contains its open transfers."""
 
     @property
@@ -60,7 +69,7 @@ class Source(Protocol):
         ...
 
 
-S = TypeVar("S", bound=Source)
+S = TypeVar("S", bound=TransferSource)
 
 
 def reserve(
@@ -73,12 +82,12 @@ def reserve(
     due_times: DueTimes | None = None,
 ) -> Transfer:
     """Step 1: reserves a row for the messages at ``picks``. One write."""
-    taken, place = reserve_in(context, log, len(picks))
+    reservation = reserve_in(context, log, len(picks))
     return Transfer(
         kind=kind,
-        log=taken,
-        row_no=place.row_no,
-        first_seq=place.first_seq,
+        log=reservation.log,
+        row_no=reservation.row_no,
+        first_seq=reservation.first_seq,
         token=context.ids.token(),
         at_ms=context.clock.now_ms(),
         expires_ms=expires_ms,
@@ -91,18 +100,17 @@ def release(context: Context, transfers: Iterable[Transfer]) -> None:
     """Fills reservations that no record names, so that no reader has to wait for them."""
     for transfer in transfers:
         spare = Row(first_seq=-1, count=0, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms)
-        context.log(transfer.log).abandon(Reservation(transfer.row_no, transfer.first_seq), spare)
+        context.log(transfer.log).abandon(transfer.reservation, spare)
 
 
-def place(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]) -> Transfer | None:
+def put_row(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]) -> Transfer | None:
     """Step 3: puts the row. Returns None once the row is stored; else the transfer with a new reservation, which the
     caller has to record."""
     log = context.log(transfer.log)
     try:
-        log.put(Reservation(transfer.row_no, transfer.first_seq), row(transfer), transfer.token)
+        log.put(transfer.reservation, row(transfer), transfer.token)
     except Filled:
-        taken, again = reserve_in(context, transfer.log, len(transfer.picks))
-        return msgspec.structs.replace(transfer, log=taken, row_no=again.row_no, first_seq=again.first_seq)
+        return transfer.moved_to(reserve_in(context, transfer.log, len(transfer.picks)))
     if transfer.due_times is not None:
         ensure_wheel_by(context, Bucket.of_log(transfer.log), transfer.due_times.first_ms)
     return None
@@ -114,7 +122,7 @@ def carry_out(
     """Repeats steps 3 and 4 until the record contains no transfer; returns the record (None: it was removed)."""
     current: Versioned[S] | None = loaded
     while current is not None and current.value.transfers:
-        again = [place(context, transfer, row) for transfer in current.value.transfers]
+        again = [put_row(context, transfer, row) for transfer in current.value.transfers]
         value = current.value.left_with(tuple(transfer for transfer in again if transfer is not None))
         current = record.swap(current.token, value, expires_ms=value.garbage_ms).current
     return current

@@ -40,8 +40,9 @@ _trim_decoder = msgspec.msgpack.Decoder(int)
 
 
 class Reservation(NamedTuple):
-    """A row that a log gave out, and the sequence of the row's first message."""
+    """A row that a log gave out: the name of the log, the row's number, and the sequence of its first message."""
 
+    log: str
     row_no: int
     first_seq: int
 
@@ -61,19 +62,19 @@ class Log:
         Returns the reservation that was used. Two writes, unless a reader has filled the row. Raises ``Sealed``."""
         token = self.ids.token()
         while True:
-            place = reservation or self.reserve(row.count)
+            used = reservation or self.reserve(row.count)
             try:
-                self.put(place, row, token)
+                self.put(used, row, token)
             except Filled:
                 reservation = None
                 continue
-            return place
+            return used
 
     def reserve(self, count: int) -> Reservation:
         """Reserves the next row and ``count`` sequences. Raises ``Sealed``. A reservation that is never used becomes a
         hole, which a reader fills."""
         after = self.store.add(self.name, rows=1, numbers=count)
-        return Reservation(after.rows - 1, after.numbers - count)
+        return Reservation(self.name, after.rows - 1, after.numbers - count)
 
     def put(self, reservation: Reservation, row: Row, token: bytes) -> bool:
         """Stores the batch at its reservation and returns True. A repetition with the same token changes nothing and

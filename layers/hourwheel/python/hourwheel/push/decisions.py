@@ -31,7 +31,7 @@ _DOUBLINGS = 20  # enough for the longest pause; 2 to the power of any number of
 _ERROR_CHARACTERS = 300  # the error is stored in the group's record, which every wake-up reads
 
 
-class Ended(StrEnum):
+class PusherEnd(StrEnum):
     """Why a pusher stopped."""
 
     IDLE = "idle"  # no message was left
@@ -151,11 +151,11 @@ def printable(error: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def taken_by_another(state: PushState, now_ms: int) -> Ended | None:
+def taken_by_another(state: PushState, now_ms: int) -> PusherEnd | None:
     """Returns why no pusher may begin now, or None when one may."""
     if state.free(now_ms):
         return None
-    return Ended.PAUSED if state.paused(now_ms) else Ended.BUSY
+    return PusherEnd.PAUSED if state.paused(now_ms) else PusherEnd.BUSY
 
 
 def group_lease_ms(now_ms: int, timeout_seconds: int) -> int:

@@ -10,7 +10,7 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.logs.cas import Versioned
 from hourwheel.model import Group, PushTarget
-from hourwheel.push.decisions import SETTLING_SECONDS, Ended, TargetHealth, group_lease_ms, taken_by_another
+from hourwheel.push.decisions import SETTLING_SECONDS, PusherEnd, TargetHealth, group_lease_ms, taken_by_another
 from hourwheel.push.state import PushState, state_record
 from hourwheel.targets import Outcome
 
@@ -30,7 +30,7 @@ class PushLease:
     def held(self) -> bool:
         return self._held is not None
 
-    def take(self, group: Group, target: PushTarget, something: Callable[[], bool]) -> Ended | None:
+    def take(self, group: Group, target: PushTarget, something: Callable[[], bool]) -> PusherEnd | None:
         """Takes the lease and returns None, or returns why there is nothing to push now. ``something`` says whether a
         message waits."""
         record = state_record(self.context, group)
@@ -40,13 +40,13 @@ class PushLease:
         if (ended := taken_by_another(before, now_ms)) is not None:
             return ended
         if not before.overdue(now_ms) and not something():
-            return Ended.IDLE  # two wake-ups for the same messages, or a consumer has pulled them
+            return PusherEnd.IDLE  # two wake-ups for the same messages, or a consumer has pulled them
         self.health = TargetHealth.of(before)
         until_ms = group_lease_ms(self._now_ms(), target.timeout_seconds)
         taken = msgspec.structs.replace(before, owner=self.owner, until_ms=until_ms, resumes_ms=0)
         stored, current = record.swap(None if current is None else current.token, taken)
         self._held = current
-        return None if stored else Ended.BUSY
+        return None if stored else PusherEnd.BUSY
 
     def extend(self, group: Group, target: PushTarget) -> bool:
         """Extends the lease so that it outlasts one more delivery. Returns False when another pusher has the lease."""

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from hourwheel.context import Context
 from hourwheel.errors import HourwheelError, NotFound
 from hourwheel.model import Group, Pulled, PullRequest, PullResult, PushTarget, Settled, Settlement, Subject
-from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, Ended, decide_pull, refused
+from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, PusherEnd, decide_pull, refused
 from hourwheel.push.lease import PushLease
 from hourwheel.push.state import state_record
 from hourwheel.queueing.pull_log import pull_logs
@@ -49,7 +49,7 @@ class PushedCell(Protocol):
 
 
 @dataclass
-class _Hand:
+class _LeasedPull:
     """A pull of a group that is being delivered; the lease of its messages ends at ``ends_ms``. ``trial``: the target
     is on trial after a pause."""
 
@@ -79,12 +79,12 @@ class Pusher:
     def __post_init__(self) -> None:
         self._lease = PushLease(self.cell.context, self.owner)
 
-    def run(self) -> Ended:
+    def run(self) -> PusherEnd:
         """Pushes until no message is left, and returns why it stopped. Raises the store's errors, after it has paused
         the group where that can be stored."""
         found = self._find()
         if found is None:
-            return Ended.NO_TARGET
+            return PusherEnd.NO_TARGET
         subject, group, target = found
         ended = self._lease.take(group, target, lambda: self._something(subject, group))
         try:
@@ -116,29 +116,29 @@ class Pusher:
     def _over(self) -> bool:
         return self._broken or self._lease.health.pausing or self.stopping() or 0 < self.leaves_ms <= self._now_ms()
 
-    def _leave(self, group: Group) -> Ended | None:
+    def _leave(self, group: Group) -> PusherEnd | None:
         """Gives the lease up and stores the target's health. Returns why the pusher stops, or None when it has to look
         for messages once more."""
         if not self._lease.leave(group):
-            return Ended.BUSY
+            return PusherEnd.BUSY
         if self._lease.health.pausing:
             self.cell.context.meter.record("PushPaused", 1)
-            return Ended.PAUSED
-        return Ended.LEFT if self._over else None
+            return PusherEnd.PAUSED
+        return PusherEnd.LEFT if self._over else None
 
-    def _look(self) -> Ended | None:
+    def _look(self) -> PusherEnd | None:
         """Looks for messages once more, after the lease was given up. Returns None when a message waits and the lease
         is taken again, otherwise why the pusher stops."""
         self.cell.registry.forget(self.subject)  # there may be more queues
         found = self._find()
         if found is None:
-            return Ended.NO_TARGET
+            return PusherEnd.NO_TARGET
         subject, group, target = found
         if not self._something(subject, group):
-            return Ended.IDLE
+            return PusherEnd.IDLE
         # A moment ago no pull returned this message: a row before it is still being written, or the pull read old data.
         self.cell.context.clock.sleep(_AGAIN_SECONDS)
-        return None if self._lease.retake(group, target) else Ended.BUSY
+        return None if self._lease.retake(group, target) else PusherEnd.BUSY
 
     def _give_up(self, group: Group, fault: Exception) -> None:
         """Pauses the group after a fault, which may last."""
@@ -215,25 +215,25 @@ class Pusher:
         except NotFound:
             return False  # the subject or group was deleted meanwhile
         for pulled in pulls:
-            self._serve(_Hand(group, pulled, parse_rfc3339(pulled.lease_until, "lease_until"), trial))
+            self._serve(_LeasedPull(group, pulled, parse_rfc3339(pulled.lease_until, "lease_until"), trial))
         return bool(pulls)
 
-    def _serve(self, hand: _Hand) -> None:
+    def _serve(self, leased: _LeasedPull) -> None:
         """Delivers a pull, in smaller parts where it is too large, and settles it. Gives the messages back that were
         not delivered."""
-        decided = decide_pull(len(hand.pulled.messages), lambda part: self._deliver(hand, part), trial=hand.trial)
-        self._settle(hand, retry=[*sorted(decided.retry)], dead=sorted(decided.dead), release=sorted(decided.release))
+        decided = decide_pull(len(leased.pulled.messages), lambda part: self._deliver(leased, part), trial=leased.trial)
+        self._settle(leased, retry=[*sorted(decided.retry)], dead=sorted(decided.dead), release=sorted(decided.release))
 
-    def _deliver(self, hand: _Hand, part: range) -> Outcome:
+    def _deliver(self, leased: _LeasedPull, part: range) -> Outcome:
         found = self._find()  # a pull that waits may outlast the target
         if found is None or found[2].kind == "notify" or self._over:
             return Outcome(unreached=True)
         _, group, target = found
-        if state_record(self.cell.context, group).key != state_record(self.cell.context, hand.group).key:
+        if state_record(self.cell.context, group).key != state_record(self.cell.context, leased.group).key:
             return Outcome(unreached=True)  # the group was deleted, and another created under its name
-        if not self._lease.extend(group, target) or not self._hold(hand, target):
+        if not self._lease.extend(group, target) or not self._hold(leased, target):
             return Outcome(unreached=True)
-        pulled = hand.pulled
+        pulled = leased.pulled
         delivery = Delivery(
             self.subject,
             self.group,
@@ -258,20 +258,20 @@ class Pusher:
             )
             return Outcome(failed=frozenset(range(size)), error=type(error).__name__)
 
-    def _hold(self, hand: _Hand, target: PushTarget) -> bool:
+    def _hold(self, leased: _LeasedPull, target: PushTarget) -> bool:
         """Extends the lease of the messages so that it outlasts one more delivery. Returns False when the lease has
         ended."""
-        if hand.ends_ms >= self._now_ms() + 1_000 * (target.timeout_seconds + SPARE_SECONDS):
+        if leased.ends_ms >= self._now_ms() + 1_000 * (target.timeout_seconds + SPARE_SECONDS):
             return True
         seconds = target.timeout_seconds + SETTLING_SECONDS
-        hand.ends_ms = self._now_ms() + 1_000 * seconds
-        return self._settle(hand, extend_seconds=seconds) == "extended"
+        leased.ends_ms = self._now_ms() + 1_000 * seconds
+        return self._settle(leased, extend_seconds=seconds) == "extended"
 
-    def _settle(self, hand: _Hand, **how: Any) -> str:
+    def _settle(self, leased: _LeasedPull, **how: Any) -> str:
         """Settles the pull and returns the status: ``stale`` when the lease has ended, so that the messages come again,
         or when the group was deleted."""
         try:
-            settlement = Settlement(receipt=hand.pulled.receipt, **how)
+            settlement = Settlement(receipt=leased.pulled.receipt, **how)
             (settled,) = self.cell.settle(self.subject, self.group, [settlement])
         except NotFound:
             return "stale"
@@ -287,7 +287,7 @@ class Pusher:
             meter.record("PushFailed", missed)
         self._lease.delivered(outcome, size)
 
-    def _notify(self, subject: Subject, group: Group, target: PushTarget) -> Ended:
+    def _notify(self, subject: Subject, group: Group, target: PushTarget) -> PusherEnd:
         """Announces waiting messages to a target whose owner pulls them. Gives the lease up before it looks: a producer
         that stores a message after that starts another pusher, which announces the message."""
         ended = self._leave(group)
@@ -296,4 +296,4 @@ class Pusher:
         before = self._lease.health.failures
         if self._something(subject, group):
             self._judge(self._guarded(lambda: self.targets.announce(target, self.subject, self.group), 1), 1)
-        return (self._leave(group) if self._lease.health.failures != before else None) or Ended.IDLE
+        return (self._leave(group) if self._lease.health.failures != before else None) or PusherEnd.IDLE

@@ -11,31 +11,23 @@ the puts, and gives the same answer.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Conflict, Unavailable
 from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.logs.log import Reservation
 from hourwheel.model import IDEMPOTENCY_MS
 from hourwheel.ports import Key, Table
 
 _TRIES = 5  # a try is lost only to another request with this key
 
 
-class Spot(NamedTuple):
-    """A reserved row of a log, and the sequence of its first message."""
-
-    log: str
-    row_no: int
-    first_seq: int
-
-
 class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """The record of a batch. ``places`` are [log, row_no, first_seq] for each part, in order. ``queues`` is the number
-    of queues that each subject had, ``cut`` the length in minutes and the shards of the buckets: from both a repeat
-    divides the batch into equal parts. ``generations`` are those of the subjects, which change when a subject is
+    """The record of a batch. ``reservations`` are [log, row_no, first_seq] for each part, in order. ``queues`` is the
+    number of queues that each subject had, ``cut`` the length in minutes and the shards of the buckets: from both a
+    repeat divides the batch into equal parts. ``generations`` are those of the subjects, which change when a subject is
     deleted and created again."""
 
     digest: bytes
@@ -43,7 +35,7 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     queues: dict[str, int]
     at_ms: int
     token: bytes
-    places: tuple[Spot, ...]
+    reservations: tuple[Reservation, ...]
     generations: dict[str, int]
     cut: tuple[int, int]
 
@@ -105,12 +97,12 @@ def remember(record: CasRecord[Remembered], offer: Remembered) -> Versioned[Reme
     raise Unavailable("many requests use this idempotency key at once: send the batch again")
 
 
-def remember_spots(
-    record: CasRecord[Remembered], current: Versioned[Remembered], spots: tuple[Spot, ...]
+def remember_reservations(
+    record: CasRecord[Remembered], current: Versioned[Remembered], reservations: tuple[Reservation, ...]
 ) -> Versioned[Remembered]:
     """Replaces the reservations, unless another request with the key has done so. Returns the record that counts;
     raises ``Unavailable`` when the key has expired."""
-    value = msgspec.structs.replace(current.value, places=spots)
+    value = msgspec.structs.replace(current.value, reservations=reservations)
     outcome = record.swap(current.token, value, expires_ms=value.ends_ms)
     if outcome.current is None:
         raise Unavailable("the idempotency key ran out meanwhile: send the batch again with a new one")

@@ -21,8 +21,8 @@ from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import rows_of, segment_folder
 from hourwheel.model import MAX_DELAY_MS, AddressedMessage, NewMessage, Placed, Subject
-from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, Spot, remember, remember_spots
-from hourwheel.queueing.routing import Batch, Part, RoutingInputs
+from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, remember, remember_reservations
+from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
@@ -84,16 +84,16 @@ def _produce(
         batch = _Batch(context, Batch(subjects, indexes, messages, dues), unnamed)
         try:
             if idempotency is None:
-                parts, spots = batch.store()
+                parts, reservations = batch.store()
             else:
-                parts, spots = batch.store_once(idempotency, keyspace)
+                parts, reservations = batch.store_once(idempotency, keyspace)
         except Sealed:
             # The subject was deleted after its look-up: the next try looks it up again, or creates it.
             for name in subjects:
                 registry.forget(name)
             continue
-        _announce(context, parts, spots)
-        return _results(parts, spots, len(messages), scheduled_id)
+        _announce(context, parts, reservations)
+        return _results(parts, reservations, len(messages), scheduled_id)
     raise Unavailable("the subject keeps being deleted: send the batch again")
 
 
@@ -128,13 +128,13 @@ def _check_limits(
                 check_limit(due_ms, now_ms, due.field)
 
 
-def _announce(context: Context, parts: Sequence[Part], spots: Sequence[Spot]) -> None:
+def _announce(context: Context, parts: Sequence[BatchPart], reservations: Sequence[Reservation]) -> None:
     """Wakes the pulls that wait for the subjects, and starts the wheels of the buckets in time."""
     for name in {part.subject.name for part in parts if part.bucket is None}:
         context.wakeups.announce(name)
-    for part, spot in zip(parts, spots, strict=True):
+    for part, reservation in zip(parts, reservations, strict=True):
         if part.bucket is not None:
-            ensure_wheel_by(context, Bucket.of_log(spot.log), min(part.dues))
+            ensure_wheel_by(context, Bucket.of_log(reservation.log), min(part.dues))
 
 
 @dataclass(frozen=True)
@@ -145,17 +145,18 @@ class _Batch:
     batch: Batch
     unnamed: Sequence[int]
 
-    def store(self) -> tuple[list[Part], list[Spot]]:
+    def store(self) -> tuple[list[BatchPart], list[Reservation]]:
         inputs = self._inputs()
         parts = self._split(inputs)
         rows = self._rows(parts, inputs.at_ms)
 
-        def append(context: Context) -> list[Spot]:
+        def append(context: Context) -> list[Reservation]:
             # Every part is reserved before any part is stored: a deleted subject shows while nothing is stored yet.
-            spots = [_reserve(context, part.log, row.count) for part, row in zip(parts, rows, strict=True)]
+            reservations = [reserve_in(context, part.log, row.count) for part, row in zip(parts, rows, strict=True)]
             try:
                 return [
-                    self._append(context, part, row, spot) for part, row, spot in zip(parts, rows, spots, strict=True)
+                    self._append(context, part, row, reservation)
+                    for part, row, reservation in zip(parts, rows, reservations, strict=True)
                 ]
             except Sealed:
                 if len(parts) == 1:
@@ -163,43 +164,43 @@ class _Batch:
                 # Other parts may be stored already: another try would store them twice.
                 raise Unavailable("a subject was deleted while the batch was stored: send the batch again") from None
 
-        spots = self.context.atomically(append)
+        reservations = self.context.atomically(append)
         self.context.meter.record("Accepted", len(self.batch.messages))
-        return parts, spots
+        return parts, reservations
 
-    def _append(self, context: Context, part: Part, row: Row, spot: Spot) -> Spot:
-        """Stores a part at its spot, or at a newly reserved one if a reader filled the spot. Returns where the part is
-        stored."""
+    def _append(self, context: Context, part: BatchPart, row: Row, reservation: Reservation) -> Reservation:
+        """Stores a part at its reservation, or at a new one if a reader filled the reserved row. Returns the
+        reservation that was used."""
         token = context.ids.token()
         while True:
             try:
-                self._put(context, part, row, spot, token)
+                self._put(context, part, row, reservation, token)
             except Filled:
-                spot = _reserve(context, spot.log, row.count)
+                reservation = reserve_in(context, reservation.log, row.count)
                 continue
-            return spot
+            return reservation
 
-    def _put(self, context: Context, part: Part, row: Row, spot: Spot, token: bytes) -> None:
-        if row.segment is not None and spot.log != part.log:
+    def _put(self, context: Context, part: BatchPart, row: Row, reservation: Reservation, token: bytes) -> None:
+        if row.segment is not None and reservation.log != part.log:
             # The part's bucket is over, and the row goes to a later one: the segment must be removed with that bucket.
-            (row,) = self._rows([replace(part, bucket=Bucket.of_log(spot.log))], row.at_ms)
-        context.log(spot.log).put(Reservation(spot.row_no, spot.first_seq), row, token)
+            (row,) = self._rows([replace(part, bucket=Bucket.of_log(reservation.log))], row.at_ms)
+        context.log(reservation.log).put(reservation, row, token)
 
-    def store_once(self, idempotency: IdempotencyKey, keyspace: str) -> tuple[list[Part], list[Spot]]:
+    def store_once(self, idempotency: IdempotencyKey, keyspace: str) -> tuple[list[BatchPart], list[Reservation]]:
         inputs = self._inputs()
         parts = self._split(inputs)
         rows = self._rows(parts, inputs.at_ms)
 
-        def first(context: Context) -> Versioned[Remembered] | list[Spot]:
+        def first(context: Context) -> Versioned[Remembered] | list[Reservation]:
             record = idempotency.record(context, keyspace)
-            reserved = [_reserve(context, part.log, row.count) for part, row in zip(parts, rows, strict=True)]
+            reserved = [reserve_in(context, part.log, row.count) for part, row in zip(parts, rows, strict=True)]
             offer = self._offer(idempotency, inputs, context.ids.token(), reserved)
             remembered = remember(record, offer)
             if remembered.value.token != offer.token:
-                for row, spot in zip(rows, reserved, strict=True):
-                    context.log(spot.log).abandon(Reservation(spot.row_no, spot.first_seq), row)
+                for row, reservation in zip(rows, reserved, strict=True):
+                    context.log(reservation.log).abandon(reservation, row)
                 return remembered
-            return self._place(context, record, remembered, parts, rows)
+            return self._put_parts(context, record, remembered, parts, rows)
 
         outcome = self.context.atomically(first)
         if isinstance(outcome, list):
@@ -208,7 +209,7 @@ class _Batch:
         return self._repeat(outcome, idempotency, keyspace)
 
     def _offer(
-        self, idempotency: IdempotencyKey, inputs: RoutingInputs, token: bytes, reserved: Sequence[Spot]
+        self, idempotency: IdempotencyKey, inputs: RoutingInputs, token: bytes, reserved: Sequence[Reservation]
     ) -> Remembered:
         return Remembered(
             digest=idempotency.digest,
@@ -216,22 +217,24 @@ class _Batch:
             queues=dict(inputs.queues),
             at_ms=inputs.at_ms,
             token=token,
-            places=tuple(reserved),
+            reservations=tuple(reserved),
             generations=self._generations,
             cut=inputs.cut,
         )
 
     def _repeat(
         self, remembered: Versioned[Remembered], idempotency: IdempotencyKey, keyspace: str
-    ) -> tuple[list[Part], list[Spot]]:
+    ) -> tuple[list[BatchPart], list[Reservation]]:
         first = remembered.value
         idempotency.check_repeat(first, self._generations)
         parts = self._split(RoutingInputs(batch=first.prefix, queues=first.queues, at_ms=first.at_ms, cut=first.cut))
         # A part that the first request did not store is accepted now: its retention begins now.
         rows = self._rows(parts, self.context.clock.now_ms())
 
-        def repeat(context: Context) -> list[Spot]:
-            return self._place(context, idempotency.record(context, keyspace), remembered, parts, rows, repeated=True)
+        def repeat(context: Context) -> list[Reservation]:
+            return self._put_parts(
+                context, idempotency.record(context, keyspace), remembered, parts, rows, repeated=True
+            )
 
         return parts, self.context.atomically(repeat)
 
@@ -249,13 +252,13 @@ class _Batch:
             cut=(settings.bucket_minutes, settings.shards),
         )
 
-    def _split(self, inputs: RoutingInputs) -> list[Part]:
+    def _split(self, inputs: RoutingInputs) -> list[BatchPart]:
         """Gives an id to each message that has none, and divides the batch into parts."""
         for index in self.unnamed:
             self.batch.messages[index].id = f"{inputs.batch}-{index}"
         return self.batch.split(inputs, self.context.settings.batch_buckets)
 
-    def _rows(self, parts: Sequence[Part], at_ms: int) -> list[Row]:
+    def _rows(self, parts: Sequence[BatchPart], at_ms: int) -> list[Row]:
         longest_ms = at_ms + max((part.subject.retention_ms for part in parts if part.bucket is None), default=0)
         name = self.context.ids.unique(at_ms)
         # One segment for all messages that are sent at once, one for each bucket: a segment is removed as a whole.
@@ -275,38 +278,39 @@ class _Batch:
             rows.update(zip(inside, made, strict=True))
         return [_row_of(part, rows[i], at_ms) for i, part in enumerate(parts)]
 
-    def _place(
+    def _put_parts(
         self,
         context: Context,
         record: CasRecord[Remembered],
         remembered: Versioned[Remembered],
-        parts: Sequence[Part],
+        parts: Sequence[BatchPart],
         rows: Sequence[Row],
         *,
         repeated: bool = False,
-    ) -> list[Spot]:
-        """Puts each part at its remembered spot, and returns the spots. Where a reader filled a spot, a new one is
-        reserved and remembered before the part is put there. ``repeated``: an earlier request may have put parts."""
+    ) -> list[Reservation]:
+        """Puts each part at its remembered reservation, and returns the reservations. Where a reader filled a reserved
+        row, a new one is reserved and remembered before the part is put there. ``repeated``: an earlier request may
+        have put parts."""
         while True:
             current = remembered.value
-            spots = list(current.places)
+            reservations = list(current.reservations)
             for index, (part, row) in enumerate(zip(parts, rows, strict=True)):
-                spot = spots[index]
-                log = context.log(spot.log)
-                if repeated and spot.row_no < log.trimmed() and log.get(spot.row_no) is None:
+                reservation = reservations[index]
+                log = context.log(reservation.log)
+                if repeated and reservation.row_no < log.trimmed() and log.get(reservation.row_no) is None:
                     # The part was stored and has expired: a filler would still be there (see ``FILLER_MS``).
                     continue
                 try:
-                    self._put(context, part, row, spot, current.token)
+                    self._put(context, part, row, reservation, current.token)
                 except Filled:
-                    spots[index] = _reserve(context, spot.log, row.count)
-            moved = tuple(spots)
-            if moved == current.places:
-                return spots
-            remembered = remember_spots(record, remembered, moved)
+                    reservations[index] = reserve_in(context, reservation.log, row.count)
+            moved = tuple(reservations)
+            if moved == current.reservations:
+                return reservations
+            remembered = remember_reservations(record, remembered, moved)
 
 
-def _row_of(part: Part, row: Row, at_ms: int) -> Row:
+def _row_of(part: BatchPart, row: Row, at_ms: int) -> Row:
     """Returns the row as the part's log stores it: with the expiry of a queue, or the due times of a bucket."""
     if part.bucket is not None:
         return msgspec.structs.replace(row, expires_ms=0, meta=part.meta)
@@ -314,22 +318,20 @@ def _row_of(part: Part, row: Row, at_ms: int) -> Row:
     return row if row.expires_ms == expires_ms else msgspec.structs.replace(row, expires_ms=expires_ms)
 
 
-def _reserve(context: Context, log: str, count: int) -> Spot:
-    taken, place = reserve_in(context, log, count)
-    return Spot(taken, place.row_no, place.first_seq)
-
-
 def _results(
-    parts: Sequence[Part], spots: Sequence[Spot], count: int, scheduled_id_of: Callable[[SchedulePosition], str]
+    parts: Sequence[BatchPart],
+    reservations: Sequence[Reservation],
+    count: int,
+    scheduled_id_of: Callable[[SchedulePosition], str],
 ) -> list[Placed]:
     results: list[Placed | None] = [None] * count
-    for part, spot in zip(parts, spots, strict=True):
+    for part, reservation in zip(parts, reservations, strict=True):
         if part.bucket is None:
             for step, (index, message) in enumerate(zip(part.indexes, part.messages, strict=True)):
-                results[index] = Placed(message.id or "", part.queue, spot.first_seq + step)
+                results[index] = Placed(message.id or "", part.queue, reservation.first_seq + step)
             continue
-        bucket = Bucket.of_log(spot.log)
+        bucket = Bucket.of_log(reservation.log)
         for step, (index, message, due_ms) in enumerate(zip(part.indexes, part.messages, part.dues, strict=True)):
-            scheduled_id = scheduled_id_of(SchedulePosition(bucket, spot.row_no, step))
+            scheduled_id = scheduled_id_of(SchedulePosition(bucket, reservation.row_no, step))
             results[index] = Placed(message.id or "", scheduled=rfc3339(due_ms), scheduled_id=scheduled_id)
     return [placed for placed in results if placed is not None]

@@ -254,7 +254,7 @@ class Puller:
             attempt.group.name,
             attempt.group.generation,
             log.queue,
-            claim.row,
+            claim.row_no,
             pull_row.token,
             pull_row.value,
         )
@@ -291,5 +291,5 @@ class Puller:
         value = msgspec.structs.replace(claim.pull_row.value, counts=counts)
         if not any(counts):
             value = value.closed(UNREADABLE, self.context.clock.now_ms())
-        outcome = log.record(claim.row).swap(claim.pull_row.token, value, expires_ms=value.garbage_ms)
+        outcome = log.record(claim.row_no).swap(claim.pull_row.token, value, expires_ms=value.garbage_ms)
         return outcome.current if outcome.stored else None

@@ -40,7 +40,7 @@ class Claim:
     """A range that was claimed: its pull row, the rows of the source log that it covers, and the most bytes that its
     messages take in an answer."""
 
-    row: int
+    row_no: int
     pull_row: Versioned[PullRow]
     rows: tuple[tuple[int, Row], ...]
     answer_bytes: int

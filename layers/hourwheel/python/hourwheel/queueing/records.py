@@ -102,7 +102,7 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     def unsettled(self) -> list[int]:
         return [index for index in range(self.size) if index not in self.settled]
 
-    def places(self) -> list[Position]:
+    def positions(self) -> list[Position]:
         """Returns the position of each message of the pull, by its index."""
         positions = []
         for step, count in enumerate(self.counts):

@@ -45,7 +45,7 @@ def _share(name: str, shares: int) -> int:
 
 
 @dataclass(frozen=True)
-class Part:
+class BatchPart:
     """The messages of a batch that go to one queue, or to one bucket in which they fall due at ``dues`` (Unix
     milliseconds). ``indexes`` are their indexes in the batch."""
 
@@ -92,11 +92,11 @@ class Batch:
     messages: Sequence[NewMessage]
     dues: Mapping[int, Due]
 
-    def split(self, inputs: RoutingInputs, most_buckets: int) -> list[Part]:
+    def split(self, inputs: RoutingInputs, most_buckets: int) -> list[BatchPart]:
         """Divides the batch into parts, subject by subject, buckets before queues, each in ascending order. Equal
         inputs give equal parts, so that a repeated batch finds its rows. Raises ``TooLarge`` when a subject's messages
         fall due in more than ``most_buckets`` buckets."""
-        parts: list[Part] = []
+        parts: list[BatchPart] = []
         for name, subject in self.subjects.items():
             at_once, delayed = self._by_time(self.indexes[name], inputs)
             by_bucket = self._by_bucket(delayed, inputs)
@@ -138,13 +138,13 @@ class Batch:
             by_queue.setdefault(queue_of(self.messages[index].key, batch, queues), []).append(index)
         return by_queue
 
-    def _queue_part(self, subject: Subject, queue: int, indexes: Sequence[int]) -> Part:
-        return Part(subject, queue, [self._stored(index) for index in indexes], indexes)
+    def _queue_part(self, subject: Subject, queue: int, indexes: Sequence[int]) -> BatchPart:
+        return BatchPart(subject, queue, [self._stored(index) for index in indexes], indexes)
 
-    def _delayed_part(self, subject: Subject, bucket: Bucket, delayed: Sequence[tuple[int, int]]) -> Part:
+    def _delayed_part(self, subject: Subject, bucket: Bucket, delayed: Sequence[tuple[int, int]]) -> BatchPart:
         indexes = [index for index, _ in delayed]
         messages = [self._stored(index) for index in indexes]
-        return Part(subject, None, messages, indexes, bucket, [due_ms for _, due_ms in delayed])
+        return BatchPart(subject, None, messages, indexes, bucket, [due_ms for _, due_ms in delayed])
 
     def _stored(self, index: int) -> NewMessage:
         """Returns the message as it is stored: without its delay, because the row's meta holds the due time."""

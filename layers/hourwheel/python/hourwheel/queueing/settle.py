@@ -235,12 +235,14 @@ class Settler:
         )
 
     def _reserve(self, row: PullRow, decision: Decision) -> tuple[Transfer, ...]:
-        places = row.places()
+        positions = row.positions()
 
         def picks_of(indexes: frozenset[int]) -> list[tuple[int, int]]:
-            return [(places[index].row_no, places[index].index) for index in sorted(indexes - row.settled)]
+            return [(positions[index].row_no, positions[index].index) for index in sorted(indexes - row.settled)]
 
-        picks = {(places[index].row_no, places[index].index): index for index in sorted(decision.retried - row.settled)}
+        picks = {
+            (positions[index].row_no, positions[index].index): index for index in sorted(decision.retried - row.settled)
+        }
         retried: list[tuple[int, int]] = []
         later: dict[Bucket, list[tuple[tuple[int, int], int]]] = {}
         spent: list[tuple[int, int]] = []

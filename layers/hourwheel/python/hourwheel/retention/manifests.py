@@ -19,7 +19,7 @@ FORMAT = 1
 PREFIX = "manifests/"
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class SegmentPart(msgspec.Struct, frozen=True, kw_only=True):
     """The rows ``[start, end)`` of one log in a segment, and the sequences of their messages, ``[first, following)``
     (both 0 for pull logs and dispatch logs). ``messages`` counts the messages in the rows: those that a pull log's rows
     handed out, or a dispatch log's rows handed over. Some rows of the range may be in another segment, because their
@@ -45,7 +45,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     earliest_ms: int
     latest_ms: int
-    parts: list[Part]
+    parts: list[SegmentPart]
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.delay.changes import ScheduledMessages
-from hourwheel.delay.maintenance import Known, buckets_due_soon, drop_closed, start_wheels
+from hourwheel.delay.maintenance import RegisteredBucket, buckets_due_soon, drop_closed, start_wheels
 from hourwheel.delay.orphans import orphan_logs, unregister_orphan
 from hourwheel.logs.log import Log
 from hourwheel.model import DEAD_RETENTION_MS, Group, Subject
@@ -102,7 +102,7 @@ class Sweeper:
         return report
 
     def _delayed(self, report: SweepReport) -> None:
-        buckets: list[Known] = []
+        buckets: list[RegisteredBucket] = []
         with self._contained("reading the buckets"):
             buckets = buckets_due_soon(self.context)
         with self._contained("starting wheels"):

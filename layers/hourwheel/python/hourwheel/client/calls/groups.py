@@ -14,15 +14,15 @@ from hourwheel.client.records.groups import (
     GroupPage,
     Lag,
     NoPush,
-    Position,
     PushStatus,
     PushTarget,
+    QueueOffset,
     RetryPolicy,
 )
 
 
 class _Positions(msgspec.Struct):
-    positions: list[Position]
+    positions: list[QueueOffset]
 
 
 class GroupCalls(Calls):
@@ -95,11 +95,11 @@ class GroupCalls(Calls):
         """
         self._http.call("DELETE", path("subjects", subject, "groups", group), answers(None), safe=False)
 
-    def seek(self, subject: str, group: str, to: Literal["start", "end"] | datetime | Position) -> list[Position]:
+    def seek(self, subject: str, group: str, to: Literal["start", "end"] | datetime | QueueOffset) -> list[QueueOffset]:
         """Moves a group to another message. Messages that are leased, in retry or dead stay so.
 
         ``"start"`` is the first message that is kept, ``"end"`` is behind the last one. A time is the first message
-        that was accepted then or later. A ``Position`` moves the group in one queue only.
+        that was accepted then or later. A ``QueueOffset`` moves the group in one queue only.
 
         Returns:
             The offset of the next message in each queue that was moved.
@@ -111,9 +111,9 @@ class GroupCalls(Calls):
 
         Example:
             >>> api.seek("orders", "billing", "end")
-            [Position(queue=0, offset=1)]
+            [QueueOffset(queue=0, offset=1)]
             >>> api.seek("orders", "billing", datetime(2026, 1, 1, tzinfo=UTC))
-            [Position(queue=0, offset=0)]
+            [QueueOffset(queue=0, offset=0)]
         """
         body: Any = {"to": to} if isinstance(to, str) else to
         if isinstance(to, datetime):

@@ -5,7 +5,7 @@ from typing import Any
 from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.due import Delay, Moment, due_at
 from hourwheel.client.http import path
-from hourwheel.client.records.scheduled import Forecast, ScheduledMessage
+from hourwheel.client.records.scheduled import PendingCounts, ScheduledMessage
 
 
 class ScheduledCalls(Calls):
@@ -59,7 +59,7 @@ class ScheduledCalls(Calls):
         body = {"deliver_at": due_at(delay, deliver_at, self._clock.now_ms())}
         return self._scheduled("PATCH", scheduled_id, body)
 
-    def pending(self, subject: str, *, hours: int = 72) -> Forecast:
+    def pending(self, subject: str, *, hours: int = 72) -> PendingCounts:
         """Counts the delayed messages of a subject that fall due within this many hours (1 to 744), hour by hour.
 
         Raises:
@@ -71,8 +71,8 @@ class ScheduledCalls(Calls):
             1
         """
         target = path("subjects", subject, "scheduled") + query(hours=hours)
-        forecast: Forecast = self._http.call("GET", target, answers(Forecast))
-        return forecast
+        counts: PendingCounts = self._http.call("GET", target, answers(PendingCounts))
+        return counts
 
     def _scheduled(self, method: str, scheduled_id: str, body: Any = None) -> ScheduledMessage:
         """Makes a call for one delayed message. A repeated call gets an equal answer until the message is due."""

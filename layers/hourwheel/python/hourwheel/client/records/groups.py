@@ -110,12 +110,12 @@ class GroupPage(Struct, frozen=True, kw_only=True):
     next: str | None = None
 
 
-class Position(Struct, frozen=True):
+class QueueOffset(Struct, frozen=True):
     """An offset of one queue, for ``Api.seek``.
 
     Example:
-        >>> api.seek("orders", "billing", Position(queue=0, offset=0))
-        [Position(queue=0, offset=0)]
+        >>> api.seek("orders", "billing", QueueOffset(queue=0, offset=0))
+        [QueueOffset(queue=0, offset=0)]
     """
 
     queue: int

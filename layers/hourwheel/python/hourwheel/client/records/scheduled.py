@@ -28,7 +28,7 @@ class ScheduledMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     offset: int | None = None
 
 
-class ForecastHour(Struct, frozen=True, kw_only=True):
+class PendingHour(Struct, frozen=True, kw_only=True):
     """The delayed messages that fall due in the hour that begins at ``hour``.
 
     Example:
@@ -41,14 +41,14 @@ class ForecastHour(Struct, frozen=True, kw_only=True):
     messages: int
 
 
-class Forecast(Struct, frozen=True, kw_only=True):
+class PendingCounts(Struct, frozen=True, kw_only=True):
     """The numbers of delayed messages of a subject: of all hours asked for, and of each hour that has any.
 
     Example:
         >>> api.pending("orders", hours=24)
-        Forecast(subject='orders', messages=0, hours=[])
+        PendingCounts(subject='orders', messages=0, hours=[])
     """
 
     subject: str
     messages: int
-    hours: list[ForecastHour]
+    hours: list[PendingHour]
