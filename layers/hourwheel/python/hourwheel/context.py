@@ -1,17 +1,22 @@
 """Defines the context of every call of the library: the ports, the settings, and the logs over them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
 import msgspec
 
+from hourwheel.logs.codec import encode
 from hourwheel.logs.log import Log
+from hourwheel.logs.rows import Row, filler
+from hourwheel.logs.segments import rows_of, segment_folder
 from hourwheel.model import (
     DEFAULT_RETENTION_SECONDS,
     MAX_RETENTION_SECONDS,
     MAX_WAIT_SECONDS,
     MIN_RETENTION_SECONDS,
+    Message,
+    NewMessage,
     RetryPolicy,
 )
 from hourwheel.ports import (
@@ -89,6 +94,30 @@ class Context:
 
     def log(self, name: str) -> Log:
         return Log(self.store, self.clock, self.ids, self.meter, name)
+
+    def build_row(
+        self, log: str, messages: Sequence[Message], *, at_ms: int, expires_ms: int, meta: bytes = b""
+    ) -> Row:
+        """Builds the row of a log that holds these messages: a filler without messages. The row has no sequence yet."""
+        if not messages:
+            return filler(at_ms, expires_ms, meta)
+        segment = f"{segment_folder(log, expires_ms)}/{self.ids.unique(at_ms)}"
+        (row,) = self.build_rows(segment, [messages], at_ms=at_ms, expires_ms=expires_ms)
+        return msgspec.structs.replace(row, meta=meta) if meta else row
+
+    def build_rows(
+        self, segment: str, batches: Sequence[Sequence[NewMessage | Message]], *, at_ms: int, expires_ms: int
+    ) -> list[Row]:
+        """Builds a row for each batch. The large ones are stored together in an object with the key ``segment``. The
+        rows have no sequence yet."""
+        return rows_of(
+            [encode(messages, self.settings.compression_level) for messages in batches],
+            blobs=self.blobs,
+            segment=segment,
+            at_ms=at_ms,
+            expires_ms=expires_ms,
+            inline_bytes=self.settings.inline_bytes,
+        )
 
     def atomically(self, work: "Callable[[Context], T]") -> T:
         """Runs ``work`` on this context and returns its result, in one transaction where the store has transactions.

@@ -37,7 +37,7 @@ from hourwheel.errors import Conflict, Corrupt, NotFound
 from hourwheel.log_names import LogKind, LogName, is_schedule, pull_log, source_of
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import FILLER_MS, Reservation
-from hourwheel.logs.rows import Row
+from hourwheel.logs.rows import filler
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs, Key, Table
 from hourwheel.queueing.pull_log import PullLog
@@ -247,7 +247,7 @@ class _Rebuild:
         for name in sorted(self.logs):
             log, end = self.context.log(name), self.known.end(name)
             waits = is_schedule(name)
-            spare = Row(first_seq=-1, count=0, at_ms=now_ms, expires_ms=0 if waits else now_ms + FILLER_MS)
+            spare = filler(now_ms, 0 if waits else now_ms + FILLER_MS)
             for row in range(end.archived, end.rows):
                 log.abandon(Reservation(name, row, 0), spare)
             if not waits:

@@ -19,10 +19,8 @@ from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt, Filled
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import is_schedule
-from hourwheel.logs.codec import encode
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row, sort_of
-from hourwheel.logs.segments import rows_of, segment_folder
 from hourwheel.model import DEAD_RETENTION_MS, MAX_RETENTION_SECONDS, Message
 from hourwheel.ports import Blobs, Key, Record, Table
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
@@ -142,19 +140,9 @@ class Restorer:
         self.context.atomically(put)
 
     def _row(self, log: str, entry: Entry, messages: list[Message]) -> Row:
-        if not messages:
-            # A row that was archived without its messages becomes a filler.
-            note = entry.meta if not entry.count else b""
-            return Row(first_seq=-1, count=0, at_ms=entry.at_ms, expires_ms=entry.expires_ms, meta=note)
-        (row,) = rows_of(
-            [encode(messages, self.context.settings.compression_level)],
-            blobs=self.context.blobs,
-            segment=f"{segment_folder(log, entry.expires_ms)}/{self.context.ids.unique(entry.at_ms)}",
-            at_ms=entry.at_ms,
-            expires_ms=entry.expires_ms,
-            inline_bytes=self.context.settings.inline_bytes,
-        )
-        return msgspec.structs.replace(row, meta=entry.meta)
+        # A row that was archived without its messages becomes a filler, and has no due times any more.
+        meta = entry.meta if messages or not entry.count else b""
+        return self.context.build_row(log, messages, at_ms=entry.at_ms, expires_ms=entry.expires_ms, meta=meta)
 
 
 def _batches(rows: Iterable[Kept]) -> Iterator[list[Kept]]:

@@ -37,7 +37,7 @@ from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry, encode_entry
 from hourwheel.logs.log import Log
-from hourwheel.logs.rows import Row
+from hourwheel.logs.rows import filler
 from hourwheel.logs.segments import raw_messages_of
 from hourwheel.ports import Key, Record, Table, items_of
 
@@ -257,9 +257,7 @@ class ScheduledMessages:
         entry = encode_entry(CancelMarker(position.row_no, position.index))
         now_ms = self.context.clock.now_ms()
         try:
-            marker_row = (
-                self._log(position).append(Row(first_seq=-1, count=0, at_ms=now_ms, expires_ms=0, meta=entry)).row_no
-            )
+            marker_row = self._log(position).append(filler(now_ms, 0, entry)).row_no
         except Sealed:
             marker_row = _TOO_LATE
         value = msgspec.structs.replace(current.value, marker_row=marker_row)

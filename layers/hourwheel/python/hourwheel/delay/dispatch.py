@@ -21,11 +21,11 @@ from hourwheel.errors import Corrupt, Filled, NotFound, Sealed
 from hourwheel.faults import unreadable
 from hourwheel.handover.handover import Transfer, release
 from hourwheel.log_names import LogName, Member
-from hourwheel.logs.codec import decode_one, encode
+from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
-from hourwheel.logs.segments import raw_messages_of, rows_of, segment_folder
+from hourwheel.logs.segments import raw_messages_of
 from hourwheel.model import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS, Message, Subject
 from hourwheel.ports import GET_MANY
 from hourwheel.queueing.routing import delayed_batch, queue_of
@@ -282,17 +282,7 @@ class Dispatcher:
             messages = [
                 msgspec.structs.replace(message, died_at=died_at, reason="subject-deleted") for message in messages
             ]
-        if not messages:
-            return Row(first_seq=-1, count=0, at_ms=at_ms, expires_ms=expires_ms)
-        (row,) = rows_of(
-            [encode(messages, self.context.settings.compression_level)],
-            blobs=self.context.blobs,
-            segment=f"{segment_folder(log, expires_ms)}/{self.context.ids.unique(at_ms)}",
-            at_ms=at_ms,
-            expires_ms=expires_ms,
-            inline_bytes=self.context.settings.inline_bytes,
-        )
-        return row
+        return self.context.build_row(log, messages, at_ms=at_ms, expires_ms=expires_ms)
 
     def _batches(self, picks: Sequence[Pick]) -> tuple[list[OutgoingBatch], list[Pick]]:
         """Returns the messages at these positions as one batch for each row of a target, in order, and the positions

@@ -8,11 +8,10 @@ from hourwheel.context import Context
 from hourwheel.errors import Corrupt
 from hourwheel.faults import unreadable
 from hourwheel.handover.handover import Transfer
-from hourwheel.logs.codec import encode
 from hourwheel.logs.entries import encode_entry
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.logs.segments import messages_of, rows_of, segment_folder
+from hourwheel.logs.segments import messages_of
 from hourwheel.model import Message
 from hourwheel.times import rfc3339
 
@@ -77,21 +76,13 @@ def row_builder(context: Context, source: Log, queue: int | None, *, strict: boo
     def make(transfer: Transfer) -> Row:
         originals = read_messages(context, source, queue, transfer.picks, strict=strict)
         messages = [_changed(message, transfer) for _, message in originals]
-        if not messages:
-            return Row(first_seq=-1, count=0, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms)
         entry = b""
-        if transfer.due_times is not None:
+        if messages and transfer.due_times is not None:
             indexes = {pick: i for i, pick in enumerate(transfer.picks)}
             entry = encode_entry(transfer.due_times.only(indexes[pick] for pick, _ in originals))
-        (row,) = rows_of(
-            [encode(messages, context.settings.compression_level)],
-            blobs=context.blobs,
-            segment=f"{segment_folder(transfer.log, transfer.expires_ms)}/{context.ids.unique(transfer.at_ms)}",
-            at_ms=transfer.at_ms,
-            expires_ms=transfer.expires_ms,
-            inline_bytes=context.settings.inline_bytes,
+        return context.build_row(
+            transfer.log, messages, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms, meta=entry
         )
-        return msgspec.structs.replace(row, meta=entry) if entry else row
 
     return make
 

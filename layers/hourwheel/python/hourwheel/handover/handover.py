@@ -22,7 +22,7 @@ from hourwheel.errors import Filled
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.log import Reservation
-from hourwheel.logs.rows import Row
+from hourwheel.logs.rows import Row, filler
 
 
 class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ def reserve(
 def release(context: Context, transfers: Iterable[Transfer]) -> None:
     """Fills reservations that no record names, so that no reader has to wait for them."""
     for transfer in transfers:
-        spare = Row(first_seq=-1, count=0, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms)
+        spare = filler(transfer.at_ms, transfer.expires_ms)
         context.log(transfer.log).abandon(transfer.reservation, spare)
 
 

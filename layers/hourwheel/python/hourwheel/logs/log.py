@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from hourwheel.errors import Filled
-from hourwheel.logs.rows import Row, from_record, row_key, sort_of, table_of, to_record
+from hourwheel.logs.rows import Row, filler, from_record, row_key, sort_of, table_of, to_record
 from hourwheel.ports import Clock, Counter, Ids, Key, Meter, Record, Store, Table, items_of
 
 GRACE_MS = 1_000
@@ -218,7 +218,7 @@ class Log:
         now_ms = self.clock.now_ms()
         holes = [row_no for row_no in range(start, end) if row_no not in present]
         for hole in holes:
-            self._fill(hole, Row(first_seq=-1, count=0, at_ms=now_ms, expires_ms=expires_ms))
+            self._fill(hole, filler(now_ms, expires_ms))
         if holes:
             self.meter.record("HolesFilled", len(holes))
 
@@ -235,6 +235,6 @@ class Log:
     def _fill(self, hole: int, follower: Row) -> Row:
         """Fills a hole and returns the content of the row then: a filler, or the batch whose writer was faster."""
         expires_ms = max(follower.expires_ms, self.clock.now_ms() + FILLER_MS) if follower.expires_ms else 0
-        filler = Row(first_seq=-1, count=0, at_ms=follower.at_ms, expires_ms=expires_ms)
-        refused = self.store.put(row_key(self.name, hole), to_record(filler, self.ids.token(), GARBAGE_MS), expect=None)
-        return filler if refused is None or refused.current is None else from_record(refused.current)
+        spare = filler(follower.at_ms, expires_ms)
+        refused = self.store.put(row_key(self.name, hole), to_record(spare, self.ids.token(), GARBAGE_MS), expect=None)
+        return spare if refused is None or refused.current is None else from_record(refused.current)

@@ -52,6 +52,11 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
         return self.expires_ms == 0 or self.expires_ms > now_ms
 
 
+def filler(at_ms: int, expires_ms: int, meta: bytes = b"") -> Row:
+    """Returns a row without messages, which takes a row number and no sequence."""
+    return Row(first_seq=-1, count=0, at_ms=at_ms, expires_ms=expires_ms, meta=meta)
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Row)
 

@@ -16,10 +16,9 @@ from hourwheel.context import Context
 from hourwheel.due import Due, check_limit, dues_of
 from hourwheel.errors import Filled, NotFound, Sealed, Unavailable
 from hourwheel.logs.cas import CasRecord, Versioned
-from hourwheel.logs.codec import encode
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
-from hourwheel.logs.segments import rows_of, segment_folder
+from hourwheel.logs.segments import segment_folder
 from hourwheel.model import MAX_DELAY_MS, AddressedMessage, NewMessage, Placed, Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
@@ -267,14 +266,8 @@ class _Batch:
             by_folder.setdefault(segment_folder(part.log, longest_ms), []).append(i)
         rows: dict[int, Row] = {}
         for folder, inside in by_folder.items():
-            made = rows_of(
-                [encode(parts[i].messages, self.context.settings.compression_level) for i in inside],
-                blobs=self.context.blobs,
-                segment=f"{folder}/{name}",
-                at_ms=at_ms,
-                expires_ms=longest_ms,
-                inline_bytes=self.context.settings.inline_bytes,
-            )
+            batches = [parts[i].messages for i in inside]
+            made = self.context.build_rows(f"{folder}/{name}", batches, at_ms=at_ms, expires_ms=longest_ms)
             rows.update(zip(inside, made, strict=True))
         return [_row_of(part, rows[i], at_ms) for i, part in enumerate(parts)]
 
