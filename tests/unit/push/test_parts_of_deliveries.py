@@ -7,7 +7,7 @@ import pytest
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.targets import DONE, Delivery, Outcome
 from tests.support import Bench
-from tests.unit.push.test_pusher import bench_with, lag, push
+from tests.unit.push.pushing import bench_with, lag, push
 
 
 def names(delivery: Delivery) -> str:
