@@ -89,8 +89,8 @@ def interpreter() -> Interpreter:
     name = f"python{PREFERRED}"
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     others = [shutil.which(name), *sorted(map(str, pyenv.glob(f"versions/{PREFERRED}.*/bin/{name}")))]
-    found = [one for path in (sys.executable, *others) if path and (one := Interpreter.at(path))]
-    chosen = next((one for one in found if one.version == PREFERRED), found[0])
+    interpreters = [one for path in (sys.executable, *others) if path and (one := Interpreter.at(path))]
+    chosen = next((one for one in interpreters if one.version == PREFERRED), interpreters[0])
     if chosen.version not in RUNTIMES:
         raise SystemExit(f"Lambda may not have Python {chosen.version}: install one of {', '.join(RUNTIMES)}")
     return chosen

@@ -31,8 +31,8 @@ def summary_of(report: Any) -> str:
 
 def _archived(report: "Archived") -> str:
     took = f"{counted(report.rows, 'row')} with {counted(report.messages, 'message')} archived"
-    worse = [f"{counted(report.damaged, 'row')} damaged"] * bool(report.damaged)
-    worse += [f"{counted(report.gone, 'row')} removed before"] * bool(report.gone)
+    worse = [f"{counted(report.unreadable_rows, 'row')} damaged"] * bool(report.unreadable_rows)
+    worse += [f"{counted(report.missing_rows, 'row')} removed before"] * bool(report.missing_rows)
     return ", ".join([took, *worse, "complete" if report.complete else "not complete: run it again"])
 
 

@@ -3,9 +3,9 @@ passed it."""
 
 from collections.abc import Iterator, Sequence
 
-from hourwheel.archive.blocks import decode_catalog
+from hourwheel.archive.blocks import decode_registry
 from hourwheel.archive.segments import blocks_of
-from hourwheel.retention.kinds import CATALOG
+from hourwheel.retention.kinds import REGISTRY
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from, read_segment
 from pyspark_hourwheel.options import ArchiveOptions
@@ -31,7 +31,7 @@ class ManifestCache:
         for manifest in manifests_from(self._archive, self.count):
             pieces += subject_blocks_of(manifest, self._options.subject, self._options.queue)
             self.count = manifest.number + 1
-            catalogs = [segment for segment in manifest.segments if segment.kind == CATALOG]
+            catalogs = [segment for segment in manifest.segments if segment.kind == REGISTRY]
             if catalogs:
                 self._catalog = Work.of(manifest.number, catalogs[-1])
         self.pieces = pieces
@@ -77,6 +77,6 @@ class ManifestCache:
 
     def _subjects(self, catalog: Work) -> set[str]:
         data = read_segment(self._archive, catalog)
-        (extent,) = blocks_of(data, CATALOG)
-        decoded = decode_catalog(data[extent.offset : extent.offset + extent.length])
+        (extent,) = blocks_of(data, REGISTRY)
+        decoded = decode_registry(data[extent.offset : extent.offset + extent.length])
         return {subject.name for subject in decoded.subjects}

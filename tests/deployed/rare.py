@@ -424,9 +424,9 @@ def archive(system: System) -> dict[str, Any]:
     for one in waiting:
         assert system.ok("DELETE", f"/v1/scheduled/{one['scheduled_id']}")["state"] == "cancelled"
     kept = contents(S3Blobs(lambda: system.s3, system.lake, ARCHIVE_PREFIX))
-    assert kept.catalog is not None
-    logs = {subject.log(queue) for subject in kept.catalog.subjects for queue in range(subject.queues)}
-    logs |= {log for group in kept.catalog.groups for log in (group.retry_log, group.dead_log)}
+    assert kept.registry is not None
+    logs = {subject.log(queue) for subject in kept.registry.subjects for queue in range(subject.queues)}
+    logs |= {log for group in kept.registry.groups for log in (group.retry_log, group.dead_log)}
     stored: dict[tuple[str, int, int], Message] = {}
     for table in ("consume", "schedule"):
         for page in system.dynamodb.get_paginator("scan").paginate(TableName=f"{CELL}-{table}"):

@@ -68,6 +68,8 @@ def test_the_client_has_a_method_for_each_route(monkeypatch: pytest.MonkeyPatch)
         optional = {"delay": 60} if method is Api.reschedule else {}
         with contextlib.suppress(Asked):
             method(*(GIVEN.get(name, name) for name in needed), **optional)
-    found = [Router().find(method, path) for method, path in called]
-    assert [match for match in found if not isinstance(match, Match)] == []
-    assert sorted(match.route.key for match in found if isinstance(match, Match)) == sorted(each.key for each in ROUTES)
+    answer = [Router().find(method, path) for method, path in called]
+    assert [match for match in answer if not isinstance(match, Match)] == []
+    assert sorted(match.route.key for match in answer if isinstance(match, Match)) == sorted(
+        each.key for each in ROUTES
+    )

@@ -48,7 +48,7 @@ def test_a_lost_database_is_rebuilt_and_every_message_is_accounted_for(start: St
         file.unlink()
 
     report = rebuilt(data, archive)
-    assert (report.lost, report.unreadable, report.damaged) == (0, 0, ())
+    assert (report.lost, report.unreadable, report.unreadable_segments) == (0, 0, ())
 
     server = start(data)
     found: list[dict[str, object]] = []
@@ -77,7 +77,7 @@ def test_a_lost_database_is_rebuilt_and_every_message_is_accounted_for(start: St
 def test_a_data_directory_that_is_half_rebuilt_is_not_served(tmp_path: Path) -> None:
     with opened(tmp_path) as context:
         record = CasRecord(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
-        record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=1))
+        record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), end_manifest=1))
     code, errors = Server(tmp_path).end()
     assert code != 0
     assert "is half rebuilt: run hourwheel pipeline run rebuild" in errors

@@ -9,11 +9,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from hourwheel.archive.blocks import Catalog, encode_catalog
+from hourwheel.archive.blocks import RegistrySnapshot, encode_registry
 from hourwheel.archive.segments import join, segment_key
 from hourwheel.logs.codec import HEADER_BYTES
 from hourwheel.model import Message, Subject
-from hourwheel.retention.kinds import CATALOG
+from hourwheel.retention.kinds import REGISTRY
 from hourwheel.retention.manifests import Manifest, Segment, commit
 from pyspark_hourwheel import HourwheelDataSource
 from pyspark_hourwheel.scanning import Damaged
@@ -175,14 +175,14 @@ def test_a_place_without_an_archive_is_told(orders: Orders) -> None:
         scanned(orders)
 
 
-def test_a_subject_is_unknown_when_the_catalog_lacks_it(orders: Orders) -> None:
+def test_a_subject_is_unknown_when_the_registry_lacks_it(orders: Orders) -> None:
     subject = Subject(name="orders", generation=1, queues=1, retention_seconds=60, created_ms=NOON_MS)
-    data = join(CATALOG, [encode_catalog(Catalog([subject], []))])
-    key = segment_key(CATALOG, NOON_MS, "catalog")
+    data = join(REGISTRY, [encode_registry(RegistrySnapshot([subject], []))])
+    key = segment_key(REGISTRY, NOON_MS, "registry")
     orders.blobs.put(key, data)
-    catalog = Segment(
+    snapshot = Segment(
         key=key,
-        kind=CATALOG,
+        kind=REGISTRY,
         bytes=len(data),
         checksum=zlib.crc32(data),
         rows=1,
@@ -192,7 +192,7 @@ def test_a_subject_is_unknown_when_the_catalog_lacks_it(orders: Orders) -> None:
         parts=[],
     )
     nothing = {"spans": [], "unreadable": [], "missing": [], "complete_ms": 0, "began_ms": NOON_MS, "ended_ms": NOON_MS}
-    assert commit(orders.blobs, Manifest(number=0, segments=[catalog], **nothing))
+    assert commit(orders.blobs, Manifest(number=0, segments=[snapshot], **nothing))
 
     assert scanned(orders) == []
     with pytest.raises(ValueError, match=r"knows no subject 'ordres'"):

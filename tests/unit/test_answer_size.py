@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hourwheel.answer_size import ADDED_BYTES, LAMBDA_BYTES, PULL_BYTES, batch_size, message_size, tellable
+from hourwheel.answer_size import ADDED_BYTES, LAMBDA_BYTES, PULL_BYTES, answerable, batch_size, message_size
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.codec import encode
 from hourwheel.logs.rows import Row
@@ -47,7 +47,7 @@ def delivered(message: NewMessage) -> Message:
 
 def told_bytes(some: list[NewMessage]) -> int:
     """Returns how many bytes these messages add to an answer."""
-    texts = [msgspec.json.encode(tellable(delivered(message))).decode() for message in some]
+    texts = [msgspec.json.encode(answerable(delivered(message))).decode() for message in some]
     return len(as_lambda_encodes({"body": ",".join(texts)})) - len(as_lambda_encodes({"body": ""}))
 
 

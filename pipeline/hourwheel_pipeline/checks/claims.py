@@ -21,7 +21,7 @@ from hourwheel.archive import blocks, segments
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.ports import Blobs
 from hourwheel.retention import manifests
-from hourwheel.retention.kinds import CATALOG, MESSAGES
+from hourwheel.retention.kinds import MESSAGES, REGISTRY
 from hourwheel.retention.manifests import Manifest
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.schemas import TIMESTAMP, spark_ddl
@@ -137,12 +137,12 @@ def _rows(claim: str, manifest: int, log: str, start: int, end: int) -> dict[str
 
 def _groups_of(blobs: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:
     for segment in manifest.segments:
-        if segment.kind != CATALOG:
+        if segment.kind != REGISTRY:
             continue
         try:
             data = blobs.get(segment.key)
-            extents = segments.blocks_of(data, CATALOG)
-            catalogs = [blocks.decode_catalog(data[part.offset : part.offset + part.length]) for part in extents]
+            extents = segments.blocks_of(data, REGISTRY)
+            catalogs = [blocks.decode_registry(data[part.offset : part.offset + part.length]) for part in extents]
         except (Corrupt, NotFound) as error:
             yield {"manifest": manifest.number, "detail": f"{segment.key}: {error}"}
             continue
@@ -150,7 +150,7 @@ def _groups_of(blobs: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:
             yield from _members(manifest.number, catalog)
 
 
-def _members(number: int, catalog: blocks.Catalog) -> Iterator[dict[str, Any]]:
+def _members(number: int, catalog: blocks.RegistrySnapshot) -> Iterator[dict[str, Any]]:
     owners = {subject.name: subject for subject in catalog.subjects}
     for group in catalog.groups:
         owner = owners.get(group.subject)

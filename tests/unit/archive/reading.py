@@ -23,7 +23,7 @@ class Contents:
     messages: dict[tuple[str, int, int], Message] = field(default_factory=dict)
     pulls: dict[tuple[str, int], PullRow] = field(default_factory=dict)
     dispatches: dict[tuple[str, int], Dispatched] = field(default_factory=dict)
-    catalog: blocks.Catalog | None = None
+    registry: blocks.RegistrySnapshot | None = None
 
     def bodies(self, log: str) -> list[str | None]:
         return [message.body for (name, _, _), message in sorted(self.messages.items()) if name == log]
@@ -42,7 +42,7 @@ def contents(archive: Blobs) -> Contents:
             for extent in segments.blocks_of(data, segment.kind):
                 for log, entry in _read(found, segment.kind, data[extent.offset : extent.offset + extent.length]):
                     entries.setdefault(log, []).append(entry)
-            if segment.kind != kinds.CATALOG:
+            if segment.kind != kinds.REGISTRY:
                 assert sum(found.rows.values()) - before == segment.rows
             if segment.kind == kinds.MESSAGES:
                 assert {part.log: part for part in segment.parts if part.messages} == _parts(entries)
@@ -72,8 +72,8 @@ def _parts(entries: dict[str, list[Entry]]) -> dict[str, manifests.SegmentPart]:
 def _read(found: Contents, kind: str, data: bytes) -> list[tuple[str, Entry]]:
     """Adds a block to what was found; the rows of messages in it."""
     entries = []
-    if kind == kinds.CATALOG:
-        found.catalog = blocks.decode_catalog(data)
+    if kind == kinds.REGISTRY:
+        found.registry = blocks.decode_registry(data)
     elif kind == kinds.MESSAGES:
         for log, entry, messages in _batches(blocks.decode_messages(data)):
             entries.append((log, entry))

@@ -122,7 +122,7 @@ def test_the_archive_of_another_store_is_refused(bench: Bench, archive: MemoryBl
 def test_a_store_that_is_half_rebuilt_is_not_archived(bench: Bench, archive: MemoryBlobs) -> None:
     context = bench.cell.context
     record = CasRecord(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
-    record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=1))
+    record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), end_manifest=1))
     with pytest.raises(Conflict, match="half rebuilt"):
         run(bench, archive)
     assert archive.list("") == []

@@ -34,8 +34,8 @@ def test_every_row_of_every_log_is_archived_once(bench: Bench, archive: MemoryBl
     moved = {one.kind: one.picks for one in found.pulls["billing~1@orders~1/0", 0].moved}
     assert moved == {"retry": ((0, 0),), "rejected": ((0, 1),)}
     assert [transfer.kind for row in found.dispatches.values() for transfer in row.transfers] == ["due"]
-    assert found.catalog is not None
-    assert [subject.name for subject in found.catalog.subjects] == ["orders"]
+    assert found.registry is not None
+    assert [subject.name for subject in found.registry.subjects] == ["orders"]
     assert report.complete
     assert report.messages == 7
 

@@ -34,7 +34,7 @@ def test_messages_that_cannot_be_read_are_named_and_hold_nobody_up(bench: Bench,
         bench.send(body)
     damage(bench, 1, b"middle", b"muddle")
     report = run(bench, archive)
-    assert (report.damaged, report.complete) == (1, True)
+    assert (report.unreadable_rows, report.complete) == (1, True)
     (manifest,) = manifests.manifests(archive)
     assert [(one.log, one.row_no, one.messages) for one in manifest.unreadable] == [("orders~1/0", 1, 1)]
     assert contents(archive).bodies("orders~1/0") == ["before", "behind"]
@@ -126,7 +126,7 @@ def test_what_was_removed_all_the_same_is_named(bench: Bench, archive: MemoryBlo
     bench.send("c")
     bench.cell.context.log("orders~1/0").trim(2)
     report = run(bench, archive)
-    assert (report.gone, report.complete) == (1, True)
+    assert (report.missing_rows, report.complete) == (1, True)
     assert [(one.log, one.start, one.end) for one in list(manifests.manifests(archive))[-1].missing] == [
         ("orders~1/0", 1, 2)
     ]
@@ -137,7 +137,7 @@ def test_what_went_before_there_was_an_archive_is_not_missed(bench: Bench, archi
     bench.send("a")
     bench.send("b")
     bench.cell.context.log("orders~1/0").trim(1)
-    assert run(bench, archive).gone == 0
+    assert run(bench, archive).missing_rows == 0
     assert contents(archive).bodies("orders~1/0") == ["b"]
 
 

@@ -87,13 +87,13 @@ def test_a_pass_that_found_nothing_moves_the_head_to_when_it_began_and_never_bac
 def test_a_manifest_is_written_for_rows_and_once_an_hour_without_any() -> None:
     ended = walk(BEGUN, [READ, READ, READ])
     head = ArchiveHead(last_manifest_ms=BEGAN_MS - MANIFEST_EVERY_MS + 1)
-    assert ended.needs_manifest(head, found=True)
-    assert not ended.needs_manifest(head, found=False)
-    assert ended.needs_manifest(ArchiveHead(last_manifest_ms=BEGAN_MS - MANIFEST_EVERY_MS), found=False)
+    assert ended.needs_manifest(head, has_rows=True)
+    assert not ended.needs_manifest(head, has_rows=False)
+    assert ended.needs_manifest(ArchiveHead(last_manifest_ms=BEGAN_MS - MANIFEST_EVERY_MS), has_rows=False)
 
 
 def test_a_pass_that_is_not_complete_writes_no_manifest_without_rows() -> None:
-    assert not walk(BEGUN, [LEFT_OUT]).needs_manifest(ArchiveHead(), found=False)
+    assert not walk(BEGUN, [LEFT_OUT]).needs_manifest(ArchiveHead(), has_rows=False)
 
 
 def test_a_commit_is_full_by_bytes_or_by_time() -> None:

@@ -92,7 +92,7 @@ def test_a_segment_that_was_cut_off_stops_it_or_is_passed_over(bench: Bench, arc
     with pytest.raises(Corrupt, match=key):
         rebuild(anew.cell.context, archive)
     report = rebuild(anew.cell.context, archive, skip_damaged=True)
-    assert report.damaged == (key,)
+    assert report.unreadable_segments == (key,)
     assert anew.bodies() == ["whole"]
 
 
@@ -103,7 +103,7 @@ def test_a_group_whose_pulls_cannot_be_read_begins_again(bench: Bench, archive: 
     key = cut(archive, "pulls")
     anew = empty(bench)
     report = rebuild(anew.cell.context, archive, skip_damaged=True)
-    assert report.damaged == (key,)
+    assert report.unreadable_segments == (key,)
     assert anew.bodies() == ["a"]
     archived(anew, archive)
 

@@ -184,20 +184,20 @@ class Broker:
         return self._known_scheduled(scheduled_id).known
 
     def cancel(self, scheduled_id: str) -> Json:
-        found = self._known_scheduled(scheduled_id)
-        if found.known["state"] == "waiting":
-            found.known["state"] = "cancelled"
-        return found.known
+        answer = self._known_scheduled(scheduled_id)
+        if answer.known["state"] == "waiting":
+            answer.known["state"] = "cancelled"
+        return answer.known
 
     def reschedule(self, scheduled_id: str, request: Json) -> Json:
-        found = self._known_scheduled(scheduled_id)
+        answer = self._known_scheduled(scheduled_id)
         due = due_of(request)
         assert due is not None
-        if found.known["state"] == "waiting" and found.known["deliver_at"] != text_of(due):
-            found.known |= {"deliver_at": text_of(due), "scheduled_id": f"s-{next(self._numbers)}"}
-            self.scheduled[found.known["scheduled_id"]] = found
-        moved = found.known["state"] == "waiting"
-        return found.known | {"state": "moved"} if moved else found.known
+        if answer.known["state"] == "waiting" and answer.known["deliver_at"] != text_of(due):
+            answer.known |= {"deliver_at": text_of(due), "scheduled_id": f"s-{next(self._numbers)}"}
+            self.scheduled[answer.known["scheduled_id"]] = answer
+        moved = answer.known["state"] == "waiting"
+        return answer.known | {"state": "moved"} if moved else answer.known
 
     def pending(self, subject: str, hours: int) -> Json:
         self.known_subject(subject)
@@ -211,10 +211,10 @@ class Broker:
     def strike(self, scheduled_id: str) -> None:
         """Its time has come."""
         with self.changed:
-            found = self._known_scheduled(scheduled_id)
-            known, message = found.known, {**found.message, "due_at": found.known["deliver_at"]}
-            if self.subjects.get(known["subject"]) is found.owner:
-                known |= {"state": "dispatched", "dispatched_at": NOW, **self._store(found.owner, message)}
+            answer = self._known_scheduled(scheduled_id)
+            known, message = answer.known, {**answer.message, "due_at": answer.known["deliver_at"]}
+            if self.subjects.get(known["subject"]) is answer.owner:
+                known |= {"state": "dispatched", "dispatched_at": NOW, **self._store(answer.owner, message)}
             else:
                 orphans = self.orphans.setdefault(known["subject"], [])
                 of_death = {"dead_id": f"0-{len(orphans)}-0", "died_at": NOW, "reason": "subject-deleted"}
@@ -466,10 +466,10 @@ def due_of(request: Json) -> datetime | None:
         return due if due > now else None
     delay = request.get("delay")
     if isinstance(delay, str):
-        found = re.fullmatch(r"([\d.]+)(ms|s|m|h|d)", delay)
-        if found is None:
+        answer = re.fullmatch(r"([\d.]+)(ms|s|m|h|d)", delay)
+        if answer is None:
             raise Refusal(400, "field-invalid", "delay is none", where="delay")
-        delay = float(found[1]) * _UNITS[found[2]]
+        delay = float(answer[1]) * _UNITS[answer[2]]
     return now + timedelta(seconds=delay) if delay else None
 
 

@@ -126,8 +126,8 @@ CALLS: list[Callable[[Api], object]] = [
 @pytest.mark.parametrize("prefix", ["", "/prod", "/a/b%20c"])
 @pytest.mark.parametrize("number", range(len(CALLS)))
 def test_the_signature_is_over_what_arrives(server: FakeServer, keys: None, number: int, prefix: str) -> None:
-    found = contextlib.suppress(BadRequest, NotFound)  # nothing is there; the request came through
-    with signing(server.url + prefix, retry_seconds=0) as api, found:
+    answer = contextlib.suppress(BadRequest, NotFound)  # nothing is there; the request came through
+    with signing(server.url + prefix, retry_seconds=0) as api, answer:
         CALLS[number](api)
     (request,) = server.requests
     assert request.target.startswith(prefix + "/v1/")

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from hourwheel.archive.blocks import (
     SCHEMAS,
-    Catalog,
     Entry,
-    decode_catalog,
+    RegistrySnapshot,
     decode_dispatches,
     decode_messages,
     decode_pulls,
-    encode_catalog,
+    decode_registry,
     encode_messages,
+    encode_registry,
 )
 from hourwheel.archive.segments import FORMAT, blocks_of
 from hourwheel.errors import Corrupt
@@ -40,7 +40,7 @@ DECODERS: dict[str, tuple[int, Callable[[bytes], Any]]] = {
     "messages": (SCHEMAS["messages"], decode_messages),
     "pulls": (SCHEMAS["pulls"], decode_pulls),
     "dispatches": (SCHEMAS["dispatches"], decode_dispatches),
-    "catalog": (SCHEMAS["catalog"], decode_catalog),
+    "registry": (SCHEMAS["registry"], decode_registry),
 }
 kinds = pytest.mark.parametrize("kind", DECODERS)
 
@@ -118,11 +118,11 @@ def test_a_footer_longer_than_its_segment_can_need_is_corrupt() -> None:
         blocks_of(b"x" * 100 + footer + trailer, "messages")
 
 
-def test_a_catalog_with_another_count_is_corrupt() -> None:
+def test_a_registry_snapshot_with_another_count_is_corrupt() -> None:
     raw = msgspec.msgpack.encode([[], []])
-    assert decode_catalog(encode_catalog(Catalog([], [])).data) == Catalog([], [])
+    assert decode_registry(encode_registry(RegistrySnapshot([], [])).data) == RegistrySnapshot([], [])
     with pytest.raises(Corrupt, match="claims 3"):
-        decode_catalog(block(raw, count=3, schema=SCHEMAS["catalog"]))
+        decode_registry(block(raw, count=3, schema=SCHEMAS["registry"]))
 
 
 @given(st.binary(max_size=60), st.integers(0, 5), st.sampled_from(sorted(DECODERS)))

@@ -58,8 +58,8 @@ def nested_bytes(data: bytes) -> int:
 
 
 def message_size(message: NewMessage) -> int:
-    """Returns the size of the message in an answer, in the form that ``tellable`` gives it."""
-    return nested_bytes(_encoder.encode(tellable(message))) + ADDED_BYTES
+    """Returns the size of the message in an answer, in the form that ``answerable`` gives it."""
+    return nested_bytes(_encoder.encode(answerable(message))) + ADDED_BYTES
 
 
 def batch_size(messages: Sequence[NewMessage], raw: bytes) -> AnswerSize:
@@ -82,7 +82,7 @@ def batch_size(messages: Sequence[NewMessage], raw: bytes) -> AnswerSize:
     return AnswerSize(sum(sizes), tuple(_cuts(sizes)))
 
 
-def tellable(message: M) -> M:
+def answerable(message: M) -> M:
     """Returns the message, with its text as base64 if no answer could hold it as text."""
     body = message.body
     if body is None or len(body) <= TEXT_BYTES or nested_bytes(_encoder.encode(message)) + ADDED_BYTES <= PULL_BYTES:

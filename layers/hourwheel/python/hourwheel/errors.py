@@ -89,13 +89,13 @@ class StorageFull(Broken):
 
 
 class DataVersion(Broken):
-    def __init__(self, *, expected: int, found: int) -> None:
+    def __init__(self, *, expected: int, actual: int) -> None:
         super().__init__(
-            f"the data directory has format {found}, and this version of Hourwheel reads format {expected}:"
+            f"the data directory has format {actual}, and this version of Hourwheel reads format {expected}:"
             " start the version that wrote it, or use another directory"
         )
         self.expected = expected
-        self.found = found
+        self.actual = actual
 
 
 class Sealed(HourwheelError):

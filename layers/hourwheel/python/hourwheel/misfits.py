@@ -84,24 +84,25 @@ def of_pydantic(fault: Mapping[str, Any]) -> str:
     return _OTHERWISE if expected is None else f"must be {_TYPES[expected]}"
 
 
-def decode(decoder: msgspec.json.Decoder[T], data: bytes, *, whole: str = "the body") -> T:
-    """Decodes a value, such as the body of a request. Raises ``Rejected``, whose message calls the value ``whole``."""
+def decode(decoder: msgspec.json.Decoder[T], data: bytes, *, noun: str = "the body") -> T:
+    """Decodes a value, such as the body of a request. Raises ``Rejected``, whose message calls the value by this
+    ``noun``."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
-        raise _misfit(str(error), whole) from None
+        raise _misfit(str(error), noun) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise not_json(data, str(error), whole) from None
+        raise not_json(data, str(error), noun) from None
 
 
-def not_json(data: bytes, reason: str, whole: str = "the body") -> Rejected:
+def not_json(data: bytes, reason: str, noun: str = "the body") -> Rejected:
     """Returns the error for bytes that are no JSON. ``reason`` is the message of the parser."""
     if not data:
-        return Rejected("json-invalid", f"{whole} is empty: send a JSON object")
-    return Rejected("json-invalid", f"{whole} is not JSON in UTF-8{_place_in_json(reason)}: send a JSON object")
+        return Rejected("json-invalid", f"{noun} is empty: send a JSON object")
+    return Rejected("json-invalid", f"{noun} is not JSON in UTF-8{_place_in_json(reason)}: send a JSON object")
 
 
-def _misfit(text: str, whole: str) -> Rejected:
+def _misfit(text: str, noun: str) -> Rejected:
     """Returns the error for a message of msgspec, which says what is wrong and where in one sentence."""
     # msgspec quotes names at full length, and a name may have megabytes.
     if len(text) > _TEXT_CHARACTERS:
@@ -114,7 +115,7 @@ def _misfit(text: str, whole: str) -> Rejected:
     field = path[:QUOTED_CHARACTERS] or None
     if path.rpartition(".")[2] in _NAMES and ("length" in what or "matching" in what):
         return Rejected("name-invalid", f"{field} must match {NAME_PATTERN}", field=field)
-    return Rejected("field-invalid", f"{field or whole} {_of_msgspec(what)[:QUOTED_CHARACTERS]}", field=field)
+    return Rejected("field-invalid", f"{field or noun} {_of_msgspec(what)[:QUOTED_CHARACTERS]}", field=field)
 
 
 def _of_msgspec(text: str) -> str:

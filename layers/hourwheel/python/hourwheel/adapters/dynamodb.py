@@ -49,11 +49,11 @@ def client(*, region: str | None = None, endpoint_url: str | None = None, pool_s
         max_pool_connections=pool_size,
     )
     opened = make_client("dynamodb", config, region=region, endpoint_url=endpoint_url)
-    opened.meta.events.register("before-parse.dynamodb", _check_whole)
+    opened.meta.events.register("before-parse.dynamodb", _check_complete)
     return cast("DynamoDBClient", opened)
 
 
-def _check_whole(response_dict: Mapping[str, Any], **_: Any) -> None:
+def _check_complete(response_dict: Mapping[str, Any], **_: Any) -> None:
     """Raises ``ChecksumError`` for an answer that was cut off. botocore would read it as an empty answer, so that a key
     would seem empty."""
     expected = response_dict["headers"].get("x-amz-crc32")

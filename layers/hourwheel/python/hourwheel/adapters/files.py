@@ -76,7 +76,7 @@ class FileBlobs:
         return self._root / (key + _OBJECT)
 
     def _keys_below(self, folder: str) -> Iterator[str]:
-        for parent, _, names in os.walk(self._root / folder, onerror=_raise_unless_gone):
+        for parent, _, names in os.walk(self._root / folder, onerror=_raise_unless_missing):
             below = Path(parent).relative_to(self._root)
             start = "" if below == Path() else f"{below.as_posix()}/"
             for name in names:
@@ -126,7 +126,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _raise_unless_gone(error: OSError) -> None:
+def _raise_unless_missing(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
         raise error
 

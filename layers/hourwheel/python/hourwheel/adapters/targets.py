@@ -166,9 +166,9 @@ class AwsTargets:
 
     def _send(self, target: PushTarget, delivery: Delivery) -> Outcome:
         queues: SQSClient = self._client("sqs", target, _READ_SECONDS)
-        found = _ARNS["sqs"].fullmatch(target.address)
-        assert found is not None
-        queue = f"{queues.meta.endpoint_url}/{found['account']}/{found['queue']}"
+        match = _ARNS["sqs"].fullmatch(target.address)
+        assert match is not None
+        queue = f"{queues.meta.endpoint_url}/{match['account']}/{match['queue']}"
         fifo = queue.endswith(".fifo")
 
         def send(part: Delivery, texts: Sequence[str]) -> list[_Refusal]:
@@ -200,9 +200,9 @@ class AwsTargets:
         return [_Refusal(at, code, code not in _MALFORMED) for at, code in enumerate(codes) if code]
 
     def _client(self, service: str, target: PushTarget, read_seconds: int) -> Any:
-        found = _ARNS[target.kind].fullmatch(target.address)
-        assert found is not None, target.address  # ``check`` lets no other in
-        key = service, found["region"], read_seconds
+        match = _ARNS[target.kind].fullmatch(target.address)
+        assert match is not None, target.address  # ``check`` lets no other in
+        key = service, match["region"], read_seconds
         with self._lock:
             if key not in self._clients:
                 config = Config(
@@ -212,7 +212,7 @@ class AwsTargets:
                     max_pool_connections=_CONNECTIONS,
                 )
                 self._clients[key] = make_client(
-                    service, config, region=found["region"], endpoint_url=self._endpoint_url
+                    service, config, region=match["region"], endpoint_url=self._endpoint_url
                 )
             return self._clients[key]
 

@@ -14,11 +14,11 @@ from hashlib import blake2b
 
 import msgspec
 
-from hourwheel.archive.blocks import Catalog, encode_catalog
+from hourwheel.archive.blocks import RegistrySnapshot, encode_registry
 from hourwheel.archive.collecting import Collector
 from hourwheel.archive.passes import LogRead, Pass, commit_is_full
 from hourwheel.archive.rebuild import unfinished
-from hourwheel.archive.sources import Item, LogSource, catalog, sources
+from hourwheel.archive.sources import Item, LogSource, registry_listing, sources
 from hourwheel.context import Context
 from hourwheel.errors import Conflict
 from hourwheel.faults import Faults
@@ -50,8 +50,8 @@ class Archived(msgspec.Struct):
     rows: int = 0
     messages: int = 0
     bytes: int = 0
-    damaged: int = 0
-    gone: int = 0
+    unreadable_rows: int = 0
+    missing_rows: int = 0
     lost_races: int = 0
     complete: bool = False
 
@@ -82,7 +82,7 @@ class _Run:
         self.own_pass = self.own_pass or not head.pass_ms
         if not head.pass_ms or current.began_ms != self.pass_ms:
             # Subjects and groups that are created from here on belong to the next pass.
-            self.pass_ms, self.listed = current.began_ms, catalog(registry)
+            self.pass_ms, self.listed = current.began_ms, registry_listing(registry)
         return current
 
     def goes_on(self, current: Pass) -> bool:
@@ -103,15 +103,15 @@ class Archiver:
     limits: Limits = field(default_factory=Limits)
     faults: Faults = field(default_factory=Faults)
 
-    def run(self, until_ms: int, tell: Callable[[], None] = lambda: None) -> Archived:
+    def run(self, until_ms: int, after_commit: Callable[[], None] = lambda: None) -> Archived:
         """Archives until no settled row is left, or until ``until_ms``; finishes a commit that has begun. Calls
-        ``tell`` after each commit. Raises ``Conflict`` when archive and store do not belong together, or when a rebuild
-        of the store has not ended."""
+        ``after_commit`` after each commit. Raises ``Conflict`` when archive and store do not belong together, or when
+        a rebuild of the store has not ended."""
         if unfinished(self.context):
             raise Conflict("store-rebuilding", "the store is half rebuilt: end that first")
         run = _Run(until_ms)
         while self._commit(run) and not run.report.complete and self.context.clock.now_ms() < until_ms:
-            tell()
+            after_commit()
         self.context.store.collect(Table.META, self.context.clock.now_ms())
         return run.report
 
@@ -121,12 +121,12 @@ class Archiver:
         began_ms = self.context.clock.now_ms()
         collector = Collector(self.context, self.archive)
         current = run.begin(head.value, began_ms, self.registry)
-        digest = self._catalog(collector, head.value, run.listed)
+        digest = self._registry_digest(collector, head.value, run.listed)
         stop_ms = min(run.until_ms, self.context.clock.now_ms() + self.limits.commit_ms)
         current = self._collect(collector, current, run.listed, stop_ms)
         collector.finish()
-        found = bool(collector.segments or collector.spans)
-        if not current.needs_manifest(head.value, found=found):
+        archived = bool(collector.segments or collector.spans)
+        if not current.needs_manifest(head.value, has_rows=archived):
             value = current.noted(head.value)
             if value != head.value:
                 replace_head(self.context, head, value)
@@ -137,7 +137,7 @@ class Archiver:
             return True
         apply(self.context, Versioned(current.head(head.value), head.token), manifest)
         self._count(run.report, manifest)
-        return run.goes_on(current) or found
+        return run.goes_on(current) or archived
 
     def _manifest(self, collector: Collector, current: Pass, number: int, began_ms: int, digest: str) -> Manifest:
         return Manifest(
@@ -147,18 +147,22 @@ class Archiver:
             complete_ms=current.complete_ms,
             segments=collector.segments,
             spans=collector.spans,
-            unreadable=collector.damaged,
-            missing=collector.gone,
-            catalog=digest,
+            unreadable=collector.unreadable,
+            missing=collector.missing,
+            registry=digest,
         )
 
-    def _catalog(self, collector: Collector, head: ArchiveHead, listed: list[tuple[Subject, list[Group]]]) -> str:
+    def _registry_digest(
+        self, collector: Collector, head: ArchiveHead, listed: list[tuple[Subject, list[Group]]]
+    ) -> str:
         """Gathers the subjects and groups if they have changed. Returns their digest, or "" if they have not."""
-        found = Catalog([subject for subject, _ in listed], [group for _, groups in listed for group in groups])
-        digest = blake2b(encode_catalog(found).data, digest_size=16).hexdigest()
-        if digest == head.catalog:
+        snapshot = RegistrySnapshot(
+            [subject for subject, _ in listed], [group for _, groups in listed for group in groups]
+        )
+        digest = blake2b(encode_registry(snapshot).data, digest_size=16).hexdigest()
+        if digest == head.registry:
             return ""
-        collector.add_catalog(found)
+        collector.add_registry(snapshot)
         return digest
 
     def _collect(
@@ -166,12 +170,12 @@ class Archiver:
     ) -> Pass:
         """Reads the logs behind the one at which the last commit was full, up to the last log, or until this commit is
         full. Returns the pass after them."""
-        known = watermarks(self.context)
+        row_by_watermark = watermarks(self.context)
         every = list(sources(self.context, listed))
         names = [_name(source) for source in every]
         start = names.index(current.first) + 1 if current.first in names else 0
         for source, name in zip(every[start:], names[start:], strict=True):
-            read = self._log(collector, source, known.get(name), stop_ms)
+            read = self._log(collector, source, row_by_watermark.get(name), stop_ms)
             stop = len(collector.spans) >= self.limits.commit_spans or self.context.clock.now_ms() >= stop_ms
             current = current.after(name, read, stop=stop, at_end=source is every[-1])
             if current.over:
@@ -215,7 +219,7 @@ class Archiver:
                 end, complete = self._end(collector, source, end, given)
                 return _Rows(end, messages, LogRead(complete))
             if item.row_no > end:
-                collector.gone.append(MissingRows(log=source.log, start=end, end=item.row_no))
+                collector.missing.append(MissingRows(log=source.log, start=end, end=item.row_no))
             messages += collector.add(source, item)
             end = item.row_no + 1
             full = commit_is_full(collector.size, self.limits.commit_bytes, self.context.clock.now_ms(), stop_ms)
@@ -228,7 +232,7 @@ class Archiver:
         there."""
         with self._contained(source):
             if (trimmed := source.trimmed()) > end:
-                collector.gone.append(MissingRows(log=source.log, start=end, end=trimmed))
+                collector.missing.append(MissingRows(log=source.log, start=end, end=trimmed))
                 end = trimmed
             return end, end >= given or not source.held_up(end)
         return end, False
@@ -255,20 +259,25 @@ class Archiver:
     def _count(self, report: Archived, manifest: Manifest) -> None:
         rows = sum(segment.rows for segment in manifest.segments)
         messages = sum(segment.messages for segment in manifest.segments if segment.kind == MESSAGES)
-        gone = sum(one.end - one.start for one in manifest.missing)
+        missing = sum(one.end - one.start for one in manifest.missing)
         report.commits += 1
         report.rows += rows
         report.messages += messages
         report.bytes += sum(segment.bytes for segment in manifest.segments)
-        report.damaged += len(manifest.unreadable)
-        report.gone += gone
+        report.unreadable_rows += len(manifest.unreadable)
+        report.missing_rows += missing
         meter = self.context.meter
         meter.record("ArchivedMessages", messages)
-        for name, amount in (("ArchiveUnreadableRows", len(manifest.unreadable)), ("ArchiveMissingRows", gone)):
+        for name, amount in (("ArchiveUnreadableRows", len(manifest.unreadable)), ("ArchiveMissingRows", missing)):
             if amount:
                 meter.record(name, amount)
-        for damage in manifest.unreadable:
-            _logger.error("row %d of %s was archived without its messages: %s", damage.row_no, damage.log, damage.error)
+        for unreadable in manifest.unreadable:
+            _logger.error(
+                "row %d of %s was archived without its messages: %s",
+                unreadable.row_no,
+                unreadable.log,
+                unreadable.error,
+            )
         for one in manifest.missing:
             _logger.error("rows %d to %d of %s were removed before they were archived", one.start, one.end - 1, one.log)
 

@@ -4,7 +4,7 @@
     messages    2       [[log …], [Entry …], Columns]      rows of queues, retry, dead and schedule logs
     pulls       3       [[log …], [[log, row, PullRow] …]]
     dispatches  4       [[log …], [[log, row, Dispatched] …]]
-    catalog     5       [[Subject …], [Group …]]           as they were at a moment
+    registry    5       [[Subject …], [Group …]]           as they were at a moment
 
 ``log`` is an index of the first list. Pull logs are named by their partitions, dispatch logs by their buckets. The
 messages of a block are those of its entries, in their order, field by field: a reader that turns them into columns is
@@ -21,11 +21,11 @@ from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.logs.codec import Block, check_length, length, pack, unpack
 from hourwheel.model import BATCH_MESSAGES, Group, Message, Subject
 from hourwheel.queueing.records import PullRow
-from hourwheel.retention.kinds import CATALOG, DISPATCHES, MESSAGES, PULLS
+from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS, REGISTRY
 
 T = TypeVar("T")
 
-SCHEMAS = {MESSAGES: 2, PULLS: 3, DISPATCHES: 4, CATALOG: 5}
+SCHEMAS = {MESSAGES: 2, PULLS: 3, DISPATCHES: 4, REGISTRY: 5}
 
 _LEVEL = 3
 
@@ -97,14 +97,14 @@ class DispatchRows(msgspec.Struct, array_like=True, frozen=True):
     rows: list[tuple[int, int, Dispatched]]
 
 
-class Catalog(msgspec.Struct, array_like=True, frozen=True):
+class RegistrySnapshot(msgspec.Struct, array_like=True, frozen=True):
     """Subjects and groups, including deleted ones until their rows are erased."""
 
     subjects: list[Subject]
     groups: list[Group]
 
 
-Content: TypeAlias = MessageRows | PullRows | DispatchRows | Catalog
+Content: TypeAlias = MessageRows | PullRows | DispatchRows | RegistrySnapshot
 
 MOST_ROWS = 8_192
 """The largest number of rows in a block. The collector closes a block at half of this, or at a megabyte."""
@@ -121,7 +121,7 @@ _fields = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _columns = msgspec.msgpack.Decoder(Columns)
 _pulls = msgspec.msgpack.Decoder(list[tuple[int, int, PullRow]])
 _dispatches = msgspec.msgpack.Decoder(list[tuple[int, int, Dispatched]])
-_catalog = msgspec.msgpack.Decoder(Catalog)
+_registry = msgspec.msgpack.Decoder(RegistrySnapshot)
 
 
 def encode_messages(logs: Sequence[str], entries: Sequence[Entry], messages: Sequence[Message]) -> Block:
@@ -133,8 +133,8 @@ def encode_rows(kind: str, logs: Sequence[str], rows: Sequence[tuple[int, int, P
     return pack(_encoder.encode([logs, rows]), len(rows), SCHEMAS[kind], _LEVEL)
 
 
-def encode_catalog(catalog: Catalog) -> Block:
-    return pack(_encoder.encode(catalog), len(catalog.subjects) + len(catalog.groups), SCHEMAS[CATALOG], _LEVEL)
+def encode_registry(snapshot: RegistrySnapshot) -> Block:
+    return pack(_encoder.encode(snapshot), len(snapshot.subjects) + len(snapshot.groups), SCHEMAS[REGISTRY], _LEVEL)
 
 
 def decode_messages(data: bytes | memoryview) -> MessageRows:
@@ -154,27 +154,27 @@ def decode_pulls(data: bytes | memoryview) -> PullRows:
     """Raises ``Corrupt``."""
     count, logs, (rows,) = _opened(data, PULLS, 2)
     check_length(rows, count, "rows")
-    found = PullRows(logs, _decoded(PULLS, _pulls.decode, rows))
-    _check_logs(logs, (log for log, _, _ in found.rows))
-    return found
+    rows_of_kind = PullRows(logs, _decoded(PULLS, _pulls.decode, rows))
+    _check_logs(logs, (log for log, _, _ in rows_of_kind.rows))
+    return rows_of_kind
 
 
 def decode_dispatches(data: bytes | memoryview) -> DispatchRows:
     """Raises ``Corrupt``."""
     count, logs, (rows,) = _opened(data, DISPATCHES, 2)
     check_length(rows, count, "rows")
-    found = DispatchRows(logs, _decoded(DISPATCHES, _dispatches.decode, rows))
-    _check_logs(logs, (log for log, _, _ in found.rows))
-    return found
+    rows_of_kind = DispatchRows(logs, _decoded(DISPATCHES, _dispatches.decode, rows))
+    _check_logs(logs, (log for log, _, _ in rows_of_kind.rows))
+    return rows_of_kind
 
 
-def decode_catalog(data: bytes | memoryview) -> Catalog:
+def decode_registry(data: bytes | memoryview) -> RegistrySnapshot:
     """Raises ``Corrupt``."""
-    payload, count = unpack(data, SCHEMAS[CATALOG])
-    subjects, groups = _split(payload, CATALOG, 2)
-    if (found := (length(subjects) or 0) + (length(groups) or 0)) != count:
-        raise Corrupt(f"block claims {count} subjects and groups, holds {found}")
-    return _decoded(CATALOG, _catalog.decode, payload)
+    payload, count = unpack(data, SCHEMAS[REGISTRY])
+    subjects, groups = _split(payload, REGISTRY, 2)
+    if (count_inside := (length(subjects) or 0) + (length(groups) or 0)) != count:
+        raise Corrupt(f"block claims {count} subjects and groups, holds {count_inside}")
+    return _decoded(REGISTRY, _registry.decode, payload)
 
 
 def _opened(data: bytes | memoryview, kind: str, parts: int) -> tuple[int, list[str], list[memoryview]]:
@@ -199,9 +199,9 @@ def _check_columns(columns: memoryview, present: int) -> None:
     if (length(columns, maps=True) or 0) > _MOST_FIELDS:
         raise Corrupt(f"block has {length(columns, maps=True)} fields")
     for name, values in _decoded(MESSAGES, _fields.decode, columns).items():
-        found = length(memoryview(values))
-        if name in FIELDS and found not in (None, present):
-            raise Corrupt(f"block holds {present} messages, and {name} of {found}")
+        value_count = length(memoryview(values))
+        if name in FIELDS and value_count not in (None, present):
+            raise Corrupt(f"block holds {present} messages, and {name} of {value_count}")
 
 
 def _decoded(kind: str, decode: Callable[[bytes | memoryview], T], data: bytes | memoryview) -> T:

@@ -3,7 +3,7 @@
 import zlib
 from dataclasses import dataclass, field
 
-from hourwheel.archive.blocks import Catalog, Entry, encode_catalog, encode_messages, encode_rows
+from hourwheel.archive.blocks import Entry, RegistrySnapshot, encode_messages, encode_registry, encode_rows
 from hourwheel.archive.segments import HOUR_MS, join, segment_key
 from hourwheel.archive.sources import Item, LogSource
 from hourwheel.context import Context
@@ -15,7 +15,7 @@ from hourwheel.logs.segments import messages_of
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
-from hourwheel.retention.kinds import CATALOG, MESSAGES
+from hourwheel.retention.kinds import MESSAGES, REGISTRY
 from hourwheel.retention.manifests import MissingRows, Segment, SegmentPart, Span, UnreadableRow
 
 _BLOCK_BYTES = 1 << 20
@@ -53,17 +53,17 @@ class _Open:
     def log_index(self, log: str) -> int:
         return self.logs.setdefault(log, len(self.logs))
 
-    def note(self, part: SegmentPart, at_ms: int, size: int) -> None:
+    def take(self, part: SegmentPart, at_ms: int, size: int) -> None:
         """Counts a row that was added, and closes the block once it is full."""
-        known = self.parts.get(part.log)
-        if known is not None:
+        before = self.parts.get(part.log)
+        if before is not None:
             part = SegmentPart(
                 log=part.log,
-                start=known.start,
+                start=before.start,
                 end=part.end,
-                first=known.first if known.messages else part.first,
-                following=part.following if part.messages else known.following,
-                messages=known.messages + part.messages,
+                first=before.first if before.messages else part.first,
+                following=part.following if part.messages else before.following,
+                messages=before.messages + part.messages,
             )
         self.parts[part.log] = part
         self.earliest_ms = min(self.earliest_ms, at_ms) if self.written else at_ms
@@ -89,8 +89,8 @@ class Collector:
     archive: Blobs
     segments: list[Segment] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
-    damaged: list[UnreadableRow] = field(default_factory=list)
-    gone: list[MissingRows] = field(default_factory=list)
+    unreadable: list[UnreadableRow] = field(default_factory=list)
+    missing: list[MissingRows] = field(default_factory=list)
     size: int = 0
     _relieved: int = 0
     _open: dict[tuple[str, int], _Open] = field(default_factory=dict)
@@ -107,10 +107,10 @@ class Collector:
             self._relieved = self.size
         return messages
 
-    def add_catalog(self, catalog: Catalog) -> None:
+    def add_registry(self, snapshot: RegistrySnapshot) -> None:
         now_ms = self.context.clock.now_ms()
-        segment = _Open(CATALOG, now_ms // HOUR_MS * HOUR_MS, now_ms, now_ms, [encode_catalog(catalog)])
-        segment.written = len(catalog.subjects) + len(catalog.groups)
+        segment = _Open(REGISTRY, now_ms // HOUR_MS * HOUR_MS, now_ms, now_ms, [encode_registry(snapshot)])
+        segment.written = len(snapshot.subjects) + len(snapshot.groups)
         self._write(segment)
 
     def finish(self) -> None:
@@ -124,7 +124,7 @@ class Collector:
         try:
             messages = messages_of(row, self.context.blobs)
         except Corrupt as error:
-            self.damaged.append(UnreadableRow(log=log, row_no=row_no, messages=row.count, error=str(error)))
+            self.unreadable.append(UnreadableRow(log=log, row_no=row_no, messages=row.count, error=str(error)))
         segment = self._segment(MESSAGES, row.at_ms)
         present = len(messages)
         log_index = segment.log_index(log)
@@ -137,7 +137,7 @@ class Collector:
         part = SegmentPart(
             log=log, start=row_no, end=row_no + 1, first=first, following=first + present, messages=present
         )
-        segment.note(part, row.at_ms, row.raw_bytes + len(row.meta) + _ROW_BYTES)
+        segment.take(part, row.at_ms, row.raw_bytes + len(row.meta) + _ROW_BYTES)
         self.size += row.raw_bytes
         return present
 
@@ -149,7 +149,7 @@ class Collector:
         messages = _messages(value)
         part = SegmentPart(log=source.log, start=row_no, end=row_no + 1, first=0, following=0, messages=messages)
         segment.message_count += messages
-        segment.note(part, at_ms, size)
+        segment.take(part, at_ms, size)
         self.size += size
         return messages
 

@@ -71,10 +71,10 @@ class Pass:
         """Returns the head after a pass, or a part of a pass, that found nothing to archive."""
         return msgspec.structs.replace(self.head(head), complete_ms=max(head.complete_ms, self.complete_ms))
 
-    def needs_manifest(self, head: ArchiveHead, *, found: bool) -> bool:
+    def needs_manifest(self, head: ArchiveHead, *, has_rows: bool) -> bool:
         """Returns whether to write a manifest: there is something to archive, or the last manifest is old and the
         archive is complete."""
-        return found or self.complete_ms - head.last_manifest_ms >= MANIFEST_EVERY_MS
+        return has_rows or self.complete_ms - head.last_manifest_ms >= MANIFEST_EVERY_MS
 
 
 def commit_is_full(size: int, limit_bytes: int, now_ms: int, stop_ms: int) -> bool:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from hourwheel.archive.blocks import (
-    Catalog,
     Entry,
-    decode_catalog,
+    RegistrySnapshot,
     decode_dispatches,
     decode_messages,
     decode_pulls,
+    decode_registry,
 )
 from hourwheel.archive.segments import blocks_of
 from hourwheel.delay.ownership import Dispatched
@@ -51,8 +51,8 @@ def dispatch_rows(archive: Blobs, segment: Segment) -> Iterator[tuple[str, int, 
         yield from ((block.logs[log], row_no, dispatched) for log, row_no, dispatched in block.rows)
 
 
-def catalogs(archive: Blobs, segment: Segment) -> Iterator[Catalog]:
-    return _blocks(archive, segment, decode_catalog)
+def registry_snapshots(archive: Blobs, segment: Segment) -> Iterator[RegistrySnapshot]:
+    return _blocks(archive, segment, decode_registry)
 
 
 def _blocks(archive: Blobs, segment: Segment, decode: Callable[[bytes], T]) -> Iterator[T]:

@@ -59,7 +59,8 @@ T = TypeVar("T", Subject, Group)
 class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
     """The report of a rebuild: rows that were stored before ``archived_ms`` are back. ``rearrived``: messages whose
     hand-over was repeated; ``lost``: messages of which the archive has a hand-over and nothing else; ``unreadable``:
-    messages that were archived without their bytes; ``damaged``: segments of the archive that were skipped."""
+    messages that were archived without their bytes; ``unreadable_segments``: those of the archive that were
+    skipped."""
 
     archived_ms: int
     gap: int
@@ -72,7 +73,7 @@ class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
     rearrived: int = 0
     lost: int = 0
     buckets: int = 0
-    damaged: tuple[str, ...] = ()
+    unreadable_segments: tuple[str, ...] = ()
     finished_ms: int = 0
 
 
@@ -81,7 +82,7 @@ class Rebuilding(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     messages of the manifests below this number are back."""
 
     began_ms: int
-    through: int
+    end_manifest: int
     restored: int = 0
     rebuilt: Rebuilt | None = None
 
@@ -95,22 +96,22 @@ def rebuild(
 
     Raises ``Conflict`` when the store has other contents, ``NotFound`` when the archive is empty.
     """
-    record = _slot(context)
+    record = state_record(context)
     current = record.load() or _begun(context, archive, record, skip_damaged)
     done = current.value.rebuilt
     if done is not None and done.finished_ms:
         return done
-    known = summarize(archive, current.value.through, skip_damaged=skip_damaged)
-    return _Rebuild(context, archive, record, current, known, gap, skip_damaged, workers).run()
+    summary = summarize(archive, current.value.end_manifest, skip_damaged=skip_damaged)
+    return _Rebuild(context, archive, record, current, summary, gap, skip_damaged, workers).run()
 
 
 def unfinished(context: Context) -> bool:
     """Returns whether a rebuild of the store was begun and has not ended: the store must not be used then."""
-    current = _slot(context).load()
+    current = state_record(context).load()
     return current is not None and (current.value.rebuilt is None or not current.value.rebuilt.finished_ms)
 
 
-def _slot(context: Context) -> CasRecord[Rebuilding]:
+def state_record(context: Context) -> CasRecord[Rebuilding]:
     return CasRecord(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
 
 
@@ -123,13 +124,14 @@ def _begun(
     there = set(archive.list(PREFIX))
     if not there:
         raise NotFound("archive-empty", "the archive has no manifest: is this where it is?")
-    through = next(number for number in count() if manifest_key(number) not in there)
-    if through < len(there) and not skip_damaged:
+    end_manifest = next(number for number in count() if manifest_key(number) not in there)
+    if end_manifest < len(there) and not skip_damaged:
         raise Corrupt(
-            f"{manifest_key(through)} is missing, and later ones are there: put it back from a copy, or rebuild what"
+            f"{manifest_key(end_manifest)} is missing, and later ones are there: put it back from a copy, or rebuild "
+            f"what"
             " was archived before it with skip_damaged"
         )
-    current = record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), through=through)).current
+    current = record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), end_manifest=end_manifest)).current
     assert current is not None
     return current
 
@@ -138,9 +140,9 @@ def _begun(
 class _Rebuild:
     context: Context
     archive: Blobs
-    slot: CasRecord[Rebuilding]
+    record: CasRecord[Rebuilding]
     current: Versioned[Rebuilding]
-    known: ArchiveSummary
+    summary: ArchiveSummary
     gap: int
     skip_damaged: bool
     workers: int
@@ -148,13 +150,13 @@ class _Rebuild:
     def run(self) -> Rebuilt:
         """Restores counters first and names last: a caller that comes too early finds no subject, and gets no row
         number that is taken."""
-        self.known.pulled = [handover for handover in self.known.pulled if handover.source in self.members]
+        self.summary.pulled = [handover for handover in self.summary.pulled if handover.source in self.members]
         self._count()
-        for manifest in some_manifests(self.archive, self.known.through, self.current.value.restored):
+        for manifest in some_manifests(self.archive, self.summary.end_manifest, self.current.value.restored):
             self._restore(manifest)
         self.restorer.dispatches()
         rearrived, lost = HandoverReplayer(self.context, self.members, self.logs).carry_out(
-            self.known.unarchived_handovers
+            self.summary.unarchived_handovers
         )
         self._close_logs()
         self._write_checkpoints()
@@ -168,41 +170,43 @@ class _Rebuild:
         """Subject and group by the partition of each pull log, for the groups that are not deleted."""
         return {
             pull_log(group.member, log): (subject, group)
-            for subject, groups in self.known.alive
+            for subject, groups in self.summary.alive
             for group in groups
             for log in (group.retry_log, *map(subject.log, range(subject.queues)))
         }
 
     @cached_property
     def buckets(self) -> set[str]:
-        return self.known.open_buckets(self.current.value.began_ms)
+        return self.summary.open_buckets(self.current.value.began_ms)
 
     @cached_property
     def queues(self) -> set[str]:
-        return {subject.log(queue) for subject, _ in self.known.alive for queue in range(subject.queues)}
+        return {subject.log(queue) for subject, _ in self.summary.alive for queue in range(subject.queues)}
 
     @cached_property
     def logs(self) -> set[str]:
         """The logs of messages that are restored."""
-        groups = [group for _, groups in self.known.alive for group in groups]
+        groups = [group for _, groups in self.summary.alive for group in groups]
         return {
             *self.queues,
             *(log for group in groups for log in (group.retry_log, group.dead_log)),
-            *(log for log in self.known.ends if LogName.parse(log).kind is LogKind.ORPHAN),
+            *(log for log in self.summary.ends if LogName.parse(log).kind is LogKind.ORPHAN),
             *(str(LogName.of_schedule(name)) for name in self.buckets),
         }
 
     @cached_property
     def needed(self) -> set[tuple[str, int]]:
         """Rows from which messages are handed over again, even where the row's own retention is over."""
-        return {(source_of(handover.source), row_no) for handover in self.known.pulled for row_no, _ in handover.picks}
+        return {
+            (source_of(handover.source), row_no) for handover in self.summary.pulled for row_no, _ in handover.picks
+        }
 
     @cached_property
     def restorer(self) -> Restorer:
         return Restorer(
             context=self.context,
             archive=self.archive,
-            known=self.known,
+            summary=self.summary,
             logs=self.logs,
             buckets=self.buckets,
             needed=self.needed,
@@ -214,7 +218,7 @@ class _Rebuild:
     def _count(self) -> None:
         """Raises the counters of all logs above every row and sequence that the archive names."""
         for log in sorted(self.logs):
-            end, store = self.known.end(log), self.context.store
+            end, store = self.summary.end(log), self.context.store
             numbers = end.numbers + (self.gap if log in self.queues else 0)
             now = store.counter(log)
             if log in self.queues:
@@ -231,21 +235,29 @@ class _Rebuild:
             rows=before.rows + restored.rows,
             messages=before.messages + restored.messages,
             unreadable=before.unreadable + restored.unreadable,
-            damaged=self._damaged,
+            unreadable_segments=self._unreadable_segments,
         )
         self._save(msgspec.structs.replace(self.current.value, restored=manifest.number + 1, rebuilt=report))
 
     @property
-    def _damaged(self) -> tuple[str, ...]:
+    def _unreadable_segments(self) -> tuple[str, ...]:
         """Segments that this run or an earlier one has skipped."""
-        return tuple(sorted({*self._report.damaged, *self.restorer.damaged, *self.known.damaged}))
+        return tuple(
+            sorted(
+                {
+                    *self._report.unreadable_segments,
+                    *self.restorer.unreadable_segments,
+                    *self.summary.unreadable_segments,
+                }
+            )
+        )
 
     def _close_logs(self) -> None:
         """Fills the rows that the archive names and does not have, and trims the expired rows at the start of each
         log."""
         now_ms = self.context.clock.now_ms()
         for name in sorted(self.logs):
-            log, end = self.context.log(name), self.known.end(name)
+            log, end = self.context.log(name), self.summary.end(name)
             waits = is_schedule(name)
             spare = filler(now_ms, 0 if waits else now_ms + FILLER_MS)
             for row in range(end.archived, end.rows):
@@ -259,13 +271,13 @@ class _Rebuild:
     def _write_checkpoints(self) -> None:
         """Writes checkpoints, so that each group goes on where its archived progress ends."""
         for partition in sorted(self.members):
-            following = self.known.watermarks.get((PULLS, partition), 0)
+            following = self.summary.watermarks.get((PULLS, partition), 0)
             if not following:
                 continue
             group = self.members[partition][1]
             source = source_of(partition)
             log = PullLog(self.context, group, self.context.log(source), queue_number_of(source))
-            start = self.known.progress.get(partition) or log.beginning()
+            start = self.summary.progress.get(partition) or log.beginning()
             value = Checkpoint(following, start.position, start.seq, self.context.clock.now_ms())
             outcome = log.checkpoint_record.swap(None, value, token=token_of(partition, following))
             if not outcome.stored:
@@ -276,7 +288,7 @@ class _Rebuild:
         orphan logs that have rows."""
         for name in sorted(self.buckets):
             register(self.context, Bucket.parse(name))
-        for name in sorted(self.known.tallies.keys() - self.buckets):
+        for name in sorted(self.summary.tallies.keys() - self.buckets):
             self.context.log(str(LogName.of_schedule(name))).seal()
         for log in sorted(self.logs):
             if LogName.parse(log).kind is LogKind.ORPHAN and self.context.log(log).first() is not None:
@@ -284,9 +296,11 @@ class _Rebuild:
 
     def _write_watermark(self) -> None:
         """Writes the watermarks and the head, so that the archive goes on behind its end."""
-        for (kind, log), end in sorted(self.known.watermarks.items()):
+        for (kind, log), end in sorted(self.summary.watermarks.items()):
             advance_watermark(self.context, Span(kind=kind, log=log, start=0, end=end, messages=0, behind=0))
-        head = ArchiveHead(number=self.known.through, complete_ms=self.known.complete_ms, catalog=self.known.catalog)
+        head = ArchiveHead(
+            number=self.summary.end_manifest, complete_ms=self.summary.complete_ms, registry=self.summary.registry
+        )
         record = head_record(self.context)
         known = record.load()
         # A sweeper or an archiver that ran on the empty store has left a head without a manifest.
@@ -297,7 +311,7 @@ class _Rebuild:
     def _name(self) -> tuple[int, int]:
         """Writes the records of subjects and groups, deleted ones included, which keep their generations. Returns how
         many subjects and groups are not deleted."""
-        subjects, groups = self.known.remembered()
+        subjects, groups = self.summary.remembered()
         for subject in subjects:
             self._put_name(subject_record(self.context, subject.name), subject)
         for group in groups:
@@ -312,7 +326,7 @@ class _Rebuild:
     @property
     def _report(self) -> Rebuilt:
         return self.current.value.rebuilt or Rebuilt(
-            archived_ms=self.known.complete_ms, gap=self.gap, manifests=self.known.through
+            archived_ms=self.summary.complete_ms, gap=self.gap, manifests=self.summary.end_manifest
         )
 
     def _finished(self, **metrics: int) -> Rebuilt:
@@ -321,14 +335,14 @@ class _Rebuild:
             **metrics,
             gap=max(self._report.gap, self.gap),
             buckets=len(self.buckets),
-            damaged=self._damaged,
+            unreadable_segments=self._unreadable_segments,
             finished_ms=self.context.clock.now_ms(),
         )
         self._save(msgspec.structs.replace(self.current.value, rebuilt=report))
         return report
 
     def _save(self, value: Rebuilding) -> None:
-        outcome = self.slot.swap(self.current.token, value)
+        outcome = self.record.swap(self.current.token, value)
         if not outcome.stored or outcome.current is None:
             raise Conflict("store-in-use", "somebody else rebuilds the store as well")
         self.current = outcome.current

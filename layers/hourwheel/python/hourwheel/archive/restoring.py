@@ -45,18 +45,18 @@ class Restored(NamedTuple):
 @dataclass
 class Restorer:
     """Restores from these logs and buckets the rows that are live at ``began_ms``, and the ``needed`` ones (log and
-    row number). ``damaged`` collects the segments that were skipped."""
+    row number). ``unreadable_segments`` collects those that were skipped."""
 
     context: Context
     archive: Blobs
-    known: ArchiveSummary
+    summary: ArchiveSummary
     logs: set[str]
     buckets: set[str]
     needed: set[tuple[str, int]]
     began_ms: int
     skip_damaged: bool
     workers: int
-    damaged: set[str] = field(default_factory=set)
+    unreadable_segments: set[str] = field(default_factory=set)
 
     def messages(self, manifest: Manifest) -> Restored:
         """Puts the rows of messages of one manifest."""
@@ -76,17 +76,17 @@ class Restorer:
     def dispatches(self) -> None:
         """Puts the dispatch logs of open buckets. Appends to each a row without transfers to targets, so that the next
         owner has nothing to finish: the messages of earlier rows have arrived, or are lost."""
-        for manifest in some_manifests(self.archive, self.known.through):
+        for manifest in some_manifests(self.archive, self.summary.end_manifest):
             for segment in manifest.segments:
                 if segment.kind == DISPATCHES and any(part.log in self.buckets for part in segment.parts):
                     self._dispatched(segment)
         for name in sorted(self.buckets):
-            following = self.known.watermarks.get((DISPATCHES, name), 0)
+            following = self.summary.watermarks.get((DISPATCHES, name), 0)
             if following:
                 nothing = Transfer(
                     kind=DROPPED, log="", row_no=0, first_seq=0, token=b"", at_ms=0, expires_ms=0, picks=()
                 )
-                at_ms = self.known.tallies.get(name, Tally()).last_ms
+                at_ms = self.summary.tallies.get(name, Tally()).last_ms
                 self._put_dispatched(name, following, Dispatched(owner=OWNER, at_ms=at_ms, transfers=(nothing,)))
 
     def _dispatched(self, segment: Segment) -> None:
@@ -122,7 +122,7 @@ class Restorer:
     def _pass_over(self, segment: Segment, error: Corrupt) -> None:
         if not self.skip_damaged:
             raise error
-        self.damaged.add(segment.key)
+        self.unreadable_segments.add(segment.key)
 
     def _put_rows(self, entries: list[Kept]) -> None:
         """Puts the rows. Does nothing for a row that an earlier try has put."""

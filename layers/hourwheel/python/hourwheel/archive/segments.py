@@ -82,14 +82,16 @@ def blocks_of(data: bytes, kind: str) -> list[Extent]:
     if len(footer) != length or zlib.crc32(footer) != checksum:
         raise Corrupt("segment's footer fails its checksum")
     try:
-        found = _decoder.decode(footer)
+        contents = _decoder.decode(footer)
     except UNDECODABLE as error:
         raise Corrupt(f"segment's footer cannot be read: {error}") from error
-    if found.kind != kind:
-        raise Corrupt(f"segment holds {found.kind}, not {kind}")
-    if any(one.offset < 0 or one.length < 0 or one.offset + one.length > size - length for one in found.blocks):
+    if contents.kind != kind:
+        raise Corrupt(f"segment holds {contents.kind}, not {kind}")
+    if any(
+        block.offset < 0 or block.length < 0 or block.offset + block.length > size - length for block in contents.blocks
+    ):
         raise Corrupt("segment's footer names what is not there")
-    return found.blocks
+    return contents.blocks
 
 
 def walk(data: bytes) -> Iterator[Extent]:

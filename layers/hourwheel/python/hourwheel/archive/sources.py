@@ -151,7 +151,7 @@ def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> It
             yield DispatchSource(DispatchLog(context, bucket))
 
 
-def catalog(registry: Registry) -> list[tuple[Subject, list[Group]]]:
+def registry_listing(registry: Registry) -> list[tuple[Subject, list[Group]]]:
     """Returns the subjects and groups of which rows may be left: all that are not erased."""
     return [
         (subject, [group for group in registry.all_groups(subject) if not group.erased])

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from hourwheel.archive.reading import catalogs, dispatch_rows, entries, pull_rows
+from hourwheel.archive.reading import dispatch_rows, entries, pull_rows, registry_snapshots
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
@@ -21,7 +21,7 @@ from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import Moved, Position, PullRow
 from hourwheel.registry.registry import alive
-from hourwheel.retention.kinds import CATALOG, DISPATCHES, MESSAGES, PULLS
+from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS, REGISTRY
 from hourwheel.retention.manifests import Manifest, Segment, manifests
 
 T = TypeVar("T", Subject, Group)
@@ -80,12 +80,12 @@ class UnarchivedHandover(NamedTuple):
 
 @dataclass
 class ArchiveSummary:
-    """The summary of the manifests below ``through``. ``pulled``: hand-overs of pull rows whose target row is not
+    """The summary of the manifests below ``end_manifest``. ``pulled``: hand-overs of pull rows whose target row is not
     archived. ``dispatched``: such hand-overs of wheels, by bucket and message, with the number of the dispatch row."""
 
-    through: int = 0
+    end_manifest: int = 0
     complete_ms: int = 0
-    catalog: str = ""
+    registry: str = ""
     subjects: dict[str, Subject] = field(default_factory=dict)
     groups: dict[tuple[str, str], Group] = field(default_factory=dict)
     listed: set[str | tuple[str, str]] = field(default_factory=set)
@@ -95,7 +95,7 @@ class ArchiveSummary:
     tallies: dict[str, Tally] = field(default_factory=dict)
     pulled: list[UnarchivedHandover] = field(default_factory=list)
     dispatched: dict[str, dict[Pick, tuple[int, Transfer]]] = field(default_factory=dict)
-    damaged: set[str] = field(default_factory=set)
+    unreadable_segments: set[str] = field(default_factory=set)
 
     def end(self, log: str) -> End:
         return self.ends.setdefault(log, End())
@@ -103,11 +103,11 @@ class ArchiveSummary:
     @property
     def unarchived_handovers(self) -> list[UnarchivedHandover]:
         """All hand-overs whose target row is not archived; of each message of a bucket only the last one."""
-        found = list(self.pulled)
+        handovers = list(self.pulled)
         for bucket, picks in self.dispatched.items():
             transfers = {transfer.token: transfer for _, transfer in picks.values()}
-            found += [UnarchivedHandover(bucket, transfer) for transfer in transfers.values()]
-        return found
+            handovers += [UnarchivedHandover(bucket, transfer) for transfer in transfers.values()]
+        return handovers
 
     @property
     def alive(self) -> list[tuple[Subject, list[Group]]]:
@@ -125,120 +125,120 @@ class ArchiveSummary:
         """Returns the records of all subjects and groups that ever were. Those that are no longer listed are marked
         erased: of them only the generation counts."""
         return (
-            [one if one.name in self.listed else _gone(one) for one in self.subjects.values()],
-            [one if path in self.listed else _gone(one) for path, one in self.groups.items()],
+            [one if one.name in self.listed else _erased(one) for one in self.subjects.values()],
+            [one if path in self.listed else _erased(one) for path, one in self.groups.items()],
         )
 
     def open_buckets(self, now_ms: int) -> set[str]:
         """Returns the buckets that are not over, or from which messages may still have to be handed over."""
-        found = {name for name, tally in self.tallies.items() if tally.left or Bucket.parse(name).end_ms > now_ms}
-        found.update(self.dispatched)
-        found.update(
+        names = {name for name, tally in self.tallies.items() if tally.left or Bucket.parse(name).end_ms > now_ms}
+        names.update(self.dispatched)
+        names.update(
             LogName.parse(handover.what.log).bucket for handover in self.pulled if is_schedule(handover.what.log)
         )
-        return found
+        return names
 
 
-def summarize(archive: Blobs, through: int, *, skip_damaged: bool) -> ArchiveSummary:
-    """Summarizes the manifests below ``through``. Raises ``Corrupt`` for a segment that cannot be read; with
-    ``skip_damaged`` skips the segment and names it in ``damaged``."""
-    found = ArchiveSummary(through=through)
-    for manifest in some_manifests(archive, through):
-        _note_ends(found, manifest)
+def summarize(archive: Blobs, end_manifest: int, *, skip_damaged: bool) -> ArchiveSummary:
+    """Summarizes the manifests below ``end_manifest``. Raises ``Corrupt`` for a segment that cannot be read; with
+    ``skip_damaged`` skips the segment and names it in ``unreadable_segments``."""
+    summary = ArchiveSummary(end_manifest=end_manifest)
+    for manifest in some_manifests(archive, end_manifest):
+        _add_ends(summary, manifest)
     # Only once all ends are known can a hand-over be found to lie beyond an end.
-    for manifest in some_manifests(archive, through):
+    for manifest in some_manifests(archive, end_manifest):
         for segment in manifest.segments:
             try:
-                _read(found, archive, segment)
+                _read(summary, archive, segment)
             except Corrupt:
                 if not skip_damaged:
                     raise
-                found.damaged.add(segment.key)
-    for subject, groups in found.alive:
+                summary.unreadable_segments.add(segment.key)
+    for subject, groups in summary.alive:
         for group in groups:
             for queue, origin in enumerate(group.origins):
-                found.end(subject.log(queue)).pass_over(origin, 0)
-    return found
+                summary.end(subject.log(queue)).pass_over(origin, 0)
+    return summary
 
 
-def some_manifests(archive: Blobs, through: int, start: int = 0) -> Iterator[Manifest]:
+def some_manifests(archive: Blobs, end_manifest: int, start: int = 0) -> Iterator[Manifest]:
     """Yields the manifests from ``start`` up to ``through``, which is excluded."""
     for manifest in manifests(archive, start):
-        if manifest.number >= through:
+        if manifest.number >= end_manifest:
             return
         yield manifest
 
 
-def _gone(record: T) -> T:
+def _erased(record: T) -> T:
     return msgspec.structs.replace(record, deleted=True, erased=True)
 
 
-def _note_ends(found: ArchiveSummary, manifest: Manifest) -> None:
-    found.complete_ms = max(found.complete_ms, manifest.complete_ms)
-    found.catalog = manifest.catalog or found.catalog
+def _add_ends(summary: ArchiveSummary, manifest: Manifest) -> None:
+    summary.complete_ms = max(summary.complete_ms, manifest.complete_ms)
+    summary.registry = manifest.registry or summary.registry
     for span in manifest.spans:
         key = span.kind, span.log
-        found.watermarks[key] = max(found.watermarks.get(key, 0), span.end)
+        summary.watermarks[key] = max(summary.watermarks.get(key, 0), span.end)
         if span.kind == MESSAGES:
-            end = found.end(span.log)
+            end = summary.end(span.log)
             end.archived = max(end.archived, span.end)
             end.pass_over(span.end, 0)
     for segment in manifest.segments:
         if segment.kind == MESSAGES:
             for part in segment.parts:
-                found.end(part.log).pass_over(part.end, part.following)
+                summary.end(part.log).pass_over(part.end, part.following)
 
 
-def _read(found: ArchiveSummary, archive: Blobs, segment: Segment) -> None:
-    if segment.kind == CATALOG:
-        for catalog in catalogs(archive, segment):
-            found.subjects |= {subject.name: subject for subject in catalog.subjects}
-            found.groups |= {(group.subject, group.name): group for group in catalog.groups}
-            found.listed = {subject.name for subject in catalog.subjects}
-            found.listed |= {(group.subject, group.name) for group in catalog.groups}
+def _read(summary: ArchiveSummary, archive: Blobs, segment: Segment) -> None:
+    if segment.kind == REGISTRY:
+        for snapshot in registry_snapshots(archive, segment):
+            summary.subjects |= {subject.name: subject for subject in snapshot.subjects}
+            summary.groups |= {(group.subject, group.name): group for group in snapshot.groups}
+            summary.listed = {subject.name for subject in snapshot.subjects}
+            summary.listed |= {(group.subject, group.name) for group in snapshot.groups}
     elif segment.kind == PULLS:
         for partition, row_no, pull in pull_rows(archive, segment):
-            _note_pull(found, partition, row_no, pull)
+            _add_pull(summary, partition, row_no, pull)
     elif segment.kind == DISPATCHES:
         for bucket, row_no, dispatched in dispatch_rows(archive, segment):
-            _note_dispatch(found, bucket, row_no, dispatched)
+            _add_dispatch(summary, bucket, row_no, dispatched)
     elif any(is_schedule(part.log) for part in segment.parts):
         for log, entry in entries(archive, segment):
             if is_schedule(log):
-                _note_wait(found, log, entry.row_no, entry.count, entry.meta)
+                _add_schedule_row(summary, log, entry.row_no, entry.count, entry.meta)
 
 
-def _note_pull(found: ArchiveSummary, partition: str, row_no: int, pull: PullRow) -> None:
-    known = found.progress.get(partition)
+def _add_pull(summary: ArchiveSummary, partition: str, row_no: int, pull: PullRow) -> None:
+    known = summary.progress.get(partition)
     if known is None or known.row_no < row_no:
-        found.progress[partition] = Progress(row_no, pull.end, pull.end_seq)
-    found.end(source_of(partition)).pass_over(pull.end.row_no + (pull.end.index > 0), pull.end_seq)
+        summary.progress[partition] = Progress(row_no, pull.end, pull.end_seq)
+    summary.end(source_of(partition)).pass_over(pull.end.row_no + (pull.end.index > 0), pull.end_seq)
     for moved in pull.moved:
-        end = found.end(moved.log)
+        end = summary.end(moved.log)
         end.pass_over(moved.row_no + 1, moved.first_seq + len(moved.picks))
         if moved.row_no >= end.archived:
-            found.pulled.append(UnarchivedHandover(partition, moved))
+            summary.pulled.append(UnarchivedHandover(partition, moved))
 
 
-def _note_dispatch(found: ArchiveSummary, name: str, row_no: int, dispatched: Dispatched) -> None:
-    tally = found.tallies.setdefault(name, Tally())
+def _add_dispatch(summary: ArchiveSummary, name: str, row_no: int, dispatched: Dispatched) -> None:
+    tally = summary.tallies.setdefault(name, Tally())
     tally.last_ms = max(tally.last_ms, dispatched.at_ms)
-    source = found.end(str(LogName.of_schedule(name)))
+    source = summary.end(str(LogName.of_schedule(name)))
     for transfer in dispatched.transfers:
         tally.settle(transfer.picks)
         source.pass_over(max(row_no for row_no, _ in transfer.picks) + 1 if transfer.picks else 0, 0)
         if not transfer.log:
             continue
-        end = found.end(transfer.log)
+        end = summary.end(transfer.log)
         end.pass_over(transfer.row_no + 1, transfer.first_seq + len(transfer.picks))
         if transfer.row_no >= end.archived:
-            picks = found.dispatched.setdefault(name, {})
+            picks = summary.dispatched.setdefault(name, {})
             for pick in transfer.picks:
                 picks[pick] = max(picks.get(pick, (-1, transfer)), (row_no, transfer), key=lambda entry: entry[0])
 
 
-def _note_wait(found: ArchiveSummary, log: str, row_no: int, count: int, data: bytes) -> None:
-    tally = found.tallies.setdefault(Bucket.of_log(log).name, Tally())
+def _add_schedule_row(summary: ArchiveSummary, log: str, row_no: int, count: int, data: bytes) -> None:
+    tally = summary.tallies.setdefault(Bucket.of_log(log).name, Tally())
     try:
         entry = decode_entry(data) if data else None
     except Corrupt:

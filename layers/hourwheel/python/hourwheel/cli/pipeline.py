@@ -113,15 +113,15 @@ def _run(
     ctx: typer.Context, job: str, locations: Locations, job_options: Mapping[str, str], output: "Output", master: str
 ) -> None:
     if job in ("archive", DAILY) and locations.data is not None:
-        output.tell("archive", _archive(locations.data, Path(locations.archive)))
+        output.write("archive", _archive(locations.data, Path(locations.archive)))
     if job == "rebuild":
         rebuilt = _rebuild(locations, job_options)
-        output.tell(job, rebuilt)
-        _end(list(rebuilt.damaged), 4 if rebuilt.damaged else 0)
+        output.write(job, rebuilt)
+        _end(list(rebuilt.unreadable_segments), 4 if rebuilt.unreadable_segments else 0)
     elif job != "archive":
         reports = []
         for name, report in _spark(job, locations, job_options, master, output):
-            output.tell(name, report)
+            output.write(name, report)
             reports.append(report)
         _end_with(reports)
 
@@ -133,7 +133,7 @@ class Output:
         self._json, self._verbose = json, verbose
         self._began_ms = SystemClock().now_ms()
 
-    def tell(self, job: str, report: Any) -> None:
+    def write(self, job: str, report: Any) -> None:
         """Writes the report of a job, with the time since the last report."""
         from hourwheel_pipeline.summaries import summary_of
 
@@ -196,9 +196,9 @@ def status(
         return
     locations = _locations(data, archive, lake)
     with _errors_as_sentences(traceback):
-        found = _status(locations, deep)
-        _show(ctx, found, data)
-        _end_with([found])
+        lake_status = _status(locations, deep)
+        _show(ctx, lake_status, data)
+        _end_with([lake_status])
 
 
 def _show(ctx: typer.Context, status: "Status", data: Path | None) -> None:
@@ -246,13 +246,13 @@ def report(
     folder = Path(_locations(data, lake, lake).report)
     if not (folder / "report.json").exists():
         raise Missing(f"there is no report in {folder}: run hourwheel pipeline run first")
-    told = (folder / "report.json").read_bytes()
+    encoded = (folder / "report.json").read_bytes()
     if settings_of(ctx).json:
-        write_json(msgspec.json.decode(told))
+        write_json(msgspec.json.decode(encoded))
         return
     from hourwheel_pipeline.words import found_words
 
-    counts = (msgspec.json.decode(told)["reconciled"] or {}).get("counts")
+    counts = (msgspec.json.decode(encoded)["reconciled"] or {}).get("counts")
     write_line("never reconciled" if counts is None else found_words(counts))
     write_line(str(folder / "report.html"))
 

@@ -65,13 +65,13 @@ def produce(
         write_line(f"{count} message{'' if count == 1 else 's'}")
 
 
-def _send(settings: Settings, subject: str, messages: Iterator[Message], tell_each: bool) -> int:
+def _send(settings: Settings, subject: str, messages: Iterator[Message], print_each: bool) -> int:
     """Sends messages, and prints the results in order. Returns how many were accepted; raises at the first refusal."""
     waiting: deque[Future[Placed]] = deque()
     count = 0
     with (
         to_server(Producer, settings, subject=subject, delivery_timeout_seconds=_DELIVERY_SECONDS) as producer,
-        _progress(settings, tell_each) as advance,
+        _progress(settings, print_each) as advance,
     ):
 
         def report(placed: Placed) -> None:
@@ -80,7 +80,7 @@ def _send(settings: Settings, subject: str, messages: Iterator[Message], tell_ea
             advance()
             if settings.json:
                 write_json(placed)
-            elif tell_each:
+            elif print_each:
                 write_line(f"{placed.id}  {_placement(placed)}")
 
         for message in messages:
@@ -137,7 +137,7 @@ _decoder = msgspec.json.Decoder(NewMessage)
 
 def _parse_object(number: int, line: bytes) -> Message:
     try:
-        parsed = decode(_decoder, line, whole="the line")
+        parsed = decode(_decoder, line, noun="the line")
     except Rejected as error:
         raise typer.BadParameter(f"message {number}: {error}") from error
     if (parsed.body is None) == (parsed.body_base64 is None):
@@ -166,9 +166,9 @@ def _headers(pairs: list[str]) -> dict[str, str] | None:
 
 
 @contextlib.contextmanager
-def _progress(settings: Settings, tell_each: bool) -> Iterator[Callable[[], object]]:
+def _progress(settings: Settings, print_each: bool) -> Iterator[Callable[[], object]]:
     """Yields a callback for each message. On a terminal without other output, the callback advances a progress bar."""
-    if settings.json or tell_each or not sys.stderr.isatty():
+    if settings.json or print_each or not sys.stderr.isatty():
         yield lambda: None
         return
     from rich.console import Console

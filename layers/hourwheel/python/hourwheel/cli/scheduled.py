@@ -32,7 +32,7 @@ def cancel(ctx: typer.Context, scheduled_id: IdArgument) -> None:
     """
     with connect(ctx) as api:
         message = api.cancel(scheduled_id)
-    _tell(ctx, message, f"cancelled {message.id}", state="cancelled")
+    _print_outcome(ctx, message, f"cancelled {message.id}", state="cancelled")
 
 
 @app.command()
@@ -49,7 +49,7 @@ def move(
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
     done = f"{message.id}  scheduled {text_of(message.deliver_at)}  {message.scheduled_id}"
-    _tell(ctx, message, done, state="moved")
+    _print_outcome(ctx, message, done, state="moved")
 
 
 @app.command("list")
@@ -72,7 +72,7 @@ def list_(
     write_line(f"{counts.messages} due within {hours} h; --hours looks further, up to 744")
 
 
-def _tell(ctx: typer.Context, message: ScheduledMessage, done: str, *, state: str) -> None:
+def _print_outcome(ctx: typer.Context, message: ScheduledMessage, done: str, *, state: str) -> None:
     if settings_of(ctx).json:
         write_json(message)
     elif message.state == state:

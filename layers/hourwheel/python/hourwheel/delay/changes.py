@@ -141,7 +141,7 @@ class ScheduledMessages:
         ``Unavailable`` when the message is due, its change is undecided and the wheel does not answer.
         """
         while True:
-            current = self._slot(position).load()
+            current = self._change_record(position).load()
             if current is not None and current.value.state == "waiting":
                 current = self._decide_if_possible(position, current)
             following = None if current is None else _following(current.value)
@@ -178,7 +178,7 @@ class ScheduledMessages:
         bucket, _, numbers = name.partition(" ")
         row, _, index = numbers.partition("-")
         position = SchedulePosition(Bucket.parse(bucket), int(row), int(index))
-        current = self._slot(position).load()
+        current = self._change_record(position).load()
         if current is None and age_ms < _ABANDONED_MS:
             return  # the change is listed, and its caller may still store it
         if current is not None:
@@ -188,7 +188,7 @@ class ScheduledMessages:
                 return  # the wheel has not answered yet: the next sweep tries again
             except NotFound:
                 # The bucket was removed while the change was being requested: the message no longer waits there.
-                self.context.store.delete(self._slot(position).key, expect=current.token)
+                self.context.store.delete(self._change_record(position).key, expect=current.token)
         self._forget(position, record.token)
 
     def _decide_if_possible(
@@ -209,7 +209,7 @@ class ScheduledMessages:
 
     def _decide(self, position: SchedulePosition, asked_ms: int | None) -> Scheduled:
         while True:
-            record = self._slot(position)
+            record = self._change_record(position)
             current = record.load()
             announced = None
             if current is None:
@@ -225,7 +225,11 @@ class ScheduledMessages:
             following = _following(current.value)
             if following is None:
                 return self._read_state(position, "cancelled" if current.value.state == "cancelled" else "waiting")
-            if asked_ms is not None and current.value.asked_ms == asked_ms and self._slot(following).load() is None:
+            if (
+                asked_ms is not None
+                and current.value.asked_ms == asked_ms
+                and self._change_record(following).load() is None
+            ):
                 return replace(self._read_state(following, "waiting"), state="moved")
             position = following  # an earlier request moved the message: this one changes it at its new position
 
@@ -236,7 +240,7 @@ class ScheduledMessages:
 
     def _resolved(self, position: SchedulePosition, current: Versioned[PendingChange]) -> Versioned[PendingChange]:
         """Returns the pending change once it is decided and carried out."""
-        record = self._slot(position)
+        record = self._change_record(position)
         # Another caller may have written no more than the row of its cancel marker: then the change is still undecided.
         while current.value.state == "waiting" and not current.value.transfers:
             current = self._cancel_marked(position, current)
@@ -325,7 +329,7 @@ class ScheduledMessages:
     ) -> Versioned[PendingChange]:
         """Stores the value if nobody changed the record meanwhile; returns the record that is stored then, this value
         or another caller's."""
-        outcome = self._slot(position).swap(current.token, value)
+        outcome = self._change_record(position).swap(current.token, value)
         if outcome.current is None:
             raise _unknown()  # the record was removed with its bucket
         return outcome.current
@@ -385,7 +389,7 @@ class ScheduledMessages:
     def _log(self, position: SchedulePosition) -> Log:
         return self.context.log(position.bucket.log)
 
-    def _slot(self, position: SchedulePosition) -> CasRecord[PendingChange]:
+    def _change_record(self, position: SchedulePosition) -> CasRecord[PendingChange]:
         sort = f"{position.row_no:016d}-{position.index:04d}"
         return CasRecord(
             self.context.store,

@@ -66,10 +66,10 @@ def _drop(context: Context, bucket: Bucket, until_ms: int) -> bool:
         return False
     for key in context.blobs.list(f"scheduled/{bucket.name}/"):
         context.blobs.delete(key)
-    for slot in (owner_record(context, bucket), bucket_record(context, bucket)):
-        record = context.store.get(slot.key)
+    for owned in (owner_record(context, bucket), bucket_record(context, bucket)):
+        record = context.store.get(owned.key)
         if record is not None:
-            context.store.delete(slot.key, expect=record.token)
+            context.store.delete(owned.key, expect=record.token)
     return True
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from hourwheel.answer_size import PULL_BYTES, message_size, tellable
+from hourwheel.answer_size import PULL_BYTES, answerable, message_size
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.faults import unreadable
@@ -65,7 +65,7 @@ def orphans(context: Context, subject: str, *, after: str | None, limit: int) ->
                 if len(page) == limit or (page and size > PULL_BYTES):
                     return DeadPage(page, page[-1].dead_id)
                 message.dead_id = f"{generation}-{row_no}-{index}"
-                page.append(tellable(message))
+                page.append(answerable(message))
     return DeadPage(page, None)
 
 

@@ -72,7 +72,7 @@ class Wheel:
     _done: "array[int]" = field(default_factory=lambda: array("q"))
     _unfinished: tuple[Transfer, ...] = ()
     _state: WheelState = WheelState.NEW
-    _damaged: bool = False
+    _unreadable: bool = False
     _opened_ms: int = 0
     _sealed_ms: int = 0
     _end: int = 0
@@ -191,7 +191,7 @@ class Wheel:
             # Publishes no row: the former owner is not fenced off, and may still miss the rows read here.
             self._renew_if_due(0)
             for transfer in dispatched.transfers:
-                self._damaged = self._damaged or transfer.kind == DAMAGED
+                self._unreadable = self._unreadable or transfer.kind == DAMAGED
                 fresh += [pack(row_no, index) for row_no, index in transfer.picks]
         if self._state is not WheelState.NEW:
             for packed in fresh:
@@ -205,7 +205,7 @@ class Wheel:
             self._state = WheelState.FOLLOWING
         cancelled = False
         for row_no, row in self._log.rows(self._next):
-            cancelled = self._note(row_no, row) or cancelled
+            cancelled = self._take_row(row_no, row) or cancelled
             self._next = row_no + 1
             if self._state is not WheelState.FOLLOWING and self._next % _RENEWAL_ROWS == 0:
                 self._renew_if_due(self._next)
@@ -216,14 +216,14 @@ class Wheel:
         if self._ownership.held and self._ownership.due_for_renewal():
             self._ownership.keep(read_below)
 
-    def _note(self, row_no: int, row: Row) -> bool:
+    def _take_row(self, row_no: int, row: Row) -> bool:
         if not row.meta:
             return False
         try:
             entry = decode_entry(row.meta)
         except Corrupt as error:
             unreadable(self.context, self._log.name, row_no, row.count, error)
-            self._damaged = True
+            self._unreadable = True
             return False
         if isinstance(entry, CancelMarker):
             self._wheel.discard(pack(entry.row_no, entry.index))
@@ -291,7 +291,7 @@ class Wheel:
         if step is not Step.CLOSE:
             self._fill_if(step, self._end)
             return None  # the next tick reads, and hands over, the rest
-        kept_ms = now_ms + _DAMAGE_KEPT_MS if self._damaged else now_ms
+        kept_ms = now_ms + _DAMAGE_KEPT_MS if self._unreadable else now_ms
         record = bucket_record(self.context, self.bucket)
         current = record.load()
         if current is not None and not current.value.closed_ms:

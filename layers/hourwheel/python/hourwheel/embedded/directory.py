@@ -43,7 +43,7 @@ def prepare(data: Path) -> None:
     if not text.strip().isdecimal():
         raise Corrupt(f"{version_file} does not hold a version: is this a data directory?")
     if int(text) != FORMAT:
-        raise DataVersion(expected=FORMAT, found=int(text))
+        raise DataVersion(expected=FORMAT, actual=int(text))
     # SQLite creates its other files with the mode of the database.
     os.close(_open_private(database(data)))
 

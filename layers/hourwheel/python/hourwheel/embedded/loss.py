@@ -16,7 +16,7 @@ from hourwheel.words import counted
 _logger = logging.getLogger("hourwheel")
 
 
-def check_whole(database: Path, mark: SyncedMark, *, accept_loss: bool) -> None:
+def check_complete(database: Path, mark: SyncedMark, *, accept_loss: bool) -> None:
     """Compares the database with the synced mark beside it, before the server writes to the database.
 
     Raises ``Lost`` where transactions are missing. With ``accept_loss`` it logs the missing transactions instead, and

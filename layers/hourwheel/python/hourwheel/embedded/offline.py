@@ -11,7 +11,7 @@ from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.synced_mark import SyncedMark
 from hourwheel.context import Context, Settings
 from hourwheel.embedded.directory import INLINE_BYTES, database, prepare, synced
-from hourwheel.embedded.loss import check_whole
+from hourwheel.embedded.loss import check_complete
 from hourwheel.system import SystemClock, SystemIds
 
 
@@ -28,7 +28,7 @@ def opened(data: Path, *, accept_loss: bool = False) -> Iterator[Context]:
     prepare(data)
     clock = SystemClock()
     with closing(SyncedMark(synced(data))) as mark, ExitStack() as opening:
-        check_whole(database(data), mark, accept_loss=accept_loss)
+        check_complete(database(data), mark, accept_loss=accept_loss)
         store = opening.enter_context(closing(SqliteStore(database(data), mark=mark)))
         yield Context(
             store=store,

@@ -25,7 +25,7 @@ from hourwheel.delay.maintenance import buckets_due_soon, start_wheels
 from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, prepare, synced
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore
 from hourwheel.embedded.housekeeping import Repeating
-from hourwheel.embedded.loss import check_archived, check_whole
+from hourwheel.embedded.loss import check_archived, check_complete
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.pushes import EmbeddedPushes
 from hourwheel.embedded.readiness import Readiness, WriteWatch
@@ -72,7 +72,7 @@ class Runtime:
             opened.callback(self._mark.close)
             # Without a sync at each commit, a power cut may lose the last commits: the operator has accepted that.
             lossy = options.accept_loss or options.synchronous != "FULL"
-            check_whole(database(options.data), self._mark, accept_loss=lossy)
+            check_complete(database(options.data), self._mark, accept_loss=lossy)
             store = SqliteStore(database(options.data), synchronous=options.synchronous, mark=self._mark)
             opened.callback(store.close)
             self._store = store

@@ -79,8 +79,8 @@ class Log:
     def put(self, reservation: Reservation, row: Row, token: bytes) -> bool:
         """Stores the batch at its reservation and returns True. A repetition with the same token changes nothing and
         returns False. Raises ``Filled`` when the row has another content."""
-        whole = msgspec.structs.replace(row, first_seq=reservation.first_seq)
-        record = to_record(whole, token, GARBAGE_MS)
+        numbered = msgspec.structs.replace(row, first_seq=reservation.first_seq)
+        record = to_record(numbered, token, GARBAGE_MS)
         refused = self.store.put(row_key(self.name, reservation.row_no), record, expect=None)
         if refused is None:
             return True
@@ -116,14 +116,14 @@ class Log:
         """Returns up to ``limit`` rows from ``start`` on, fillers included, in order and without a gap. Returns fewer
         when there are no more, or when a row is missing whose writer may still be alive. Begins at the trim mark if
         ``start`` is below it."""
-        found = self._scan(start, limit, consistent=consistent)
-        if not found:
+        present = self._scan(start, limit, consistent=consistent)
+        if not present:
             return []
-        if found[0][0] > start:
-            start = max(start, min(self.trimmed(), found[0][0]))
+        if present[0][0] > start:
+            start = max(start, min(self.trimmed(), present[0][0]))
         rows: list[tuple[int, Row]] = []
         following = start
-        for row_no, row in found:
+        for row_no, row in present:
             if row_no > following:
                 if not consistent:
                     # An eventually consistent read may miss a stored row: only a strong read finds holes.
@@ -165,13 +165,13 @@ class Log:
     def get_many(self, rows: Sequence[int]) -> dict[int, Row]:
         """Returns the stored rows among up to ``GET_MANY`` row numbers; eventually consistent, so it may miss some."""
         sorts = [sort_of(row_no) for row_no in rows]
-        found = self.store.get_many(table_of(self.name), self.name, sorts, consistent=False)
-        return {int(sort): from_record(record) for sort, record in found.items()}
+        present = self.store.get_many(table_of(self.name), self.name, sorts, consistent=False)
+        return {int(sort): from_record(record) for sort, record in present.items()}
 
     def first(self) -> tuple[int, Row] | None:
         """Returns the lowest row at or above the trim mark that holds a batch or a filler; None if there is none."""
-        found = self._scan(self.trimmed(), 1, consistent=True)
-        return found[0] if found else None
+        present = self._scan(self.trimmed(), 1, consistent=True)
+        return present[0] if present else None
 
     def totals(self) -> Counter:
         """Returns how many rows and sequences the log gave out, and whether it is sealed. Strongly consistent."""
@@ -208,8 +208,8 @@ class Log:
         return Key(Table.META, "trim", self.name)
 
     def _last(self, *, consistent: bool) -> tuple[int, Row] | None:
-        found = self.store.scan(table_of(self.name), self.name, limit=1, reverse=True, consistent=consistent)
-        return (int(found[0][0]), from_record(found[0][1])) if found else None
+        present = self.store.scan(table_of(self.name), self.name, limit=1, reverse=True, consistent=consistent)
+        return (int(present[0][0]), from_record(present[0][1])) if present else None
 
     def _fill_missing(self, start: int, end: int, *, expires_ms: int) -> None:
         if start >= end:

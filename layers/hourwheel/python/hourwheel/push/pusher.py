@@ -82,18 +82,18 @@ class Pusher:
     def run(self) -> PusherEnd:
         """Pushes until no message is left, and returns why it stopped. Raises the store's errors, after it has paused
         the group where that can be stored."""
-        found = self._find()
-        if found is None:
+        current = self._find()
+        if current is None:
             return PusherEnd.NO_TARGET
-        subject, group, target = found
+        subject, group, target = current
         ended = self._lease.take(group, target, lambda: self._something(subject, group))
         try:
             while ended is None:
-                found = self._find()
-                if found is not None and found[2].kind == "notify":
-                    return self._notify(*found)
-                if found is not None:
-                    self._push_together(found[2])
+                current = self._find()
+                if current is not None and current[2].kind == "notify":
+                    return self._notify(*current)
+                if current is not None:
+                    self._push_together(current[2])
                 ended = self._leave(group) or self._look()
         except Exception as error:
             self._give_up(group, error)
@@ -130,10 +130,10 @@ class Pusher:
         """Looks for messages once more, after the lease was given up. Returns None when a message waits and the lease
         is taken again, otherwise why the pusher stops."""
         self.cell.registry.forget(self.subject)  # there may be more queues
-        found = self._find()
-        if found is None:
+        current = self._find()
+        if current is None:
             return PusherEnd.NO_TARGET
-        subject, group, target = found
+        subject, group, target = current
         if not self._something(subject, group):
             return PusherEnd.IDLE
         # A moment ago no pull returned this message: a row before it is still being written, or the pull read old data.
@@ -197,10 +197,10 @@ class Pusher:
     def _push_once(self) -> bool:
         """Pulls, delivers and settles. Returns False when there was no message, or the target, its concurrency or the
         lease has changed."""
-        found = self._find()
-        if found is None:
+        current = self._find()
+        if current is None:
             return False
-        _, group, target = found
+        _, group, target = current
         if target.kind == "notify" or target.concurrency != self._concurrency or not self._lease.extend(group, target):
             return False
         trial = self._lease.health.on_trial
@@ -225,10 +225,10 @@ class Pusher:
         self._settle(leased, retry=[*sorted(decided.retry)], dead=sorted(decided.dead), release=sorted(decided.release))
 
     def _deliver(self, leased: _LeasedPull, part: range) -> Outcome:
-        found = self._find()  # a pull that waits may outlast the target
-        if found is None or found[2].kind == "notify" or self._over:
+        current = self._find()  # a pull that waits may outlast the target
+        if current is None or current[2].kind == "notify" or self._over:
             return Outcome(unreached=True)
-        _, group, target = found
+        _, group, target = current
         if state_record(self.cell.context, group).key != state_record(self.cell.context, leased.group).key:
             return Outcome(unreached=True)  # the group was deleted, and another created under its name
         if not self._lease.extend(group, target) or not self._hold(leased, target):

@@ -84,14 +84,14 @@ def pushed_groups(context: Context, log: str = "") -> Iterator[Pushed]:
     name = LogName.parse(log) if log else None
     one = name is not None and name.kind is LogKind.RETRY
     prefix = f"{name.subject}~{name.generation}/{name.member if one else ''}" if name else ""
-    slot = CasRecord(context.store, context.ids, Key(Table.META, _PARTITION, "-"), PushState)
+    template = CasRecord(context.store, context.ids, Key(Table.META, _PARTITION, "-"), PushState)
     for record_name, record in items_of(context.store, Table.META, _PARTITION, start=prefix, page=100):
         if not record_name.startswith(prefix):
             return
-        current = slot.opened(record)
+        current = template.opened(record)
         assert current is not None
         if not one or record_name == prefix:
-            yield Pushed(slot.key._replace(sort=record_name), current)
+            yield Pushed(template.key._replace(sort=record_name), current)
 
 
 def listen(context: Context, wanted: bool) -> None:

@@ -14,7 +14,7 @@ from typing import Self
 
 import msgspec
 
-from hourwheel.answer_size import PULL_BYTES, message_size, tellable
+from hourwheel.answer_size import PULL_BYTES, answerable, message_size
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, NotFound, Rejected, Sealed
 from hourwheel.faults import unreadable
@@ -99,7 +99,7 @@ class DeadLetters:
                     size += message_size(message)
                     if len(page) == limit or (page and size > PULL_BYTES):
                         return DeadPage(page, page[-1].dead_id)
-                    page.append(tellable(message))
+                    page.append(answerable(message))
         return DeadPage(page, None)
 
     def get(self, dead_id: str) -> Message:
@@ -108,9 +108,9 @@ class DeadLetters:
         dead = DeadId.parse(dead_id, "dead_id")
         row = self.log.get(dead.row_no)
         if row is not None and row.expires_ms > self.context.clock.now_ms():
-            for index, message in self._alive(dead.row_no, row, self._slot(dead.row_no).load()):
+            for index, message in self._alive(dead.row_no, row, self._state_record(dead.row_no).load()):
                 if index == dead.index:
-                    return tellable(message)
+                    return answerable(message)
         raise NotFound(
             "dead-letter-unknown", f"there is no dead letter {dead_id!r}: it was redriven, dropped, or expired"
         )
@@ -178,7 +178,7 @@ class DeadLetters:
     def _states(self) -> Iterator[tuple[int, Versioned[DeadState]]]:
         """Yields the state of each row that has one, with the row's number."""
         for sort, record in items_of(self.context.store, Table.PULL, self._partition, page=_LARGE_PAGE):
-            current = self._slot(int(sort)).opened(record)
+            current = self._state_record(int(sort)).opened(record)
             assert current is not None
             yield int(sort), current
 
@@ -189,7 +189,7 @@ class DeadLetters:
     def _partition(self) -> str:
         return f"dead@{self.group.dead_log}"
 
-    def _slot(self, row_no: int) -> CasRecord[DeadState]:
+    def _state_record(self, row_no: int) -> CasRecord[DeadState]:
         return CasRecord(
             self.context.store, self.context.ids, Key(Table.PULL, self._partition, sort_of(row_no)), DeadState
         )
@@ -216,7 +216,7 @@ class DeadLetters:
                     continue
                 live = not row.filler and row.expires_ms > self.context.clock.now_ms()
                 if live or expired:
-                    yield row_no, row, self._slot(row_no).opened(states.get(sort_of(row_no)))
+                    yield row_no, row, self._state_record(row_no).opened(states.get(sort_of(row_no)))
             start, page = rows[-1][0] + 1, max(page, _PAGE)
 
     def _alive(self, row_no: int, row: Row, current: Versioned[DeadState] | None) -> list[tuple[int, Message]]:
@@ -233,7 +233,7 @@ class DeadLetters:
         return [dead_id.index for dead_id in ids if choose(dead_id, row.at_ms)]
 
     def _redrive_row(self, row_no: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
-        record = self._slot(row_no)
+        record = self._state_record(row_no)
         current = record.load()
         offered: frozenset[int] = frozenset()
         while True:
@@ -264,7 +264,7 @@ class DeadLetters:
             current = outcome.current
 
     def _drop_row(self, row_no: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
-        record = self._slot(row_no)
+        record = self._state_record(row_no)
         current = record.load()
         offered: frozenset[int] = frozenset()
         while True:
@@ -284,5 +284,5 @@ class DeadLetters:
             return current
         # Strict: a dead letter that cannot be read stays in the dead log until it is repaired.
         row = row_builder(self.context, self.log, None, strict=True)
-        done = carry_out(self.context, self._slot(row_no), current, row)
+        done = carry_out(self.context, self._state_record(row_no), current, row)
         return done or current

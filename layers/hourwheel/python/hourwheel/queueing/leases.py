@@ -56,7 +56,7 @@ class _Watch:
     pulled_ms: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def note(self, row_no: int, entry: _Open) -> None:
+    def record_end(self, row_no: int, entry: _Open) -> None:
         """Remembers an open row."""
         self.open[row_no] = entry
         self.due_ms = min(self.due_ms, entry.due_ms)
@@ -165,7 +165,7 @@ class Leases:
                 if row_no < watch.scanned.row_no:
                     continue
                 if value.state != CLOSED:
-                    watch.note(row_no, _Open.of(value, watch.scanned._replace(row_no=row_no)))
+                    watch.record_end(row_no, _Open.of(value, watch.scanned._replace(row_no=row_no)))
                 watch.scanned = Tail(row_no + 1, value.end, value.end_seq)
             if len(rows) < _PAGE:
                 return
@@ -177,7 +177,7 @@ class Leases:
         if current is None or current.value.state == CLOSED:
             del watch.open[row_no]
         else:
-            watch.note(row_no, _Open.of(current.value, entry.start))
+            watch.record_end(row_no, _Open.of(current.value, entry.start))
 
     def _expire(self, log: PullLog, settler: Settler, watch: _Watch, most: int | None) -> int:
         ended = 0

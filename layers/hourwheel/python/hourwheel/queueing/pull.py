@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from hourwheel.answer_size import PULL_BYTES, TEXT_BYTES, tellable
+from hourwheel.answer_size import PULL_BYTES, TEXT_BYTES, answerable
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Corrupt, Rejected, Unavailable
 from hourwheel.faults import unreadable
@@ -221,7 +221,7 @@ class Puller:
                     max_messages=messages,
                     max_bytes=size,
                     lease_ms=request.lease_seconds * 1_000,
-                    whole=bool(attempt.claims),
+                    strict_bytes=bool(attempt.claims),
                 )
             except Corrupt as error:
                 if not attempt.claims:
@@ -281,7 +281,7 @@ class Puller:
                 counts[step] = 0
                 continue
             taken = messages[skip : skip + count] if count < len(messages) else messages
-            delivered += taken if row.raw_bytes <= TEXT_BYTES else [tellable(message) for message in taken]
+            delivered += taken if row.raw_bytes <= TEXT_BYTES else [answerable(message) for message in taken]
         return tuple(counts), delivered
 
     def _exclude_unreadable(self, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Versioned[PullRow] | None:

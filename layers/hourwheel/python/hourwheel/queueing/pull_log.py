@@ -53,7 +53,7 @@ class Nothing(NamedTuple):
     end: int
 
 
-class Found(NamedTuple):
+class ClaimResult(NamedTuple):
     """The result of a try to claim. ``limited``: a limit ended it, and there may be more messages. ``nothing``: it read
     up to the log's end without a message, and this is where."""
 
@@ -159,20 +159,24 @@ class PullLog:
         origin = origins[self.queue] if self.queue is not None and self.queue < len(origins) else 0
         return Tail(0, Position(origin), 0)
 
-    def claim(self, *, consumer: str, max_messages: int, max_bytes: int, lease_ms: int, whole: bool = False) -> Found:
+    def claim(
+        self, *, consumer: str, max_messages: int, max_bytes: int, lease_ms: int, strict_bytes: bool = False
+    ) -> ClaimResult:
         """Claims the next messages by one conditional put, and returns the claim; without a claim where no message
         waits.
 
         Writes nothing where no message waits, unless the claim passes over many empty rows. The messages take at most
         ``max_bytes`` in an answer. Of a first row that takes more, those that fit into an answer are claimed; with
-        ``whole`` none of them.
+        ``strict_bytes`` none of them.
         """
         tail = self.tail()
         for race in range(_RACES):
             now_ms = self.context.clock.now_ms()
-            taken = self._take(tail, max_messages, max_bytes, now_ms, whole)
+            taken = self._take(tail, max_messages, max_bytes, now_ms, strict_bytes)
             if not taken.total and taken.empty < EMPTY_ROWS:
-                return Found(None, taken.limited, None if taken.limited else Nothing(tail.row_no, taken.end.row_no))
+                return ClaimResult(
+                    None, taken.limited, None if taken.limited else Nothing(tail.row_no, taken.end.row_no)
+                )
             value = PullRow(
                 consumer=consumer,
                 first=taken.first,
@@ -188,13 +192,13 @@ class PullLog:
             outcome = self.record(tail.row_no).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
             if outcome.stored and outcome.current is not None:
                 claim = Claim(tail.row_no, outcome.current, tuple(taken.rows), taken.size) if taken.total else None
-                return Found(claim, taken.limited)
+                return ClaimResult(claim, taken.limited)
             self.context.meter.record("ClaimConflicts", 1)
             if outcome.current is None or race > 1:
                 tail = self.tail()
             else:
                 tail = Tail(tail.row_no + 1, outcome.current.value.end, outcome.current.value.end_seq)
-        return Found(None, limited=True)
+        return ClaimResult(None, limited=True)
 
     def seek(self, position: Position, seq: int) -> None:
         """Makes ``position``, whose message has the sequence ``seq``, the start of the next claim. One write,
@@ -247,7 +251,7 @@ class PullLog:
                 return
             row_no, page = page_rows[-1][0] + 1, _PAGE
 
-    def _take(self, tail: Tail, max_messages: int, max_bytes: int, now_ms: int, whole: bool) -> _Range:
+    def _take(self, tail: Tail, max_messages: int, max_bytes: int, now_ms: int, strict_bytes: bool) -> _Range:
         """Decides which rows a claim covers; without messages, which rows it passes over."""
         taken = _Range(first=tail.position, end=tail.position, end_seq=tail.seq)
         for row_no, row in self.unread(tail.position, now_ms, _first_page(tail, max_messages)):
@@ -256,7 +260,7 @@ class PullLog:
             if taken.total and row_no != taken.rows[-1][0] + 1:
                 taken.limited = True  # rows were trimmed between two pages: the next claim takes what follows
                 break
-            if usable and (taken.total or whole) and taken.size + row.answer_bytes > max_bytes:
+            if usable and (taken.total or strict_bytes) and taken.size + row.answer_bytes > max_bytes:
                 taken.limited = True
                 break
             if usable and not taken.total:

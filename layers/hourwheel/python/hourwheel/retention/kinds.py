@@ -1,4 +1,4 @@
-"""Names the kinds of rows in the archive: of logs of messages, of pull logs, of dispatch logs, and of the catalog of
+"""Names the kinds of rows in the archive: of logs of messages, of pull logs, of dispatch logs, and of the registry of
 subjects and groups."""
 
-MESSAGES, PULLS, DISPATCHES, CATALOG = "messages", "pulls", "dispatches", "catalog"
+MESSAGES, PULLS, DISPATCHES, REGISTRY = "messages", "pulls", "dispatches", "registry"

@@ -15,7 +15,9 @@ import msgspec
 from hourwheel.errors import UNDECODABLE, Corrupt, NotFound
 from hourwheel.ports import Blobs
 
-FORMAT = 1
+FORMAT = 2
+"""Raised with each change after which an older version would misread a manifest, or this version an older manifest."""
+
 PREFIX = "manifests/"
 
 
@@ -79,7 +81,8 @@ class MissingRows(msgspec.Struct, frozen=True, kw_only=True):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A commit of the archive. ``complete_ms``: with this manifest, everything that was stored before this time is
-    archived (0: not known). ``catalog``: the digest of the catalog of subjects and groups, if a segment contains it."""
+    archived (0: not known). ``registry``: the digest of the snapshot of subjects and groups, if a segment contains
+    one."""
 
     format: int = FORMAT
     number: int
@@ -90,11 +93,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     spans: list[Span]
     unreadable: list[UnreadableRow]
     missing: list[MissingRows]
-    catalog: str = ""
+    registry: str = ""
+
+
+class _Format(msgspec.Struct):
+    format: int
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Manifest)
+_format_decoder = msgspec.json.Decoder(_Format)
 
 
 def manifest_key(number: int) -> str:
@@ -116,11 +124,17 @@ def read(archive: Blobs, number: int) -> Manifest | None:
     except NotFound:
         return None
     try:
+        stated = _format_decoder.decode(data).format
+        if stated != FORMAT:
+            raise Corrupt(
+                f"{key} has format {stated}, and this version of Hourwheel reads format {FORMAT}: use the version that"
+                " wrote the archive"
+            )
         manifest = _decoder.decode(data)
     except UNDECODABLE as error:
         raise Corrupt(f"{key} is no manifest: {error}") from error
-    if manifest.format != FORMAT or manifest.number != number:
-        raise Corrupt(f"{key} has format {manifest.format} and number {manifest.number}, this version reads {FORMAT}")
+    if manifest.number != number:
+        raise Corrupt(f"{key} contains manifest {manifest.number}")
     return manifest
 
 

@@ -33,14 +33,14 @@ class ArchiveHead(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     before it. Everything that was stored before ``complete_ms`` is archived; ``last_manifest_ms`` is the largest such
     time that a manifest says. The archive exists since ``since_ms``. The current pass through all logs began at
     ``pass_ms`` (0: the next call begins a pass), goes on behind the watermark named ``resume``, and has skipped no log
-    so far if ``complete``. ``catalog`` is the digest of the catalog that was archived last."""
+    so far if ``complete``. ``registry`` is the digest of the registry snapshot that was archived last."""
 
     number: int = 0
     complete_ms: int = 0
     resume: str = ""
     pass_ms: int = 0
     complete: bool = True
-    catalog: str = ""
+    registry: str = ""
     since_ms: int = 0
     last_manifest_ms: int = 0
 
@@ -116,7 +116,7 @@ def committed(head: ArchiveHead, manifest: Manifest) -> ArchiveHead:
         number=manifest.number + 1,
         complete_ms=max(head.complete_ms, manifest.complete_ms),
         last_manifest_ms=max(head.last_manifest_ms, manifest.complete_ms),
-        catalog=manifest.catalog or head.catalog,
+        registry=manifest.registry or head.registry,
     )
 
 

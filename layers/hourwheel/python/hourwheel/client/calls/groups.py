@@ -66,8 +66,8 @@ class GroupCalls(Calls):
             >>> api.get_group("orders", "billing").max_attempts
             16
         """
-        found: Group = self._http.call("GET", path("subjects", subject, "groups", group), answers(Group))
-        return found
+        answer: Group = self._http.call("GET", path("subjects", subject, "groups", group), answers(Group))
+        return answer
 
     def list_groups(self, subject: str, *, limit: int = 100, after: str | None = None) -> GroupPage:
         """Lists up to ``limit`` (1 to 100) groups by name, from behind the name ``after``.

@@ -79,5 +79,5 @@ class ScheduledCalls(Calls):
         if not scheduled_id:
             raise ValueError("there is no scheduled_id: the message was not delayed, so it went to its queue at once")
         target = path("scheduled", scheduled_id)
-        found: ScheduledMessage = self._http.call(method, target, answers(ScheduledMessage), body=body)
-        return found
+        answer: ScheduledMessage = self._http.call(method, target, answers(ScheduledMessage), body=body)
+        return answer

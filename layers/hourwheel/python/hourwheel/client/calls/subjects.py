@@ -40,8 +40,8 @@ class SubjectCalls(Calls):
             >>> api.get_subject("orders").groups
             ['billing']
         """
-        found: Subject = self._http.call("GET", path("subjects", subject), answers(Subject))
-        return found
+        answer: Subject = self._http.call("GET", path("subjects", subject), answers(Subject))
+        return answer
 
     def list_subjects(self, *, limit: int = 100, after: str | None = None) -> SubjectPage:
         """Lists up to ``limit`` (1 to 100) subjects by name, from behind the name ``after``.

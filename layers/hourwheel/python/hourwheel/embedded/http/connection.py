@@ -187,13 +187,13 @@ class Connection(asyncio.Protocol):
 
     def _drop_empty_lines(self) -> None:
         """Before a request; RFC 9112, 2.2: some clients send one after a body."""
-        found = _EMPTY_LINES.match(self._data)
-        if found is None:
+        match = _EMPTY_LINES.match(self._data)
+        if match is None:
             return
-        self._empty_bytes += found.end()
+        self._empty_bytes += match.end()
         if self._empty_bytes > self._bounds.empty_bytes:
             raise Malformed("it begins with too many empty lines")
-        self._data = self._data[found.end() :]
+        self._data = self._data[match.end() :]
 
     def _begin(self, head: Head, rest: bytes) -> None:
         framing = ChunkedBody(self._bounds.extra_bytes) if head.length is None else SizedBody(head.length)
@@ -291,8 +291,8 @@ class Connection(asyncio.Protocol):
     def _refuse(self, status: int, slug: str, detail: str, **headers: str) -> None:
         request = self._request
         if request is None or not request.answered:
-            found = problem(status, slug, detail, instance="", headers=headers)
-            answer = Answer(status, found["headers"], found["body"].encode())
+            match = problem(status, slug, detail, instance="", headers=headers)
+            answer = Answer(status, match["headers"], match["body"].encode())
             self._transport.write(encode_answer(answer, close=True))
         if request is not None:
             request.answered = True

@@ -85,11 +85,11 @@ def _split_target(method: bytes, target: bytes) -> tuple[bytes | None, bytes]:
         raise Malformed("its target has a fragment")
     if target.startswith(b"/") or (target == b"*" and method == b"OPTIONS"):
         return None, target
-    found = _ABSOLUTE.fullmatch(target)
-    if found is None or not _AUTHORITY.fullmatch(found[1]):
+    match = _ABSOLUTE.fullmatch(target)
+    if match is None or not _AUTHORITY.fullmatch(match[1]):
         raise Malformed("its target is neither a path nor an http URI")
-    rest = found[2]
-    return found[1], rest if rest.startswith(b"/") else b"/" + rest
+    rest = match[2]
+    return match[1], rest if rest.startswith(b"/") else b"/" + rest
 
 
 def _body_length(headers: Headers, *, modern: bool) -> int | None:

@@ -32,22 +32,22 @@ class Request:
         self._ask_for_body = ask_for_body
         self._parts: list[bytes] = []
         self._size = 0
-        self._gone = False
+        self._disconnected = False
         self._waiter: asyncio.Future[None] | None = None
 
     async def body(self) -> bytes:
         """The body; a little more than ``REQUEST_BYTES`` of one that is larger. Raises ``Disconnected``."""
-        if not self.framing.complete and not self._gone:
+        if not self.framing.complete and not self._disconnected:
             self._ask_for_body()
-        while not self.framing.complete and self._size <= REQUEST_BYTES and not self._gone:
+        while not self.framing.complete and self._size <= REQUEST_BYTES and not self._disconnected:
             await self._wait()
-        if self._gone and not self.framing.complete:
+        if self._disconnected and not self.framing.complete:
             raise Disconnected
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
 
     async def left(self) -> None:
         """Returns once the client has gone away, or will send nothing any more."""
-        while not self._gone:
+        while not self._disconnected:
             await self._wait()
 
     def take(self, part: bytes) -> None:
@@ -58,7 +58,7 @@ class Request:
         self._wake()
 
     def leave(self) -> None:
-        self._gone = True
+        self._disconnected = True
         self._wake()
 
     async def _wait(self) -> None:
