@@ -41,7 +41,7 @@ def pull_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
         "first_index": [pull.first.index for pull in pulls],
         "end_row": [pull.end.row_no for pull in pulls],
         "end_index": [pull.end.index for pull in pulls],
-        "end_number": [pull.end_seq for pull in pulls],
+        "end_seq": [pull.end_seq for pull in pulls],
         "counts": [pull.counts for pull in pulls],
         "messages": [pull.size for pull in pulls],
         "claimed_at": timestamps(ints(pull.claimed_ms for pull in pulls)),

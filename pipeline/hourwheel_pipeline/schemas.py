@@ -97,7 +97,7 @@ SCHEMAS = {
             _always("first_index", _INT),
             _always("end_row", _LONG),
             _always("end_index", _INT),
-            _always("end_number", _LONG),
+            _always("end_seq", _LONG),
             _always("counts", pa.list_(_INT)),
             _always("messages", _INT),
             _always("claimed_at", TIMESTAMP),

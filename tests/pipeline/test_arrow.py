@@ -189,7 +189,7 @@ def assert_told(row: dict[str, Any], log: str, pull: PullRow) -> None:
     assert row["queue"] == (int(rest[0]) if len(rest) == 1 else None)
     assert Position(row["first_row"], row["first_index"]) == pull.first
     assert Position(row["end_row"], row["end_index"]) == pull.end
-    assert (row["end_number"], row["consumer"]) == (pull.end_seq, pull.consumer)
+    assert (row["end_seq"], row["consumer"]) == (pull.end_seq, pull.consumer)
     assert (tuple(row["counts"]), row["messages"]) == (pull.counts, sum(pull.counts))
     assert (row["claimed_at"], row["lease_until"]) == (moment(pull.claimed_ms), moment(pull.lease_until_ms))
     assert (row["closed_at"], row["day"]) == (moment(pull.closed_ms), day(pull.closed_ms))

@@ -46,7 +46,7 @@ _MESSAGE: Final = (
     *("accepted_at", "produced_at", "due_at", "expires_at", "cancelled_row", "cancelled_index", "manifest"),
 )
 _PULL: Final = (
-    *(*GROUP, "source", "queue", "consumer", "first_row", "first_index", "end_row", "end_index", "end_number"),
+    *(*GROUP, "source", "queue", "consumer", "first_row", "first_index", "end_row", "end_index", "end_seq"),
     *("counts", "messages", "claimed_at", "lease_until", "closed_at", "outcome", "moved", "manifest"),
 )
 _DISPATCH: Final = (*("subject", "at", "kind", "target_log", "target_row", "target_index", "source_log", "manifest"),)

@@ -56,7 +56,7 @@ def lag(evidence: Evidence, groups: DataFrame, horizon: Column, step_ms: int = H
     )
     ends = stored.agg((fn.max("sequence") + 1).alias("end"))
     pulled = evidence.pulls.where("queue is not null").groupBy("log", hour("claimed_at", step_ms))
-    reached = pulled.agg(fn.max_by("end_number", "pull_row").alias("reached"))
+    reached = pulled.agg(fn.max_by("end_seq", "pull_row").alias("reached"))
     first = ends.groupBy("source").agg(fn.min("hour").alias("first_hour"))
     begun = _begun(evidence, groups, step_ms).join(first, "source")
     length = fn.make_dt_interval(secs=fn.lit(step_ms / 1_000))

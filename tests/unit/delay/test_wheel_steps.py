@@ -6,8 +6,8 @@ from hourwheel.buckets.buckets import LEAD_MS
 from hourwheel.delay.wheel_steps import (
     RELAY_MS,
     SETTLED_MS,
-    Step,
     WheelState,
+    WheelStep,
     may_sleep,
     step_before_hand_over,
     step_of_closing,
@@ -22,11 +22,16 @@ END_MS = NOW_MS + 3_600_000
 
 @pytest.mark.parametrize("read_below", [5, 6])
 def test_a_wheel_that_has_read_what_it_must_hands_over(read_below: int) -> None:
-    assert step_before_hand_over(read_below=read_below, must_read=5, opened_ms=NOW_MS, now_ms=NOW_MS) is Step.HAND_OVER
+    assert (
+        step_before_hand_over(read_below=read_below, must_read=5, opened_ms=NOW_MS, now_ms=NOW_MS)
+        is WheelStep.HAND_OVER
+    )
 
 
-@pytest.mark.parametrize(("waited_ms", "step"), [(0, Step.WAIT), (GRACE_MS - 1, Step.WAIT), (GRACE_MS, Step.FILL)])
-def test_a_row_that_is_missing_is_waited_for_and_then_filled(waited_ms: int, step: Step) -> None:
+@pytest.mark.parametrize(
+    ("waited_ms", "step"), [(0, WheelStep.WAIT), (GRACE_MS - 1, WheelStep.WAIT), (GRACE_MS, WheelStep.FILL)]
+)
+def test_a_row_that_is_missing_is_waited_for_and_then_filled(waited_ms: int, step: WheelStep) -> None:
     now_ms = NOW_MS + waited_ms
     assert step_before_hand_over(read_below=4, must_read=5, opened_ms=NOW_MS, now_ms=now_ms) is step
     closing = {"read_below": 4, "end": 5, "waiting": 0}
@@ -34,23 +39,23 @@ def test_a_row_that_is_missing_is_waited_for_and_then_filled(waited_ms: int, ste
 
 
 def test_a_wheel_that_may_stay_calls_nobody_and_never_leaves() -> None:
-    assert step_of_relay(called=False, leaves_ms=0, now_ms=NOW_MS) is Step.WAIT
+    assert step_of_relay(called=False, leaves_ms=0, now_ms=NOW_MS) is WheelStep.WAIT
 
 
 @pytest.mark.parametrize(
     ("left_ms", "called", "step"),
     [
-        (RELAY_MS + 1, False, Step.WAIT),
-        (RELAY_MS, False, Step.CALL),
-        (RELAY_MS, True, Step.WAIT),
-        (1, True, Step.WAIT),
-        (0, True, Step.LEAVE),
-        (0, False, Step.LEAVE),
-        (-9_000, True, Step.LEAVE),
+        (RELAY_MS + 1, False, WheelStep.WAIT),
+        (RELAY_MS, False, WheelStep.CALL),
+        (RELAY_MS, True, WheelStep.WAIT),
+        (1, True, WheelStep.WAIT),
+        (0, True, WheelStep.LEAVE),
+        (0, False, WheelStep.LEAVE),
+        (-9_000, True, WheelStep.LEAVE),
     ],
 )
 def test_a_wheel_calls_its_successor_once_and_leaves_when_its_time_is_over(
-    left_ms: int, called: bool, step: Step
+    left_ms: int, called: bool, step: WheelStep
 ) -> None:
     assert step_of_relay(called=called, leaves_ms=NOW_MS + left_ms, now_ms=NOW_MS) is step
 
@@ -77,13 +82,13 @@ def test_a_wheel_sleeps_when_nothing_is_due_soon_and_it_has_turned_for_a_while(
 
 def test_the_schedule_log_is_sealed_before_its_end_is_known() -> None:
     step = step_of_closing(WheelState.TURNING, read_below=9, end=0, sealed_ms=0, waiting=0, now_ms=NOW_MS)
-    assert step is Step.SEAL
+    assert step is WheelStep.SEAL
 
 
 def test_a_bucket_is_closed_when_its_log_is_read_to_the_end_and_everything_is_handed_over() -> None:
-    def step(read_below: int, waiting: int) -> Step:
+    def step(read_below: int, waiting: int) -> WheelStep:
         return step_of_closing(
             WheelState.CLOSING, read_below=read_below, end=5, sealed_ms=NOW_MS, waiting=waiting, now_ms=NOW_MS
         )
 
-    assert [step(4, 0), step(5, 1), step(5, 0)] == [Step.WAIT, Step.WAIT, Step.CLOSE]
+    assert [step(4, 0), step(5, 1), step(5, 0)] == [WheelStep.WAIT, WheelStep.WAIT, WheelStep.CLOSE]

@@ -10,11 +10,12 @@ from hourwheel.context import Settings
 from hourwheel.errors import Filled, NotFound, Rejected
 from hourwheel.model import DEAD_RETENTION_MS, Message
 from hourwheel.ports import Record, Refused, Table
-from hourwheel.queueing.dead import DeadId, DeadLetters
+from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.records import Position
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall
 
 
-def everything(dead_id: DeadId, died_ms: int) -> bool:
+def everything(position: Position, died_ms: int) -> bool:
     return True
 
 

@@ -41,7 +41,7 @@ from hourwheel.model import (
 )
 from hourwheel.push.state import PushState, retarget, state_record
 from hourwheel.queueing import progress
-from hourwheel.queueing.dead import DeadId, DeadLetters
+from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.queueing.leases import Leases
@@ -49,6 +49,7 @@ from hourwheel.queueing.produce import produce, produce_many
 from hourwheel.queueing.pull import Puller
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.receipts import cell_secret
+from hourwheel.queueing.records import Position
 from hourwheel.registry.registry import Registry
 from hourwheel.sweep.erasure import make_registry
 from hourwheel.sweep.sweep import Sweeper, SweepReport
@@ -252,10 +253,10 @@ class Cell:
     def dead_letter(self, subject: str, group: str, dead_id: str) -> Message:
         return self._dead(subject, group).get(dead_id)
 
-    def redrive(self, subject: str, group: str, choose: Callable[[DeadId, int], bool]) -> int:
+    def redrive(self, subject: str, group: str, choose: Callable[[Position, int], bool]) -> int:
         return self._dead(subject, group).redrive(choose)
 
-    def drop_dead(self, subject: str, group: str, choose: Callable[[DeadId, int], bool]) -> int:
+    def drop_dead(self, subject: str, group: str, choose: Callable[[Position, int], bool]) -> int:
         return self._dead(subject, group).drop(choose)
 
     def scheduled(self, scheduled_id: str) -> ScheduledMessage:

@@ -6,7 +6,8 @@ from hourwheel.api.bodies import PageQuery, SelectionBody
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
 from hourwheel.cell import Cell
-from hourwheel.queueing.dead import DeadId
+from hourwheel.queueing.dead import parse_dead_id
+from hourwheel.queueing.records import Position
 from hourwheel.times import parse_rfc3339
 
 
@@ -31,16 +32,16 @@ def drop(cell: Cell, event: Event) -> Response:
     return ok({"dropped": cell.drop_dead(subject, group, _selection(event))})
 
 
-def _selection(event: Event) -> Callable[[DeadId, int], bool]:
-    """Returns the predicate, over id and time of death, that the body of the request describes."""
+def _selection(event: Event) -> Callable[[Position, int], bool]:
+    """Returns the predicate, over position and time of death, that the body of the request describes."""
     body = decode_control(SelectionBody, body_of(event))
     if body.all:
-        return lambda dead_id, died_ms: True
+        return lambda position, died_ms: True
     if body.ids is not None:
-        ids = {DeadId.parse(text, f"ids[{index}]") for index, text in enumerate(body.ids)}
-        return lambda dead_id, died_ms: dead_id in ids
+        positions = {parse_dead_id(text, f"ids[{index}]") for index, text in enumerate(body.ids)}
+        return lambda position, died_ms: position in positions
     since_ms = None if body.since is None else parse_rfc3339(body.since, "from")
     until_ms = None if body.until is None else parse_rfc3339(body.until, "to")
-    return lambda dead_id, died_ms: (
+    return lambda position, died_ms: (
         (since_ms is None or died_ms >= since_ms) and (until_ms is None or died_ms < until_ms)
     )

@@ -18,8 +18,8 @@ from hourwheel.delay.ownership import DispatchLog, Fenced, Ownership
 from hourwheel.delay.timing import TimingWheel, pack
 from hourwheel.delay.wheel_steps import (
     RELAY_MS,
-    Step,
     WheelState,
+    WheelStep,
     may_sleep,
     step_before_hand_over,
     step_of_closing,
@@ -143,7 +143,7 @@ class Wheel:
         step = step_before_hand_over(
             read_below=self._next, must_read=self._must_read, opened_ms=self._opened_ms, now_ms=now_ms
         )
-        if step is not Step.HAND_OVER:
+        if step is not WheelStep.HAND_OVER:
             self._fill_if(step, self._must_read)
             return None
         if self._state is WheelState.CATCHING_UP:
@@ -264,12 +264,12 @@ class Wheel:
 
     def _relay(self, now_ms: int) -> WheelEnd | None:
         step = step_of_relay(called=self._called, leaves_ms=self.leaves_ms, now_ms=now_ms)
-        if step is Step.WAIT:
+        if step is WheelStep.WAIT:
             return None
         if not self._called:
             order_timer(self.context, now_ms, self.bucket)
             self._called = True
-        if step is Step.CALL:
+        if step is WheelStep.CALL:
             return None
         self._leave(now_ms)
         return WheelEnd.LEFT
@@ -285,10 +285,10 @@ class Wheel:
         """Seals the schedule log. Closes the bucket once every row given out is stored or filled, and every message is
         handed over or cancelled; returns None before."""
         step = self._step_of_closing(now_ms)
-        if step is Step.SEAL:
+        if step is WheelStep.SEAL:
             self._state, self._sealed_ms, self._end = WheelState.CLOSING, now_ms, self._log.seal().rows
             step = self._step_of_closing(now_ms)
-        if step is not Step.CLOSE:
+        if step is not WheelStep.CLOSE:
             self._fill_if(step, self._end)
             return None  # the next tick reads, and hands over, the rest
         kept_ms = now_ms + _DAMAGE_KEPT_MS if self._unreadable else now_ms
@@ -299,7 +299,7 @@ class Wheel:
         self._leave(0)
         return WheelEnd.CLOSED
 
-    def _step_of_closing(self, now_ms: int) -> Step:
+    def _step_of_closing(self, now_ms: int) -> WheelStep:
         return step_of_closing(
             self._state,
             read_below=self._next,
@@ -309,6 +309,6 @@ class Wheel:
             now_ms=now_ms,
         )
 
-    def _fill_if(self, step: Step, below: int) -> None:
-        if step is Step.FILL:
+    def _fill_if(self, step: WheelStep, below: int) -> None:
+        if step is WheelStep.FILL:
             self._log.fill(self._next, below)

@@ -24,7 +24,7 @@ class WheelState(Enum):
     CLOSING = "closing"  # it still turns; the bucket is over, and its schedule log sealed
 
 
-class Step(Enum):
+class WheelStep(Enum):
     HAND_OVER = "hand over"
     WAIT = "wait"  # for the next tick
     FILL = "fill"  # the missing rows, whose writers are slow or dead
@@ -35,21 +35,21 @@ class Step(Enum):
     LEAVE = "leave"
 
 
-def step_before_hand_over(*, read_below: int, must_read: int, opened_ms: int, now_ms: int) -> Step:
+def step_before_hand_over(*, read_below: int, must_read: int, opened_ms: int, now_ms: int) -> WheelStep:
     """Returns ``HAND_OVER`` once the schedule log is read up to ``must_read``; before, ``WAIT`` or ``FILL``."""
     if read_below >= must_read:
-        return Step.HAND_OVER
+        return WheelStep.HAND_OVER
     return _step_at_hole(opened_ms, now_ms)
 
 
-def step_of_relay(*, called: bool, leaves_ms: int, now_ms: int) -> Step:
+def step_of_relay(*, called: bool, leaves_ms: int, now_ms: int) -> WheelStep:
     """Returns the step of a wheel that has to leave at ``leaves_ms`` (0: never): ``CALL`` the successor, ``LEAVE``, or
     ``WAIT``. ``called``: the wheel has called its successor; a wheel that leaves calls first if it has not."""
     if not leaves_ms:
-        return Step.WAIT
+        return WheelStep.WAIT
     if now_ms >= leaves_ms:
-        return Step.LEAVE
-    return Step.CALL if now_ms >= leaves_ms - RELAY_MS and not called else Step.WAIT
+        return WheelStep.LEAVE
+    return WheelStep.CALL if now_ms >= leaves_ms - RELAY_MS and not called else WheelStep.WAIT
 
 
 def wake_time_ms(next_due_ms: int | None, bucket_end_ms: int) -> int:
@@ -61,17 +61,19 @@ def may_sleep(*, wakes_ms: int, opened_ms: int, now_ms: int) -> bool:
     return wakes_ms > now_ms + LEAD_MS and now_ms - opened_ms >= SETTLED_MS
 
 
-def step_of_closing(state: WheelState, *, read_below: int, end: int, sealed_ms: int, waiting: int, now_ms: int) -> Step:
+def step_of_closing(
+    state: WheelState, *, read_below: int, end: int, sealed_ms: int, waiting: int, now_ms: int
+) -> WheelStep:
     """Returns the step of a wheel whose bucket is over. ``end`` is the end of the sealed schedule log, ``waiting`` the
     number of messages that are not handed over."""
     if state is not WheelState.CLOSING:
-        return Step.SEAL
+        return WheelStep.SEAL
     if read_below < end:
         return _step_at_hole(sealed_ms, now_ms)
-    return Step.WAIT if waiting else Step.CLOSE
+    return WheelStep.WAIT if waiting else WheelStep.CLOSE
 
 
-def _step_at_hole(since_ms: int, now_ms: int) -> Step:
+def _step_at_hole(since_ms: int, now_ms: int) -> WheelStep:
     """Returns ``FILL`` once the writers of missing rows, which were given out before ``since_ms``, had the grace time;
     before, ``WAIT``."""
-    return Step.FILL if now_ms >= since_ms + GRACE_MS else Step.WAIT
+    return WheelStep.FILL if now_ms >= since_ms + GRACE_MS else WheelStep.WAIT

@@ -26,6 +26,7 @@ from hourwheel.logs.rows import Row, sort_of
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import DeadPage, Group, Message, Subject
 from hourwheel.ports import Key, Table, items_of
+from hourwheel.queueing.records import Position
 from hourwheel.registry.registry import unknown_group
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.watermarks import removable_below
@@ -53,20 +54,16 @@ class DeadState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, transfers=transfers)
 
 
-@dataclass(frozen=True, order=True)
-class DeadId:
-    row_no: int
-    index: int
+def dead_id_of(position: Position) -> str:
+    return f"{position.row_no}-{position.index}"
 
-    def __str__(self) -> str:
-        return f"{self.row_no}-{self.index}"
 
-    @classmethod
-    def parse(cls, text: str, field: str) -> "DeadId":
-        row, dash, index = text.partition("-")
-        if not (dash and row.isascii() and index.isascii() and row.isdigit() and index.isdigit() and len(text) <= 24):
-            raise Rejected("field-invalid", f"{field} must be a dead_id such as 12-0, got {text[:40]!r}", field=field)
-        return cls(int(row), int(index))
+def parse_dead_id(text: str, field: str) -> Position:
+    """Returns the position in the dead log that the id names. Raises ``Rejected`` for a text that is no id."""
+    row, dash, index = text.partition("-")
+    if not (dash and row.isascii() and index.isascii() and row.isdigit() and index.isdigit() and len(text) <= 24):
+        raise Rejected("field-invalid", f"{field} must be a dead_id such as 12-0, got {text[:40]!r}", field=field)
+    return Position(int(row), int(index))
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ class DeadLetters:
     def page(self, *, after: str | None, limit: int) -> DeadPage:
         """Returns up to ``limit`` dead letters after the cursor ``after``, the oldest first; fewer where more would not
         fit into an answer. Reports rows that cannot be read, and leaves them out."""
-        start = DeadId.parse(after, "after") if after else None
+        start = parse_dead_id(after, "after") if after else None
         page: list[Message] = []
         size = 0
         for row_no, row, current in self._rows(start.row_no if start else 0):
@@ -95,7 +92,7 @@ class DeadLetters:
                 unreadable(self.context, self.log.name, row_no, row.count, error)
                 continue
             for index, message in alive:
-                if start is None or DeadId(row_no, index) > start:
+                if start is None or Position(row_no, index) > start:
                     size += message_size(message)
                     if len(page) == limit or (page and size > PULL_BYTES):
                         return DeadPage(page, page[-1].dead_id)
@@ -105,7 +102,7 @@ class DeadLetters:
     def get(self, dead_id: str) -> Message:
         """Returns one dead letter. Raises ``NotFound`` when it was redriven or dropped, has expired, or never existed;
         ``Rejected`` when ``dead_id`` is no id."""
-        dead = DeadId.parse(dead_id, "dead_id")
+        dead = parse_dead_id(dead_id, "dead_id")
         row = self.log.get(dead.row_no)
         if row is not None and row.expires_ms > self.context.clock.now_ms():
             for index, message in self._alive(dead.row_no, row, self._state_record(dead.row_no).load()):
@@ -119,12 +116,12 @@ class DeadLetters:
         rows = self._rows(0, page=_LARGE_PAGE)
         return sum(row.count - len(current.value.done if current else ()) for _, row, current in rows)
 
-    def redrive(self, choose: Callable[[DeadId, int], bool]) -> int:
+    def redrive(self, choose: Callable[[Position, int], bool]) -> int:
         """Redrives the chosen messages: puts them into the group's retry log with no attempt counted. Returns their
         number.
 
-        ``choose`` gets the id of each dead letter and the time at which it became one. Rows that cannot be read are
-        reported and stay dead letters. Raises ``NotFound`` when the group was deleted meanwhile.
+        ``choose`` gets the position of each dead letter and the time at which it became one. Rows that cannot be read
+        are reported and stay dead letters. Raises ``NotFound`` when the group was deleted meanwhile.
         """
         total = 0
         try:
@@ -140,7 +137,7 @@ class DeadLetters:
             self.context.wakeups.announce(self.subject.name, self.group.name)
         return total
 
-    def drop(self, choose: Callable[[DeadId, int], bool]) -> int:
+    def drop(self, choose: Callable[[Position, int], bool]) -> int:
         """Drops the chosen messages for ever, and returns their number. ``choose``: see ``redrive``."""
         return sum(self._drop_row(row_no, row, choose) for row_no, row, _ in self._rows(0))
 
@@ -182,7 +179,7 @@ class DeadLetters:
             assert current is not None
             yield int(sort), current
 
-    def _redrive_on(self, context: Context, row_no: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
+    def _redrive_on(self, context: Context, row_no: int, row: Row, choose: Callable[[Position, int], bool]) -> int:
         return DeadLetters(context, self.subject, self.group)._redrive_row(row_no, row, choose)
 
     @property
@@ -225,14 +222,16 @@ class DeadLetters:
             return []
         messages = messages_of(row, self.context.blobs)
         for index, message in enumerate(messages):
-            message.dead_id = str(DeadId(row_no, index))
+            message.dead_id = dead_id_of(Position(row_no, index))
         return [(index, message) for index, message in enumerate(messages) if index not in done]
 
-    def _chosen(self, row_no: int, row: Row, done: frozenset[int], choose: Callable[[DeadId, int], bool]) -> list[int]:
-        ids = [DeadId(row_no, index) for index in range(row.count) if index not in done]
-        return [dead_id.index for dead_id in ids if choose(dead_id, row.at_ms)]
+    def _chosen(
+        self, row_no: int, row: Row, done: frozenset[int], choose: Callable[[Position, int], bool]
+    ) -> list[int]:
+        positions = [Position(row_no, index) for index in range(row.count) if index not in done]
+        return [position.index for position in positions if choose(position, row.at_ms)]
 
-    def _redrive_row(self, row_no: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
+    def _redrive_row(self, row_no: int, row: Row, choose: Callable[[Position, int], bool]) -> int:
         record = self._state_record(row_no)
         current = record.load()
         offered: frozenset[int] = frozenset()
@@ -263,7 +262,7 @@ class DeadLetters:
             release(self.context, (transfer,))
             current = outcome.current
 
-    def _drop_row(self, row_no: int, row: Row, choose: Callable[[DeadId, int], bool]) -> int:
+    def _drop_row(self, row_no: int, row: Row, choose: Callable[[Position, int], bool]) -> int:
         record = self._state_record(row_no)
         current = record.load()
         offered: frozenset[int] = frozenset()
