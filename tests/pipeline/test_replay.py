@@ -21,6 +21,7 @@ from hourwheel.client.records.subjects import Subject
 from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
 from hourwheel.errors import NotFound as Missing
 from hourwheel.model import NewMessage, PullRequest
+from hourwheel.queueing.dead import dead_id_of
 from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.system import SystemIds
 from hourwheel_pipeline import replay
@@ -117,7 +118,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     bench.settle(pulled, subject="bills", dead=[0, 1, 4])
     bench.clock.pass_time(5)
     second = bench.cell.dead("bills", "billing", after=None, limit=10).messages[1].dead_id
-    bench.cell.redrive("bills", "billing", lambda dead_id, _: str(dead_id) == second)
+    bench.cell.redrive("bills", "billing", lambda position, _: dead_id_of(position) == second)
     world.acknowledge("bills", "billing")
     world.archived()
     world.compacted(spark)

@@ -10,6 +10,7 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.archiver import Archiver
 from hourwheel.context import Settings
 from hourwheel.model import NewMessage, Pulled, RetryLater, RetryPolicy
+from hourwheel.queueing.dead import dead_id_of
 from hourwheel_pipeline import compact
 from hourwheel_pipeline.compact import CompactOptions
 from hourwheel_pipeline.metrics import Measured, MetricsOptions
@@ -127,8 +128,8 @@ def _settling(world: World) -> None:
     dead = bench.cell.dead("orders", "billing", after=None, limit=100).messages
     assert len(dead) >= 4
     kept, dropped = dead[0].dead_id, dead[1].dead_id
-    bench.cell.drop_dead("orders", "billing", lambda dead_id, _: str(dead_id) == dropped)
-    bench.cell.redrive("orders", "billing", lambda dead_id, _: str(dead_id) != kept)
+    bench.cell.drop_dead("orders", "billing", lambda position, _: dead_id_of(position) == dropped)
+    bench.cell.redrive("orders", "billing", lambda position, _: dead_id_of(position) != kept)
     world.pass_time(5)
     for pull in bench.pull(**where):
         bench.settle(pull, dead=[0], **where)

@@ -176,7 +176,7 @@ def test_dead_letters_that_cannot_be_read_stay_and_do_not_hide_the_others(bench:
         "good 1",
         "good 2",
     ]
-    assert bench.cell.redrive("orders", "billing", lambda dead_id, died_ms: True) == 2
+    assert bench.cell.redrive("orders", "billing", lambda position, died_ms: True) == 2
     for key, data in kept.items():
         bench.blobs.put(key, data)
     assert [one.body for one in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == [NOISE]

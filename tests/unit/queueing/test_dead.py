@@ -10,7 +10,7 @@ from hourwheel.context import Settings
 from hourwheel.errors import Filled, NotFound, Rejected
 from hourwheel.model import DEAD_RETENTION_MS, Message
 from hourwheel.ports import Record, Refused, Table
-from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.dead import DeadLetters, dead_id_of
 from hourwheel.queueing.records import Position
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall
 
@@ -66,7 +66,7 @@ def test_redriven_messages_are_kept_for_as_long_as_new_ones(graves: Bench) -> No
 
 def test_some_are_redriven_and_some_dropped(graves: Bench) -> None:
     ids = {one.body: one.dead_id for one in listed(graves)}
-    assert graves.cell.redrive("orders", "billing", lambda dead_id, _: str(dead_id) == ids["d"]) == 1
+    assert graves.cell.redrive("orders", "billing", lambda position, _: dead_id_of(position) == ids["d"]) == 1
     assert graves.cell.drop_dead("orders", "billing", lambda _, died_ms: died_ms < NOON_MS + 60_000) == 2
     assert [one.body for one in listed(graves)] == ["c", "e"]
     assert graves.bodies() == ["d"]
@@ -97,7 +97,7 @@ def test_dead_letters_outlive_the_retention_of_their_subject_by_far(graves: Benc
 
 
 def test_rows_whose_letters_are_all_gone_are_removed(graves: Bench) -> None:
-    graves.cell.drop_dead("orders", "billing", lambda dead_id, _: dead_id.row_no == 0)
+    graves.cell.drop_dead("orders", "billing", lambda position, _: position.row_no == 0)
     graves.cell.sweep()
     assert len(graves.store.scan(Table.CONSUME, "orders~1/dead/billing~1", limit=9)) == 1
     assert [one.body for one in listed(graves)] == list("cde")
@@ -126,7 +126,7 @@ def test_a_redrive_that_lost_its_store_half_way_is_finished_by_the_sweeper() -> 
 
     store.put = cut  # type: ignore[method-assign]
     with pytest.raises(Cut):
-        graves.cell.redrive("orders", "billing", lambda dead_id, _: dead_id.row_no == 0)
+        graves.cell.redrive("orders", "billing", lambda position, _: position.row_no == 0)
     del store.put  # type: ignore[attr-defined]
     assert (len(seen), graves.bodies()) == (1, [])
     graves.cell.sweep()
@@ -155,7 +155,7 @@ def test_what_was_done_though_its_answer_was_lost_is_counted(verb: str) -> None:
         return Refused(current)
 
     store.put = forgetful  # type: ignore[method-assign]
-    assert getattr(graves.cell, verb)("orders", "billing", lambda dead_id, _: dead_id.index == 0) == 2
+    assert getattr(graves.cell, verb)("orders", "billing", lambda position, _: position.index == 0) == 2
     assert [one.body for one in listed(graves)] == ["b", "d", "e"]
 
 

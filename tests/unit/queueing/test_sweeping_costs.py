@@ -167,7 +167,7 @@ def test_a_retry_that_lost_its_store_in_a_rest_is_finished_after_it(idle: Bench)
 
     store.put = cut  # type: ignore[method-assign]
     with pytest.raises(Unavailable):
-        idle.cell.redrive("orders", "billing", lambda dead_id, died_ms: True)
+        idle.cell.redrive("orders", "billing", lambda position, died_ms: True)
     store.put = put  # type: ignore[method-assign]
     minutes(idle, REST_SECONDS // 60)
     assert [message.id for message in idle.take()] == [dead.id]

@@ -313,7 +313,7 @@ def test_letters_that_are_sent_again_during_the_wait_are_served(bench: Bench) ->
     (pull,) = bench.pull()
     bench.settle(pull, dead=[0])
     other = bench.another_process()
-    assert wait(bench, at(3, lambda: other.redrive("orders", "billing", lambda dead_id, at_ms: True))) == ["poison"]
+    assert wait(bench, at(3, lambda: other.redrive("orders", "billing", lambda position, at_ms: True))) == ["poison"]
     assert bench.arrivals.ticks == 3  # type: ignore[attr-defined]
 
 
