@@ -11,11 +11,12 @@ from functools import partial
 
 import msgspec
 
+from hourwheel.archive.reading import read_segment
 from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import PREFIX, Manifest, manifest_key, read
 from hourwheel_pipeline.locations import blobs_at, object_sizes
-from hourwheel_pipeline.reading import Work, read_segment
+from hourwheel_pipeline.reading import Work
 
 LISTED = 100
 """The problems that a report names. It counts all of them."""

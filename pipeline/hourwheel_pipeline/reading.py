@@ -1,11 +1,10 @@
-"""Reads manifests and segments of an archive."""
+"""Reads the manifests of an archive."""
 
-import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from hourwheel.errors import Corrupt, NotFound
+from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import Manifest, Segment, manifest_key, read
 
@@ -58,16 +57,3 @@ def _read_again(archive: Blobs, number: int) -> Manifest:
     if manifest is None:
         raise Corrupt(f"{manifest_key(number)} is missing, and a later one is there")
     return manifest
-
-
-def read_segment(archive: Blobs, work: Work) -> bytes:
-    """Reads a segment. Raises ``Corrupt`` with the reason if it is missing, or has another size or checksum."""
-    try:
-        data = archive.get(work.key)
-    except NotFound:
-        raise Corrupt("segment is missing") from None
-    if len(data) != work.bytes:
-        raise Corrupt(f"segment has {len(data)} bytes, its manifest says {work.bytes}")
-    if zlib.crc32(data) != work.checksum:
-        raise Corrupt("segment fails its checksum")
-    return data

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from hourwheel.archive.reading import read_segment
 from hourwheel.errors import Corrupt
 from hourwheel_pipeline.arrow import batches
 from hourwheel_pipeline.locations import blobs_at
-from hourwheel_pipeline.reading import Work, read_segment
+from hourwheel_pipeline.reading import Work
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS, spark_ddl
 
 QUARANTINED = "~quarantined"

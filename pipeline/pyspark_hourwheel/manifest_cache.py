@@ -3,11 +3,10 @@ passed it."""
 
 from collections.abc import Iterator, Sequence
 
-from hourwheel.archive.blocks import decode_registry
-from hourwheel.archive.segments import blocks_of
+from hourwheel.archive.reading import registry_snapshots
 from hourwheel.retention.kinds import REGISTRY
 from hourwheel_pipeline.locations import blobs_at
-from hourwheel_pipeline.reading import Work, manifests_from, read_segment
+from hourwheel_pipeline.reading import Work, manifests_from
 from pyspark_hourwheel.options import ArchiveOptions
 from pyspark_hourwheel.positions import Position
 from pyspark_hourwheel.subject_blocks import Piece, newest, subject_blocks_of
@@ -21,7 +20,7 @@ class ManifestCache:
         self._options = options
         self._archive = blobs_at(options.archive, options.region, options.endpoint)
         self._begin = (0, 0)
-        self._catalog: Work | None = None
+        self._registry: Work | None = None
         self.pieces: Sequence[Piece] = []
         self.count = 0
 
@@ -31,9 +30,9 @@ class ManifestCache:
         for manifest in manifests_from(self._archive, self.count):
             pieces += subject_blocks_of(manifest, self._options.subject, self._options.queue)
             self.count = manifest.number + 1
-            catalogs = [segment for segment in manifest.segments if segment.kind == REGISTRY]
-            if catalogs:
-                self._catalog = Work.of(manifest.number, catalogs[-1])
+            snapshots = [segment for segment in manifest.segments if segment.kind == REGISTRY]
+            if snapshots:
+                self._registry = Work.of(manifest.number, snapshots[-1])
         self.pieces = pieces
 
     def check(self) -> None:
@@ -44,7 +43,11 @@ class ManifestCache:
                 f"format hourwheel: nothing is archived at {self._options.archive} yet: is the option 'archive' right,"
                 " and does the archive run?"
             )
-        if not self.pieces and self._catalog is not None and self._options.subject not in self._subjects(self._catalog):
+        if (
+            not self.pieces
+            and self._registry is not None
+            and self._options.subject not in self._subjects(self._registry)
+        ):
             raise ValueError(
                 f"format hourwheel: the archive at {self._options.archive} knows no subject {self._options.subject!r}"
             )
@@ -75,8 +78,6 @@ class ManifestCache:
         """Returns the segments from that position on, including those without rows of its generation."""
         return (piece for piece in self.pieces if piece.at >= position.at)
 
-    def _subjects(self, catalog: Work) -> set[str]:
-        data = read_segment(self._archive, catalog)
-        (extent,) = blocks_of(data, REGISTRY)
-        decoded = decode_registry(data[extent.offset : extent.offset + extent.length])
-        return {subject.name for subject in decoded.subjects}
+    def _subjects(self, registry: Work) -> set[str]:
+        snapshots = registry_snapshots(self._archive, registry)
+        return {subject.name for snapshot in snapshots for subject in snapshot.subjects}

@@ -8,11 +8,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from hourwheel.archive.blocks import decode_messages
+from hourwheel.archive.reading import read_segment
 from hourwheel.archive.segments import blocks_of
 from hourwheel.errors import Corrupt
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel_pipeline.locations import blobs_at
-from hourwheel_pipeline.reading import Work, read_segment
+from hourwheel_pipeline.reading import Work
 from pyspark_hourwheel.columns import Window, batch_of
 from pyspark_hourwheel.options import ArchiveOptions
 from pyspark_hourwheel.subject_blocks import Piece

@@ -15,6 +15,7 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.archive import segments
 from hourwheel.archive.blocks import SCHEMAS as BLOCK_SCHEMAS
 from hourwheel.archive.blocks import Entry
+from hourwheel.archive.reading import read_segment
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
 from hourwheel.handover.handover import Transfer
@@ -26,7 +27,7 @@ from hourwheel.queueing.records import CLOSED, EXPIRED, SETTLED, Moved, Position
 from hourwheel.times import parse_rfc3339, rfc3339
 from hourwheel_pipeline.arrow import batches
 from hourwheel_pipeline.pull_rows import OUTCOMES
-from hourwheel_pipeline.reading import Work, manifests_from, read_segment
+from hourwheel_pipeline.reading import Work, manifests_from
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS
 from tests.pipeline.archives import RETENTION_MS, ArchiveBuilder
 from tests.pipeline.worlds import World, lively

@@ -5,12 +5,13 @@ import pytest
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.memory import MemoryBlobs
+from hourwheel.archive.reading import read_segment
 from hourwheel.errors import Corrupt
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import manifest_key
 from hourwheel_pipeline.locations import blobs_at
-from hourwheel_pipeline.reading import Work, manifests_from, read_segment
+from hourwheel_pipeline.reading import Work, manifests_from
 from tests.pipeline.archives import ArchiveBuilder
 
 NOON_MS = 1_763_640_000_000

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from hourwheel.archive import blocks, segments
-from hourwheel.errors import Corrupt, NotFound
+from hourwheel.archive.blocks import RegistrySnapshot
+from hourwheel.archive.reading import registry_snapshots
+from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
 from hourwheel.retention import manifests
 from hourwheel.retention.kinds import MESSAGES, REGISTRY
@@ -140,19 +141,17 @@ def _groups_of(blobs: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:
         if segment.kind != REGISTRY:
             continue
         try:
-            data = blobs.get(segment.key)
-            extents = segments.blocks_of(data, REGISTRY)
-            catalogs = [blocks.decode_registry(data[part.offset : part.offset + part.length]) for part in extents]
-        except (Corrupt, NotFound) as error:
-            yield {"manifest": manifest.number, "detail": f"{segment.key}: {error}"}
+            found = list(registry_snapshots(blobs, segment))
+        except Corrupt as error:
+            yield {"manifest": manifest.number, "detail": str(error)}
             continue
-        for catalog in catalogs:
-            yield from _members(manifest.number, catalog)
+        for snapshot in found:
+            yield from _members(manifest.number, snapshot)
 
 
-def _members(number: int, catalog: blocks.RegistrySnapshot) -> Iterator[dict[str, Any]]:
-    owners = {subject.name: subject for subject in catalog.subjects}
-    for group in catalog.groups:
+def _members(number: int, snapshot: RegistrySnapshot) -> Iterator[dict[str, Any]]:
+    owners = {subject.name: subject for subject in snapshot.subjects}
+    for group in snapshot.groups:
         owner = owners.get(group.subject)
         current = owner is not None and not owner.deleted and owner.generation == group.subject_generation
         queues = max(len(group.origins), owner.queues if owner is not None else 0)

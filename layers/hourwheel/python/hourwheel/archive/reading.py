@@ -1,9 +1,10 @@
-"""Reads the rows of segments. Each function raises ``Corrupt``, with the key of the segment, when a segment is missing
-or is not what its manifest says; as a rule before it yields any row."""
+"""Reads segments and their rows. ``read_segment`` checks a segment against its manifest, for the library and for the
+jobs of the pipeline. The other functions raise ``Corrupt`` with the key of the segment, as a rule before any row.
+"""
 
 import zlib
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from hourwheel.archive.blocks import (
     Entry,
@@ -19,12 +20,40 @@ from hourwheel.errors import Corrupt, NotFound
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
-from hourwheel.retention.manifests import Segment
 
 T = TypeVar("T")
 
 
-def message_rows(archive: Blobs, segment: Segment) -> Iterator[tuple[str, Entry, list[Message]]]:
+class NamedSegment(Protocol):
+    """What a manifest says of a segment."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def checksum(self) -> int: ...
+
+
+def read_segment(archive: Blobs, segment: NamedSegment) -> bytes:
+    """Reads a segment. Raises ``Corrupt`` with the reason if it is missing, or has another size or checksum."""
+    try:
+        data = archive.get(segment.key)
+    except NotFound:
+        raise Corrupt("segment is missing") from None
+    if len(data) != segment.bytes:
+        raise Corrupt(f"segment has {len(data)} bytes, its manifest says {segment.bytes}")
+    if zlib.crc32(data) != segment.checksum:
+        raise Corrupt("segment fails its checksum")
+    return data
+
+
+def message_rows(archive: Blobs, segment: NamedSegment) -> Iterator[tuple[str, Entry, list[Message]]]:
     """Yields for each row its log, its entry, and the messages that the archive has of it."""
     for block in _blocks(archive, segment, decode_messages):
         messages, at = block.columns.messages(block.present), 0
@@ -33,37 +62,33 @@ def message_rows(archive: Blobs, segment: Segment) -> Iterator[tuple[str, Entry,
             at += entry.present
 
 
-def entries(archive: Blobs, segment: Segment) -> Iterator[tuple[str, Entry]]:
+def entries(archive: Blobs, segment: NamedSegment) -> Iterator[tuple[str, Entry]]:
     """Yields for each row of messages its log and its entry, without the messages."""
     for block in _blocks(archive, segment, decode_messages):
         yield from ((block.logs[entry.log], entry) for entry in block.entries)
 
 
-def pull_rows(archive: Blobs, segment: Segment) -> Iterator[tuple[str, int, PullRow]]:
+def pull_rows(archive: Blobs, segment: NamedSegment) -> Iterator[tuple[str, int, PullRow]]:
     """Yields for each pull row its partition, its number and its content."""
     for block in _blocks(archive, segment, decode_pulls):
         yield from ((block.logs[log], row_no, pull) for log, row_no, pull in block.rows)
 
 
-def dispatch_rows(archive: Blobs, segment: Segment) -> Iterator[tuple[str, int, Dispatched]]:
+def dispatch_rows(archive: Blobs, segment: NamedSegment) -> Iterator[tuple[str, int, Dispatched]]:
     """Yields for each dispatch row its bucket, its number and its content."""
     for block in _blocks(archive, segment, decode_dispatches):
         yield from ((block.logs[log], row_no, dispatched) for log, row_no, dispatched in block.rows)
 
 
-def registry_snapshots(archive: Blobs, segment: Segment) -> Iterator[RegistrySnapshot]:
+def registry_snapshots(archive: Blobs, segment: NamedSegment) -> Iterator[RegistrySnapshot]:
+    """Yields the subjects and groups of each block."""
     return _blocks(archive, segment, decode_registry)
 
 
-def _blocks(archive: Blobs, segment: Segment, decode: Callable[[bytes], T]) -> Iterator[T]:
+def _blocks(archive: Blobs, segment: NamedSegment, decode: Callable[[bytes], T]) -> Iterator[T]:
     try:
-        data = archive.get(segment.key)
-    except NotFound as error:
-        raise Corrupt(f"segment {segment.key} is missing") from error
-    if (len(data), zlib.crc32(data)) != (segment.bytes, segment.checksum):
-        raise Corrupt(f"segment {segment.key} is not what was written: it has {len(data)} bytes of {segment.bytes}")
-    try:
+        data = read_segment(archive, segment)
         for extent in blocks_of(data, segment.kind):
             yield decode(data[extent.offset : extent.offset + extent.length])
     except Corrupt as error:
-        raise Corrupt(f"segment {segment.key}: {error}") from error
+        raise Corrupt(f"{segment.key}: {error}") from error

@@ -29,7 +29,7 @@ import msgspec
 
 from hourwheel.archive.redo_handovers import HandoverReplayer, occupied, queue_number_of, token_of
 from hourwheel.archive.restoring import Restorer
-from hourwheel.archive.summary import ArchiveSummary, some_manifests, summarize
+from hourwheel.archive.summary import ArchiveSummary, summarize
 from hourwheel.buckets.buckets import Bucket, register
 from hourwheel.context import Context
 from hourwheel.delay.orphans import register_orphan
@@ -45,7 +45,7 @@ from hourwheel.queueing.records import Checkpoint
 from hourwheel.queueing.skipped import skip
 from hourwheel.registry.registry import group_record, subject_record
 from hourwheel.retention.kinds import PULLS
-from hourwheel.retention.manifests import PREFIX, Manifest, Span, manifest_key
+from hourwheel.retention.manifests import PREFIX, Manifest, Span, manifest_key, manifests
 from hourwheel.retention.watermarks import ArchiveHead, advance_watermark, head_record
 
 GAP = 1_000_000_000
@@ -152,7 +152,7 @@ class _Rebuild:
         number that is taken."""
         self.summary.pulled = [handover for handover in self.summary.pulled if handover.source in self.members]
         self._count()
-        for manifest in some_manifests(self.archive, self.summary.end_manifest, self.current.value.restored):
+        for manifest in manifests(self.archive, self.current.value.restored, below=self.summary.end_manifest):
             self._restore(manifest)
         self.restorer.dispatches()
         rearrived, lost = HandoverReplayer(self.context, self.members, self.logs).carry_out(

@@ -12,7 +12,7 @@ import msgspec
 from hourwheel.archive.blocks import Entry
 from hourwheel.archive.reading import dispatch_rows, message_rows
 from hourwheel.archive.redo_handovers import OWNER, occupied, token_of
-from hourwheel.archive.summary import ArchiveSummary, Tally, some_manifests
+from hourwheel.archive.summary import ArchiveSummary, Tally
 from hourwheel.context import Context
 from hourwheel.delay.dispatch import DROPPED
 from hourwheel.delay.ownership import Dispatched
@@ -24,7 +24,7 @@ from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model import DEAD_RETENTION_MS, MAX_RETENTION_SECONDS, Message
 from hourwheel.ports import Blobs, Key, Record, Table
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
-from hourwheel.retention.manifests import Manifest, Segment
+from hourwheel.retention.manifests import Manifest, Segment, manifests
 
 _BATCH_ROWS = 100
 _LONGEST_MS = max(MAX_RETENTION_SECONDS * 1_000, DEAD_RETENTION_MS)
@@ -76,7 +76,7 @@ class Restorer:
     def dispatches(self) -> None:
         """Puts the dispatch logs of open buckets. Appends to each a row without transfers to targets, so that the next
         owner has nothing to finish: the messages of earlier rows have arrived, or are lost."""
-        for manifest in some_manifests(self.archive, self.summary.end_manifest):
+        for manifest in manifests(self.archive, below=self.summary.end_manifest):
             for segment in manifest.segments:
                 if segment.kind == DISPATCHES and any(part.log in self.buckets for part in segment.parts):
                     self._dispatched(segment)

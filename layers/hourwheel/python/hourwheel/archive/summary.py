@@ -4,7 +4,7 @@ hand-overs whose target row is not archived. Reads each segment that it needs on
 The summary stays in memory: a few numbers for each log, and the hand-overs whose target row is not archived.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -143,10 +143,10 @@ def summarize(archive: Blobs, end_manifest: int, *, skip_damaged: bool) -> Archi
     """Summarizes the manifests below ``end_manifest``. Raises ``Corrupt`` for a segment that cannot be read; with
     ``skip_damaged`` skips the segment and names it in ``unreadable_segments``."""
     summary = ArchiveSummary(end_manifest=end_manifest)
-    for manifest in some_manifests(archive, end_manifest):
+    for manifest in manifests(archive, below=end_manifest):
         _add_ends(summary, manifest)
     # Only once all ends are known can a hand-over be found to lie beyond an end.
-    for manifest in some_manifests(archive, end_manifest):
+    for manifest in manifests(archive, below=end_manifest):
         for segment in manifest.segments:
             try:
                 _read(summary, archive, segment)
@@ -159,14 +159,6 @@ def summarize(archive: Blobs, end_manifest: int, *, skip_damaged: bool) -> Archi
             for queue, origin in enumerate(group.origins):
                 summary.end(subject.log(queue)).pass_over(origin, 0)
     return summary
-
-
-def some_manifests(archive: Blobs, end_manifest: int, start: int = 0) -> Iterator[Manifest]:
-    """Yields the manifests from ``start`` up to ``through``, which is excluded."""
-    for manifest in manifests(archive, start):
-        if manifest.number >= end_manifest:
-            return
-        yield manifest
 
 
 def _erased(record: T) -> T:

@@ -138,9 +138,10 @@ def read(archive: Blobs, number: int) -> Manifest | None:
     return manifest
 
 
-def manifests(archive: Blobs, start: int = 0) -> Iterator[Manifest]:
-    """Yields the manifests from the number ``start`` on, in order, up to the first missing one."""
+def manifests(archive: Blobs, start: int = 0, below: int | None = None) -> Iterator[Manifest]:
+    """Yields the manifests from the number ``start`` on, in order, up to the first missing one, or those ``below`` a
+    number."""
     number = start
-    while (manifest := read(archive, number)) is not None:
+    while (below is None or number < below) and (manifest := read(archive, number)) is not None:
         yield manifest
         number += 1
