@@ -228,6 +228,19 @@ def test_a_successor_reads_the_bucket_before_it_has_it() -> None:
     assert sorted(bodies(bench)) == sorted(["early", *[str(number) for number in range(50)]])
 
 
+def test_a_successor_that_is_stopped_while_it_waits_says_so_and_leaves_the_owner_alone() -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.send_later("a", delay=30)
+    bucket = bucket_of(bench)
+    first = wheel_of(bench, bucket, "first", bench.clock.ms + 50_000)
+    assert first._ownership.take()
+    first.open()
+    assert turned(wheel_of(bench, bucket, "second"), 1, 1, bench=bench) is WheelEnd.STOPPED
+    bench.clock.pass_time(30)
+    first.turn()
+    assert bodies(bench) == ["a"]
+
+
 def test_a_row_that_was_given_out_before_the_seal_lands_or_is_filled() -> None:
     for lands in (True, False):
         bench = Bench(CallByCall(MemoryStore()))

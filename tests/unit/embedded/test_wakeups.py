@@ -144,6 +144,7 @@ def test_an_announcement_is_passed_on_by_a_caller_that_left_meanwhile() -> None:
         arrivals.announce("orders")
         leaver.join()
         if not one.result(LONG):
+            assert waiters.asleep == []
             assert other.result(LONG)
         else:
             arrivals.announce("orders")

@@ -1,6 +1,6 @@
 """The log writes rows once, fills holes, seals its end and trims expired rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -11,7 +11,7 @@ from hourwheel.logs.log import FILLER_MS, GRACE_MS, Log
 from hourwheel.logs.rows import Row, row_key
 from hourwheel.logs.segments import messages_of
 from hourwheel.model import NewMessage
-from hourwheel.ports import Table
+from hourwheel.ports import Key, Record, Refused, Table
 from hourwheel.system import SystemIds
 from tests.support import NOON_MS, CallByCall, HandClock, ListMeter
 
@@ -62,6 +62,22 @@ def test_a_writer_that_is_faster_than_the_filler_is_read(desk: Desk) -> None:
     desk.clock.pass_time(GRACE_MS / 1_000)
     desk.log.put(late, desk.row(2), b"t" * 16)
     assert desk.numbers() == [(0, 2), (1, 1)]
+
+
+def test_a_row_that_is_written_between_a_look_and_the_filler_is_read(desk: Desk) -> None:
+    late = desk.log.reserve(2)
+    desk.log.append(desk.row())
+    desk.clock.pass_time(GRACE_MS / 1_000)
+
+    class Between(CallByCall):
+        """The writer of the row comes just before its filler."""
+
+        def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+            desk.log.put(late, desk.row(2), b"t" * 16)
+            return super().put(key, record, expect=expect)
+
+    reader = replace(desk.log, store=Between(desk.log.store))
+    assert [(row_no, row.count) for row_no, row in reader.read(0, 9)] == [(0, 2), (1, 1)]
 
 
 def test_putting_the_same_batch_again_is_harmless(desk: Desk) -> None:
@@ -131,6 +147,14 @@ def test_rows_below_the_trim_mark_that_a_crash_has_left_are_removed(desk: Desk) 
     desk.log.clear()
     stored = desk.log.store.scan(Table.CONSUME, desk.log.name, limit=9)
     assert [int(sort) for sort, _ in stored] == [2]
+
+
+def test_the_trim_mark_never_falls(desk: Desk) -> None:
+    for _ in range(3):
+        desk.log.append(desk.row())
+    desk.log.trim(2)
+    desk.log.trim(1)
+    assert desk.log.trimmed() == 2
 
 
 def test_a_row_of_another_number_of_messages_than_its_block_is_corrupt() -> None:

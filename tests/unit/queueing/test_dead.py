@@ -96,6 +96,15 @@ def test_dead_letters_outlive_the_retention_of_their_subject_by_far(graves: Benc
     assert listed(graves) == []
 
 
+def test_a_dropped_letter_does_not_come_back_when_states_expire(graves: Bench) -> None:
+    first, *_ = listed(graves)
+    assert graves.cell.drop_dead("orders", "billing", lambda dead_id, _: str(dead_id) == first.dead_id) == 1
+    for hours_left in (25, 1):
+        graves.clock.ms = NOON_MS + DEAD_RETENTION_MS - hours_left * 3_600_000
+        graves.store.collect(Table.PULL, graves.clock.now_ms())
+        assert [letter.body for letter in listed(graves)] == list("bcde")
+
+
 def test_rows_whose_letters_are_all_gone_are_removed(graves: Bench) -> None:
     graves.cell.drop_dead("orders", "billing", lambda position, _: position.row_no == 0)
     graves.cell.sweep()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
@@ -97,6 +98,31 @@ def test_seek_goes_to_start_end_time_and_offset(bench: Bench) -> None:
         "long ago": ({0: 0}, ["0a"]),
         "later": ({0: 10}, []),
     }
+
+
+def test_the_first_message_after_a_seek_to_the_end_is_delivered(bench: Bench) -> None:
+    bench.send("a")
+    bench.cell.put_group("orders", "billing")
+    bench.cell.seek("orders", "billing", to="end")
+    bench.send("b")
+    assert bench.bodies() == ["b"]
+
+
+def test_a_seek_to_the_start_does_not_pass_a_row_that_is_on_its_way(bench: Bench) -> None:
+    bench.send("a")
+    (pull,) = bench.pull()
+    bench.settle(pull)
+    log = bench.cell.context.log("orders~1/0")
+    first = log.get(0)
+    assert first is not None
+    bench.clock.pass_time(first.expires_ms / 1_000)
+    bench.cell.sweep()
+    slow = log.reserve(1)
+    bench.send("c")
+    bench.cell.seek("orders", "billing", to="start")
+    now_ms = bench.clock.now_ms()
+    log.put(slow, msgspec.structs.replace(first, at_ms=now_ms, expires_ms=now_ms + 60_000), b"t" * 16)
+    assert bench.bodies() == ["a", "c"]
 
 
 def test_a_seek_beyond_the_end_or_to_an_unknown_queue_is_refused(bench: Bench) -> None:

@@ -2,8 +2,11 @@
 
 from typing import Any
 
-from hourwheel.queueing.pull_log import pull_logs
-from tests.support import Bench
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.context import Settings
+from hourwheel.ports import Key, Record, Table
+from hourwheel.queueing.pull_log import PullLog, pull_logs
+from tests.support import AT_ONCE, Bench, CallByCall
 
 
 class Unread(dict[int, Any]):
@@ -38,3 +41,39 @@ def test_a_look_at_leases_that_are_not_over_does_not_scan_them(bench: Bench) -> 
     assert bench.settle(held[2]) == "settled"
     assert leases.expire(log, subject) == 0
     assert not leases.due(log)
+
+
+def queue_of(bench: Bench) -> PullLog:
+    subject = bench.cell.registry.subject("orders")
+    _, queue = pull_logs(bench.cell.context, subject, bench.cell.registry.group(subject, "billing"))
+    return queue
+
+
+def test_a_checkpoint_does_not_fall_when_its_sweeper_was_paused_for_minutes() -> None:
+    bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
+    for body in "abc":
+        bench.send(body)
+    pulls = [bench.pull(1)[0] for _ in "abc"]
+    bench.settle(pulls[0])
+
+    class Paused(CallByCall):
+        """Once it knows the lowest open row, the sweeper pauses; the rest is settled and swept meanwhile."""
+
+        armed = False
+
+        def get(self, key: Key, *, consistent: bool = True) -> Record | None:
+            if key.partition == "checkpoint" and self.armed:
+                self.armed = False
+                for pull in pulls[1:]:
+                    bench.settle(pull)
+                bench.cell.sweep()
+                bench.clock.pass_time(120)
+            return super().get(key, consistent=consistent)
+
+    store = Paused(bench.store)
+    paused = Bench(store, bench.blobs, bench.clock, settings=bench.settings)
+    assert paused.cell.leases.in_flight(queue_of(paused)) == 2
+    store.armed = True
+    paused.cell.leases.checkpoint(queue_of(paused))
+    assert len(bench.store.scan(Table.META, "checkpoint", limit=9)) == 1
+    assert queue_of(bench).beginning().row_no == 3

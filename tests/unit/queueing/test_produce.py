@@ -7,8 +7,10 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound, Unavailable
+from hourwheel.logs.log import Reservation
+from hourwheel.logs.rows import from_record
 from hourwheel.model import IDEMPOTENCY_MS, AddressedMessage, NewMessage
-from hourwheel.ports import Table
+from hourwheel.ports import Key, Record, Refused, Table
 from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.support import AT_ONCE, Bench, CallByCall
 
@@ -159,6 +161,26 @@ def test_a_subject_deleted_while_its_settings_are_cached_is_made_again(bench: Be
     bench.cell.delete_subject("orders")
     stale.send("new")
     assert bench.bodies() == ["new"]
+
+
+def test_a_batch_that_is_half_stored_when_a_subject_is_deleted_is_not_begun_anew() -> None:
+    bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
+    bench.cell.put_subject("refunds")
+
+    class Deleted(CallByCall):
+        """The subject of the second part is deleted, and a reader fills its row."""
+
+        def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+            if key.partition == "refunds~1/0" and not bench.cell.context.log(key.partition).totals().sealed:
+                bench.cell.delete_subject("refunds")
+                bench.cell.context.log(key.partition).abandon(Reservation(0, 0), from_record(record))
+            return super().put(key, record, expect=expect)
+
+    other = Bench(Deleted(bench.store), bench.blobs, bench.clock)
+    both = [AddressedMessage(subject=subject, body="a") for subject in ("orders", "refunds")]
+    with pytest.raises(Unavailable, match="send the batch again"):
+        other.cell.produce_many(both)
+    assert bench.bodies() == ["a"]
 
 
 @pytest.fixture

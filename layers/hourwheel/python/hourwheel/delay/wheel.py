@@ -101,8 +101,9 @@ class Wheel:
         if current is None or current.value.closed_ms:
             return WheelEnd.CLOSED
         try:
-            if not self._take(pause):
-                return WheelEnd.BUSY
+            ended = self._take(pause)
+            if ended is not None:
+                return ended
             self.open()
             while True:
                 ended = self.turn(pause)
@@ -162,20 +163,22 @@ class Wheel:
             return self._close(now_ms)
         return self._rest(now_ms) or self._relay(now_ms)
 
-    def _take(self, pause: Pause) -> bool:
+    def _take(self, pause: Pause) -> WheelEnd | None:
+        """Takes the lease, and waits for an owner that is about to leave. Returns why the wheel ends without the lease,
+        or None with the lease."""
         while not self._ownership.take():
             current = owner_record(self.context, self.bucket).load()
             now_ms = self.context.clock.now_ms()
             leaving = current is not None and 0 < current.value.leaves_ms <= now_ms + 2 * RELAY_MS
             if not leaving or current is None or now_ms > current.value.leaves_ms + RELAY_MS:
-                return False
+                return WheelEnd.BUSY
             if self._state is WheelState.NEW:
                 # The rows read now need not be read once the wheel has the bucket.
                 self._read_dispatched()
                 self._read()
             if not pause(self.context.settings.tick_ms / 1_000):
-                return False
-        return True
+                return WheelEnd.STOPPED
+        return None
 
     def _until_next_tick(self) -> int:
         tick_ms = self.context.settings.tick_ms
@@ -207,7 +210,7 @@ class Wheel:
         for row_no, row in self._log.rows(self._next):
             cancelled = self._take_row(row_no, row) or cancelled
             self._next = row_no + 1
-            if self._state is not WheelState.FOLLOWING and self._next % _RENEWAL_ROWS == 0:
+            if self._next % _RENEWAL_ROWS == 0:
                 self._renew_if_due(self._next)
         return cancelled
 
