@@ -173,7 +173,7 @@ def test_a_batch_that_is_half_stored_when_a_subject_is_deleted_is_not_begun_anew
         def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
             if key.partition == "refunds~1/0" and not bench.cell.context.log(key.partition).totals().sealed:
                 bench.cell.delete_subject("refunds")
-                bench.cell.context.log(key.partition).abandon(Reservation(0, 0), from_record(record))
+                bench.cell.context.log(key.partition).abandon(Reservation(key.partition, 0, 0), from_record(record))
             return super().put(key, record, expect=expect)
 
     other = Bench(Deleted(bench.store), bench.blobs, bench.clock)
