@@ -181,7 +181,7 @@ class Actor:
 
     def ask(self, name: str, call: Callable[[], T], **details: Any) -> tuple[Verb, T | None]:
         """One call into the library; None when it failed as calls may fail."""
-        verb = self.process.verb = Verb(name, self.process.name, self.world.calls, details)
+        verb = self.process.verb = Verb(name, self.process.name, self.world.calls, details, self.world.now_ms)
         try:
             result = call()
         except (Rejected, Unavailable) as error:

@@ -44,6 +44,8 @@ class Ledger:
     dead: dict[str, dict[int, DeadState]] = field(default_factory=dict)
     subjects: dict[str, Subject] = field(default_factory=dict)
     groups: dict[tuple[str, int, str], Group] = field(default_factory=dict)
+    paused_ms: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    """Since when each group, or each subject (without a member), is paused."""
     removed_groups: set[tuple[str, int, str]] = field(default_factory=set)
     sends: dict[str, int] = field(default_factory=dict)
     copies: dict[tuple[str, int, str], int] = field(default_factory=dict)
@@ -324,6 +326,7 @@ class Ledger:
         if key.partition == "subjects":
             subject = msgspec.msgpack.decode(record.value, type=Subject)
             self.rules.check_sealed(self.subjects.get(subject.name), subject)
+            self._paused((subject.name, subject.generation, ""), paused=subject.paused)
             self.subjects[subject.name] = subject
         elif key.partition.startswith("groups/"):
             group = msgspec.msgpack.decode(record.value, type=Group)
@@ -331,6 +334,7 @@ class Ledger:
             if place not in self.groups and group.start == "latest":
                 self._begins_at_the_end(verb, group)
             self.groups[place] = group
+            self._paused(place, paused=group.paused)
             if group.deleted:
                 self.removed_groups.add(place)
         elif key.partition == "trim":
@@ -343,6 +347,12 @@ class Ledger:
             self.bucket(key.sort).changed(msgspec.msgpack.decode(record.value, type=BucketRecord))
         elif key.partition == "checkpoint":
             self.pull_history(key.sort).checkpointed(msgspec.msgpack.decode(record.value, type=Checkpoint))
+
+    def _paused(self, place: tuple[str, int, str], *, paused: bool) -> None:
+        if paused:
+            self.paused_ms.setdefault(place, self.world.now_ms)
+        else:
+            self.paused_ms.pop(place, None)
 
     def _begins_at_the_end(self, verb: Verb, group: Group) -> None:
         subject = self.subjects[group.subject]

@@ -98,6 +98,19 @@ class Operator(Actor):
         target = target_of(self.rng.randrange(4)) if self.rng.random() < 0.6 else None
         self.ask("target", lambda: self.cell.put_group(subject, pushed, push=target))
 
+    def _pause(self, subject: str, group: str) -> None:
+        """Pauses a group, or the whole subject, for a while."""
+        whole = self.rng.random() < 0.3
+        self.pause(subject, group, whole=whole, paused=True)
+        self.nap(6_000)
+        self.pause(subject, group, whole=whole, paused=False)
+
+    def pause(self, subject: str, group: str, *, whole: bool, paused: bool) -> None:
+        if whole:
+            self.ask("pause", lambda: self.cell.pause_subject(subject, paused=paused), paused=paused)
+        else:
+            self.ask("pause", lambda: self.cell.pause_group(subject, group, paused=paused), group=group, paused=paused)
+
     def _lag(self, subject: str, group: str) -> None:
         self.lag(subject, group)
 

@@ -137,6 +137,8 @@ _SHARE = 0.3
 """The share of plans with delayed messages."""
 _PUSHED = 0.15
 """The share of plans with a group that is pushed."""
+_PAUSED = 0.15
+"""The share of plans with pauses."""
 _ARCHIVED = 0.15
 """The share of plans with an archive."""
 _MOVES = ("redrive", "drop", "seek", "retention", "attempts", "lag", "latest", "queues")
@@ -148,7 +150,17 @@ def draw(seed: int) -> Plan:
     plan, rng = unarchived(seed), Random(seed ^ 0xA2C417)
     prompt = plan.delays is not None and plan.delays.prompt
     plan = archived(plan, rng) if rng.random() < _ARCHIVED and not prompt else plan
-    return plan if prompt else slower(harder(plan, Random(seed ^ 0x4A4D)), Random(seed ^ 0x51013))
+    if prompt:
+        return plan
+    plan = slower(harder(plan, Random(seed ^ 0x4A4D)), Random(seed ^ 0x51013))
+    return paused(plan, Random(seed ^ 0x9A05E))
+
+
+def paused(plan: Plan, rng: Random) -> Plan:
+    """The plan, at times with somebody who pauses groups and subjects, and resumes them."""
+    if rng.random() >= _PAUSED:
+        return plan
+    return replace(plan, moves=(*plan.moves, "pause"), operators=max(plan.operators, 1))
 
 
 def on_engine(plan: Plan, engine: str) -> Plan:

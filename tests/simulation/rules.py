@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.simulation.ledger import Ledger
 
 _LONG_MS = 600_000
+_SEEN_MS = 1_000
+"""Between the read of a record and the moment at which it is cached other actors may run."""
 _PAUSED_MS = 240_000
 """Between the look at the clock and the reservation a process may be paused."""
 
@@ -56,6 +58,16 @@ class Rules:
             raise Violation("4", f"{where} is leased until {value.lease_until_ms}, {seconds} s were asked for")
         if value.claimed_ms > self.ledger.soon:
             raise Violation("4", f"{where} is dated {value.claimed_ms}, later than any clock")
+
+    def check_paused(self, where: str, verb: Verb, name: LogName, member: str) -> None:
+        """Checks that a pull that begins once every process knows of a pause claims nothing."""
+        if self.plan.faults.pause:
+            return  # a process may be paused between the look at a record and the claim
+        known_ms = 1_000 * self.plan.registry_seconds + 2 * self.plan.skew_ms + _SEEN_MS
+        for place in ((name.subject, name.generation, member), (name.subject, name.generation, "")):
+            since_ms = self.ledger.paused_ms.get(place)
+            if since_ms is not None and verb.began_ms > since_ms + known_ms:
+                raise Violation("4", f"{where} is claimed, paused for {verb.began_ms - since_ms} ms")
 
     def check_lease(self, where: str, verb: Verb, before: PullRow, value: PullRow) -> None:
         """Checks that a lease only gets longer, by at most the time that the consumer asked for."""

@@ -173,12 +173,22 @@ def judge(keeper: Actor) -> None:
     world.limit = world.calls + _LAST_CALLS
     for group in living_groups(keeper.history.ledger):
         check_lag(keeper, group)
+    _resume(keeper)
     drain(keeper, plan.lease_seconds)
     check(keeper)
     if plan.archivists:
         world.limit = world.calls + _LAST_CALLS
         finish(keeper)
         rebuild_and_judge(keeper)
+
+
+def _resume(keeper: Actor) -> None:
+    for subject, _, member in sorted(keeper.history.ledger.paused_ms):
+        if member:
+            group = member.partition("~")[0]
+            keeper.ask("pause", partial(keeper.cell.pause_group, subject, group, paused=False), group=group)
+        else:
+            keeper.ask("pause", partial(keeper.cell.pause_subject, subject, paused=False))
 
 
 def _settings(plan: Plan) -> Settings:

@@ -9,6 +9,7 @@ from tests.simulation.archivebugs import ARCHIVED
 from tests.simulation.bugs import PLANTED, Bug
 from tests.simulation.delaybugs import DELAYED
 from tests.simulation.found import FOUND
+from tests.simulation.limitbugs import LIMITED
 from tests.simulation.plan import Plan, unarchived
 from tests.simulation.pushbugs import PUSHED
 from tests.simulation.schedule import run_plan
@@ -19,7 +20,9 @@ RUNS = 600
 """Schedules within which every bug must be found, of those that could show it."""
 
 
-@pytest.mark.parametrize("bug", [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *SLOW, *FOUND], ids=lambda bug: bug.name)
+@pytest.mark.parametrize(
+    "bug", [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *LIMITED, *SLOW, *FOUND], ids=lambda bug: bug.name
+)
 def test_it_is_found_when(bug: Bug) -> None:
     with bug.plant():
         for plan in _plans(bug):

@@ -39,6 +39,7 @@ class Verb:
     actor: str
     at: int
     details: dict[str, Any] = field(default_factory=dict)
+    began_ms: int = 0
     error: Exception | None = None
     claims: list[tuple[str, int]] = field(default_factory=list)
     settled: list[tuple[str, int]] = field(default_factory=list)

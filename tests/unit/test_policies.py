@@ -15,6 +15,7 @@ from hourwheel.policies import (
     CONSUME,
     DEAD_LETTERS,
     DELAYED,
+    PAUSE,
     PRODUCE,
     SEEK,
     consumer_policy,
@@ -22,7 +23,7 @@ from hourwheel.policies import (
 )
 
 API = "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/$default"
-ALL = PRODUCE | DELAYED | CONSUME | DEAD_LETTERS | SEEK
+ALL = PRODUCE | DELAYED | CONSUME | DEAD_LETTERS | SEEK | PAUSE
 OPERATORS = {
     "POST /v1/messages",  # many subjects in one request: no path can say which
     "GET /v1/health",
@@ -30,6 +31,8 @@ OPERATORS = {
     "GET /v1/subjects/{subject}",
     "PUT /v1/subjects/{subject}",
     "DELETE /v1/subjects/{subject}",
+    "POST /v1/subjects/{subject}/pause",
+    "POST /v1/subjects/{subject}/resume",
     "GET /v1/subjects/{subject}/groups",
     "GET /v1/subjects/{subject}/dead",
     "GET /v1/subjects/{subject}/groups/{group}",
@@ -77,7 +80,7 @@ def spelled(draw: st.DrawFn, name: str) -> str:
 
 
 def everything(subject: str, group: str) -> dict[str, Any]:
-    return consumer_policy(API, subject, group, dead_letters=True, seek=True)
+    return consumer_policy(API, subject, group, dead_letters=True, seek=True, pause=True)
 
 
 def test_every_route_is_granted_or_left_to_operators() -> None:
@@ -95,7 +98,8 @@ def test_a_policy_allows_what_it_is_for_and_nothing_else(subject: str, group: st
         (consumer_policy(API, subject, group), CONSUME),
         (consumer_policy(API, subject, group, dead_letters=True), CONSUME | DEAD_LETTERS),
         (consumer_policy(API, subject, group, seek=True), CONSUME | SEEK),
-        (everything(subject, group), CONSUME | DEAD_LETTERS | SEEK),
+        (consumer_policy(API, subject, group, pause=True), CONSUME | PAUSE),
+        (everything(subject, group), CONSUME | DEAD_LETTERS | SEEK | PAUSE),
     ]
     for policy, keys in granted:
         for route in ROUTES:

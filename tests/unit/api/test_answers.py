@@ -109,6 +109,7 @@ def test_a_subject_is_made_changed_listed_and_deleted(api: Api) -> None:
         "queues": 2,
         "retention_seconds": 259_200,
         "clamp_delays": False,
+        "paused": False,
         "created_at": made["created_at"],
         "groups": [],
         "more_groups": False,
@@ -155,6 +156,21 @@ def test_groups_come_in_pages_and_a_subject_names_its_first(api: Api) -> None:
     subject = api.call("GET", "/v1/subjects/orders").json
     assert (len(subject["groups"]), subject["groups"][-1], subject["more_groups"]) == (100, "g099", True)
     assert api.call("GET", "/v1/subjects/orders/groups?limit=101").slug == "field-invalid"
+
+
+def test_a_group_and_a_subject_are_paused_and_resumed(api: Api) -> None:
+    api.send("a")
+    api.call("PUT", GROUP)
+    for target, name in ((GROUP, "paused"), ("/v1/subjects/orders", "subject_paused")):
+        paused = api.call("POST", f"{target}/pause")
+        assert (paused.status, paused.json["paused"]) == (200, True)
+        assert api.call("GET", target).json == paused.json
+        assert api.call("POST", f"{GROUP}/pull", {"consumer": "c1"}).json == {"pulls": [], "limited_by": name}
+        assert api.call("GET", f"{GROUP}/lag").json["limited_by"] == name
+        assert api.call("POST", f"{target}/resume").json["paused"] is False
+    assert api.call("POST", f"{GROUP}/pull", {"consumer": "c1"}).json.keys() == {"pulls"}
+    assert api.call("POST", "/v1/subjects/orders/groups/other/pause").slug == "group-unknown"
+    assert api.call("POST", "/v1/subjects/other/resume").slug == "subject-unknown"
 
 
 def test_seek_moves_a_group(api: Api) -> None:

@@ -56,6 +56,20 @@ def test_groups(shell: Shell) -> None:
     assert shell.ok("group", "delete", "orders", "billing", "--yes") == "deleted billing of orders\n"
 
 
+def test_pauses(shell: Shell) -> None:
+    shell.ok("produce", "orders", "a")
+    shell.ok("group", "create", "orders", "billing")
+    assert shell.json("group", "pause", "orders", "billing")[0]["paused"]
+    assert "limited by: paused" in shell.ok("lag", "orders", "billing")
+    assert "True" in shell.ok("group", "list", "orders")
+    assert not shell.json("group", "resume", "orders", "billing")[0]["paused"]
+    assert shell.json("subject", "pause", "orders")[0]["paused"]
+    assert shell.json("lag", "orders", "billing")[0]["limited_by"] == "subject_paused"
+    assert not shell.json("subject", "resume", "orders")[0]["paused"]
+    assert "limited" not in shell.ok("lag", "orders", "billing")
+    assert shell("group", "pause", "orders", "mail").exit_code == 1
+
+
 @pytest.mark.parametrize(
     ("args", "sent"),
     [

@@ -48,6 +48,7 @@ class FakeGroup:
     positions: list[int]
     retry: Json = field(default_factory=lambda: RETRY)
     push: Json | None = None
+    paused: bool = False
     retries: list[Json] = field(default_factory=list)
     backing_off: list[tuple[Any, Json]] = field(default_factory=list)
     dead: list[Json] = field(default_factory=list)
@@ -59,6 +60,7 @@ class FakeGroup:
 class FakeSubject:
     retention_seconds: int = 259_200
     clamp_delays: bool = False
+    paused: bool = False
     queues: list[list[Json]] = field(default_factory=lambda: [[]])
     groups: dict[str, FakeGroup] = field(default_factory=dict)
     keys: dict[str, tuple[list[Json], Json]] = field(default_factory=dict)
@@ -239,10 +241,17 @@ class Broker:
         self.waiting_pulls -= 1
         self.empty_pulls += not pulls
         self.changed.notify_all()
-        return {"pulls": pulls, **({"settled": settled} if "settle" in request else {})}
+        limit = limit_of(self.subject(subject), group)
+        return {
+            "pulls": pulls,
+            **({"settled": settled} if "settle" in request else {}),
+            **({} if limit is None else {"limited_by": limit}),
+        }
 
     def _lease(self, subject: str, group: FakeGroup, request: Json) -> list[Json]:
         self._take_over_ended(group)
+        if limit_of(self.subject(subject), group) is not None:
+            return []
         most, pulls = request.get("max_messages", 100), []
         retries, group.retries = group.retries[:most], group.retries[most:]
         batches: list[tuple[Any, list[Json]]] = [("retry", retries)]
@@ -347,6 +356,7 @@ class Broker:
             "retention_seconds": owner.retention_seconds,
             "created_at": NOW,
             "clamp_delays": owner.clamp_delays,
+            "paused": owner.paused,
             "groups": sorted(owner.groups)[:100],
             "more_groups": len(owner.groups) > 100,
         }
@@ -357,6 +367,22 @@ class Broker:
         names = [name for name in sorted(self.subjects) if name > after]
         page = [self.show_subject(name) for name in names[:limit]]
         return {"subjects": page, "next": names[limit - 1] if len(names) > limit else None}
+
+    def pause_subject(self, name: str, *, paused: bool = True) -> Json:
+        self.known_subject(name).paused = paused
+        self.changed.notify_all()
+        return self.show_subject(name)
+
+    def resume_subject(self, name: str) -> Json:
+        return self.pause_subject(name, paused=False)
+
+    def pause_group(self, subject: str, name: str, *, paused: bool = True) -> Json:
+        self.known_group(subject, name).paused = paused
+        self.changed.notify_all()
+        return self.show_group(subject, name)
+
+    def resume_group(self, subject: str, name: str) -> Json:
+        return self.pause_group(subject, name, paused=False)
 
     def delete_subject(self, name: str) -> None:
         self.known_subject(name)
@@ -383,6 +409,7 @@ class Broker:
     def show_group(self, subject: str, name: str) -> Json:
         group = self.known_group(subject, name)
         known: Json = {"start": group.start, "max_attempts": group.max_attempts, "created_at": NOW}
+        known["paused"] = group.paused
         if group.push is not None:
             known["push"] = group.push
         return {"subject": subject, "group": name, "retry": group.retry, **known}
@@ -423,6 +450,7 @@ class Broker:
             "dead": len(group.dead),
             "oldest_at": None,
             "queues": queues,
+            "limited_by": limit_of(owner, group),
         }
 
     # Dead letters
@@ -456,6 +484,11 @@ class Broker:
 
     def health(self) -> Json:
         return {"status": "ok", "version": "0.0.0"}
+
+
+def limit_of(subject: FakeSubject, group: FakeGroup) -> str | None:
+    """What keeps messages from the group."""
+    return "subject_paused" if subject.paused else "paused" if group.paused else None
 
 
 def due_of(request: Json) -> datetime | None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from hourwheel.logs.rows import Row
@@ -33,7 +34,7 @@ TARGET = PushTarget(kind="sqs", address="arn:aws:sqs:us-east-1:123456789012:orde
 SUBJECT = Subject(name="orders", generation=1, queues=1, retention_seconds=60, created_ms=0)
 
 
-def group(name: str = "billing", push: PushTarget | None = None) -> Group:
+def group(name: str = "billing", push: PushTarget | None = None, *, paused: bool = False) -> Group:
     return Group(
         subject="orders",
         subject_generation=1,
@@ -43,6 +44,7 @@ def group(name: str = "billing", push: PushTarget | None = None) -> Group:
         max_attempts=16,
         created_ms=0,
         push=push,
+        paused=paused,
     )
 
 
@@ -154,7 +156,14 @@ def test_a_subject_that_is_pushed_rests_for_no_more_than_a_minute() -> None:
 def test_a_push_is_started_for_groups_with_a_target_for_which_something_waits_or_may_wait() -> None:
     groups = [group(str(n), push=TARGET if n < 5 else None) for n in range(6)]
     lags: Sequence[GroupLag | None] = [lag(), lag(waiting=1), lag(retrying=1), None, lag(in_flight=1), lag(waiting=9)]
-    assert [found.name for found in groups_to_push(groups, lags)] == ["1", "2", "3"]
+    assert [found.name for found in groups_to_push(SUBJECT, groups, lags)] == ["1", "2", "3"]
+
+
+def test_no_push_is_started_for_what_is_paused() -> None:
+    groups = [group("1", push=TARGET, paused=True), group("2", push=TARGET)]
+    waiting = [lag(waiting=1), lag(waiting=1)]
+    assert [found.name for found in groups_to_push(SUBJECT, groups, waiting)] == ["2"]
+    assert groups_to_push(msgspec.structs.replace(SUBJECT, paused=True), groups, waiting) == []
 
 
 def test_the_lag_of_a_group_adds_up_its_queues_and_its_retries() -> None:

@@ -39,12 +39,14 @@ from hourwheel.model import (
     Settlement,
     Subject,
 )
+from hourwheel.push.pauses import pause_group, pause_subject
 from hourwheel.push.state import PushState, retarget, state_record
 from hourwheel.queueing import progress
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.queueing.leases import Leases
+from hourwheel.queueing.limits import pause_of
 from hourwheel.queueing.produce import produce, produce_many
 from hourwheel.queueing.pull import Puller
 from hourwheel.queueing.pull_log import PullLog, pull_logs
@@ -146,6 +148,10 @@ class Cell:
 
         return self.registry.change_subject(name, change)
 
+    def pause_subject(self, name: str, *, paused: bool) -> Subject:
+        """Pauses or resumes the delivery to all groups of the subject, and returns the subject."""
+        return pause_subject(self.context, self.registry, name, paused=paused)
+
     def subject(self, name: str) -> Subject:
         self.registry.forget(name)
         return self.registry.subject(name)
@@ -196,15 +202,22 @@ class Cell:
         owner = self.registry.subject(subject, create=True)
         group = self.registry.change_group(owner, name, change, start=start or "earliest")
         if not isinstance(push, Keep):
-            retarget(self.context, group, changed=group.push != before)
+            retarget(self.context, owner, group, changed=group.push != before)
         return group
 
+    def pause_group(self, subject: str, name: str, *, paused: bool) -> Group:
+        """Pauses or resumes the delivery to the group, and returns the group."""
+        return pause_group(self.context, self.registry, subject, name, paused=paused)
+
     def push_state(self, subject: str, group: str) -> tuple[Group, PushState]:
-        """Returns the group and the state of its pushes; raises ``NotFound`` for a group without a target."""
+        """Returns the group and the state of its pushes; raises ``NotFound`` for a group without a target. The group
+        counts as paused, too, while its subject is."""
         record = self.group(subject, group)
         state = state_record(self.context, record).load()
         if record.push is None:
             raise NotFound("push-unknown", f"group {group!r} of subject {subject!r} has no target: set push")
+        if self.registry.subject(subject).paused:
+            record = msgspec.structs.replace(record, paused=True)
         return record, PushState() if state is None else state.value
 
     def group(self, subject: str, name: str) -> Group:
@@ -238,6 +251,8 @@ class Cell:
         logs = pull_logs(self.context, owner, member)
         lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member))
         lag.backing_off = max(before, self._backing_off(owner, member))
+        pause = pause_of(owner, member, self.context.settings)
+        lag.limited_by = None if pause is None else pause.name
         return lag
 
     def _backing_off(self, subject: Subject, group: Group) -> int:

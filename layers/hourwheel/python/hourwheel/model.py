@@ -220,9 +220,16 @@ class Pulled(Struct):
     messages: list[Message]
 
 
+LimitedBy: TypeAlias = Literal["paused", "subject_paused"]
+"""What keeps messages from a group: the group is paused, or the delivery of the whole subject is."""
+
+
 class PullResult(Struct, omit_defaults=True):
+    """The answer to a pull. ``limited_by`` says what kept messages back, whether or not any waits."""
+
     pulls: list[Pulled]
     settled: list[Settled] | None = None
+    limited_by: LimitedBy | None = None
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -273,7 +280,7 @@ class PushTarget(Struct, frozen=True, kw_only=True):
 class Subject(Struct, frozen=True, kw_only=True):
     """A subject's record. A subject that is created again after its deletion has the next ``generation``, and so new
     logs. ``erased`` says that nothing is left of a deleted subject. With ``clamp_delays`` a delay that is too long is
-    cut to the longest one instead of being refused."""
+    cut to the longest one instead of being refused. While the subject is ``paused``, no group gets messages."""
 
     name: str
     generation: int
@@ -281,6 +288,7 @@ class Subject(Struct, frozen=True, kw_only=True):
     retention_seconds: int
     created_ms: int
     clamp_delays: bool = False
+    paused: bool = False
     deleted: bool = False
     erased: bool = False
 
@@ -296,7 +304,7 @@ class Group(Struct, frozen=True, kw_only=True):
     """A group's record, valid for one generation of its subject. ``origins[q]`` is the row at which queue ``q`` begins
     for a group that started at the latest message (0 if the tuple is shorter). ``push_secret`` is the latest version of
     the secret that signs deliveries. ``seeks`` counts the seeks of the group: a waiting pull that sees the number
-    change looks at all queues again."""
+    change looks at all queues again. A ``paused`` group gets no messages."""
 
     subject: str
     subject_generation: int
@@ -310,6 +318,7 @@ class Group(Struct, frozen=True, kw_only=True):
     push_secret: int = 0
     origins: tuple[int, ...] = ()
     seeks: int = 0
+    paused: bool = False
     deleted: bool = False
     erased: bool = False
 
@@ -350,6 +359,7 @@ class Lag(Struct):
     oldest_at: str | None
     queues: list[QueueLag]
     backing_off: int = 0
+    limited_by: LimitedBy | None = None
 
 
 class DeadPage(Struct):

@@ -29,6 +29,12 @@ CONSUME = frozenset(
     }
 )
 SEEK = frozenset({"POST /v1/subjects/{subject}/groups/{group}/seek"})
+PAUSE = frozenset(
+    {
+        "POST /v1/subjects/{subject}/groups/{group}/pause",
+        "POST /v1/subjects/{subject}/groups/{group}/resume",
+    }
+)
 DEAD_LETTERS = frozenset(
     {
         "GET /v1/subjects/{subject}/groups/{group}/dead",
@@ -55,12 +61,13 @@ def producer_policy(api_arn: str, subject: str, *, delayed: bool = False) -> dic
 
 
 def consumer_policy(
-    api_arn: str, subject: str, group: str, *, dead_letters: bool = False, seek: bool = False
+    api_arn: str, subject: str, group: str, *, dead_letters: bool = False, seek: bool = False, pause: bool = False
 ) -> dict[str, Any]:
     """Returns a policy that allows to pull and settle the messages of the group, and to read its lag. ``dead_letters``
-    allows to list, redrive and drop its dead letters; ``seek`` allows to move the group. Raises ``ValueError`` and
-    ``Rejected`` as ``producer_policy`` does."""
-    keys = CONSUME | (DEAD_LETTERS if dead_letters else frozenset()) | (SEEK if seek else frozenset())
+    allows to list, redrive and drop its dead letters; ``seek`` allows to move the group, ``pause`` to pause and resume
+    it. Raises ``ValueError`` and ``Rejected`` as ``producer_policy`` does."""
+    chosen = ((dead_letters, DEAD_LETTERS), (seek, SEEK), (pause, PAUSE))
+    keys = CONSUME.union(*(keys for wanted, keys in chosen if wanted))
     return _policy(api_arn, keys, {"subject": subject, "group": group})
 
 

@@ -31,6 +31,14 @@ def put_subject(cell: Cell, event: Event) -> Response:
     return ok(_subject(cell, subject))
 
 
+def pause_subject(cell: Cell, event: Event) -> Response:
+    return ok(_subject(cell, cell.pause_subject(path_name(event, "subject"), paused=True)))
+
+
+def resume_subject(cell: Cell, event: Event) -> Response:
+    return ok(_subject(cell, cell.pause_subject(path_name(event, "subject"), paused=False)))
+
+
 def delete_subject(cell: Cell, event: Event) -> Response:
     cell.delete_subject(path_name(event, "subject"))
     return no_content()
@@ -63,6 +71,14 @@ def put_group(cell: Cell, event: Event) -> Response:
     return ok(_group(cell, group))
 
 
+def pause_group(cell: Cell, event: Event) -> Response:
+    return ok(_group(cell, cell.pause_group(path_name(event, "subject"), path_name(event, "group"), paused=True)))
+
+
+def resume_group(cell: Cell, event: Event) -> Response:
+    return ok(_group(cell, cell.pause_group(path_name(event, "subject"), path_name(event, "group"), paused=False)))
+
+
 def delete_group(cell: Cell, event: Event) -> Response:
     cell.delete_group(path_name(event, "subject"), path_name(event, "group"))
     return no_content()
@@ -89,7 +105,7 @@ def get_push(cell: Cell, event: Event) -> Response:
     secrets = secrets_of(cell.secret, group)
     return ok(
         {
-            "state": "paused" if paused else "running" if state.alive(now_ms) else "idle",
+            "state": "paused" if paused or group.paused else "running" if state.alive(now_ms) else "idle",
             "paused_until": rfc3339(state.resumes_ms) if paused else None,
             "failures": state.failures,
             "last_error": state.error or None,
@@ -110,6 +126,7 @@ def _subject(cell: Cell, subject: Subject) -> dict[str, object]:
         "queues": subject.queues,
         "retention_seconds": subject.retention_seconds,
         "clamp_delays": subject.clamp_delays,
+        "paused": subject.paused,
         "created_at": rfc3339(subject.created_ms),
         "groups": [group.name for group in groups],
         "more_groups": following is not None,
@@ -124,6 +141,7 @@ def _group(cell: Cell, group: Group) -> dict[str, object]:
         "max_attempts": group.max_attempts,
         "retry": _retry(group.retry or cell.context.settings.retry),
         "push": None if group.push is None else PushBody.of(group.push),
+        "paused": group.paused,
         "created_at": rfc3339(group.created_ms),
     }
 

@@ -27,7 +27,7 @@ from hourwheel.cli.settings import (
 from hourwheel.client import Api, PushStatus, QueueOffset, RetryPolicy
 from hourwheel.client.records.groups import Group
 
-app = typer.Typer(no_args_is_help=True, help="Create, show, change, move and delete groups.")
+app = typer.Typer(no_args_is_help=True, help="Create, show, change, pause, move and delete groups.")
 
 
 @app.command()
@@ -107,8 +107,30 @@ def list_(ctx: typer.Context, subject: SubjectArgument) -> None:
         for group in groups:
             write_json(group)
     else:
-        rows = [(each.group, each.start, each.max_attempts, each.push and each.push.kind) for each in groups]
-        write_table(["group", "start", "max attempts", "push"], rows)
+        rows = [
+            (each.group, each.start, each.max_attempts, each.push and each.push.kind, each.paused) for each in groups
+        ]
+        write_table(["group", "start", "max attempts", "push", "paused"], rows)
+
+
+@app.command()
+def pause(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> None:
+    """Pause a group: its consumers get no messages, and pushes stop. Leased messages can be settled.
+
+    Example: hourwheel group pause orders billing
+    """
+    with connect(ctx) as api:
+        _show(ctx, api.pause_group(subject, group))
+
+
+@app.command()
+def resume(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> None:
+    """Resume a group that is paused.
+
+    Example: hourwheel group resume orders billing
+    """
+    with connect(ctx) as api:
+        _show(ctx, api.resume_group(subject, group))
 
 
 @app.command()

@@ -63,4 +63,5 @@ def _rows(lag: Lag) -> list[tuple[Any, ...]]:
 def _summary(lag: Lag) -> str:
     oldest = "" if lag.oldest_at is None else f", the oldest of {lag.oldest_at:%Y-%m-%d %H:%M:%S}Z"
     behind = f"{lag.waiting} waiting, {lag.in_flight} in flight"
-    return f"{behind}, {lag.retrying} retrying, {lag.backing_off} backing off, {lag.dead} dead{oldest}"
+    limited = "" if lag.limited_by is None else f"; limited by: {lag.limited_by}"
+    return f"{behind}, {lag.retrying} retrying, {lag.backing_off} backing off, {lag.dead} dead{oldest}{limited}"

@@ -54,6 +54,7 @@ def consumer(
         bool, typer.Option("--dead-letters", help="Allow listing, redriving and dropping dead letters.")
     ] = False,
     seek: Annotated[bool, typer.Option("--seek", help="Allow moving the group.")] = False,
+    pause: Annotated[bool, typer.Option("--pause", help="Allow pausing and resuming the group.")] = False,
 ) -> None:
     """Print the policy of a program that pulls for a group.
 
@@ -61,7 +62,7 @@ def consumer(
     """
     arn = api_arn or _arn(settings_of(ctx).url, account)
     try:
-        _show(ctx, consumer_policy(arn, subject, group, dead_letters=dead_letters, seek=seek))
+        _show(ctx, consumer_policy(arn, subject, group, dead_letters=dead_letters, seek=seek, pause=pause))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

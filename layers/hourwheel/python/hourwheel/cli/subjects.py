@@ -10,7 +10,7 @@ from hourwheel.cli.settings import SubjectArgument, YesOption, confirm, connect,
 from hourwheel.client import Api
 from hourwheel.client.records.subjects import Subject
 
-app = typer.Typer(no_args_is_help=True, help="Create, show, change and delete subjects.")
+app = typer.Typer(no_args_is_help=True, help="Create, show, change, pause and delete subjects.")
 
 _PAGE = 100  # the largest page of the server
 
@@ -60,6 +60,26 @@ def list_(ctx: typer.Context) -> None:
         else:
             rows = [(each.subject, each.queues, each.retention_seconds, each.groups) for each in _all(api)]
             write_table(["subject", "queues", "retention seconds", "groups"], rows)
+
+
+@app.command()
+def pause(ctx: typer.Context, subject: SubjectArgument) -> None:
+    """Pause the delivery to all groups of a subject. Producers go on, and so do settlements.
+
+    Example: hourwheel subject pause orders
+    """
+    with connect(ctx) as api:
+        _show(ctx, api.pause_subject(subject))
+
+
+@app.command()
+def resume(ctx: typer.Context, subject: SubjectArgument) -> None:
+    """Resume the delivery of a subject to all its groups but those that are paused themselves.
+
+    Example: hourwheel subject resume orders
+    """
+    with connect(ctx) as api:
+        _show(ctx, api.resume_subject(subject))
 
 
 @app.command()

@@ -23,7 +23,7 @@ from hourwheel.errors import HourwheelError, NotFound
 from hourwheel.model import Group, Pulled, PullRequest, PullResult, PushTarget, Settled, Settlement, Subject
 from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, PusherEnd, decide_pull, refused
 from hourwheel.push.lease import PushLease
-from hourwheel.push.state import state_record
+from hourwheel.push.state import state_record, target_of
 from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.registry.registry import Registry
 from hourwheel.signatures import secrets_of
@@ -107,7 +107,8 @@ class Pusher:
             group = registry.group(subject, self.group)
         except NotFound:
             return None
-        return None if group.push is None else (subject, group, group.push)
+        target = target_of(subject, group)
+        return None if target is None else (subject, group, target)
 
     def _now_ms(self) -> int:
         return self.cell.context.clock.now_ms()

@@ -18,7 +18,7 @@ from hourwheel.context import Context
 from hourwheel.errors import Unavailable
 from hourwheel.log_names import LogKind, LogName, Member
 from hourwheel.logs.cas import CasRecord, Versioned
-from hourwheel.model import Group
+from hourwheel.model import Group, PushTarget, Subject
 from hourwheel.ports import Key, Table, items_of
 
 _PARTITION = "pushes"
@@ -73,6 +73,11 @@ class Pushed(NamedTuple):
         return Member.parse(self.key.sort.partition("/")[2]).group
 
 
+def target_of(subject: Subject, group: Group) -> PushTarget | None:
+    """Returns the target to which the group's messages are delivered now; None also while a pause keeps them back."""
+    return None if subject.paused or group.paused else group.push
+
+
 def state_record(context: Context, group: Group) -> CasRecord[PushState]:
     name = f"{group.subject}~{group.subject_generation}/{group.member}"
     return CasRecord(context.store, context.ids, Key(Table.META, _PARTITION, name), PushState)
@@ -103,13 +108,14 @@ def listen(context: Context, wanted: bool) -> None:
         context.meter.record("WakesMissed", 1)
 
 
-def retarget(context: Context, group: Group, *, changed: bool) -> None:
-    """Creates, resets or removes the record of a group whose target was set; ``changed``: to another target. The
-    sweeper finds a new record, and starts a pusher for the messages that wait.
+def retarget(context: Context, subject: Subject, group: Group, *, changed: bool) -> None:
+    """Creates, resets or removes the record of a group whose target was set; ``changed``: to another target. A pause
+    counts as no target, so that stored rows start no pusher meanwhile. The sweeper finds a new record, and starts a
+    pusher for the messages that wait.
 
     Switches the stream of stored rows on for a target. After the last target was removed, only the sweeper switches the
     stream off, because no new target can slip past it."""
-    if group.push is None:
+    if target_of(subject, group) is None:
         forget(context, group)
     else:
         _renew(context, group, changed=changed)

@@ -6,7 +6,7 @@ from hourwheel.context import Context
 from hourwheel.errors import Corrupt, NotFound, Unavailable
 from hourwheel.log_names import LogKind, LogName
 from hourwheel.model import Group
-from hourwheel.push.state import Pushed, listen, pushed_groups, state_record
+from hourwheel.push.state import Pushed, listen, pushed_groups, state_record, target_of
 from hourwheel.registry.registry import Registry
 
 
@@ -46,7 +46,7 @@ def start_overdue(context: Context, registry: Registry) -> int:
 
 
 def drop_leftover(context: Context, registry: Registry, subject: str, group: str) -> None:
-    """Removes the record of a group that has no target any more, or was deleted."""
+    """Removes the record of a group that has no target any more, was paused, or was deleted."""
     for pushed in pushed_groups(context):
         if (pushed.subject, pushed.group) == (subject, group):
             _needs_pusher(context, registry, pushed)
@@ -68,13 +68,14 @@ def _started(context: Context, subject: str, group: str) -> bool:
 
 def _needs_pusher(context: Context, registry: Registry, pushed: Pushed) -> bool:
     """Returns whether the group of a record has a target. If not, removes the record: the process that removed the
-    target, or deleted the group, stopped before it did."""
+    target, paused the group or deleted it, stopped before it did."""
     registry.forget(pushed.subject)  # the record may be younger than the cached subject
     try:
-        group = registry.group(registry.subject(pushed.subject), pushed.group)
+        subject = registry.subject(pushed.subject)
+        group = registry.group(subject, pushed.group)
     except NotFound:
         group = None
-    if group is not None and group.push is not None and state_record(context, group).key == pushed.key:
+    if group is not None and target_of(subject, group) and state_record(context, group).key == pushed.key:
         return True
     context.store.delete(pushed.key, expect=pushed.current.token)
     return False

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +18,7 @@ from hourwheel.model import Group, Message, Pulled, PullRequest, PullResult, Set
 from hourwheel.ports import GET_MANY, Counter
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.leases import Leases
+from hourwheel.queueing.limits import Limit, pause_of
 from hourwheel.queueing.pull_log import Claim, Nothing, PullLog, pull_logs
 from hourwheel.queueing.receipts import Receipt, open_receipt, sign_receipt
 from hourwheel.queueing.records import UNREADABLE, PullRow
@@ -32,7 +34,7 @@ looks, and each look moves the group's position forward."""
 @dataclass(frozen=True)
 class _Attempt:
     """The result of one look: the answers to the settlements, the claims, the logs in which nothing waits
-    (``nothing``), and whether there may be more messages (``limited``)."""
+    (``nothing``), whether there may be more messages (``limited``), and what keeps them from the group (``limit``)."""
 
     subject: Subject
     group: Group
@@ -40,6 +42,16 @@ class _Attempt:
     claims: list[tuple[PullLog, Claim]]
     nothing: list[tuple[PullLog, Nothing]]
     limited: bool
+    limit: Limit | None = None
+
+
+class _Look(NamedTuple):
+    """The result of one look, as the pull answers it. ``more``: there may be more messages."""
+
+    settled: list[Settled]
+    pulls: list[Pulled]
+    more: bool
+    limit: Limit | None
 
 
 @dataclass(frozen=True)
@@ -66,32 +78,32 @@ class Puller:
         until_ms = self.context.clock.now_ms() + int(request.wait_seconds * 1_000)
         wakeups = self.context.wakeups
         seen = wakeups.mark(self.subject)
-        settled, pulls, more = self._look(request, opened, pushing)
+        look = first = self._look(request, opened, pushing)
         tries = 0
-        while not pulls:
+        while not look.pulls:
             left_ms = until_ms - self.context.clock.now_ms()
-            if more:
+            if look.more:
                 looks = left_ms > -_LOOKING_MS
             else:
-                looks = left_ms > 0 and wakeups.wait(
-                    self.subject, self.group, mark=seen, tries=tries, seconds=left_ms / 1_000
-                )
+                seconds = left_ms / 1_000 if look.limit is None else min(left_ms / 1_000, look.limit.again_seconds)
+                looks = left_ms > 0 and wakeups.wait(self.subject, self.group, mark=seen, tries=tries, seconds=seconds)
             if not looks:
                 break
             seen = wakeups.mark(self.subject)
             try:
-                _, pulls, more = self._look(request, [], pushing)
+                look = self._look(request, [], pushing)
             except BaseException:
                 # The message that woke this pull still waits: another pull gets the chance.
                 wakeups.announce(self.subject, self.group)
                 raise
             tries += 1
-        if more:
+        if look.more:
             # This pull stopped at a limit: the next pull that waits looks for the rest.
             wakeups.announce(self.subject, self.group)
-        if pulls:
-            self.context.meter.record("Delivered", sum(len(pulled.messages) for pulled in pulls))
-        return PullResult(pulls, None if request.settle is None else settled)
+        if look.pulls:
+            self.context.meter.record("Delivered", sum(len(pulled.messages) for pulled in look.pulls))
+        settled = None if request.settle is None else first.settled
+        return PullResult(look.pulls, settled, None if look.limit is None else look.limit.name)
 
     def settle(self, settlements: list[Settlement]) -> list[Settled]:
         """Carries out settlements in order, and returns the answer to each. Raises ``Rejected``, and settles nothing,
@@ -141,19 +153,20 @@ class Puller:
             self.registry.forget(self.subject)
         return subject, group
 
-    def _look(
-        self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool
-    ) -> tuple[list[Settled], list[Pulled], bool]:
-        """Makes one attempt; returns the answers to the settlements, the pulls, and whether there may be more."""
+    def _look(self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool) -> _Look:
+        """Makes one attempt and reads the messages that it claimed."""
         attempt = self._attempt(request, opened, pushing)
         pulls = [self._pulled(attempt, log, claim) for log, claim in attempt.claims]
         readable = [pulled for pulled in pulls if pulled is not None]
-        return attempt.settled, readable, attempt.limited or len(readable) < len(pulls)
+        return _Look(attempt.settled, readable, attempt.limited or len(readable) < len(pulls), attempt.limit)
 
     def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool) -> _Attempt:
         # Looked up for each attempt: during a wait the subject may get more queues, or be deleted and created again.
         subject, group = self._names(opened, create=not pushing)
         logs = pull_logs(self.context, subject, group)
+        pause = pause_of(subject, group, self.context.settings)
+        if pause is not None:
+            return self._paused(subject, group, logs, opened, pause)
         totals = self._totals(logs)
         moved = {log.queue: log for log in logs if self.ends.moved(log, group, totals[log.source.name])}
         ended = self._end_leases(subject, [log for log in logs if log.queue in moved or self.leases.due(log)])
@@ -175,6 +188,21 @@ class Puller:
         for log, nothing in attempt.nothing:
             self._remember(log.on(self.context), nothing, totals[log.source.name])
         return attempt
+
+    def _paused(
+        self,
+        subject: Subject,
+        group: Group,
+        logs: Sequence[PullLog],
+        opened: list[tuple[Receipt, Decision]],
+        pause: Limit,
+    ) -> _Attempt:
+        """Ends leases and settles, and claims nothing. Reads nothing where there is nothing to settle."""
+        self._end_leases(subject, [log for log in logs if self.leases.due(log)])
+        settled: list[Settled] = []
+        if opened:
+            settled = self.context.atomically(lambda context: self._settle(context, subject, group, opened))
+        return _Attempt(subject, group, settled, [], [], limited=False, limit=pause)
 
     def _totals(self, logs: Sequence[PullLog]) -> dict[str, Counter]:
         """Returns the totals of the source logs by name, perhaps out of date. Costs one request for each ``GET_MANY``

@@ -11,6 +11,7 @@ import msgspec
 from hourwheel.logs.rows import Row
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Counter
+from hourwheel.push.state import target_of
 from hourwheel.queueing.progress import LogLag
 from hourwheel.queueing.records import Tail
 from hourwheel.times import within
@@ -106,12 +107,12 @@ def needs_maintenance(last: LastLook | None, snapshot: SubjectSnapshot) -> bool:
     return any(snapshot.leased) or not within(maintained_ms, snapshot.at_ms, MAINTENANCE_MS)
 
 
-def groups_to_push(groups: Sequence[Group], lags: Sequence[GroupLag | None]) -> list[Group]:
-    """Returns the groups with a target that have waiting messages, or whose lag is unknown."""
+def groups_to_push(subject: Subject, groups: Sequence[Group], lags: Sequence[GroupLag | None]) -> list[Group]:
+    """Returns the groups with a target that have waiting messages, or whose lag is unknown, and that are not paused."""
     return [
         group
         for group, lag in zip(groups, lags, strict=True)
-        if group.push is not None and (lag is None or lag.total > 0)
+        if target_of(subject, group) is not None and (lag is None or lag.total > 0)
     ]
 
 

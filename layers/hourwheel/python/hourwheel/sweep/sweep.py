@@ -185,7 +185,7 @@ class Sweeper:
             maintained_ms = at_ms
         lags = [self._behind(member, totals) for member in members]
         behind += [lag for lag in lags if lag is not None]
-        for group in groups_to_push(groups, lags):
+        for group in groups_to_push(subject, groups, lags):
             with self._contained(f"pushing for {group.member} of {subject.name}"):
                 report.started_pushes += start_free(self.context, group)
         if longest_ms := self.context.settings.sweep_rest_seconds * 1_000:

@@ -83,6 +83,39 @@ class GroupCalls(Calls):
         page: GroupPage = self._http.call("GET", target, answers(GroupPage))
         return page
 
+    def pause_group(self, subject: str, group: str) -> Group:
+        """Pauses a group: pulls get no messages and wait as for an empty queue, and pushes stop.
+
+        Leased messages can be settled as before, and leases end as before. Other servers follow within two seconds. A
+        pause of a paused group changes nothing.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> api.pause_group("orders", "billing").paused
+            True
+            >>> api.pull("orders", "billing", "host-1").limited_by
+            'paused'
+        """
+        target = path("subjects", subject, "groups", group, "pause")
+        paused: Group = self._http.call("POST", target, answers(Group))
+        return paused
+
+    def resume_group(self, subject: str, group: str) -> Group:
+        """Resumes a group, whose waiting pulls get messages at once, or within two seconds from other servers.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> api.resume_group("orders", "billing").paused
+            False
+        """
+        target = path("subjects", subject, "groups", group, "resume")
+        resumed: Group = self._http.call("POST", target, answers(Group))
+        return resumed
+
     def delete_group(self, subject: str, group: str) -> None:
         """Deletes a group with its progress, retries and dead letters. The messages of the subject stay.
 

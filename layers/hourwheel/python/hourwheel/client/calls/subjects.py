@@ -58,6 +58,37 @@ class SubjectCalls(Calls):
         )
         return page
 
+    def pause_subject(self, subject: str) -> Subject:
+        """Pauses the delivery to all groups of a subject; producers go on. The groups keep their own pauses.
+
+        Leased messages can be settled as before. Other servers follow within two seconds. A pause of a paused subject
+        changes nothing.
+
+        Raises:
+            NotFound: there is no such subject.
+
+        Example:
+            >>> api.pause_subject("orders").paused
+            True
+            >>> api.pull("orders", "billing", "host-1").limited_by
+            'subject_paused'
+        """
+        paused: Subject = self._http.call("POST", path("subjects", subject, "pause"), answers(Subject))
+        return paused
+
+    def resume_subject(self, subject: str) -> Subject:
+        """Resumes the delivery of a subject to all its groups but those that are paused themselves.
+
+        Raises:
+            NotFound: there is no such subject.
+
+        Example:
+            >>> api.resume_subject("orders").paused
+            False
+        """
+        resumed: Subject = self._http.call("POST", path("subjects", subject, "resume"), answers(Subject))
+        return resumed
+
     def delete_subject(self, subject: str) -> None:
         """Deletes a subject with its messages and groups. Delayed messages go to ``list_orphans`` at their time.
 

@@ -63,7 +63,8 @@ NO_PUSH = NoPush.NO_PUSH
 
 class PushStatus(Struct, frozen=True, kw_only=True):
     """The state of the deliveries to a group's target. ``failures`` counts the last deliveries that failed in a row;
-    after many failures the server pauses deliveries until ``paused_until``. The receiver of an ``https`` target passes
+    after many failures the server pauses deliveries until ``paused_until``, which is None while an
+    operator has paused the group or its subject. The receiver of an ``https`` target passes
     ``signing_secret`` to ``hourwheel.client.webhooks.verify``.
 
     Example:
@@ -81,7 +82,8 @@ class PushStatus(Struct, frozen=True, kw_only=True):
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """A group and its settings. ``retry`` is the policy in force: the group's own, or the server's.
+    """A group and its settings. ``retry`` is the policy in force: the group's own, or the server's. A ``paused`` group
+    gets no messages.
 
     Example:
         >>> group = api.get_group("orders", "billing")
@@ -95,6 +97,7 @@ class Group(Struct, frozen=True, kw_only=True):
     max_attempts: int
     retry: RetryPolicy = RetryPolicy()
     push: PushTarget | None = None
+    paused: bool = False
     created_at: datetime
 
 
@@ -126,6 +129,7 @@ class Lag(Struct, frozen=True, kw_only=True):
     """The messages of a group that are not done: ``waiting`` were never pulled (after a crash of the server the count
     may be too high, never too low), ``in_flight`` are leased, ``retrying`` can be pulled again, ``backing_off`` wait
     for their retry, ``dead`` were given up. ``oldest_at`` is when the oldest waiting message was accepted.
+    ``limited_by`` names what keeps messages from the group: ``paused``, ``subject_paused``, or None.
 
     Example:
         >>> lag = api.lag("orders", "billing")
@@ -140,3 +144,4 @@ class Lag(Struct, frozen=True, kw_only=True):
     backing_off: int = 0
     oldest_at: datetime | None = None
     queues: list[QueueLag] = []
+    limited_by: str | None = None

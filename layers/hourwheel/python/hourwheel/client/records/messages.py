@@ -131,7 +131,8 @@ class Pull(Struct, frozen=True, kw_only=True):
 
 class Pulled(Struct, frozen=True, kw_only=True):
     """The answer to a pull: none, one or several ``pulls``, and in ``settled`` one answer for each settlement of the
-    request, in order.
+    request, in order. ``limited_by`` names what kept messages back, whether or not any wait: ``paused``,
+    ``subject_paused``, or None.
 
     Example:
         >>> pulled = api.pull("orders", "billing", "host-1")
@@ -141,6 +142,7 @@ class Pulled(Struct, frozen=True, kw_only=True):
 
     pulls: list[Pull]
     settled: list[Settled] = []
+    limited_by: str | None = None
 
 
 class ProduceBody(Struct, omit_defaults=True):
