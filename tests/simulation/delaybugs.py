@@ -129,24 +129,24 @@ def a_cancel_is_answered_when_a_lease_has_merely_run_out() -> Iterator[None]:
         if current is None or current.value.alive(self.context.clock.now_ms()):
             real(self, position, strike)
 
-    real = ScheduledMessages._await
-    with patch.object(ScheduledMessages, "_await", wait):
+    real = ScheduledMessages._await_owner
+    with patch.object(ScheduledMessages, "_await_owner", wait):
         yield
 
 
 @planted(sharpen=_cancellers_at_work)
 def a_cancel_is_answered_without_a_second_look_at_what_was_handed_over() -> Iterator[None]:
     def settled(self: ScheduledMessages, position: Any, current: Any) -> Any:
-        due_ms = self._message(position)[0].due_ms(position.index)
+        due_ms = self._read_message(position)[0].due_ms(position.index)
         if current.value.due_ms is not None or DispatchLog(self.context, position.bucket).search(
             *_at(position), due_ms
         ):
             return real(self, position, current)
-        self._await(position, current.value.marker_row)
-        return self._swapped(position, current, msgspec.structs.replace(current.value, state="cancelled"))
+        self._await_owner(position, current.value.marker_row)
+        return self._changes.store(position, current, msgspec.structs.replace(current.value, state="cancelled"))
 
-    real = ScheduledMessages._settled
-    with patch.object(ScheduledMessages, "_settled", settled):
+    real = ScheduledMessages._store_decision
+    with patch.object(ScheduledMessages, "_store_decision", settled):
         yield
 
 
@@ -169,8 +169,8 @@ def a_message_is_moved_though_it_was_handed_over() -> Iterator[None]:
         return None if getcurrent() in blind else real_search(self, *what)
 
     blind: set[Any] = set()
-    real, real_search = ScheduledMessages._settled, DispatchLog.search
-    with patch.object(ScheduledMessages, "_settled", settled), patch.object(DispatchLog, "search", search):
+    real, real_search = ScheduledMessages._store_decision, DispatchLog.search
+    with patch.object(ScheduledMessages, "_store_decision", settled), patch.object(DispatchLog, "search", search):
         yield
 
 
@@ -190,14 +190,14 @@ def a_cancel_that_was_cut_off_is_left_to_its_caller() -> Iterator[None]:
         # The sweeper has no patience.
         return real(self, position, current) if self.patience_ms or current.value.due_ms is not None else current
 
-    real = ScheduledMessages._resolved
-    with patch.object(ScheduledMessages, "_resolved", resolved):
+    real = ScheduledMessages._finish_change
+    with patch.object(ScheduledMessages, "_finish_change", resolved):
         yield
 
 
 @planted(sharpen=_cancellers_at_work)
 def a_cancel_does_not_wait_for_the_wheel() -> Iterator[None]:
-    with patch.object(ScheduledMessages, "_await", lambda *_: None):
+    with patch.object(ScheduledMessages, "_await_owner", lambda *_: None):
         yield
 
 

@@ -280,7 +280,7 @@ def a_new_wheel_stops_reading_at_a_hole_before_the_strike() -> Iterator[None]:
 
 @planted(sharpen=_delayed_messages)
 def a_position_is_told_before_its_row_stands() -> Iterator[None]:
-    with patch.object(ScheduledMessages, "_stands", lambda *_: True):
+    with patch.object(ScheduledMessages, "_row_is_stored", lambda *_: True):
         yield
 
 
@@ -292,5 +292,5 @@ def _owners_that_crash_when_all_is_done(plan: Plan) -> Plan:
 
 @planted(sharpen=_owners_that_crash_when_all_is_done)
 def a_move_waits_for_the_owner_of_a_closed_bucket() -> Iterator[None]:
-    with patch.object(ScheduledMessages, "_closed", lambda *_: False):
+    with patch.object(ScheduledMessages, "_is_closed", lambda *_: False):
         yield

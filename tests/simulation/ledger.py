@@ -12,8 +12,8 @@ import msgspec
 
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.buckets.buckets import Bucket, BucketRecord
-from hourwheel.delay.changes import PendingChange
 from hourwheel.delay.ownership import opened
+from hourwheel.delay.pending_changes import PendingChange
 from hourwheel.errors import Corrupt
 from hourwheel.handover.copies import REDRIVE, RETRY
 from hourwheel.handover.handover import Transfer

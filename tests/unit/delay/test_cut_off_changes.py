@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.delay.changes import CHANGES
+from hourwheel.delay.pending_changes import CHANGES
 from hourwheel.errors import Unavailable
 from hourwheel.ports import Table
 from hourwheel.times import rfc3339

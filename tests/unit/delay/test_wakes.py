@@ -266,7 +266,7 @@ def test_a_bucket_is_kept_as_long_as_a_move_out_of_it_cannot_be_finished(monkeyp
             return
         with monkeypatch.context() as patch:
             # What the move needs is out of order, day after day.
-            patch.setattr(ScheduledMessages, "_finish", out_of_order)
+            patch.setattr(ScheduledMessages, "_finish_listed", out_of_order)
             bench.turn(7_200)
             came = bodies(bench)
             bench.clock.pass_time(86_400)

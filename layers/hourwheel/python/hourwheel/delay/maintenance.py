@@ -7,7 +7,7 @@ from typing import TypeAlias
 from hourwheel.buckets.buckets import LEAD_MS, Bucket, BucketRecord, bucket_record, buckets, order_timer
 from hourwheel.buckets.lease import needs_wheel, owner_record
 from hourwheel.context import Context
-from hourwheel.delay.changes import CHANGES
+from hourwheel.delay.pending_changes import CHANGES
 from hourwheel.ports import Key, Table
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.watermarks import removable_below
