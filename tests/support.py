@@ -57,10 +57,10 @@ class NoArrivals:
 
 @dataclass
 class ListMeter:
-    figures: list[tuple[str, float]] = field(default_factory=list)
+    metrics: list[tuple[str, float]] = field(default_factory=list)
 
     def record(self, name: str, value: float, *, unit: MeterUnit = "Count") -> None:
-        self.figures.append((name, value))
+        self.metrics.append((name, value))
 
 
 class CallByCall:

@@ -277,7 +277,7 @@ def daily_job(minutes: float, vcpus: int) -> Measured:
 def idle(
     deployment: Deployment, subjects: int, groups: int, *, warm: int = 40, sweeps: int = 60, archive: bool = False
 ) -> Measured:
-    """A month in which nothing happens but a sweep each minute, and an archive run each hour if so wished. The first
+    """A month in which nothing happens but a sweep each minute, and an archive run each hour if requested. The first
     ones are not counted: the sweeper learns what may rest."""
     for subject in range(subjects):
         for group in range(groups):

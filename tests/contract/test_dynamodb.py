@@ -239,7 +239,7 @@ def test_every_throttling_code_that_botocore_knows_is_known() -> None:
     assert set(known) - THROTTLING_CODES == {"EC2ThrottledException"}
 
 
-def test_every_botocore_error_has_a_verdict() -> None:
+def test_every_botocore_error_is_classified() -> None:
     """A new class fails here until somebody decides whether its call may have had an effect."""
     classes = {
         name: found

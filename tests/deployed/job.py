@@ -140,8 +140,8 @@ def _bill(system: System, count: int) -> Delivered:
     found: Delivered = []
     receipts: list[str] = []
     while len(found) < count or receipts:
-        wishes = {"settle": [{"receipt": receipt} for receipt in receipts]} if receipts else {}
-        pulls = pull(system, "flights", "billing", max_messages=250, **wishes)
+        requests = {"settle": [{"receipt": receipt} for receipt in receipts]} if receipts else {}
+        pulls = pull(system, "flights", "billing", max_messages=250, **requests)
         receipts = [one["receipt"] for one in pulls]
         found += [message for one in pulls for message in one["messages"]]
     return found
@@ -191,7 +191,7 @@ def delay(system: System) -> dict[str, Any]:
     following = (now // HOUR + 1) * HOUR
     at = [rfc3339(round((following + second) * 1_000)) for second in range(10)]
     first = len(system.entries())
-    wished = {
+    requested = {
         "soon": {"delay": 1},
         "in the next hour": {"deliver_at": at[5]},
         large("in the next hour"): {"deliver_at": at[6]},
@@ -199,8 +199,8 @@ def delay(system: System) -> dict[str, Any]:
         "moved here": {"delay": "2h"},
         large("moved there"): {"delay": "2h"},
     }
-    placed = send(system, "boarding", ({"body": body, **when} for body, when in wished.items()))
-    ids = {body: one["scheduled_id"] for body, one in zip(wished, placed, strict=True)}
+    placed = send(system, "boarding", ({"body": body, **when} for body, when in requested.items()))
+    ids = {body: one["scheduled_id"] for body, one in zip(requested, placed, strict=True)}
     assert system.ok("GET", f"{path('boarding')}/scheduled?hours=3")["messages"] == 6
     assert system.ok("GET", f"/v1/scheduled/{ids['cancelled']}")["state"] == "waiting"
     assert system.ok("DELETE", f"/v1/scheduled/{ids['cancelled']}")["state"] == "cancelled"

@@ -53,11 +53,11 @@ def carry(system: System) -> None:
         subject = f"cargo-{group}"
         send(system, subject, ({"body": large(str(number))} for number in range(3)))
         (one,) = pull(system, subject, group)
-        wish = {"receipt": one["receipt"], "release": [0], "retry": [{"index": 1, "delay": "1s"}], "dead": [2]}
+        settlement = {"receipt": one["receipt"], "release": [0], "retry": [{"index": 1, "delay": "1s"}], "dead": [2]}
         if group == "ack":
-            settle(system, subject, group, wish)
+            settle(system, subject, group, settlement)
         else:
-            (again,) = pull(system, subject, group, settle=[wish])
+            (again,) = pull(system, subject, group, settle=[settlement])
             assert bodies(again["messages"]) == [large("0")]
             settle(system, subject, group, {"receipt": again["receipt"], "release": [0]})
         assert bodies(received(system, subject, group, 2)) == [large("0"), large("1")]
@@ -207,11 +207,11 @@ def order(system: System) -> None:
         _next_hour(system)
         send(system, f"later-{group}", [{"body": "soon"}, {"body": "far"}])
         (one,) = pull(system, f"later-{group}", group)
-        wish = {"receipt": one["receipt"], "retry": [soon, far]}
+        settlement = {"receipt": one["receipt"], "retry": [soon, far]}
         if group == "ack":
-            settle(system, "later-ack", group, wish)
+            settle(system, "later-ack", group, settlement)
         else:
-            pull(system, "later-pull", group, settle=[wish])
+            pull(system, "later-pull", group, settle=[settlement])
         _soon_and_gone(system, f"later-{group}", group)
     for group, target in (("sweep", None), ("push", {"kind": "lambda", "arn": SHIP})):
         _next_hour(system)
@@ -227,8 +227,8 @@ def order(system: System) -> None:
         system.ok("DELETE", path(f"later-{group}"))
     _next_hour(system)
     placed = send(system, "later-meta", [{"body": "soon", "delay": "2h"}, {"body": "far", "delay": "2h"}])
-    for one, wish in zip(placed, ("1s", "8h"), strict=True):
-        system.ok("PATCH", f"/v1/scheduled/{one['scheduled_id']}", {"delay": wish})
+    for one, later in zip(placed, ("1s", "8h"), strict=True):
+        system.ok("PATCH", f"/v1/scheduled/{one['scheduled_id']}", {"delay": later})
     _soon_and_gone(system, "later-meta", "meta")
 
 

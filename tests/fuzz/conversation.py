@@ -14,7 +14,7 @@ SECONDS = 60.0
 
 
 @dataclass
-class Ledger:
+class Account:
     """What was promised. ``accepted`` messages must be there at the end, ``refused`` ones must not."""
 
     answers: Counter[str] = field(default_factory=Counter)
@@ -24,9 +24,9 @@ class Ledger:
 
 
 class Conversation:
-    def __init__(self, port: int, ledger: Ledger, seed: str) -> None:
+    def __init__(self, port: int, account: Account, seed: str) -> None:
         self._port = port
-        self._ledger = ledger
+        self._account = account
         self._rng = Random(seed)
         self._grammar = Grammar(self._rng, seed)
 
@@ -70,27 +70,27 @@ class Conversation:
     async def _hear(self, reader: asyncio.StreamReader, calls: list[Call], sent: list[Sent]) -> bool:
         """Whether the connection goes on."""
         for call, part in zip(calls, sent, strict=True):
-            self._ledger.requests += 1
+            self._account.requests += 1
             answer = await read_answer(reader, call.method if part.whole else "")
             if answer is None:
                 if part.whole and part is sent[0]:
                     raise Violation(f"no answer to {part.data[:300]!r}")
                 return False
-            self._ledger.answers[f"{answer.status} {answer.slug}".rstrip()] += 1
-            self._account(call, part, answer.status)
+            self._account.answers[f"{answer.status} {answer.slug}".rstrip()] += 1
+            self._judge(call, part, answer.status)
             self._grammar.learn(answer.document)
             if answer.last or not part.whole:
                 # What is no request may be answered before it is seen to be none: then the connection ends there.
                 return False
         return True
 
-    def _account(self, call: Call, part: Sent, status: int) -> None:
+    def _judge(self, call: Call, part: Sent, status: int) -> None:
         if not part.whole:
             if status not in {400, 401, 403, 404, 405, 413, 431}:
                 raise Violation(f"{status} to what is no request: {part.data[:300]!r}")
-            self._ledger.refused.update(call.kept)
+            self._account.refused.update(call.kept)
         elif call.kept and status == 200:
-            self._ledger.accepted.update(call.kept)
+            self._account.accepted.update(call.kept)
         elif call.kept and status not in {408, 503}:
             raise Violation(f"{status} to a valid message: {part.data[:300]!r}")
 

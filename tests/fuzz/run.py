@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.fuzz.conversation import Conversation, Ledger
+from tests.fuzz.conversation import Account, Conversation
 from tests.fuzz.grammar import KEPT
 from tests.fuzz.oracle import Violation
 from tests.fuzz.stuck import SHAPES, stay
@@ -26,16 +26,17 @@ _EXPECTED = "deleted meanwhile, went to"
 
 class Report(NamedTuple):
     conversations: int
-    ledger: Ledger
+    account: Account
     stored: int
     memory_mb: int
     seconds: float
 
     def __str__(self) -> str:
-        statuses = ", ".join(f"{name}: {count}" for name, count in sorted(self.ledger.answers.items()))
+        statuses = ", ".join(f"{name}: {count}" for name, count in sorted(self.account.answers.items()))
         return (
-            f"{self.ledger.requests} requests in {self.conversations} conversations, {self.seconds:.0f} s; {statuses}; "
-            f"{len(self.ledger.accepted)} messages accepted for the audit, {self.stored} found; "
+            f"{self.account.requests} requests in {self.conversations} conversations, {self.seconds:.0f} s; "
+            f"{statuses}; "
+            f"{len(self.account.accepted)} messages accepted for the audit, {self.stored} found; "
             f"{len(SHAPES)} stuck clients ended; {self.memory_mb} MB at most"
         )
 
@@ -46,9 +47,9 @@ def fuzz(requests: int, seed: int, only: int | None = None) -> Report:
     with tempfile.TemporaryDirectory(prefix="hourwheel-fuzz-") as folder:
         server = Server(Path(folder) / "data", body_seconds=BODY_SECONDS)
         try:
-            ledger = Ledger()
-            count = asyncio.run(_converse(server.port, ledger, requests, seed, only))
-            stored = audit(server, ledger)
+            account = Account()
+            count = asyncio.run(_converse(server.port, account, requests, seed, only))
+            stored = audit(server, account)
             memory_mb = peak_mb(server.process.pid)
             status, errors = server.stop()
         except Violation as violation:
@@ -64,20 +65,20 @@ def fuzz(requests: int, seed: int, only: int | None = None) -> Report:
         raise Violation(f"the server ended with {status}: {faults[:5]}")
     if memory_mb > MEMORY_MB:
         raise Violation(f"the server took {memory_mb} MB")
-    return Report(count, ledger, stored, memory_mb, time.monotonic() - began)
+    return Report(count, account, stored, memory_mb, time.monotonic() - began)
 
 
-async def _converse(port: int, ledger: Ledger, requests: int, seed: int, only: int | None) -> int:
+async def _converse(port: int, account: Account, requests: int, seed: int, only: int | None) -> int:
     """The number of conversations."""
     numbers = iter(range(sys.maxsize) if only is None else [only])
     held = 0
 
     async def work() -> None:
         nonlocal held
-        while ledger.requests < requests and (number := next(numbers, None)) is not None:
+        while account.requests < requests and (number := next(numbers, None)) is not None:
             held += 1
             try:
-                await Conversation(port, ledger, f"{seed}:{number}").hold()
+                await Conversation(port, account, f"{seed}:{number}").hold()
             except Violation as violation:
                 raise Violation(f"conversation {number} of seed {seed}: {violation}") from None
 
@@ -92,7 +93,7 @@ async def _converse(port: int, ledger: Ledger, requests: int, seed: int, only: i
     return held
 
 
-def audit(server: Server, ledger: Ledger) -> int:
+def audit(server: Server, account: Account) -> int:
     """Pulls what was sent to the subjects that are kept: how many messages. Each accepted one is there once, and none
     that was refused."""
     found: list[str] = []
@@ -105,9 +106,9 @@ def audit(server: Server, ledger: Ledger) -> int:
         connection.ok("GET", "/v1/health")
     if len(set(found)) != len(found):
         raise Violation(f"{len(found) - len(set(found))} messages were stored twice")
-    if lost := ledger.accepted.difference(found):
+    if lost := account.accepted.difference(found):
         raise Violation(f"{len(lost)} accepted messages are lost, such as {sorted(lost)[0]!r}")
-    if smuggled := ledger.refused.intersection(found):
+    if smuggled := account.refused.intersection(found):
         raise Violation(f"{len(smuggled)} refused messages were stored, such as {sorted(smuggled)[0]!r}")
     return len(found)
 

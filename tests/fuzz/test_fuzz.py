@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.fuzz.conversation import Conversation, Ledger
+from tests.fuzz.conversation import Account, Conversation
 from tests.fuzz.grammar import ALL_ROUTES, Call, Grammar
 from tests.fuzz.oracle import PROBLEMS, Answer, Violation, judge
 from tests.fuzz.run import fuzz
@@ -22,8 +22,8 @@ TYPE = {"content-type": "application/problem+json"}
 
 def test_no_rule_is_broken() -> None:
     report = fuzz(REQUESTS, seed=0)
-    assert report.ledger.requests >= REQUESTS
-    assert report.stored >= len(report.ledger.accepted) > 300
+    assert report.account.requests >= REQUESTS
+    assert report.stored >= len(report.account.accepted) > 300
 
 
 def test_the_grammar_knows_each_route_of_the_docs() -> None:
@@ -84,7 +84,7 @@ def test_each_request_has_one_answer(answers: int, said: str) -> None:
         async with server:
             port = server.sockets[0].getsockname()[1]
             for n in range(100):
-                await Conversation(port, Ledger(), f"{n}").hold()
+                await Conversation(port, Account(), f"{n}").hold()
 
     with pytest.raises(Violation, match=said):
         asyncio.run(talk())

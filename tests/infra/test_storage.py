@@ -45,7 +45,7 @@ def test_data_outlives_the_stack_and_a_failed_first_deployment_leaves_no_buckets
     assert all(table["DeletionProtectionEnabled"] for table in tables(defaults).values())
 
 
-def test_data_goes_with_the_stack_if_so_wished(not_much: Synthesis) -> None:
+def test_data_goes_with_the_stack_if_requested(not_much: Synthesis) -> None:
     for kind in KEPT:
         for key, found in not_much.resources(kind).items():
             assert found["DeletionPolicy"] == "Delete", key

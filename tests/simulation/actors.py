@@ -186,9 +186,9 @@ class Actor:
             result = call()
         except (Rejected, Unavailable) as error:
             verb.error = error
-            self.world.note(self.process.name, name, details, "failed:", error)
+            self.world.record(self.process.name, name, details, "failed:", error)
             return verb, None
         except HourwheelError as error:
             raise Violation("errors", f"{name} raised {type(error).__name__}: {error}") from error
-        self.world.note(self.process.name, name, details, "answered", result)
+        self.world.record(self.process.name, name, details, "answered", result)
         return verb, result

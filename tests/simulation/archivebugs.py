@@ -60,8 +60,8 @@ def _mortal(plan: Plan) -> Plan:
 
 
 @planted(sharpen=_mortal)
-def marks_do_not_follow_the_manifests_of_others() -> Iterator[None]:
-    def caught_up(context: Any, archive: Any) -> Any:
+def watermarks_do_not_follow_the_manifests_of_others() -> Iterator[None]:
+    def catch_up_alone(context: Any, archive: Any) -> Any:
         current = (
             watermarks.head_record(context).load()
             or watermarks.head_record(context).swap(None, watermarks.ArchiveHead()).current
@@ -71,7 +71,7 @@ def marks_do_not_follow_the_manifests_of_others() -> Iterator[None]:
             current = watermarks.head_record(context).swap(current.token, value).current
         return current
 
-    with patch.object(archiver, "catch_up", caught_up):
+    with patch.object(archiver, "catch_up", catch_up_alone):
         yield
 
 
@@ -83,13 +83,13 @@ def pulls_are_archived_while_they_are_open() -> Iterator[None]:
 
 @planted(sharpen=_brief)
 def rows_are_trimmed_before_they_are_archived() -> Iterator[None]:
-    def kept_below(context: Any, kind: str, log: str, below: int) -> int:
+    def removable_below(context: Any, kind: str, log: str, below: int) -> int:
         return below
 
     with (
-        patch.object(sweep, "removable_below", kept_below),
-        patch.object(dead, "removable_below", kept_below),
-        patch.object(leases, "removable_below", kept_below),
+        patch.object(sweep, "removable_below", removable_below),
+        patch.object(dead, "removable_below", removable_below),
+        patch.object(leases, "removable_below", removable_below),
     ):
         yield
 

@@ -7,8 +7,8 @@ from hourwheel.archive.archiver import Archived, Archiver, Limits
 from hourwheel.queueing.records import CLOSED
 from hourwheel.retention.manifests import manifests
 from tests.simulation.actors import Actor
+from tests.simulation.audit import StoreAudit
 from tests.simulation.facts import LogName
-from tests.simulation.ledger import Ledger
 from tests.simulation.store import SimulatedBlobs
 from tests.simulation.world import Violation
 from tests.unit.archive.reading import Contents, contents
@@ -40,28 +40,28 @@ def finish(actor: Actor) -> None:
         actor.process.sleep(2)
     else:
         raise Violation("9", "the archive does not become complete after the faults have ended")
-    _judge(actor.history.ledger, actor)
+    _judge(actor.history.audit, actor)
 
 
-def _judge(ledger: Ledger, actor: Actor) -> None:
+def _judge(audit: StoreAudit, actor: Actor) -> None:
     found = contents(actor.machine.archive)
     for place, times in found.rows.items():
         if times > 1:
             raise Violation("9", f"{place} was archived {times} times")
     for manifest in manifests(actor.machine.archive):
         for gone in manifest.missing:
-            if not gone.log.startswith("schedule/") and not ledger.gone(*_names(gone.log)):
+            if not gone.log.startswith("schedule/") and not audit.gone(*_names(gone.log)):
                 raise Violation("12", f"{gone} was removed before it was archived")
-    for log, facts in ledger.logs.items():
+    for log, facts in audit.logs.items():
         for row, fact in facts.items():
-            _judge_row(ledger, found, log, row, fact.row.count, partial(_same, found, log, row, fact.messages))
-    _judge_pulls(ledger, found)
-    _judge_buckets(ledger, found)
+            _judge_row(audit, found, log, row, fact.row.count, partial(_same, found, log, row, fact.messages))
+    _judge_pulls(audit, found)
+    _judge_buckets(audit, found)
 
 
-def _judge_pulls(ledger: Ledger, found: Contents) -> None:
-    for partition, history in ledger.pulls.items():
-        if ledger.gone(history.source, history.member):
+def _judge_pulls(audit: StoreAudit, found: Contents) -> None:
+    for partition, history in audit.pulls.items():
+        if audit.gone(history.source, history.member):
             continue
         for row, pull in history.pulls.items():
             known = found.pulls.get((partition, row))
@@ -71,20 +71,20 @@ def _judge_pulls(ledger: Ledger, found: Contents) -> None:
                 raise Violation("9", f"pull row {row} of {partition} was archived as {known}, it is {pull.value}")
 
 
-def _judge_buckets(ledger: Ledger, found: Contents) -> None:
-    for name, bucket in ledger.buckets.items():
+def _judge_buckets(audit: StoreAudit, found: Contents) -> None:
+    for name, bucket in audit.buckets.items():
         rows = [dispatched for (log, _), dispatched in found.dispatches.items() if log == name]
         tokens = {transfer.token for dispatched in rows for transfer in dispatched.transfers}
         if missing := set(bucket.named.values()) - tokens:
             raise Violation("9", f"{len(missing)} transfers of bucket {name} are not in the archive")
 
 
-def _judge_row(ledger: Ledger, found: Contents, log: str, row: int, count: int, same: "partial[bool]") -> None:
+def _judge_row(audit: StoreAudit, found: Contents, log: str, row: int, count: int, same: "partial[bool]") -> None:
     entry = found.entries.get((log, row))
     if entry is None:
-        if count and not ledger.lost(log):
+        if count and not audit.lost(log):
             raise Violation("9", f"row {row} of {log} is not in the archive")
-    elif not ledger.lost(log) and (entry.count != count or not same()):
+    elif not audit.lost(log) and (entry.count != count or not same()):
         raise Violation("9", f"row {row} of {log} was archived as something else")
 
 

@@ -14,7 +14,7 @@ from tests.simulation.facts import LogName, Pick, Promiser, RowFact
 from tests.simulation.world import Verb, Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.ledger import Ledger
+    from tests.simulation.audit import StoreAudit
 
 _DAY_MS = 86_400_000
 _LATEST_MS = 40_000
@@ -26,7 +26,7 @@ most. Twice what thousands of such messages took."""
 class BucketHistory:
     """``named`` is the transfer that hands a message over, ``cancelled`` whose senders were told so."""
 
-    ledger: "Ledger"
+    audit: "StoreAudit"
     bucket: Bucket
     registered: bool = False
     closed_ms: int = 0
@@ -36,8 +36,8 @@ class BucketHistory:
     named: dict[Pick, bytes] = field(default_factory=dict)
     named_at: dict[Pick, int] = field(default_factory=dict)
     """The moment in the run at which a message was first named."""
-    struck: set[Pick] = field(default_factory=set)
-    fates: dict[Pick, PendingChange] = field(default_factory=dict)
+    marked: set[Pick] = field(default_factory=set)
+    changes: dict[Pick, PendingChange] = field(default_factory=dict)
     cancelled: set[Pick] = field(default_factory=set)
 
     @property
@@ -51,7 +51,7 @@ class BucketHistory:
     @property
     def may_go(self) -> bool:
         """Whether what is left of it may be removed, or was: one that is registered again holds nothing."""
-        return self.dropped or 0 < self.closed_ms <= self.ledger.soon - _DAY_MS
+        return self.dropped or 0 < self.closed_ms <= self.audit.soon - _DAY_MS
 
     def changed(self, record: BucketRecord) -> None:
         """Registered, or closed: then nothing in it waits any more (12)."""
@@ -73,9 +73,9 @@ class BucketHistory:
             self.next_row = 0
 
     def row_stored(self, number: int, fact: RowFact) -> None:
-        note = fact.note
-        if isinstance(note, CancelMarker):
-            self.struck.add((note.row_no, note.index))
+        entry = fact.entry
+        if isinstance(entry, CancelMarker):
+            self.marked.add((entry.row_no, entry.index))
         elif not fact.row.filler and self.closed_ms:
             raise Violation("12", f"row {number} came into bucket {self.name}, which is closed")
 
@@ -90,23 +90,23 @@ class BucketHistory:
         for transfer in value.transfers:
             for pick in transfer.picks:
                 self._check_named(verb, row, value, transfer, pick)
-            self.ledger.promised(self.bucket.log, transfer)
+            self.audit.promised(self.bucket.log, transfer)
             self.named |= dict.fromkeys(transfer.picks, transfer.token)
             for pick in transfer.picks:
-                self.named_at.setdefault(pick, self.ledger.world.calls)
+                self.named_at.setdefault(pick, self.audit.world.calls)
 
     def fated(self, pick: Pick, value: PendingChange) -> None:
         """The pending change of a message, which is final once it is certain (8)."""
         where = f"message {pick} of bucket {self.name}"
-        before = self.fates.get(pick) or PendingChange(due_ms=value.due_ms)
+        before = self.changes.get(pick) or PendingChange(due_ms=value.due_ms)
         if before.due_ms != value.due_ms or (before.state != "waiting" and before.state != value.state):
             raise Violation("8", f"{where} was {before}, it is {value}")
         plan = self.plan(pick)
         address = (plan.subject, plan.generation, plan.member)
-        self.ledger.keep_promises(
+        self.audit.keep_promises(
             Promiser(before.transfers, value.transfers, self.bucket.log, frozenset(), address=address)
         )
-        self.fates[pick] = value
+        self.changes[pick] = value
         leaves = value.state == "cancelled" or value.transfers or value.state == "moved"
         if leaves and pick in self.named:
             raise Violation("8", f"{where} was handed over, and is {value}")
@@ -122,54 +122,54 @@ class BucketHistory:
         self.cancelled.add(pick)
 
     def plan(self, pick: Pick) -> DueTimes:
-        note = self.ledger.rows(self.bucket.log)[pick[0]].note
-        assert isinstance(note, DueTimes)
-        return note
+        entry = self.audit.rows(self.bucket.log)[pick[0]].entry
+        assert isinstance(entry, DueTimes)
+        return entry
 
     def waiting(self) -> list[Pick]:
         """Returns the messages that are neither handed over, nor cancelled or moved by their sender."""
         return [
             pick
-            for number, fact in sorted(self.ledger.rows(self.bucket.log).items())
+            for number, fact in sorted(self.audit.rows(self.bucket.log).items())
             for pick in ((number, index) for index in range(fact.row.count))
             if pick not in self.named and not self._left(pick)
         ]
 
     def _left(self, pick: Pick) -> bool:
-        change = self.fates.get(pick)
-        if change is None or pick not in self.struck:
+        change = self.changes.get(pick)
+        if change is None or pick not in self.marked:
             return False
         # A cancel counts even if its answer was lost.
         return change.state in ("cancelled", "moved") or change.due_ms is None
 
     def _check_closed(self) -> None:
-        total = self.ledger.totals(self.bucket.log)
-        rows = self.ledger.rows(self.bucket.log)
+        total = self.audit.totals(self.bucket.log)
+        rows = self.audit.rows(self.bucket.log)
         missing = [number for number in range(total.rows) if number not in rows]
         if not total.sealed or missing:
             raise Violation("12", f"bucket {self.name} is closed, its rows {missing} are open")
-        waiting = [pick for pick in self.waiting() if pick not in self.struck]
+        waiting = [pick for pick in self.waiting() if pick not in self.marked]
         if waiting:
             raise Violation("7", f"bucket {self.name} is closed, {waiting} were not handed over")
         for token in self.named.values():
-            promise = self.ledger.promises[token]
+            promise = self.audit.promises[token]
             transfer = promise.transfer
-            nowhere = not transfer.log or self.ledger.lost(transfer.log) or self.ledger.missed(transfer)
-            if promise.landed is None and not nowhere:
+            nowhere = not transfer.log or self.audit.lost(transfer.log) or self.audit.missed(transfer)
+            if promise.stored_row is None and not nowhere:
                 raise Violation("9", f"bucket {self.name} is closed, {promise.transfer.picks} did not land")
 
     def _check_named(self, verb: Verb, row: int, value: Dispatched, transfer: Transfer, pick: Pick) -> None:
         where = f"bucket {self.name}, dispatch row {row}: message {pick}"
-        fact = self.ledger.rows(self.bucket.log).get(pick[0])
+        fact = self.audit.rows(self.bucket.log).get(pick[0])
         if fact is None or pick[1] >= fact.row.count:
             raise Violation("9", f"{where} does not exist")
         self._check_target(transfer, self.plan(pick))
-        due_ms, clock_ms = self.plan(pick).due_ms(pick[1]), self.ledger.world.latest_clock(verb.actor)
+        due_ms, clock_ms = self.plan(pick).due_ms(pick[1]), self.audit.world.latest_clock(verb.actor)
         # By the clock of the wheel: it may go wrong by as much as the plan allows.
         if due_ms > min(clock_ms, value.at_ms, transfer.at_ms):
             raise Violation("7", f"{where} is due at {due_ms}, handed over at {clock_ms}, {value.at_ms}")
         self._check_late(where, max(due_ms, fact.at_ms))
-        change = self.fates.get(pick)
+        change = self.changes.get(pick)
         if pick in self.cancelled or (change and (change.state in ("cancelled", "moved") or change.transfers)):
             raise Violation("8", f"{where} is handed over, it was {change}")
         named = self.named.get(pick)
@@ -177,33 +177,33 @@ class BucketHistory:
             self._check_renamed(where, named)
 
     def _check_late(self, where: str, due_ms: int) -> None:
-        world = self.ledger.world
+        world = self.audit.world
         delays, late_ms = world.plan.delays, world.now_ms - due_ms
         if delays is not None and delays.prompt and world.lively and late_ms > _LATEST_MS:
             raise Violation("7", f"{where} is handed over {late_ms} ms late, in a run without faults")
 
     def _check_renamed(self, where: str, token: bytes) -> None:
         """A message may be named again if the row that was reserved for it was filled."""
-        promise = self.ledger.promises[token]
+        promise = self.audit.promises[token]
         log, row = promise.transfer.log, promise.transfer.row_no
-        if promise.landed is not None:
-            raise Violation("7", f"{where} is handed over again, it stands in {log} row {promise.landed}")
-        left = self.ledger.rows(log).get(row)
-        if not self.ledger.lost(log) and (left is None or left.token == token):
+        if promise.stored_row is not None:
+            raise Violation("7", f"{where} is handed over again, it stands in {log} row {promise.stored_row}")
+        left = self.audit.rows(log).get(row)
+        if not self.audit.lost(log) and (left is None or left.token == token):
             raise Violation("9", f"{where} is handed over again, though {log} row {row} may be put")
         promise.replaced = True
 
     def _check_target(self, transfer: Transfer, plan: DueTimes) -> None:
-        ledger, head = self.ledger, f"{plan.subject}~{plan.generation}"
+        audit, head = self.audit, f"{plan.subject}~{plan.generation}"
         if transfer.kind == DUE:
             name = LogName.parse(transfer.log)
             right = plan.member is None and name.kind == "queue" and transfer.log.startswith(f"{head}/")
         elif transfer.kind == AGAIN:
             right = transfer.log == f"{head}/retry/{plan.member}"
         elif transfer.kind == ORPHANED:
-            right = transfer.log == f"{head}/dead" and plan.member is None and ledger.gone(f"{head}/0")
+            right = transfer.log == f"{head}/dead" and plan.member is None and audit.gone(f"{head}/0")
         else:
-            right = transfer.kind == DROPPED and plan.member is not None and ledger.gone(f"{head}/0", plan.member)
+            right = transfer.kind == DROPPED and plan.member is not None and audit.gone(f"{head}/0", plan.member)
         if not right:
             raise Violation("11", f"bucket {self.name}: messages for {plan} go to {transfer.kind} {transfer.log}")
 
@@ -211,6 +211,6 @@ class BucketHistory:
         if value.moved is None or not before.transfers:
             raise Violation("8", f"{where} moved nowhere")
         transfer = before.transfers[0]
-        promise, (name, row, _) = self.ledger.promises[transfer.token], value.moved
-        if (Bucket.parse(name).log, row) != (promise.transfer.log, promise.landed):
-            raise Violation("8", f"{where} is said to be in {value.moved}, it is in row {promise.landed}")
+        promise, (name, row, _) = self.audit.promises[transfer.token], value.moved
+        if (Bucket.parse(name).log, row) != (promise.transfer.log, promise.stored_row):
+            raise Violation("8", f"{where} is said to be in {value.moved}, it is in row {promise.stored_row}")

@@ -363,8 +363,8 @@ def the_trim_mark_moves_one_row_too_far() -> Iterator[None]:
 
 @planted()
 def a_message_is_dropped_when_its_lease_ends() -> Iterator[None]:
-    def reserve(self: Settler, row: PullRow, wish: settle.Decision) -> tuple[handover.Transfer, ...]:
-        return () if not wish.mark else real(self, row, wish)
+    def reserve(self: Settler, row: PullRow, decision: settle.Decision) -> tuple[handover.Transfer, ...]:
+        return () if not decision.mark else real(self, row, decision)
 
     real = Settler._reserve
     with patch.object(Settler, "_reserve", reserve):

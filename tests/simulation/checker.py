@@ -7,10 +7,10 @@ from hourwheel.logs.rows import sort_of
 from hourwheel.model import Group, PullRequest, Settlement
 from hourwheel.ports import Table
 from tests.simulation.actors import Actor
+from tests.simulation.audit import StoreAudit
 from tests.simulation.buckets import BucketHistory
 from tests.simulation.facts import NEVER, LogName
 from tests.simulation.lags import check_lag
-from tests.simulation.ledger import Ledger
 from tests.simulation.plan import DAY_MS
 from tests.simulation.pushers import push
 from tests.simulation.world import Violation
@@ -23,27 +23,27 @@ _PULLS = 60
 def drain(actor: Actor, longest_lease_seconds: int) -> None:
     """Time passes until all buckets are over, and everything there is is consumed; a group, or a wheel, that does not
     come to rest is a loss (invariants 1 and 7)."""
-    ledger, alarms = actor.history.ledger, actor.machine.alarms
+    audit, alarms = actor.history.audit, actor.machine.alarms
     for _ in range(_ROUNDS):
         while alarms.fired:
             bucket = alarms.fired.pop(0)
             owner = f"keeper {actor.world.calls}"
             actor.ask("wheel", partial(actor.cell.turn_wheel, bucket, owner, actor.wait), bucket=bucket)
         _push(actor)
-        if unfinished(ledger):
+        if unfinished(audit):
             actor.process.sleep(longest_lease_seconds + 2 * actor.world.plan.skew_ms / 1_000 + 1)
             actor.ask("sweep", actor.cell.sweep)
-            for group in living_groups(ledger):
+            for group in living_groups(audit):
                 if group.push is None:
                     _consume(actor, group)
-        elif _open_buckets(ledger) or _open_changes(ledger):
+        elif _open_buckets(audit) or _open_changes(audit):
             _pass_time(actor)
         else:
             return
-    if unfinished(ledger):
-        raise Violation("1", f"the groups do not come to rest after the faults have ended: {unfinished(ledger)[:3]}")
-    names = [history.name for history in _open_buckets(ledger)]
-    raise Violation("7", f"the wheels do not rest after the faults have ended: {names[:3]} {_open_changes(ledger)[:3]}")
+    if unfinished(audit):
+        raise Violation("1", f"the groups do not come to rest after the faults have ended: {unfinished(audit)[:3]}")
+    names = [history.name for history in _open_buckets(audit)]
+    raise Violation("7", f"the wheels do not rest after the faults have ended: {names[:3]} {_open_changes(audit)[:3]}")
 
 
 def _push(actor: Actor) -> None:
@@ -57,7 +57,7 @@ def _push(actor: Actor) -> None:
 def _pass_time(actor: Actor) -> None:
     """Until the next timer, or, should it have been lost, until a bucket is over: the sweeper then starts a wheel."""
     world = actor.world
-    opened = _open_buckets(actor.history.ledger)
+    opened = _open_buckets(actor.history.audit)
     over_ms = min((history.bucket.end_ms for history in opened), default=0) + world.plan.skew_ms
     coming_ms = world.next_alarm()
     if coming_ms is not None and coming_ms <= max(over_ms, world.now_ms + 3_000):
@@ -67,23 +67,23 @@ def _pass_time(actor: Actor) -> None:
         actor.ask("sweep", actor.cell.sweep)
 
 
-def _open_buckets(ledger: Ledger) -> list[BucketHistory]:
-    return [history for _, history in sorted(ledger.buckets.items()) if history.open]
+def _open_buckets(audit: StoreAudit) -> list[BucketHistory]:
+    return [history for _, history in sorted(audit.buckets.items()) if history.open]
 
 
-def _open_changes(ledger: Ledger) -> list[str]:
+def _open_changes(audit: StoreAudit) -> list[str]:
     """Returns the messages whose change is still undecided."""
     return [
         f"{name} {pick}"
-        for name, history in sorted(ledger.buckets.items())
-        for pick, change in history.fates.items()
+        for name, history in sorted(audit.buckets.items())
+        for pick, change in history.changes.items()
         if change.state == "waiting"
     ]
 
 
 def drain_others(actor: Actor) -> None:
     """Consumes the messages that no consumer has leased."""
-    for group in living_groups(actor.history.ledger):
+    for group in living_groups(actor.history.audit):
         _consume(actor, group)
 
 
@@ -99,34 +99,34 @@ def _consume(actor: Actor, group: Group) -> None:
         if not held:
             return
         for pull in held:
-            wish = Settlement(receipt=pull.receipt)
-            pull.asks(wish)
-            verb, answers = actor.ask("settle", partial(actor.cell.settle, subject, name, [wish]), wish=wish)
+            chosen = Settlement(receipt=pull.receipt)
+            pull.asks(chosen)
+            verb, answers = actor.ask("settle", partial(actor.cell.settle, subject, name, [chosen]), chosen=chosen)
             if answers is None or answers[0].status != "settled":
                 raise Violation("5", f"without faults, a pull of group {name} cannot be settled: {answers}")
-            actor.history.settled(verb, pull, wish, answers[0])
+            actor.history.settled(verb, pull, chosen, answers[0])
 
 
-def living_groups(ledger: Ledger) -> list[Group]:
+def living_groups(audit: StoreAudit) -> list[Group]:
     """All groups of subjects that were not deleted, in a fixed order."""
-    groups = [group for _, group in sorted(ledger.groups.items()) if not group.deleted]
-    return [group for group in groups if not ledger.gone(f"{group.subject}~{group.subject_generation}/0", group.member)]
+    groups = [group for _, group in sorted(audit.groups.items()) if not group.deleted]
+    return [group for group in groups if not audit.gone(f"{group.subject}~{group.subject_generation}/0", group.member)]
 
 
-def logs_of(ledger: Ledger, group: Group) -> list[str]:
+def logs_of(audit: StoreAudit, group: Group) -> list[str]:
     head = f"{group.subject}~{group.subject_generation}"
-    queues = ledger.subjects[group.subject].queues
+    queues = audit.subjects[group.subject].queues
     return [group.retry_log, *(f"{head}/{queue}" for queue in range(queues))]
 
 
-def unfinished(ledger: Ledger) -> list[str]:
+def unfinished(audit: StoreAudit) -> list[str]:
     """Returns the open work of all groups that are not deleted."""
     waiting: list[str] = []
-    for group in living_groups(ledger):
-        for log in logs_of(ledger, group):
-            waiting += ledger.pull_history(f"{group.member}@{log}").pending()
-        for row, state in sorted(ledger.dead.get(group.dead_log, {}).items()):
-            if state.transfers and not ledger.expired(ledger.rows(group.dead_log)[row]):
+    for group in living_groups(audit):
+        for log in logs_of(audit, group):
+            waiting += audit.pull_history(f"{group.member}@{log}").pending()
+        for row, state in sorted(audit.dead.get(group.dead_log, {}).items()):
+            if state.transfers and not audit.expired(audit.rows(group.dead_log)[row]):
                 waiting.append(f"row {row} of {group.dead_log} has transfers")
     return waiting
 
@@ -135,17 +135,17 @@ def check(actor: Actor) -> None:
     """Checks the whole store once all groups are at rest."""
     # A hole in a dead log is open until the row behind it has some age.
     actor.process.sleep(GRACE_MS / 1_000 + 2 * actor.world.plan.skew_ms / 1_000)
-    ledger = actor.history.ledger
-    for log in sorted(ledger.logs):
-        _check_offsets(ledger, log)
-    for _, history in sorted(ledger.buckets.items()):
+    audit = actor.history.audit
+    for log in sorted(audit.logs):
+        _check_offsets(audit, log)
+    for _, history in sorted(audit.buckets.items()):
         waiting = history.waiting()
         if waiting:
             raise Violation("7", f"messages {waiting} of bucket {history.name} were never handed over")
-    for token in ledger.promises:
-        _check_landed(ledger, token)
+    for token in audit.promises:
+        _check_carried_out(audit, token)
     _fill_ends(actor)
-    for group in living_groups(ledger):
+    for group in living_groups(audit):
         dead = _check_dead(actor, group)
         lag = check_lag(actor, group)
         # What has expired by one clock, and not by another, counts as waiting.
@@ -158,17 +158,17 @@ def check(actor: Actor) -> None:
 
 def _fill_ends(actor: Actor) -> None:
     """Sweeps twice, which fills the rows that were given out at the end of a log and never stored."""
-    groups = living_groups(actor.history.ledger)
-    if all(_landed(actor, group, log) for group in groups for log in logs_of(actor.history.ledger, group)):
+    groups = living_groups(actor.history.audit)
+    if all(_all_stored(actor, group, log) for group in groups for log in logs_of(actor.history.audit, group)):
         return
     for _ in range(2):
         actor.process.sleep(_SWEEP_MS / 1_000)
         actor.ask("sweep", actor.cell.sweep)
 
 
-def _check_offsets(ledger: Ledger, log: str) -> None:
+def _check_offsets(audit: StoreAudit, log: str) -> None:
     following = 0
-    for number, fact in sorted(ledger.rows(log).items()):
+    for number, fact in sorted(audit.rows(log).items()):
         if fact.row.filler:
             continue
         if fact.row.first_seq < following:
@@ -176,22 +176,22 @@ def _check_offsets(ledger: Ledger, log: str) -> None:
         following = fact.row.first_seq + fact.row.count
 
 
-def _check_landed(ledger: Ledger, token: bytes) -> None:
-    promise = ledger.promises[token]
+def _check_carried_out(audit: StoreAudit, token: bytes) -> None:
+    promise = audit.promises[token]
     plan = promise.transfer.due_times
-    nowhere = promise.replaced or not promise.transfer.log or (plan is not None and ledger.abandoned(plan))
-    nowhere = nowhere or (promise.source_expires_ms == NEVER and ledger.missed(promise.transfer))
-    excused = promise.source_expires_ms <= ledger.soon or nowhere or ledger.lost(promise.transfer.log)
-    if promise.landed is None and not excused:
-        raise Violation("9", f"a hand-over to {promise.transfer.log} row {promise.transfer.row_no} never landed")
+    nowhere = promise.replaced or not promise.transfer.log or (plan is not None and audit.abandoned(plan))
+    nowhere = nowhere or (promise.source_expires_ms == NEVER and audit.missed(promise.transfer))
+    excused = promise.source_expires_ms <= audit.soon or nowhere or audit.lost(promise.transfer.log)
+    if promise.stored_row is None and not excused:
+        raise Violation("9", f"a hand-over to {promise.transfer.log} row {promise.transfer.row_no} was never stored")
 
 
-def _landed(actor: Actor, group: Group, log: str) -> bool:
+def _all_stored(actor: Actor, group: Group, log: str) -> bool:
     """Whether all rows of the log that the group has not claimed are there, or below the trim mark."""
-    ledger = actor.history.ledger
-    rows, mark = actor.machine.state.partition(Table.CONSUME, log).items, ledger.marks.get(log, 0)
-    first = ledger.pull_history(f"{group.member}@{log}").end.row_no
-    return all(sort_of(row) in rows for row in range(max(first, mark), ledger.totals(log).rows))
+    audit = actor.history.audit
+    rows, mark = actor.machine.state.partition(Table.CONSUME, log).items, audit.trim_marks.get(log, 0)
+    first = audit.pull_history(f"{group.member}@{log}").end.row_no
+    return all(sort_of(row) in rows for row in range(max(first, mark), audit.totals(log).rows))
 
 
 def _expires(actor: Actor) -> bool:
@@ -202,13 +202,13 @@ def _expires(actor: Actor) -> bool:
 
 def _check_dead(actor: Actor, group: Group) -> int:
     """The number of dead letters, which are those that are listed."""
-    ledger = actor.history.ledger
+    audit = actor.history.audit
     expected = [
         message.body
-        for number, fact in sorted(ledger.rows(group.dead_log).items())
-        if not fact.row.filler and not ledger.expired(fact)
+        for number, fact in sorted(audit.rows(group.dead_log).items())
+        if not fact.row.filler and not audit.expired(fact)
         for index, message in enumerate(fact.messages)
-        if number not in ledger.dead.get(group.dead_log, {}) or index not in ledger.dead[group.dead_log][number].done
+        if number not in audit.dead.get(group.dead_log, {}) or index not in audit.dead[group.dead_log][number].done
     ]
     found, after = list[str | None](), None
     while True:
@@ -230,9 +230,9 @@ def _check_delivered(actor: Actor) -> None:
     days = plan.quiet_days or (plan.delays is not None and plan.delays.reach_ms > DAY_MS)
     if ends & set(plan.moves) or plan.retention_seconds == 60 or days:
         return
-    for group in living_groups(history.ledger):
+    for group in living_groups(history.audit):
         seen = history.delivered.get((group.subject, group.name), set())
-        dead = {message.body for fact in history.ledger.rows(group.dead_log).values() for message in fact.messages}
+        dead = {message.body for fact in history.audit.rows(group.dead_log).values() for message in fact.messages}
         for body, (subject, _) in history.accepted.items():
             if body in history.given_up:
                 continue
@@ -242,16 +242,16 @@ def _check_delivered(actor: Actor) -> None:
 
 def _check_answers(actor: Actor) -> None:
     """A message that was said to be dispatched is where the answer said (8)."""
-    ledger = actor.history.ledger
+    audit = actor.history.audit
     for (name, pick), answer in actor.history.finals.items():
-        if answer.offset is None or pick not in ledger.bucket(name).named:
+        if answer.offset is None or pick not in audit.bucket(name).named:
             continue
-        promise = ledger.promises[ledger.bucket(name).named[pick]]
+        promise = audit.promises[audit.bucket(name).named[pick]]
         transfer = promise.transfer
         log = LogName.parse(transfer.log or "schedule/")
-        if log.queue is None or ledger.lost(transfer.log) or promise.landed is None:
+        if log.queue is None or audit.lost(transfer.log) or promise.stored_row is None:
             continue
-        offset = ledger.rows(transfer.log)[promise.landed].row.first_seq + transfer.picks.index(pick)
+        offset = audit.rows(transfer.log)[promise.stored_row].row.first_seq + transfer.picks.index(pick)
         if (answer.queue, answer.offset) != (log.queue, offset):
             raise Violation(
                 "8", f"{pick} of {name} is at {log.queue}/{offset}, answered {answer.queue}/{answer.offset}"

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from hourwheel.due import delay_ms
 from hourwheel.model import PullRequest, RetryLater, Settled, Settlement
 from tests.simulation.actors import Actor
-from tests.simulation.history import Held
+from tests.simulation.history import Leased
 from tests.simulation.world import Verb
 
 
 @dataclass
 class Consumer(Actor):
-    held: list[Held] = field(default_factory=list)
-    spent: list[Held] = field(default_factory=list)
+    held: list[Leased] = field(default_factory=list)
+    spent: list[Leased] = field(default_factory=list)
 
     def work(self) -> None:
         roll = self.rng.random()
@@ -29,76 +29,76 @@ class Consumer(Actor):
         plan = self.world.plan
         subject, group = self.rng.choice(plan.subjects), self.rng.choice(plan.groups)
         old = self._wanted(subject, group)
-        wish = None if old is None else self._wish(old)
+        chosen = None if old is None else self._choose(old)
         request = PullRequest(
             consumer=self.process.name,
             max_messages=self.rng.choice((1, 2, 3, 100)),
             wait_seconds=self.rng.choice((0, 0, 0, 1)),
             lease_seconds=plan.lease_seconds,
-            settle=None if wish is None else [wish],
+            settle=None if chosen is None else [chosen],
         )
         self.pull(subject, group, request, old)
 
-    def pull(self, subject: str, group: str, request: PullRequest, old: Held | None = None) -> None:
+    def pull(self, subject: str, group: str, request: PullRequest, old: Leased | None = None) -> None:
         """Pulls, and settles ``old`` by the same call if the request does so."""
-        wish = request.settle[0] if request.settle else None
+        chosen = request.settle[0] if request.settle else None
         verb, result = self.ask(
             "pull",
             lambda: self.cell.pull(subject, group, request),
             group=group,
             row=None if old is None else (old.partition, old.row),
-            wish=wish,
-            delays=delays_of(wish),
+            chosen=chosen,
+            delays=delays_of(chosen),
             lease_seconds=request.lease_seconds,
         )
         if result is None:
             return
-        if old is not None and wish is not None and result.settled is not None:
-            self._answered(verb, old, wish, result.settled[0])
+        if old is not None and chosen is not None and result.settled is not None:
+            self._answered(verb, old, chosen, result.settled[0])
         self.held += self.history.pulled(verb, subject, group, result)
 
-    def _wanted(self, subject: str, group: str) -> Held | None:
+    def _wanted(self, subject: str, group: str) -> Leased | None:
         wanted = [held for held in self.held if (held.subject, held.group) == (subject, group)]
         return self.rng.choice(wanted) if wanted and self.rng.random() < 0.5 else None
 
-    def _settle(self, held: Held) -> None:
-        self.settle(held, self._wish(held))
+    def _settle(self, held: Leased) -> None:
+        self.settle(held, self._choose(held))
 
-    def settle(self, held: Held, wish: Settlement) -> None:
+    def settle(self, held: Leased, chosen: Settlement) -> None:
         verb, result = self.ask(
             "settle",
-            lambda: self.cell.settle(held.subject, held.group, [wish]),
+            lambda: self.cell.settle(held.subject, held.group, [chosen]),
             row=(held.partition, held.row),
-            wish=wish,
-            delays=delays_of(wish),
-            extend_seconds=wish.extend_seconds,
+            chosen=chosen,
+            delays=delays_of(chosen),
+            extend_seconds=chosen.extend_seconds,
         )
         if result is not None:
-            self._answered(verb, held, wish, result[0])
+            self._answered(verb, held, chosen, result[0])
 
-    def _answered(self, verb: Verb, held: Held, wish: Settlement, answer: Settled) -> None:
-        self.history.settled(verb, held, wish, answer)
+    def _answered(self, verb: Verb, held: Leased, chosen: Settlement, answer: Settled) -> None:
+        self.history.settled(verb, held, chosen, answer)
         if answer.status in ("settled", "stale") and held in self.held:
             self.held.remove(held)
             self.spent = [*self.spent[-3:], held]
 
-    def _wish(self, held: Held) -> Settlement:
+    def _choose(self, held: Leased) -> Settlement:
         roll, size = self.rng.random(), len(held.bodies)
         some = [index for index in range(size) if self.rng.random() < 0.5]
         rest = [index for index in range(size) if index not in some and self.rng.random() < 0.5]
         if roll < 0.1:
             return Settlement(receipt=held.receipt, extend_seconds=self.world.plan.lease_seconds)
         if roll < 0.5:
-            wish = Settlement(receipt=held.receipt)
+            chosen = Settlement(receipt=held.receipt)
         elif roll < 0.75:
-            wish = Settlement(receipt=held.receipt, retry=[self._again(index) for index in some])
+            chosen = Settlement(receipt=held.receipt, retry=[self._again(index) for index in some])
             other = self.rng.choice(("dead", "release", ""))
             if other:
-                setattr(wish, other, rest)
+                setattr(chosen, other, rest)
         else:
-            wish = Settlement(receipt=held.receipt, ack=some, retry=rest)
-        held.asks(wish)
-        return wish
+            chosen = Settlement(receipt=held.receipt, ack=some, retry=rest)
+        held.asks(chosen)
+        return chosen
 
     def _again(self, index: int) -> int | RetryLater:
         delays = self.world.plan.delays
@@ -107,7 +107,7 @@ class Consumer(Actor):
         return RetryLater(index=index, delay=f"{self.rng.choice((0, 200, 3_000, 90_000))}ms")
 
 
-def delays_of(wish: Settlement | None) -> dict[int, int]:
+def delays_of(chosen: Settlement | None) -> dict[int, int]:
     """The delays that a consumer chose, in milliseconds, by the index of the message."""
-    entries = (wish.retry or ()) if wish is not None else ()
+    entries = (chosen.retry or ()) if chosen is not None else ()
     return {entry.index: delay_ms(entry.delay, "") for entry in entries if isinstance(entry, RetryLater)}

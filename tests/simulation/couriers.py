@@ -38,7 +38,7 @@ class Couriers:
 
     def start(self, subject: str, group: str) -> None:
         if self.world.rng.random() < self.world.faults.forget:
-            self.world.note("push", subject, group, "forgotten")
+            self.world.record("push", subject, group, "forgotten")
             return
         self.world.later(
             int(self.world.rng.random() * _STREAM_MS), partial(self._arrive, self.started, (subject, group))
@@ -59,18 +59,18 @@ class Couriers:
 
 @dataclass
 class Stream:
-    """Tells the couriers of rows in consume and retry logs, and the ledger of everything."""
+    """Tells the couriers of rows in consume and retry logs, and the audit of everything."""
 
-    ledger: Watcher
+    audit: Watcher
     couriers: Couriers
 
     def stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
-        self.ledger.stored(verb, key, before, record)
+        self.audit.stored(verb, key, before, record)
         if key.table is Table.CONSUME:
             self.couriers.store(key.partition)
 
     def removed(self, key: Key, record: Record) -> None:
-        self.ledger.removed(key, record)
+        self.audit.removed(key, record)
 
 
 class SimulatedPushes(Connection):

@@ -10,7 +10,7 @@ _AROUND_MS = 2_500
 
 
 @dataclass(frozen=True)
-class Wait:
+class RequestedDue:
     """The due time that a sender asks for: after a delay, or at a fixed time."""
 
     after_ms: int | None = None
@@ -42,18 +42,18 @@ class Dates:
         self._dates = [self._date(now_ms, delays.reach_ms) for _ in range(delays.dates)]
         self._marks = {now_ms // self._length_ms * self._length_ms + self._length_ms}
 
-    def draw(self, now_ms: int) -> Wait:
+    def draw(self, now_ms: int) -> RequestedDue:
         """For a message that is sent now: soon, at one of the dates, or at the end of the bucket."""
         rng = self._rng
         roll = rng.random()
         if roll < self._soon:
-            wait = Wait(after_ms=rng.choice((1, 400, 3_000, 20_000)))
+            wait = RequestedDue(after_ms=rng.choice((1, 400, 3_000, 20_000)))
         elif roll < self._soon + 0.1:
-            wait = Wait(at_ms=self._end(now_ms) - rng.choice((1, 300, 1_500)))
+            wait = RequestedDue(at_ms=self._end(now_ms) - rng.choice((1, 300, 1_500)))
         elif roll < self._soon + 0.15:
-            wait = Wait(at_ms=now_ms - 1_000)
+            wait = RequestedDue(at_ms=now_ms - 1_000)
         else:
-            wait = Wait(at_ms=rng.choice(self._dates) + rng.randrange(3_000))
+            wait = RequestedDue(at_ms=rng.choice(self._dates) + rng.randrange(3_000))
         due_ms = wait.due_ms(now_ms)
         self._marks |= {due_ms, self._end(due_ms)}
         return wait

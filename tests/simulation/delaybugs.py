@@ -117,17 +117,17 @@ def a_wheel_takes_a_slot_before_it_is_over() -> Iterator[None]:
 
 
 @planted(sharpen=_cancellers_at_work)
-def a_strike_is_ignored_when_its_message_is_due() -> Iterator[None]:
+def a_cancel_marker_is_ignored_when_its_message_is_due() -> Iterator[None]:
     with patch.object(TimingWheel, "discard", lambda *_: None):
         yield
 
 
 @planted(sharpen=_owners_that_pause)
 def a_cancel_is_answered_when_a_lease_has_merely_run_out() -> Iterator[None]:
-    def wait(self: ScheduledMessages, position: Any, strike: int) -> None:
+    def wait(self: ScheduledMessages, position: Any, marker_row: int) -> None:
         current = owner_record(self.context, position.bucket).load()
         if current is None or current.value.alive(self.context.clock.now_ms()):
-            real(self, position, strike)
+            real(self, position, marker_row)
 
     real = ScheduledMessages._await_owner
     with patch.object(ScheduledMessages, "_await_owner", wait):
@@ -211,7 +211,7 @@ def _promptly(plan: Plan) -> Plan:
 def a_wheel_goes_to_sleep_without_a_second_look() -> Iterator[None]:
     def leave(self: Wheel, wakes_ms: int) -> None:
         real(self, wakes_ms)
-        self._next = 1 << 50
+        self._next_row = 1 << 50
 
     real = Wheel._leave
     with patch.object(Wheel, "_leave", leave):
@@ -228,8 +228,8 @@ def a_producer_does_not_have_the_wheel_woken() -> Iterator[None]:
 def a_bucket_is_closed_before_its_exact_end_is_read() -> Iterator[None]:
     def close(self: Wheel, now_ms: int) -> WheelEnd | None:
         end = self._log.totals().rows
-        if self._state is WheelState.CLOSING and self._next < end:
-            self._next = end
+        if self._state is WheelState.CLOSING and self._next_row < end:
+            self._next_row = end
         return real(self, now_ms)
 
     real = Wheel._close
@@ -267,7 +267,7 @@ def a_message_that_comes_too_late_goes_to_its_sealed_bucket() -> Iterator[None]:
 def a_new_owner_forgets_what_was_handed_over() -> Iterator[None]:
     def read(self: Wheel) -> None:
         real(self)
-        self._done = array("q")
+        self._handed_over = array("q")
 
     real = Wheel._read_dispatched
     with patch.object(Wheel, "_read_dispatched", read):
@@ -305,8 +305,8 @@ def a_retry_goes_to_all_groups_after_its_delay() -> Iterator[None]:
 
 @planted(sharpen=_waiting(retry=RetryPolicy(first_seconds=5), calls=250))
 def a_retry_is_served_at_once() -> Iterator[None]:
-    def reserve(self: Settler, row: Any, wish: Decision) -> Any:
-        return real(self, row, replace(wish, delays_ms=dict.fromkeys(wish.retried, 0)))
+    def reserve(self: Settler, row: Any, decision: Decision) -> Any:
+        return real(self, row, replace(decision, delays_ms=dict.fromkeys(decision.retried, 0)))
 
     real = Settler._reserve
     with patch.object(Settler, "_reserve", reserve):

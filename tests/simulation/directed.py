@@ -142,14 +142,14 @@ def _run(world: World, case: Case) -> None:
         if left >= 0:
             return
         first.process.gate = None
-        world.note("held", case.label)
+        world.record("held", case.label)
         if case.pause_ms:
             stage.pass_by(case.pause_ms // 2)
         with suppress(Crashed):
             _act(second, case.second, stage)
         if case.pause_ms:
             stage.pass_by(case.pause_ms // 2)
-        world.note("goes on", case.first.name)
+        world.record("goes on", case.first.name)
         if case.ends:
             raise Crashed
 

@@ -1,4 +1,4 @@
-"""Facts: the ledger's records of rows and hand-overs."""
+"""Facts: the audit's records of rows and hand-overs."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -49,7 +49,7 @@ class RowFact:
     at_ms: int
 
     @property
-    def note(self) -> ScheduleEntry | None:
+    def entry(self) -> ScheduleEntry | None:
         """What a row of a schedule log says beside its messages."""
         return decode_entry(self.row.meta) if self.row.meta else None
 
@@ -61,7 +61,7 @@ class Promise:
     transfer: Transfer
     expected: list[tuple[str | None, int]]
     source_expires_ms: int
-    landed: int | None = None
+    stored_row: int | None = None
     replaced: bool = False
     """Its row was filled, and its messages are promised anew under another token."""
 

@@ -96,7 +96,7 @@ def a_lease_outlives_its_messages_and_cannot_be_ended() -> Iterator[None]:
 
 @planted(lambda plan: "delete-group" in plan.moves)
 def a_deleted_group_makes_settling_fail() -> Iterator[None]:
-    with patch.object(Settler, "settle", Settler._settle):
+    with patch.object(Settler, "apply", Settler._apply_decision):
         yield
 
 
@@ -129,13 +129,13 @@ def _leases_that_end_during_an_answer(plan: Plan) -> Plan:
 
 @planted(sharpen=_leases_that_end_during_an_answer)
 def a_settlement_that_was_made_is_answered_stale() -> Iterator[None]:
-    def settled(self: Settler, number: int, seen: Versioned[PullRow], wish: settle.Decision) -> Settled:
-        answer = real(self, number, seen, wish)
+    def settled(self: Settler, number: int, seen: Versioned[PullRow], decision: settle.Decision) -> Settled:
+        answer = real(self, number, seen, decision)
         current = self.log.record(number).load()
         return Settled("stale") if current is not None and current.value.outcome == EXPIRED else answer
 
-    real = Settler.settle
-    with patch.object(Settler, "settle", settled):
+    real = Settler.apply
+    with patch.object(Settler, "apply", settled):
         yield
 
 

@@ -11,9 +11,9 @@ from hourwheel.errors import NotFound
 from hourwheel.model import Message, Placed, Pulled, PullResult, ScheduledMessage, Settled, Settlement
 from hourwheel.queueing.receipts import Receipt
 from hourwheel.queueing.records import EXPIRED
-from tests.simulation.dates import Wait, parsed
+from tests.simulation.audit import StoreAudit
+from tests.simulation.dates import RequestedDue, parsed
 from tests.simulation.facts import LogName, Pick
-from tests.simulation.ledger import Ledger
 from tests.simulation.pulls import PullHistory
 from tests.simulation.world import Verb, Violation
 
@@ -24,25 +24,25 @@ _DIGEST_BYTES = 16
 class Ticket:
     """The id of a delayed message."""
 
-    handle: str
+    scheduled_id: str
     body: str
     subject: str
     due_ms: int
 
     @property
-    def place(self) -> tuple[str, Pick]:
+    def position(self) -> tuple[str, Pick]:
         """Its bucket, and where in it the message waits."""
-        start, minutes, shard, row, index, _ = self.handle.split("-")
+        start, minutes, shard, row, index, _ = self.scheduled_id.split("-")
         return Bucket(int(start, 16) * 1_000, int(minutes), int(shard)).name, (int(row), int(index))
 
     @property
     def pick(self) -> Pick:
-        return self.place[1]
+        return self.position[1]
 
 
 @dataclass
-class Held:
-    """A pull in a consumer's hands. ``asked`` is every verdict it ever asked for, by index."""
+class Leased:
+    """A pull in a consumer's hands. ``asked`` is every outcome it ever asked for, by index."""
 
     subject: str
     group: str
@@ -56,9 +56,9 @@ class Held:
         if settlement.extend_seconds is not None:
             return
         for index in self.named(settlement):
-            wishes = {"retry": retried(settlement), "released": settlement.release, "rejected": settlement.dead}
-            wish = next((wish for wish, indexes in wishes.items() if index in (indexes or ())), "ack")
-            self.asked.setdefault(index, set()).add(wish)
+            ways = {"retry": retried(settlement), "released": settlement.release, "rejected": settlement.dead}
+            way = next((way for way, indexes in ways.items() if index in (indexes or ())), "ack")
+            self.asked.setdefault(index, set()).add(way)
 
     def named(self, settlement: Settlement) -> list[int]:
         if settlement.ack is None:
@@ -73,7 +73,7 @@ def retried(settlement: Settlement) -> list[int]:
 
 @dataclass
 class History:
-    ledger: Ledger
+    audit: StoreAudit
     tickets: list[Ticket] = field(default_factory=list)
     given_up: set[str] = field(default_factory=set)
     """Messages that somebody has asked to cancel."""
@@ -87,10 +87,10 @@ class History:
 
     def sending(self, bodies: list[str], *, again: bool) -> None:
         for body in bodies:
-            sends = self.ledger.sends
+            sends = self.audit.sends
             sends[body] = sends.get(body, 0) + 1 if again or body not in sends else sends[body]
 
-    def waits(self, bodies: list[str], waits: Sequence[Wait | None], now_ms: int) -> None:
+    def waits(self, bodies: list[str], waits: Sequence[RequestedDue | None], now_ms: int) -> None:
         """Records that messages are about to be sent, or moved, with these due times."""
         for body, wait in zip(bodies, waits, strict=True):
             due_ms = 0 if wait is None else wait.due_ms(now_ms)
@@ -101,7 +101,7 @@ class History:
         producer: str,
         targets: list[str],
         bodies: list[str],
-        waits: list[Wait | None],
+        waits: list[RequestedDue | None],
         places: list[Placed],
         before: dict[str, int],
         window: tuple[int, int],
@@ -115,7 +115,7 @@ class History:
                 self._scheduled(subject, body, wait, place, window)
                 continue
             if wait is not None and wait.due_ms(window[0]) > window[1]:
-                raise Violation("7", f"message {body[:20]} was sent at once, its wish was {wait.text}")
+                raise Violation("7", f"message {body[:20]} was sent at once, it was requested for {wait.text}")
             log = self._find(subject, place, body)
             lane = (producer, log, place.queue)
             if place.offset <= self.last_offset.get(lane, -1):
@@ -125,13 +125,15 @@ class History:
             if generation < before[subject]:
                 raise Violation("1", f"message {body[:20]} was accepted into {log}, which had been deleted before")
 
-    def _scheduled(self, subject: str, body: str, wait: Wait | None, place: Placed, window: tuple[int, int]) -> None:
-        """A message that waits stands in the bucket that its id names, due when its sender wished."""
+    def _scheduled(
+        self, subject: str, body: str, wait: RequestedDue | None, place: Placed, window: tuple[int, int]
+    ) -> None:
+        """A message that waits stands in the bucket that its id names, due when its sender requested."""
         ticket = Ticket(place.scheduled_id or "", body, subject, parsed(place.scheduled or ""))
-        history = self.ledger.bucket(ticket.place[0])
-        fact = self.ledger.rows(history.bucket.log).get(ticket.pick[0])
+        history = self.audit.bucket(ticket.position[0])
+        fact = self.audit.rows(history.bucket.log).get(ticket.pick[0])
         if fact is None or ticket.pick[1] >= fact.row.count or fact.messages[ticket.pick[1]].body != body:
-            raise Violation("2", f"message {body[:20]} was accepted as {ticket.place} and is not there")
+            raise Violation("2", f"message {body[:20]} was accepted as {ticket.position} and is not there")
         due_ms = history.plan(ticket.pick).due_ms(ticket.pick[1])
         if due_ms != ticket.due_ms:
             raise Violation("7", f"message {body[:20]} is due at {due_ms}, the answer was {place.scheduled}")
@@ -139,30 +141,30 @@ class History:
         self.accepted[body] = (subject, history.plan(ticket.pick).generation)
         self.tickets.append(ticket)
 
-    def _check_due(self, body: str, wait: Wait | None, due_ms: int, window: tuple[int, int]) -> None:
+    def _check_due(self, body: str, wait: RequestedDue | None, due_ms: int, window: tuple[int, int]) -> None:
         # A batch that was sent before counts from then on.
         first_ms = self.earliest[body] if wait and wait.at_ms is None else due_ms
         if wait is None or not min(first_ms, wait.due_ms(window[0])) <= due_ms <= wait.due_ms(window[1]):
-            raise Violation("7", f"message {body[:20]} is due at {due_ms}, its wish was {wait and wait.text}")
+            raise Violation("7", f"message {body[:20]} is due at {due_ms}, it was requested for {wait and wait.text}")
 
     def known(self, ticket: Ticket) -> ScheduledMessage | None:
         """Returns what is certain about a message before an actor asks about it."""
-        return self.finals.get(ticket.place)
+        return self.finals.get(ticket.position)
 
     def answered(self, verb: Verb, ticket: Ticket, known: ScheduledMessage | None, answer: ScheduledMessage) -> None:
         """An answer about a delayed message: it is true, and it stays (8)."""
-        where = f"{verb.name} of {ticket.place}"
+        where = f"{verb.name} of {ticket.position}"
         if answer.state == "moved":
             # What became of it at its new time.
             answer = msgspec.structs.replace(answer, state="dispatched" if answer.dispatched_at else "waiting")
         final = Ticket(answer.scheduled_id, ticket.body, ticket.subject, parsed(answer.deliver_at))
         if answer.state != "waiting":
-            known = known or self.finals.get(final.place)
+            known = known or self.finals.get(final.position)
         # The position is told once the row stands.
         known_at = answer.offset if known is None or known.offset is None else known.offset
         if known is not None and (known.state, known_at) != (answer.state, answer.offset or known_at):
             raise Violation("8", f"{where} was answered {known.state}, now it is {answer.state} {answer.offset}")
-        history = self.ledger.bucket(final.place[0])
+        history = self.audit.bucket(final.position[0])
         if answer.state == "cancelled":
             history.tell_cancelled(final.pick)
         elif answer.state == "dispatched" and final.pick not in history.named:
@@ -172,54 +174,57 @@ class History:
         elif answer.state == "waiting" and verb.name == "cancel":
             raise Violation("8", f"{where} is answered waiting")
         if answer.state != "waiting" and (known is None or known.offset is None):
-            self.finals[ticket.place] = self.finals[final.place] = answer
-        elif final.place != ticket.place:
+            self.finals[ticket.position] = self.finals[final.position] = answer
+        elif final.position != ticket.position:
             self.tickets.append(final)
 
-    def moved(self, ticket: Ticket, wish: Wait, answer: ScheduledMessage, window: tuple[int, int]) -> None:
+    def moved(self, ticket: Ticket, requested: RequestedDue, answer: ScheduledMessage, window: tuple[int, int]) -> None:
         """A message waits for its new time, where the answer says."""
         final = Ticket(answer.scheduled_id, ticket.body, ticket.subject, parsed(answer.deliver_at))
-        plan = self.ledger.bucket(final.place[0]).plan(final.pick)
+        plan = self.audit.bucket(final.position[0]).plan(final.pick)
         due_ms = plan.due_ms(final.pick[1])
-        if due_ms != final.due_ms or due_ms > max(wish.due_ms(window[1]), window[1]):
-            raise Violation("7", f"{ticket.place} is due at {due_ms}, answered {answer.deliver_at}, wish {wish.text}")
-        if due_ms < min(wish.due_ms(window[0]), self.earliest[ticket.body]):
-            raise Violation("7", f"{ticket.place} is due at {due_ms}, its wish was {wish.text}")
+        if due_ms != final.due_ms or due_ms > max(requested.due_ms(window[1]), window[1]):
+            raise Violation(
+                "7",
+                f"{ticket.position} is due at {due_ms}, answered {answer.deliver_at}; requested was {requested.text}",
+            )
+        if due_ms < min(requested.due_ms(window[0]), self.earliest[ticket.body]):
+            raise Violation("7", f"{ticket.position} is due at {due_ms}, it was requested for {requested.text}")
 
     def refused(self, verb: Verb, ticket: Ticket) -> None:
         """Checks that a message is unknown only once its bucket, or one to which it was moved, is removed."""
-        bucket, pick = ticket.place
+        bucket, pick = ticket.position
         passed = [bucket]
-        while (change := self.ledger.bucket(bucket).fates.get(pick)) is not None and change.moved is not None:
+        while (change := self.audit.bucket(bucket).changes.get(pick)) is not None and change.moved is not None:
             bucket, pick = change.moved[0], change.moved[1:]
             passed.append(bucket)
-        if isinstance(verb.error, NotFound) and not any(self.ledger.bucket(name).may_go for name in passed):
-            raise Violation("8", f"{verb.name} of {ticket.place}: {verb.error}")
+        if isinstance(verb.error, NotFound) and not any(self.audit.bucket(name).may_go for name in passed):
+            raise Violation("8", f"{verb.name} of {ticket.position}: {verb.error}")
 
-    def pulled(self, verb: Verb, subject: str, group: str, result: PullResult) -> list[Held]:
+    def pulled(self, verb: Verb, subject: str, group: str, result: PullResult) -> list[Leased]:
         """A pull hands out what it claimed (4), as it stands in the source (6, 11)."""
         self._check_answer(group, result)
         held = [self._handed_out(verb, subject, group, pulled) for pulled in result.pulls]
         handed_out = {(pull.partition, pull.row) for pull in held}
         for partition, row in verb.claims:
             # Who learns of its claim after the lease was ended, or the group deleted, has lost it.
-            history = self.ledger.pulls[partition]
-            lost = history.pulls[row].value.outcome == EXPIRED or self.ledger.gone(history.source, history.member)
+            history = self.audit.pulls[partition]
+            lost = history.pulls[row].value.outcome == EXPIRED or self.audit.gone(history.source, history.member)
             if (partition, row) not in handed_out and not lost:
                 raise Violation("4", f"a pull claimed {partition} row {row} and did not hand it out")
         return held
 
     def _check_answer(self, group: str, result: PullResult) -> None:
         """An answer is no larger than it may be, but for a first message that alone is too large."""
-        most, messages = self.ledger.world.plan.answer_bytes, [pull.messages for pull in result.pulls]
+        most, messages = self.audit.world.plan.answer_bytes, [pull.messages for pull in result.pulls]
         size = len(msgspec.json.encode(msgspec.json.encode(messages).decode()))
         if most and sum(map(len, messages)) > 1 and size > most:
             raise Violation("4", f"a pull of group {group} is answered with {size} bytes, {most} fit")
 
-    def settled(self, verb: Verb, held: Held, settlement: Settlement, answer: Settled) -> None:
+    def settled(self, verb: Verb, held: Leased, settlement: Settlement, answer: Settled) -> None:
         """``settled`` was done, ``stale`` did nothing (5)."""
-        history = self.ledger.pulls[held.partition]
-        gone = self.ledger.gone(history.source, history.member)
+        history = self.audit.pulls[held.partition]
+        gone = self.audit.gone(history.source, history.member)
         if answer.status == "stale":
             # Its answer may have been lost, and its group deleted before it was asked again.
             if (held.partition, held.row) in verb.settled and not gone:
@@ -227,20 +232,20 @@ class History:
             return
         if settlement.extend_seconds is not None or gone:
             return
-        verdicts = history.pulls[held.row].verdicts
+        outcomes = history.pulls[held.row].outcomes
         for index in held.named(settlement):
-            verdict = "retry" if verdicts.get(index) == "attempts" else verdicts.get(index)
-            if verdict not in held.asked[index] and not (verdict == "ack" and self._source_expired(held, index)):
+            outcome = "retry" if outcomes.get(index) == "attempts" else outcomes.get(index)
+            if outcome not in held.asked[index] and not (outcome == "ack" and self._source_expired(held, index)):
                 raise Violation(
-                    "5", f"{held.partition} row {held.row}: message {index} was answered settled, it is {verdict}"
+                    "5", f"{held.partition} row {held.row}: message {index} was answered settled, it is {outcome}"
                 )
 
-    def _source_expired(self, held: Held, index: int) -> bool:
-        history = self.ledger.pulls[held.partition]
-        place = history.pulls[held.row].places[index]
-        return self.ledger.expired(self.ledger.picked(history.source, place)[1])
+    def _source_expired(self, held: Leased, index: int) -> bool:
+        history = self.audit.pulls[held.partition]
+        place = history.pulls[held.row].positions[index]
+        return self.audit.expired(self.audit.picked(history.source, place)[1])
 
-    def _handed_out(self, verb: Verb, subject: str, group: str, pulled: Pulled) -> Held:
+    def _handed_out(self, verb: Verb, subject: str, group: str, pulled: Pulled) -> Leased:
         packed = urlsafe_b64decode(pulled.receipt + "=" * (-len(pulled.receipt) % 4))[_DIGEST_BYTES:]
         receipt = msgspec.msgpack.decode(packed, type=Receipt)
         head = f"{subject}~{receipt.subject_generation}"
@@ -249,20 +254,20 @@ class History:
         partition, row = f"{member}@{source}", receipt.row_no
         if (partition, row) not in verb.claims:
             raise Violation("4", f"a pull handed out {partition} row {row}, which it did not claim")
-        history = self.ledger.pulls[partition]
+        history = self.audit.pulls[partition]
         # The pull log of a deleted group is gone: its row may have been claimed anew by whoever has not heard of it.
-        if not self.ledger.gone(history.source, history.member):
+        if not self.audit.gone(history.source, history.member):
             self._check_content(history, row, pulled)
         bodies = [message.body or "" for message in pulled.messages]
         for body in bodies:
             self.in_time(body)
         self.delivered.setdefault((subject, group), set()).update(bodies)
-        return Held(subject, group, partition, row, pulled.receipt, bodies)
+        return Leased(subject, group, partition, row, pulled.receipt, bodies)
 
     def in_time(self, body: str) -> None:
         """A message that is delivered may be due (7)."""
         # By the clock of the wheel, or of the producer, whichever is wrong by more.
-        if self.earliest.get(body, 0) > self.ledger.soon:
+        if self.earliest.get(body, 0) > self.audit.soon:
             raise Violation("7", f"message {body[:20]} is delivered before {self.earliest[body]}")
 
     def _check_content(self, history: PullHistory, row: int, pulled: Pulled) -> None:
@@ -270,21 +275,21 @@ class History:
         found = [(message.body, message.attempt, None if retries else message.offset) for message in pulled.messages]
         expected = [
             (message.body, message.attempt, None) if retries else (message.body, 1, offset)
-            for message, offset in self._stored(history.source, history.pulls[row].places)
+            for message, offset in self._stored(history.source, history.pulls[row].positions)
         ]
         if found != expected:
             raise Violation("4", f"{history.partition} row {row} holds {expected}, handed out was {found}")
 
     def _stored(self, source: str, places: list[tuple[int, int]]) -> list[tuple[Message, int]]:
-        picked = [(self.ledger.picked(source, place), place) for place in places]
+        picked = [(self.audit.picked(source, place), place) for place in places]
         return [(message, fact.row.first_seq + place[1]) for (message, fact), place in picked]
 
     def _find(self, subject: str, place: Placed, body: str) -> str:
         """The log in which the message stands at that offset."""
-        current = self.ledger.subjects[subject].generation
+        current = self.audit.subjects[subject].generation
         for generation in range(current, 0, -1):
             log = f"{subject}~{generation}/{place.queue}"
-            for fact in self.ledger.rows(log).values():
+            for fact in self.audit.rows(log).values():
                 index = place.offset - fact.row.first_seq
                 if not fact.row.filler and 0 <= index < fact.row.count and fact.messages[index].body == body:
                     return log

@@ -3,8 +3,8 @@
 from hourwheel.model import Group, Lag, QueueLag
 from hourwheel.queueing.records import OPEN
 from tests.simulation.actors import Actor
+from tests.simulation.audit import StoreAudit
 from tests.simulation.facts import RowFact
-from tests.simulation.ledger import Ledger
 from tests.simulation.pulls import PullHistory
 from tests.simulation.world import Violation
 
@@ -15,34 +15,34 @@ def check_lag(actor: Actor, group: Group) -> Lag:
     _, lag = actor.ask("lag", lambda: actor.cell.lag(group.subject, group.name), group=group.name)
     if lag is None:
         raise Violation("errors", f"without faults, the lag of group {group.name} cannot be read")
-    ledger = actor.history.ledger
+    audit = actor.history.audit
     head = f"{group.subject}~{group.subject_generation}"
     flights = 0
     for queue in lag.queues:
-        history = ledger.pull_history(f"{group.member}@{head}/{queue.queue}")
-        _check_waiting(ledger, history, queue)
+        history = audit.pull_history(f"{group.member}@{head}/{queue.queue}")
+        _check_waiting(audit, history, queue)
         flights += _check_flight(history, queue.in_flight)
-    retries = ledger.pull_history(f"{group.member}@{group.retry_log}")
+    retries = audit.pull_history(f"{group.member}@{group.retry_log}")
     _check_flight(retries, lag.in_flight - flights)
     return lag
 
 
-def _check_waiting(ledger: Ledger, history: PullHistory, told: QueueLag) -> None:
-    waiting = _waiting(ledger, history)
-    count = sum(fact.row.count - skip for fact, skip in waiting if not fact.row.filler and not ledger.expired(fact))
+def _check_waiting(audit: StoreAudit, history: PullHistory, told: QueueLag) -> None:
+    waiting = _waiting(audit, history)
+    count = sum(fact.row.count - skip for fact, skip in waiting if not fact.row.filler and not audit.expired(fact))
     if told.waiting < count:
         raise Violation("1", f"{history.partition}: {count} messages wait, the lag says {told.waiting}")
-    totals = ledger.totals(history.source)
+    totals = audit.totals(history.source)
     # A row that was given out and is not there yet may hold any of the messages that are missing.
     whole = len(waiting) == totals.rows - history.end.row_no
-    whole = whole and all(not fact.row.filler and not ledger.expired(fact) for fact, _ in waiting)
+    whole = whole and all(not fact.row.filler and not audit.expired(fact) for fact, _ in waiting)
     if waiting and whole and totals.numbers - _offset(waiting[0]) == count and told.waiting != count:
         raise Violation("1", f"{history.partition}: {count} messages wait, the lag says {told.waiting}")
 
 
-def _waiting(ledger: Ledger, history: PullHistory) -> list[tuple[RowFact, int]]:
+def _waiting(audit: StoreAudit, history: PullHistory) -> list[tuple[RowFact, int]]:
     """The rows that are not claimed, each with how many of its messages are."""
-    rows = sorted(ledger.rows(history.source).items())
+    rows = sorted(audit.rows(history.source).items())
     end = history.end
     return [(fact, end.index if row == end.row_no else 0) for row, fact in rows if row >= end.row_no]
 

@@ -7,7 +7,7 @@ from hourwheel.errors import Rejected
 from hourwheel.model import IDEMPOTENCY_MS, AddressedMessage, NewMessage
 from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.simulation.actors import Actor
-from tests.simulation.dates import Wait
+from tests.simulation.dates import RequestedDue
 
 _LONGEST_CALL_MS = 300_000
 
@@ -17,7 +17,7 @@ class Batch:
     bodies: list[str]
     targets: list[str]
     key: str | None
-    waits: list[Wait | None]
+    waits: list[RequestedDue | None]
     sent_ms: int | None = None
 
 
@@ -51,7 +51,7 @@ class Producer(Actor):
         self.history.sending(batch.bodies, again=batch.key is None)
         batch.sent_ms = batch.sent_ms or self.world.now_ms
         idempotency = None if batch.key is None else IdempotencyKey(batch.key, " ".join(batch.bodies).encode())
-        before = {name: subject.generation for name, subject in self.history.ledger.subjects.items()}
+        before = {name: subject.generation for name, subject in self.history.audit.subjects.items()}
         began_ms = self.earliest_ms()
         self.history.waits(batch.bodies, batch.waits, began_ms)
         waits = [wait.text for wait in batch.waits if wait is not None]
@@ -91,7 +91,7 @@ class Producer(Actor):
         key = name if self.rng.random() < plan.keyed else None
         return Batch(bodies, targets, key, self._waits(len(bodies)))
 
-    def _waits(self, size: int) -> list[Wait | None]:
+    def _waits(self, size: int) -> list[RequestedDue | None]:
         delays = self.world.plan.delays
         if delays is None or self.waiting >= delays.batches:
             return [None] * size

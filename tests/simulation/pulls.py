@@ -10,21 +10,21 @@ from tests.simulation.facts import LogName, Promiser, RowFact
 from tests.simulation.world import Verb, Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.ledger import Ledger
+    from tests.simulation.audit import StoreAudit
 
 
 @dataclass
 class PullFact:
-    """A claim: the places of its messages in the source, and the verdict on each that is settled."""
+    """A claim: the places of its messages in the source, and the outcome on each that is settled."""
 
     value: PullRow
-    places: list[tuple[int, int]]
-    verdicts: dict[int, str] = field(default_factory=dict)
+    positions: list[tuple[int, int]]
+    outcomes: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass
 class PullHistory:
-    ledger: "Ledger"
+    audit: "StoreAudit"
     partition: str
     member: str
     source: str
@@ -39,7 +39,7 @@ class PullHistory:
         self.end = Position(self.origin)
 
     def stored(self, verb: Verb, row: int, value: PullRow) -> None:
-        known, gone = self.pulls.get(row), self.ledger.gone(self.source, self.member)
+        known, gone = self.pulls.get(row), self.audit.gone(self.source, self.member)
         if known is not None and known.value.claim == value.claim:
             if not gone:
                 self._changed(verb, row, known, value)
@@ -51,7 +51,7 @@ class PullHistory:
             self.pulls[row] = PullFact(value, [])
         else:
             places = self._covered(value)
-            self.ledger.rules.check_claim(f"{self.partition}: pull row {row}", verb, value)
+            self.audit.rules.check_claim(f"{self.partition}: pull row {row}", verb, value)
             if not gone:
                 self._check_claim(row, value, places)
             self.pulls[row] = PullFact(value, places)
@@ -67,7 +67,7 @@ class PullHistory:
 
     def checkpointed(self, checkpoint: Checkpoint) -> None:
         lowest = min(self.open, default=self.next_row)
-        if checkpoint.row_no > lowest and not self.ledger.gone(self.source, self.member):
+        if checkpoint.row_no > lowest and not self.audit.gone(self.source, self.member):
             raise Violation("12", f"{self.partition}: the checkpoint {checkpoint.row_no} passes the open row {lowest}")
         if checkpoint.row_no < self.checkpoint:
             raise Violation(
@@ -80,11 +80,11 @@ class PullHistory:
 
     def pending(self) -> list[str]:
         """Returns a text for each claim and row that is still to be handed out or settled."""
-        if self.ledger.gone(self.source, self.member):
+        if self.audit.gone(self.source, self.member):
             return []
         waiting = [f"pull row {row} is open" for row in sorted(self.open)]
-        for number, fact in sorted(self.ledger.rows(self.source).items()):
-            live = not fact.row.filler and not self.ledger.expired(fact)
+        for number, fact in sorted(self.audit.rows(self.source).items()):
+            live = not fact.row.filler and not self.audit.expired(fact)
             begin = self.end.index if number == self.end.row_no else 0
             if live and number >= self.end.row_no and begin < fact.row.count:
                 waiting.append(f"row {number} of {self.source} waits")
@@ -116,46 +116,46 @@ class PullHistory:
 
     def _check_end_seq(self, pull: int, value: PullRow) -> None:
         """The sequence at which a claim ends is that of the message behind it, as far as the rows tell."""
-        rows, row = self.ledger.rows(self.source), value.end.row_no
+        rows, row = self.audit.rows(self.source), value.end.row_no
         if value.end.index:
             expected = rows[row].row.first_seq + value.end.index
         else:
             before = rows.get(row - 1)
             # Where an expired row was removed a filler may stand.
-            if before is None or before.row.filler or self.ledger.expired(before) or row == self.end.row_no:
+            if before is None or before.row.filler or self.audit.expired(before) or row == self.end.row_no:
                 return
             expected = before.row.first_seq + before.row.count
         if value.end_seq != expected:
             raise Violation("4", f"{self.partition}: pull row {pull} ends at {value.end_seq}, not at {expected}")
 
     def _passed(self, pull: int, number: int, low: int, end: Position, count: int) -> None:
-        fact = self.ledger.rows(self.source).get(number)
+        fact = self.audit.rows(self.source).get(number)
         if fact is None:
-            if number >= self.ledger.marks.get(self.source, 0):
+            if number >= self.audit.trim_marks.get(self.source, 0):
                 raise Violation(
                     "1", f"{self.partition}: pull row {pull} passes row {number}, whose pending change is open"
                 )
             wanted = 0
         else:
             wanted = (end.index if number == end.row_no else fact.row.count) - low
-        if count != wanted and not (count == 0 and fact is not None and self.ledger.expired(fact)):
+        if count != wanted and not (count == 0 and fact is not None and self.audit.expired(fact)):
             raise Violation("1", f"{self.partition}: pull row {pull} takes {count} of {wanted} from row {number}")
 
     def _sought(self, verb: Verb, value: PullRow) -> None:
         """Checks that a seek passes over no message it was asked to keep, of those stored when the seek began."""
         details = verb.details
-        if value.first.row_no > self.ledger.totals(self.source).rows:
+        if value.first.row_no > self.audit.totals(self.source).rows:
             raise Violation(
                 "1", f"{self.partition}: the seek {details} passes row {value.first.row_no - 1}, yet to come"
             )
-        for number, fact in sorted(self.ledger.rows(self.source).items()):
+        for number, fact in sorted(self.audit.rows(self.source).items()):
             ahead = number >= value.first.row_no
-            if ahead or fact.at > verb.at or fact.row.filler or self.ledger.expired(fact):
+            if ahead or fact.at > verb.at or fact.row.filler or self.audit.expired(fact):
                 continue
             if details.get("to") == "start" or self._after(number, fact, details):
                 raise Violation("1", f"{self.partition}: the seek {details} passes row {number}")
         if details.get("to") == "start":
-            facts, mark = self.ledger.rows(self.source), self.ledger.marks.get(self.source, 0)
+            facts, mark = self.audit.rows(self.source), self.audit.trim_marks.get(self.source, 0)
             missing = [number for number in range(mark, value.first.row_no) if number not in facts]
             if missing:
                 raise Violation("1", f"{self.partition}: the seek to the start passes rows {missing}, still open")
@@ -165,7 +165,7 @@ class PullHistory:
         if isinstance(offset, int):
             return fact.row.first_seq + fact.row.count > offset
         if isinstance(at_ms, int):
-            rows = self.ledger.rows(self.source)
+            rows = self.audit.rows(self.source)
             behind = [other for place, other in rows.items() if place >= number and not other.row.filler]
             # Rows are searched by halving: what comes later must not be older.
             return all(other.row.at_ms >= at_ms for other in behind)
@@ -188,7 +188,7 @@ class PullHistory:
             raise Violation("5", f"{where} was settled and changed")
         if before.state != OPEN and (value.state == OPEN or value.outcome != before.outcome):
             raise Violation("5", f"{where} was settled and is settled otherwise")
-        self.ledger.rules.check_lease(where, verb, before, value)
+        self.audit.rules.check_lease(where, verb, before, value)
         self._settled(verb, row, known, before, now - was)
         if value.state == CLOSED:
             self.open.discard(row)
@@ -199,24 +199,24 @@ class PullHistory:
         head = f"{name.subject}~{name.generation}"
         targets = frozenset({f"{head}/retry/{self.member}", f"{head}/dead/{self.member}"})
         address = (name.subject, name.generation, self.member)
-        self.ledger.keep_promises(Promiser(before.transfers, value.transfers, self.source, targets, address))
+        self.audit.keep_promises(Promiser(before.transfers, value.transfers, self.source, targets, address))
         self._check_waits(verb, row, known, before)
         started = {transfer.token for transfer in before.transfers}
         picked: dict[tuple[int, int], str] = {}
         for transfer in value.transfers:
             if transfer.token not in started:
                 picked |= dict.fromkeys(transfer.picks, transfer.kind)
-        indexes = {known.places[index]: index for index in fresh}
+        indexes = {known.positions[index]: index for index in fresh}
         if not picked.keys() <= indexes.keys():
             raise Violation("9", f"{where} hands over messages that it did not settle")
         ended = value.outcome == EXPIRED
         for place, index in indexes.items():
-            known.verdicts[index] = picked.get(place, "ack")
+            known.outcomes[index] = picked.get(place, "ack")
         if ended and fresh:
-            if self.ledger.soon < before.lease_until_ms:
+            if self.audit.soon < before.lease_until_ms:
                 raise Violation("4", f"{where} was ended before its lease")
             for place in sorted(indexes.keys() - picked.keys()):
-                if not self.ledger.expired(self.ledger.picked(self.source, place)[1]):
+                if not self.audit.expired(self.audit.picked(self.source, place)[1]):
                     raise Violation("1", f"{where}: message {place} was dropped when the lease ended")
         elif fresh:
             verb.settled.append((self.partition, row))
@@ -229,28 +229,28 @@ class PullHistory:
         if verb.name != "push":
             return
         for place in indexes:
-            message, fact = self.ledger.picked(self.source, place)
+            message, fact = self.audit.picked(self.source, place)
             taken = message.id in verb.taken
-            if taken != (place not in picked) and not self.ledger.expired(fact):
+            if taken != (place not in picked) and not self.audit.expired(fact):
                 raise Violation("5", f"{where}: {message.body} was taken: {taken}, settled: {picked.get(place, 'ack')}")
 
     def _check_waits(self, verb: Verb, row: int, known: PullFact, before: PullRow) -> None:
         """Checks that a retried message waits as long as its policy, or its consumer, says."""
-        ledger, name = self.ledger, LogName.parse(self.source)
+        audit, name = self.audit, LogName.parse(self.source)
         started = {transfer.token for transfer in before.transfers}
         asked = verb.details.get("row") == (self.partition, row) and known.value.outcome != EXPIRED
         delays = verb.details.get("delays", {}) if asked else {}
-        index_of = {place: index for index, place in enumerate(known.places)}
+        index_of = {place: index for index, place in enumerate(known.positions)}
         for transfer in known.value.transfers:
             if transfer.token in started:
                 continue
             for at, pick in enumerate(transfer.picks):
-                message, _ = ledger.picked(self.source, pick)
+                message, _ = audit.picked(self.source, pick)
                 attempt = 1 if name.kind == "queue" else message.attempt
                 where = f"{self.partition}: message {message.body}"
-                ledger.rules.check_attempts(where, name, self.member, transfer.kind, attempt)
+                audit.rules.check_attempts(where, name, self.member, transfer.kind, attempt)
                 if transfer.kind == RETRY:
-                    policy = ledger.rules.policy(name, self.member)
+                    policy = audit.rules.policy(name, self.member)
                     wait_ms = delays.get(index_of[pick], policy.delay_ms(attempt))
                     self._check_wait(where, transfer, at, wait_ms, known.value.claimed_ms)
 
@@ -260,8 +260,8 @@ class PullHistory:
                 raise Violation("7", f"{where} is retried after another delay than {wait_ms} ms")
             return
         # The claim has its time from another clock.
-        earliest_ms = claimed_ms - 2 * self.ledger.world.plan.skew_ms
-        if not earliest_ms <= transfer.due_times.due_ms(at) - wait_ms <= self.ledger.soon:
+        earliest_ms = claimed_ms - 2 * self.audit.world.plan.skew_ms
+        if not earliest_ms <= transfer.due_times.due_ms(at) - wait_ms <= self.audit.soon:
             raise Violation(
                 "7", f"{where} is tried again at {transfer.due_times.due_ms(at)}, its wait was {wait_ms} ms"
             )

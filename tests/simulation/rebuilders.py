@@ -37,18 +37,18 @@ def rebuild_and_judge(actor: Actor) -> None:
     if report is None:
         raise Violation("9", f"the store cannot be rebuilt from its archive: {verb.error}")
     _judge_rows(actor, context)
-    for group in living_groups(actor.history.ledger):
+    for group in living_groups(actor.history.audit):
         _judge_group(actor, cell, group)
 
 
 def _judge_rows(actor: Actor, context: Context) -> None:
     """Each row of a queue is where it was, with the same messages under the same sequences."""
-    ledger = actor.history.ledger
-    for log, facts in sorted(ledger.logs.items()):
-        if LogName.parse(log).kind != "queue" or ledger.lost(log):
+    audit = actor.history.audit
+    for log, facts in sorted(audit.logs.items()):
+        if LogName.parse(log).kind != "queue" or audit.lost(log):
             continue
         for number, fact in sorted(facts.items()):
-            if fact.row.filler or ledger.expired(fact) or number < ledger.marks.get(log, 0):
+            if fact.row.filler or audit.expired(fact) or number < audit.trim_marks.get(log, 0):
                 continue
             row = context.log(log).get(number)
             if row is None or row.first_seq != fact.row.first_seq or messages_of(row, context.blobs) != fact.messages:
@@ -57,7 +57,7 @@ def _judge_rows(actor: Actor, context: Context) -> None:
 
 def _judge_group(actor: Actor, cell: Cell, group: Group) -> None:
     """A group that had settled everything is handed nothing, and its offsets go on beyond all that were given."""
-    ledger = actor.history.ledger
+    audit = actor.history.audit
     request = PullRequest(consumer="rebuilt", lease_seconds=30)
     verb, result = actor.ask("pull", partial(cell.pull, group.subject, group.name, request))
     if result is None:
@@ -65,8 +65,8 @@ def _judge_group(actor: Actor, cell: Cell, group: Group) -> None:
     again = [message.body for pulled in result.pulls for message in pulled.messages]
     if again:
         raise Violation("9", f"group {group.name} is handed {again} once more by the rebuilt store")
-    for queue in range(ledger.subjects[group.subject].queues):
+    for queue in range(audit.subjects[group.subject].queues):
         log = f"{group.subject}~{group.subject_generation}/{queue}"
-        before, after = ledger.totals(log), cell.context.log(log).totals()
+        before, after = audit.totals(log), cell.context.log(log).totals()
         if after.numbers < before.numbers:
             raise Violation("6", f"{log} goes on at {after.numbers} in the rebuilt store, {before.numbers} were given")

@@ -18,7 +18,7 @@ from tests.simulation.plan import Plan
 from tests.simulation.world import Verb, Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.ledger import Ledger
+    from tests.simulation.audit import StoreAudit
 
 _LONG_MS = 600_000
 _SEEN_MS = 1_000
@@ -29,11 +29,11 @@ _PAUSED_MS = 240_000
 
 @dataclass(frozen=True)
 class Rules:
-    ledger: "Ledger"
+    audit: "StoreAudit"
 
     @property
     def plan(self) -> Plan:
-        return self.ledger.world.plan
+        return self.audit.world.plan
 
     def policy(self, name: LogName, member: str) -> RetryPolicy:
         """Returns the delays after which messages of the group are retried."""
@@ -56,7 +56,7 @@ class Rules:
         seconds = verb.details.get("lease_seconds")
         if seconds is not None and value.lease_until_ms - value.claimed_ms != 1_000 * seconds:
             raise Violation("4", f"{where} is leased until {value.lease_until_ms}, {seconds} s were asked for")
-        if value.claimed_ms > self.ledger.soon:
+        if value.claimed_ms > self.audit.soon:
             raise Violation("4", f"{where} is dated {value.claimed_ms}, later than any clock")
 
     def check_paused(self, where: str, verb: Verb, name: LogName, member: str) -> None:
@@ -74,7 +74,7 @@ class Rules:
         if value.lease_until_ms < before.lease_until_ms:
             raise Violation("4", f"{where}: its lease became shorter")
         seconds = verb.details.get("extend_seconds")
-        latest_ms = max(before.lease_until_ms, self.ledger.soon + 1_000 * (seconds or 0))
+        latest_ms = max(before.lease_until_ms, self.audit.soon + 1_000 * (seconds or 0))
         if seconds is not None and value.lease_until_ms > latest_ms:
             raise Violation("4", f"{where}: its lease became longer by more than {seconds} s")
 
@@ -102,12 +102,12 @@ class Rules:
 
     def check_trimmed(self, log: str, before: int, below: int) -> None:
         """Checks that a trim mark only rises, and that no row below it is still needed."""
-        if self.ledger.lost(log):
+        if self.audit.lost(log):
             return
         if below < before:
             raise Violation("12", f"the trim mark of {log} fell from {before} to {below}")
         for row in range(before, below):
-            if row not in self.ledger.rows(log) or not self.ledger.spent(log, row):
+            if row not in self.audit.rows(log) or not self.audit.spent(log, row):
                 raise Violation("12", f"row {row} of {log} is trimmed, and is still needed")
 
     def check_sealed(self, before: Subject | None, subject: Subject) -> None:
@@ -117,7 +117,7 @@ class Rules:
                 continue
             for queue in range(old.queues):
                 log = f"{old.name}~{old.generation}/{queue}"
-                if not self.ledger.totals(log).sealed:
+                if not self.audit.totals(log).sealed:
                     raise Violation("1", f"subject {old.name} is erased, and {log} still takes messages")
 
     def check_reading(self, verb: Verb, key: Key, record: Record) -> None:

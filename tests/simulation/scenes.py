@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hourwheel.model import RetryPolicy
-from tests.simulation.dates import Wait
+from tests.simulation.dates import RequestedDue
 from tests.simulation.plan import AT_ONCE, Delays, Faults, Plan
 from tests.simulation.sides import (
     ARCHIVING,
@@ -126,7 +126,11 @@ def _delayed_messages(stage: Stage) -> None:
     """Three messages wait in one bucket, due in 20 seconds, another one in the next."""
     _a_queue(stage)
     stage.due_ms = stage.machine.world.now_ms + 20_000
-    at = [Wait(at_ms=stage.due_ms), Wait(at_ms=stage.due_ms + 100), Wait(at_ms=stage.due_ms + _LENGTH_MS)]
+    at = [
+        RequestedDue(at_ms=stage.due_ms),
+        RequestedDue(at_ms=stage.due_ms + 100),
+        RequestedDue(at_ms=stage.due_ms + _LENGTH_MS),
+    ]
     stage.keeper.send(*at)
     stage.keeper.send(at[0])
     stage.tickets = list(stage.machine.history.tickets)
@@ -141,7 +145,7 @@ def _due_messages(stage: Stage) -> None:
 def _an_owner(stage: Stage) -> None:
     """A wheel has handed one over and rests; its lease runs on."""
     _delayed_messages(stage)
-    stage.keeper.send(Wait(after_ms=2_000))
+    stage.keeper.send(RequestedDue(after_ms=2_000))
     stage.keeper.turn(3, step_ms=2_000)
 
 
@@ -155,7 +159,7 @@ def _the_end_of_a_bucket(stage: Stage) -> None:
 def _a_closed_bucket(stage: Stage) -> None:
     """Everything in the bucket is handed over, but for a message that was moved on; it has been closed for a day."""
     _delayed_messages(stage)
-    stage.keeper.canceller.reschedule(stage.tickets[0], Wait(at_ms=stage.due_ms + 3 * _DAY_MS))
+    stage.keeper.canceller.reschedule(stage.tickets[0], RequestedDue(at_ms=stage.due_ms + 3 * _DAY_MS))
     end_ms = stage.tickets[0].due_ms // _LENGTH_MS * _LENGTH_MS + _LENGTH_MS
     stage.pass_to(end_ms + 1_000)
     stage.keeper.turn(8)

@@ -19,15 +19,15 @@ from hourwheel.ports import Counter, Key, Record, Refused
 from hourwheel.queueing import dead, pull, pull_log
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
+from tests.simulation.audit import StoreAudit
 from tests.simulation.cancellers import Canceller
 from tests.simulation.checker import check, drain, drain_others, living_groups
 from tests.simulation.consumers import Consumer
 from tests.simulation.couriers import Couriers, Stream, target_of
 from tests.simulation.dates import Dates
 from tests.simulation.engines import Engine, opened_engine
-from tests.simulation.history import Held, History
+from tests.simulation.history import History, Leased
 from tests.simulation.lags import check_lag
-from tests.simulation.ledger import Ledger
 from tests.simulation.operators import Operator, SweepingActor
 from tests.simulation.plan import DAY_MS, Plan, draw, on_engine
 from tests.simulation.producers import Producer
@@ -130,19 +130,19 @@ def _answers(most: int) -> Iterator[None]:
 def machine_of(world: World, plan: Plan, engine: Engine | None = None) -> Machine:
     """An empty machine."""
     blobs = MemoryBlobs()
-    ledger = Ledger(world, blobs)
+    audit = StoreAudit(world, blobs)
     couriers = Couriers(world)
-    state = State(Stream(ledger, couriers) if plan.couriers else ledger, trims=plan.trims)
-    ledger.totals = state.counter
+    state = State(Stream(audit, couriers) if plan.couriers else audit, trims=plan.trims)
+    audit.totals = state.counter
     world.expire = partial(_expire, world, state)
     dates = Dates(world.rng, plan.delays, world.now_ms) if plan.delays else None
-    return Machine(world, state, blobs, History(ledger), _settings(plan), Alarms(world), dates, couriers, engine=engine)
+    return Machine(world, state, blobs, History(audit), _settings(plan), Alarms(world), dates, couriers, engine=engine)
 
 
 def _expire(world: World, state: State) -> None:
     """TTL knows whole seconds, and comes to some items sooner than to others."""
     for key in state.expire(world.now_ms // 1_000 * 1_000, world.rng.choice((0.05, 0.5)), world.rng):
-        world.note("ttl", key)
+        world.record("ttl", key)
 
 
 def _run(world: World, plan: Plan, engine: Engine | None) -> None:
@@ -171,7 +171,7 @@ def judge(keeper: Actor) -> None:
     world, plan = keeper.world, keeper.world.plan
     world.calm()
     world.limit = world.calls + _LAST_CALLS
-    for group in living_groups(keeper.history.ledger):
+    for group in living_groups(keeper.history.audit):
         check_lag(keeper, group)
     _resume(keeper)
     drain(keeper, plan.lease_seconds)
@@ -240,16 +240,16 @@ def _quiet_days(keeper: Actor, plan: Plan) -> None:
     for _ in range(10):
         world.now_ms += 4 * DAY_MS // 10
         for claim in held:
-            wish = Settlement(receipt=claim.receipt, extend_seconds=MAX_LEASE_SECONDS)
-            keeper.ask("extend", partial(keeper.cell.settle, claim.subject, claim.group, [wish]))
+            extension = Settlement(receipt=claim.receipt, extend_seconds=MAX_LEASE_SECONDS)
+            keeper.ask("extend", partial(keeper.cell.settle, claim.subject, claim.group, [extension]))
         keeper.ask("sweep", keeper.cell.sweep)
     world.now_ms += MAX_LEASE_SECONDS * 1_000
     share = world.rng.choice((0.3, 0.7, 1.0))
     for key in state.expire(world.now_ms, share, world.rng):
-        world.note("ttl", key)
+        world.record("ttl", key)
 
 
-def _hold_on(keeper: Actor, plan: Plan) -> list[Held]:
+def _hold_on(keeper: Actor, plan: Plan) -> list[Leased]:
     request = PullRequest(consumer="keeper", max_messages=1, lease_seconds=MAX_LEASE_SECONDS)
     subject, group = plan.subjects[0], plan.groups[0]
     verb, result = keeper.ask("pull", lambda: keeper.cell.pull(subject, group, request))

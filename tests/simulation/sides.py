@@ -17,8 +17,8 @@ from tests.simulation.archivists import archive
 from tests.simulation.cancellers import Canceller
 from tests.simulation.consumers import Consumer
 from tests.simulation.couriers import target_of
-from tests.simulation.dates import Wait
-from tests.simulation.history import Held, Ticket
+from tests.simulation.dates import RequestedDue
+from tests.simulation.history import Leased, Ticket
 from tests.simulation.operators import Operator, SweepingActor
 from tests.simulation.producers import Batch, Producer
 from tests.simulation.pushers import push
@@ -34,7 +34,7 @@ class Stage:
 
     machine: Machine
     keeper: "Side"
-    pulls: list[Held] = field(default_factory=list)
+    pulls: list[Leased] = field(default_factory=list)
     tickets: list[Ticket] = field(default_factory=list)
     due_ms: int = 0
     slow: greenlet | None = None
@@ -100,28 +100,28 @@ class Side:
         for actor in (self.producer, self.consumer, self.canceller, self.operator, self.sweeper):
             actor.cell = self.actor.cell
 
-    def send(self, *waits: Wait | None, key: str | None = None) -> None:
+    def send(self, *waits: RequestedDue | None, key: str | None = None) -> None:
         self.sent += 1
         bodies = [f"{self.process.name}.{self.sent}.{index}" for index in range(len(waits))] if key is None else _KEYED
         self.producer.send(Batch(bodies, [SUBJECT] * len(waits), key, list(waits)))
 
-    def pull(self, most: int, *, group: str = GROUP, old: Held | None = None, **how: Any) -> None:
-        wish = None if old is None else self._wish(old, **how)
+    def pull(self, most: int, *, group: str = GROUP, old: Leased | None = None, **how: Any) -> None:
+        chosen = None if old is None else self._choose(old, **how)
         request = PullRequest(
             consumer=self.process.name,
             max_messages=most,
             lease_seconds=self.actor.world.plan.lease_seconds,
-            settle=None if wish is None else [wish],
+            settle=None if chosen is None else [chosen],
         )
         self.consumer.pull(SUBJECT, group, request, old)
 
-    def settle(self, held: Held, **how: Any) -> None:
-        self.consumer.settle(held, self._wish(held, **how))
+    def settle(self, held: Leased, **how: Any) -> None:
+        self.consumer.settle(held, self._choose(held, **how))
 
     def turn(self, ticks: int, *, step_ms: int = 1_000, leaves_ms: int = 0) -> None:
         """Turns the wheel of the first delayed message's bucket for this many ticks."""
         assert self.stage is not None
-        bucket = self.stage.tickets[0].place[0]
+        bucket = self.stage.tickets[0].position[0]
         left = ticks
 
         def pause(seconds: float) -> bool:
@@ -135,10 +135,10 @@ class Side:
         turning = partial(self.actor.cell.turn_wheel, bucket, owner, pause, leaves_ms=leaves_ms)
         self.actor.ask("wheel", turning, bucket=bucket)
 
-    def _wish(self, held: Held, **how: Any) -> Settlement:
-        wish = Settlement(receipt=held.receipt, **how)
-        held.asks(wish)
-        return wish
+    def _choose(self, held: Leased, **how: Any) -> Settlement:
+        chosen = Settlement(receipt=held.receipt, **how)
+        held.asks(chosen)
+        return chosen
 
 
 Act: TypeAlias = Callable[[Side, Stage], object]
@@ -155,7 +155,7 @@ class Action:
 
 def _settling(which: int) -> list[Action]:
     """All that can be said of one of the pulls that are held."""
-    wishes: dict[str, dict[str, Any]] = {
+    choices: dict[str, dict[str, Any]] = {
         "acknowledge": {},
         "acknowledge one": {"ack": [0]},
         "retry": {"retry": [0], "ack": []},
@@ -168,7 +168,7 @@ def _settling(which: int) -> list[Action]:
     def act(how: dict[str, Any]) -> Act:
         return lambda side, stage: side.settle(stage.pulls[which], **how)
 
-    return [Action(f"{name} pull {which}", act(how)) for name, how in wishes.items()]
+    return [Action(f"{name} pull {which}", act(how)) for name, how in choices.items()]
 
 
 def _operate(name: str, *arguments: str) -> Act:
@@ -232,13 +232,23 @@ CHANGING = [
     Action("change the group", _put_group(GROUP, max_attempts=1), "attempts"),
 ]
 DELAYING = [
-    Action("produce delayed", lambda side, stage: side.send(Wait(at_ms=stage.due_ms), Wait(at_ms=stage.due_ms + 700))),
-    Action("produce delayed with a key", lambda side, stage: side.send(Wait(at_ms=stage.due_ms), None, key="k")),
+    Action(
+        "produce delayed",
+        lambda side, stage: side.send(RequestedDue(at_ms=stage.due_ms), RequestedDue(at_ms=stage.due_ms + 700)),
+    ),
+    Action(
+        "produce delayed with a key", lambda side, stage: side.send(RequestedDue(at_ms=stage.due_ms), None, key="k")
+    ),
     Action("look", lambda side, stage: side.canceller.look(stage.tickets[0])),
     Action("cancel", lambda side, stage: side.canceller.cancel(stage.tickets[0])),
     Action("cancel another", lambda side, stage: side.canceller.cancel(stage.tickets[1])),
-    Action("move", lambda side, stage: side.canceller.reschedule(stage.tickets[0], Wait(at_ms=stage.due_ms + 400_000))),
-    Action("move a little", lambda side, stage: side.canceller.reschedule(stage.tickets[0], Wait(after_ms=9_000))),
+    Action(
+        "move",
+        lambda side, stage: side.canceller.reschedule(stage.tickets[0], RequestedDue(at_ms=stage.due_ms + 400_000)),
+    ),
+    Action(
+        "move a little", lambda side, stage: side.canceller.reschedule(stage.tickets[0], RequestedDue(after_ms=9_000))
+    ),
 ]
 TURNING = [
     Action("turn the wheel", lambda side, stage: side.turn(4)),

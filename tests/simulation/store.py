@@ -257,19 +257,19 @@ class Connection:
         if roll < (edge := faults.crash):
             if world.rng.random() < 0.5:
                 self._effect(name, about, effect)
-            world.note(process.name, name, about, "crash")
+            world.record(process.name, name, about, "crash")
             raise Crashed
         if roll < (edge := edge + faults.throttle):
-            world.note(process.name, name, about, "throttled")
+            world.record(process.name, name, about, "throttled")
             raise Throttled("simulated")
         if roll < (edge := edge + faults.late):
             verb = process.verb
-            world.note(process.name, name, about, "late")
+            world.record(process.name, name, about, "late")
             world.later(1 + int(world.rng.random() * 3_000), lambda: self._late(verb, name, about, effect))
             raise OutcomeUnknown("simulated: still under way")
         if roll < (edge := edge + faults.lose):
             self._effect(name, about, effect)
-            world.note(process.name, name, about, "answer lost")
+            world.record(process.name, name, about, "answer lost")
             raise OutcomeUnknown("simulated: answer lost")
         if roll < edge + faults.pause:
             if world.rng.random() < 0.5:
@@ -282,14 +282,14 @@ class Connection:
 
     def _effect(self, name: str, about: object, effect: Callable[[], T]) -> T:
         result = effect()
-        self.world.note(self.process.name, name, about, result)
+        self.world.record(self.process.name, name, about, result)
         return result
 
     def _late(self, verb: Verb, name: str, about: object, effect: Callable[[], Any]) -> None:
         process = self.process
         current, process.verb = process.verb, verb
         try:
-            self.world.note(process.name, name, about, "lands now", effect())
+            self.world.record(process.name, name, about, "lands now", effect())
         except (Sealed, NotFound):
             pass
         finally:
@@ -299,7 +299,7 @@ class Connection:
         world = self.world
         longest = world.plan.longest_pause_ms if world.plan.long_pauses and world.rng.random() < 0.3 else 8_000
         ms = int(world.rng.random() * longest)
-        world.note(self.process.name, name, about, "pause", ms)
+        world.record(self.process.name, name, about, "pause", ms)
         world.sleep(self.process, ms)
 
 
@@ -437,7 +437,7 @@ class _Inside(SimulatedStore):
     def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
         abort = self.world.faults.abort
         if abort and self.world.rng.random() < abort:
-            self.world.note(self.process.name, name, about, "crash within the transaction")
+            self.world.record(self.process.name, name, about, "crash within the transaction")
             raise Crashed
         return super().call(name, about, effect)
 

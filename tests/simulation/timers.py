@@ -23,13 +23,13 @@ class Alarms:
         rng, now_ms = world.rng, world.now_ms
         late_ms = _LATE_MS if when_ms > asked_ms else _SOON_MS
         if rng.random() < world.faults.forget:
-            world.note("timer", bucket, "forgotten")
+            world.record("timer", bucket, "forgotten")
             return
         for _ in range(1 + (rng.random() < 0.1)):
             world.alarm(max(when_ms, now_ms) + int(rng.random() * late_ms), partial(self.fire, bucket))
 
     def fire(self, bucket: str) -> None:
-        self.world.note("timer", bucket)
+        self.world.record("timer", bucket)
         self.fired.append(bucket)
         if self._idle:
             self.world.wake(self._idle.pop(0))

@@ -233,7 +233,7 @@ class World:
             self.now_ms = max(self.now_ms, self._pending[0][0])
             self._apply_due()
 
-    def note(self, *what: Any) -> None:
+    def record(self, *what: Any) -> None:
         self.trace.append((self.now_ms - START_MS, *what))
 
     def _apply_due(self) -> None:

@@ -138,9 +138,9 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 def counted(bench: Bench) -> dict[str, float]:
     """Returns the counts since the last call of this function."""
     found: dict[str, float] = {}
-    for name, value in bench.meter.figures:
+    for name, value in bench.meter.metrics:
         found[name] = found.get(name, 0) + value
-    bench.meter.figures.clear()
+    bench.meter.metrics.clear()
     return found
 
 
@@ -219,4 +219,4 @@ def test_each_throttled_call_is_counted_and_no_other_trouble() -> None:
     meter = ListMeter()
     store = Busy(Throttled("slow down"), OutcomeUnknown("no answer"), Throttled("slow down"))
     RetryingStore(store, HandClock(), SystemIds(), meter=meter).counter("log")
-    assert meter.figures == [("Throttles", 1), ("Throttles", 1)]
+    assert meter.metrics == [("Throttles", 1), ("Throttles", 1)]

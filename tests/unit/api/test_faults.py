@@ -75,7 +75,7 @@ def test_a_fault_of_ours_is_one_line_in_the_log(api: Api, monkeypatch: pytest.Mo
     assert (entry["level"], entry["correlation_id"], entry["error"]) == ("ERROR", "r-1", "ValueError")
     assert any("test_faults.py" in frame for frame in entry["stack"])
     assert SECRET not in line
-    assert ("Faults", 1) in api.bench.meter.figures
+    assert ("Faults", 1) in api.bench.meter.metrics
 
 
 def test_the_reason_of_an_error_of_our_own_is_logged(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

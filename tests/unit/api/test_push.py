@@ -114,7 +114,7 @@ def test_a_record_that_is_none_holds_up_nobody(what: str) -> None:
     bench = bench_with()
     event = {"Records": [POISON[what], *of_stream("orders~1/0")["Records"], POISON[what]]}
     assert called(bench, event) == {"started": 1}
-    assert ("Faults", 2) in bench.meter.figures
+    assert ("Faults", 2) in bench.meter.metrics
 
 
 def test_an_empty_batch_of_the_stream() -> None:

@@ -120,9 +120,9 @@ def test_an_open_pull_is_archived_once_it_is_closed(bench: Bench, archive: Memor
 
 def test_a_metric_says_how_far_the_archive_is_behind(bench: Bench, archive: MemoryBlobs) -> None:
     def behind() -> float:
-        bench.meter.figures.clear()
+        bench.meter.metrics.clear()
         bench.cell.sweep()
-        (found,) = [value for name, value in bench.meter.figures if name == "ArchiveBehindSeconds"]
+        (found,) = [value for name, value in bench.meter.metrics if name == "ArchiveBehindSeconds"]
         return found
 
     assert behind() == 0

@@ -47,7 +47,7 @@ def test_a_row_that_cannot_be_read_holds_up_its_log_alone(bench: Bench, archive:
     damage(bench, 1, b"HWB1", b"HWB")
     report = run(bench, archive)
     assert not report.complete
-    assert ("Faults", 1) in bench.meter.figures
+    assert ("Faults", 1) in bench.meter.metrics
     assert contents(archive).bodies("others~1/0") == ["elsewhere"]
     assert archived_ms(bench.cell.context) == 0
 

@@ -231,7 +231,7 @@ def test_a_retry_that_arrived_beyond_the_archive_arrives_again(bench: Bench, arc
     (message,) = anew.take()
     assert (message.body, message.attempt) == ("a", 2)
     assert [one.body for one in anew.cell.dead("orders", "billing", after=None, limit=10).messages] == ["b"]
-    assert (report.rearrived, report.lost) == (2, 0)
+    assert (report.replayed, report.lost) == (2, 0)
 
 
 def test_hand_overs_that_follow_from_each_other_arrive_again_one_after_the_other(
@@ -246,7 +246,7 @@ def test_hand_overs_that_follow_from_each_other_arrive_again_one_after_the_other
     assert anew.bodies() == []
     (letter,) = anew.cell.dead("orders", "billing", after=None, limit=10).messages
     assert (letter.body, letter.attempt) == ("a", 3)
-    assert (report.rearrived, report.lost) == (3, 0)
+    assert (report.replayed, report.lost) == (3, 0)
 
 
 def test_a_retry_that_waited_beyond_the_archive_is_tried_when_its_bucket_ends(archive: MemoryBlobs) -> None:
@@ -256,7 +256,7 @@ def test_a_retry_that_waited_beyond_the_archive_is_tried_when_its_bucket_ends(ar
     ((_, bucket),) = bench.timers.ordered
     archived_before(bench, archive, f"schedule/{bucket}")
     anew, report = rebuilt(bench, archive)
-    assert (report.rearrived, report.buckets) == (1, 1)
+    assert (report.replayed, report.buckets) == (1, 1)
     sweep(anew)
     anew.turn(HOUR)
     (message,) = anew.take()
@@ -270,7 +270,7 @@ def test_a_dispatch_that_arrived_beyond_the_archive_arrives_again_at_its_offset(
     bench.turn(120)
     archived_before(bench, archive, "orders~1/0")
     anew, report = rebuilt(bench, archive)
-    assert (report.rearrived, report.lost) == (1, 0)
+    assert (report.replayed, report.lost) == (1, 0)
     sweep(anew)
     anew.turn(HOUR)
     (message,) = anew.take()
@@ -282,7 +282,7 @@ def test_what_the_archive_only_names_is_counted_as_lost_and_holds_nobody_up(benc
     bench.settle(bench.pull()[0], retry=[0])
     archived_before(bench, archive, "orders~1/0", "orders~1/retry/billing~1")
     anew, report = rebuilt(bench, archive)
-    assert (report.rearrived, report.lost) == (0, 1)
+    assert (report.replayed, report.lost) == (0, 1)
     anew.send("anew")
     assert anew.bodies() == ["anew"]
     assert anew.bodies(group="another") == ["anew"]
@@ -304,7 +304,7 @@ def test_what_is_handed_over_in_two_steps_arrives_as_the_last_one_says(bench: Be
     archived_before(bench, archive, "orders~1/0")
     anew, report = rebuilt(bench, archive)
     assert [message.offset for message in anew.take()] == [1]
-    assert (report.rearrived, report.lost) == (1, 0)
+    assert (report.replayed, report.lost) == (1, 0)
 
 
 def test_a_row_that_a_lost_message_had_is_not_given_to_another(bench: Bench, archive: MemoryBlobs) -> None:
@@ -357,7 +357,7 @@ def test_a_retry_outlives_the_message_that_it_is_of(after: bool) -> None:
         with suppress(Unavailable):
             rebuild(dying.cell.context, archive, gap=GAP)
         report = rebuild(anew.cell.context, archive, gap=GAP)
-        assert (report.rearrived, report.lost) == (1, 0)
+        assert (report.replayed, report.lost) == (1, 0)
         assert anew.bodies() == ["a"]
         assert anew.bodies(group="another") == []
     assert calls > 20
@@ -407,7 +407,7 @@ def test_what_has_expired_stays_away(bench: Bench, archive: MemoryBlobs) -> None
     anew, report = rebuilt(bench, archive)
     assert (report.rows, report.messages) == (1, 1)
     assert anew.bodies() == ["new"]
-    assert ("HolesFilled", 5) not in anew.meter.figures
+    assert ("HolesFilled", 5) not in anew.meter.metrics
     assert anew.cell.context.log("orders~1/0").trimmed() == 5
 
 

@@ -146,7 +146,7 @@ def test_a_rebuild_that_ends_at_any_call_goes_on_where_it_was(after: bool) -> No
         with suppress(Unavailable):
             rebuild(dying.cell.context, dying_at(archive, left, after), gap=GAP)
         report = rebuild(anew.cell.context, archive, gap=GAP)
-        assert (report.lost, report.rearrived, report.subjects, report.groups) == (0, 1, 1, 1)
+        assert (report.lost, report.replayed, report.subjects, report.groups) == (0, 1, 1, 1)
         assert anew.send("new")[0].offset == 5 + GAP
         assert sorted(str(body) for body in anew.bodies()) == ["again", "new", "soon", "waiting"]
         assert [one.body for one in anew.cell.dead("orders", "billing", after=None, limit=10).messages] == ["dead"]

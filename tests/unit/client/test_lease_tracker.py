@@ -10,11 +10,11 @@ MOMENT = datetime(2026, 11, 20, 9, tzinfo=UTC)
 
 
 class Book:
-    """A ledger and the messages of one pull, at whatever time the test says."""
+    """A tracker and the messages of one pull, at whatever time the test says."""
 
     def __init__(self, messages: int = 3) -> None:
         self.now = 0.0
-        self.ledger = LeaseTracker(lease_seconds=30, linger_seconds=1.0)
+        self.tracker = LeaseTracker(lease_seconds=30, linger_seconds=1.0)
         self.messages = self.open("r-1", messages)
 
     def open(self, receipt: str, messages: int) -> list[Delivery]:
@@ -22,23 +22,23 @@ class Book:
             Received(id=f"m-{index}", queue=0, offset=index, attempt=1, produced_at=MOMENT) for index in range(messages)
         ]
         pull = Pull(receipt=receipt, queue=0, lease_until=MOMENT, messages=records)
-        return self.ledger.open(pull, self.now, self._decide)
+        return self.tracker.open(pull, self.now, self._decide)
 
     def _decide(self, delivery: Delivery, outcome: Outcome, delay: Delay | None) -> None:
-        self.ledger.decide(delivery, outcome, self.now, delay)
+        self.tracker.decide(delivery, outcome, self.now, delay)
 
     def answer(self, settlements: list[Settlement], *statuses: str) -> None:
-        self.ledger.answered(settlements, [Settled(status) for status in statuses], self.now)  # type: ignore[arg-type]
+        self.tracker.answered(settlements, [Settled(status) for status in statuses], self.now)  # type: ignore[arg-type]
 
 
 def test_a_pull_that_is_through_goes_with_the_next_pull() -> None:
     book = Book()
     book.messages[0].ack()
     book.messages[1].ack()
-    assert book.ledger.complete() == []
+    assert book.tracker.complete() == []
     book.messages[2].ack()
-    assert book.ledger.complete() == [Settlement(receipt="r-1")]
-    assert book.ledger.complete() == []  # it is asked, once
+    assert book.tracker.complete() == [Settlement(receipt="r-1")]
+    assert book.tracker.complete() == []  # it is asked, once
 
 
 def test_failures_are_named_and_the_rest_is_acknowledged() -> None:
@@ -46,7 +46,7 @@ def test_failures_are_named_and_the_rest_is_acknowledged() -> None:
     book.messages[0].dead()
     book.messages[2].retry()
     book.messages[1].ack()
-    assert book.ledger.complete() == [Settlement(receipt="r-1", retry=[2], dead=[0])]
+    assert book.tracker.complete() == [Settlement(receipt="r-1", retry=[2], dead=[0])]
 
 
 def test_a_retry_may_have_a_delay_of_its_own() -> None:
@@ -57,7 +57,7 @@ def test_a_retry_may_have_a_delay_of_its_own() -> None:
     book.messages[1].retry(delay=0)
     own = {0: "10m", 1: 0, 3: 90.0}
     retry = [RetryLater(index=index, delay=own[index]) if index in own else index for index in range(4)]
-    assert book.ledger.complete() == [Settlement(receipt="r-1", retry=retry)]
+    assert book.tracker.complete() == [Settlement(receipt="r-1", retry=retry)]
 
 
 def test_a_bad_delay_decides_nothing() -> None:
@@ -65,91 +65,91 @@ def test_a_bad_delay_decides_nothing() -> None:
     with pytest.raises(ValueError, match="delay"):
         book.messages[0].retry(delay="soon")
     book.messages[0].ack()
-    assert book.ledger.complete() == [Settlement(receipt="r-1")]
+    assert book.tracker.complete() == [Settlement(receipt="r-1")]
 
 
 def test_results_that_linger_are_told_before_the_pull_is_through() -> None:
     book = Book()
     book.messages[1].ack()
-    assert book.ledger.due(0.9) == []
-    assert book.ledger.next_due() == 1.0
-    part = book.ledger.due(1.0)
+    assert book.tracker.due(0.9) == []
+    assert book.tracker.next_due() == 1.0
+    part = book.tracker.due(1.0)
     assert part == [Settlement(receipt="r-1", ack=[1])]
     book.answer(part, "open")
     book.messages[0].retry()
     book.messages[2].retry()
-    last = book.ledger.complete()
+    last = book.tracker.complete()
     assert last == [Settlement(receipt="r-1", ack=[], retry=[0, 2])]  # the rest is not acknowledged a second time
     book.answer(last, "settled")
-    assert book.ledger.unconfirmed == 0
+    assert book.tracker.unconfirmed == 0
 
 
 def test_a_retry_does_not_linger_its_delay_begins_when_the_server_hears_of_it() -> None:
     book = Book()
     book.messages[1].ack()
-    assert book.ledger.next_due() == 1.0
+    assert book.tracker.next_due() == 1.0
     book.messages[0].retry()
-    due = book.ledger.next_due()
+    due = book.tracker.next_due()
     assert due is not None
     assert due <= 0.1
-    assert book.ledger.due(due) == [Settlement(receipt="r-1", ack=[1], retry=[0])]
+    assert book.tracker.due(due) == [Settlement(receipt="r-1", ack=[1], retry=[0])]
 
 
 def test_a_settlement_without_an_answer_is_repeated_as_it_was() -> None:
     book = Book()
     book.messages[1].ack()
-    first = book.ledger.due(1.0)
+    first = book.tracker.due(1.0)
     book.messages[0].ack()
-    book.ledger.unanswered(first)
-    again = book.ledger.due(1.0)
+    book.tracker.unanswered(first)
+    again = book.tracker.due(1.0)
     assert again == first
     book.answer(again, "open")
-    assert book.ledger.due(2.0) == [Settlement(receipt="r-1", ack=[0])]
+    assert book.tracker.due(2.0) == [Settlement(receipt="r-1", ack=[0])]
 
 
 def test_the_first_decision_holds() -> None:
     book = Book(1)
     book.messages[0].retry()
     book.messages[0].ack()
-    assert book.ledger.complete() == [Settlement(receipt="r-1", retry=[0])]
+    assert book.tracker.complete() == [Settlement(receipt="r-1", retry=[0])]
 
 
 def test_a_lease_is_extended_at_half_its_time() -> None:
     book = Book()
-    assert book.ledger.next_due() == 15.0
-    extension = book.ledger.due(15.0)
+    assert book.tracker.next_due() == 15.0
+    extension = book.tracker.due(15.0)
     assert extension == [Settlement(receipt="r-1", extend_seconds=30)]
     book.now = 15.0
     book.answer(extension, "extended")
-    assert book.ledger.next_due() == 30.0
+    assert book.tracker.next_due() == 30.0
 
 
 def test_a_pull_that_is_through_is_not_extended() -> None:
     book = Book(1)
     book.messages[0].ack()
-    book.ledger.complete()
-    assert book.ledger.due(60.0) == []
+    book.tracker.complete()
+    assert book.tracker.due(60.0) == []
 
 
 def test_a_stale_lease_loses_its_messages() -> None:
     book = Book()
     book.messages[0].ack()
-    part = book.ledger.due(1.0)
+    part = book.tracker.due(1.0)
     book.answer(part, "open")
-    book.answer(book.ledger.due(15.0), "stale")
+    book.answer(book.tracker.due(15.0), "stale")
     assert all(message.lost for message in book.messages)
-    assert book.ledger.lost_messages == 2  # one was settled before
+    assert book.tracker.lost_messages == 2  # one was settled before
     book.messages[1].ack()
-    assert book.ledger.complete() == []
-    assert book.ledger.next_due() is None
+    assert book.tracker.complete() == []
+    assert book.tracker.next_due() is None
 
 
 def test_a_stale_settlement_counts_what_it_named_and_what_it_did_not() -> None:
     book = Book()
     for message in book.messages:
         message.ack()
-    book.answer(book.ledger.complete(), "stale")
-    assert book.ledger.lost_messages == 3
+    book.answer(book.tracker.complete(), "stale")
+    assert book.tracker.lost_messages == 3
 
 
 def test_at_the_end_everything_decided_is_told_at_once() -> None:
@@ -157,7 +157,7 @@ def test_at_the_end_everything_decided_is_told_at_once() -> None:
     other = book.open("r-2", 1)
     book.messages[0].ack()
     other[0].dead()
-    assert book.ledger.due(0.0, ending=True) == [
+    assert book.tracker.due(0.0, ending=True) == [
         Settlement(receipt="r-1", ack=[0]),
         Settlement(receipt="r-2", dead=[0]),
     ]

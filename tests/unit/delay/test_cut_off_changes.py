@@ -16,8 +16,8 @@ from tests.unit.delay.test_waiting import bodies
 
 
 @pytest.mark.parametrize("effect", [False, True])
-@pytest.mark.parametrize("wish", ["cancel", "move"])
-def test_a_wish_that_is_cut_off_anywhere_is_finished_when_it_is_asked_again(wish: str, effect: bool) -> None:
+@pytest.mark.parametrize("verb", ["cancel", "move"])
+def test_a_request_that_is_cut_off_anywhere_is_finished_when_it_is_repeated(verb: str, effect: bool) -> None:
     for cut in range(1, 40):
         store = Failing(effect=effect)
         bench = Bench(store)
@@ -25,7 +25,7 @@ def test_a_wish_that_is_cut_off_anywhere_is_finished_when_it_is_asked_again(wish
         at = rfc3339(bench.clock.ms + 3_600_000 * 30)
 
         def ask(bench: Bench = bench, one: str = one, at: str = at) -> str:
-            return (bench.cell.cancel(one) if wish == "cancel" else bench.cell.reschedule(one, deliver_at=at)).state
+            return (bench.cell.cancel(one) if verb == "cancel" else bench.cell.reschedule(one, deliver_at=at)).state
 
         store.count, store.fails_at = 0, cut
         try:
@@ -37,11 +37,11 @@ def test_a_wish_that_is_cut_off_anywhere_is_finished_when_it_is_asked_again(wish
         if cut % 2:
             bench.cell.sweep()
         bench = Bench(store, bench.blobs, bench.clock, timers=bench.timers)
-        assert ask(bench) == ("cancelled" if wish == "cancel" else "moved")
+        assert ask(bench) == ("cancelled" if verb == "cancel" else "moved")
         bench.turn(3_600 * 29.99)
         bench.cell.sweep()  # a timer that was cut off is the sweeper's to order
         bench.turn(3_600)
-        assert bodies(bench) == ([] if wish == "cancel" else ["a"])
+        assert bodies(bench) == ([] if verb == "cancel" else ["a"])
         if finished:
             return
     raise AssertionError("it never finished")
@@ -95,7 +95,7 @@ def test_a_bucket_stays_until_the_moves_out_of_it_are_finished() -> None:
 
 
 def cut_off_cancels(effect: bool, delay: str) -> list[tuple[Bench, str, bool]]:
-    """A cancel for each store call at which it can be cut off: bench, id, and whether the wish was written down."""
+    """A cancel for each store call at which it can be cut off: bench, id, and whether the request was written down."""
     found = []
     for cut in range(1, 40):
         store = Failing(effect=effect)
@@ -112,8 +112,8 @@ def cut_off_cancels(effect: bool, delay: str) -> list[tuple[Bench, str, bool]]:
         store.fails_at = 1 << 60
         if finished:
             return found
-        wished = any(store.inner.scan(Table.SCHEDULE, f"changes/{name}", limit=1) for name in names_around(bucket))
-        found.append((Bench(store, bench.blobs, bench.clock, timers=bench.timers), one, wished))
+        requested = any(store.inner.scan(Table.SCHEDULE, f"changes/{name}", limit=1) for name in names_around(bucket))
+        found.append((Bench(store, bench.blobs, bench.clock, timers=bench.timers), one, requested))
     raise AssertionError("it never finished")
 
 
@@ -132,17 +132,17 @@ def test_a_cancel_that_is_cut_off_and_never_asked_for_again_is_finished(
     looks: Callable[[Bench, str], object], delay: str, effect: bool
 ) -> None:
     cases = cut_off_cancels(effect, delay)
-    assert {wished for _, _, wished in cases} == {False, True}
-    for bench, one, wished in cases:
+    assert {requested for _, _, requested in cases} == {False, True}
+    for bench, one, requested in cases:
         looks(bench, one)
         bench.turn(60)  # a wheel that has to say what it read was called
         looks(bench, one)
-        assert bench.cell.scheduled(one).state == ("cancelled" if wished else "waiting")
+        assert bench.cell.scheduled(one).state == ("cancelled" if requested else "waiting")
         bench.turn(7_200)
         bench.cell.sweep()
         bench.turn(60)
-        assert bodies(bench) == ([] if wished else ["a"])
-        assert bench.cell.scheduled(one).state == ("cancelled" if wished else "dispatched")
+        assert bodies(bench) == ([] if requested else ["a"])
+        assert bench.cell.scheduled(one).state == ("cancelled" if requested else "dispatched")
         assert bench.store.scan(Table.META, CHANGES, limit=1) == []
 
 

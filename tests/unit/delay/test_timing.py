@@ -20,7 +20,7 @@ steps = st.lists(
 @given(steps)
 def test_it_takes_what_a_list_of_due_times_would_give(todo: list[tuple[str, int]]) -> None:
     wheel, model = TimingWheel(TICK_MS), dict[int, int]()
-    struck: set[int] = set()
+    discarded: set[int] = set()
     now_ms = added = 0
     for verb, number in todo:
         if verb == "add":
@@ -30,12 +30,12 @@ def test_it_takes_what_a_list_of_due_times_would_give(todo: list[tuple[str, int]
         elif verb == "strike":
             if number < added:
                 wheel.discard(number)
-                struck.add(number)
+                discarded.add(number)
         else:
             now_ms += number
             taken = wheel.take(now_ms)
             due = {place for place, due_ms in model.items() if -(-due_ms // TICK_MS) * TICK_MS <= now_ms}
-            assert sorted(taken) == sorted(due - struck)
+            assert sorted(taken) == sorted(due - discarded)
             for place in due:
                 del model[place]
     assert wheel.waiting == len(model)

@@ -79,7 +79,7 @@ def test_where_no_timer_can_be_ordered_messages_are_accepted_once_and_the_sweepe
     bench.send_later("soon", delay="4m")
     bench.send_later("other", delay="2h")
     timers.error = None
-    assert len([metric for metric in bench.meter.figures if metric[0] == "WakesMissed"]) == 2
+    assert len([metric for metric in bench.meter.metrics if metric[0] == "WakesMissed"]) == 2
     assert delivered_after(bench, "soon", minutes=10) <= 300
     assert delivered_after(bench, "other", minutes=130) <= 7_260
 

@@ -307,7 +307,7 @@ def test_what_waits_for_a_deleted_subject_goes_to_its_dead_log_and_is_reported()
     assert page.messages[0].reason == "subject-deleted"
     page = bench.cell.orphans("orders", after=page.next, limit=10)
     assert ([message.body for message in page.messages], page.next) == (["b"], None)
-    assert ("OrphanedMessages", 2) in bench.meter.figures
+    assert ("OrphanedMessages", 2) in bench.meter.metrics
     assert bench.bodies(subject="bills") == ["other"]
     bench.turn(7_200)
     bench.clock.pass_time(31 * 86_400)
@@ -341,7 +341,7 @@ def test_a_message_that_cannot_be_read_is_reported_and_the_others_come() -> None
         bench.blobs.delete(key)
     bench.turn(12)
     assert [message.body for message in received(bench)] == ["fine"]
-    assert ("UnreadableMessages", 3) in bench.meter.figures
+    assert ("UnreadableMessages", 3) in bench.meter.metrics
     bucket = bucket_of(bench)
     bench.turn(2 * 3_600)
     bench.clock.pass_time(10 * 86_400)

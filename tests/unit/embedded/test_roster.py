@@ -44,7 +44,9 @@ def test_a_server_that_lives_is_named_with_its_process(roster: Roster, other: su
     assert roster.processes() == [other.pid]
 
 
-def test_one_that_was_killed_is_struck_off(tmp_path: Path, roster: Roster, other: subprocess.Popen[bytes]) -> None:
+def test_one_that_was_killed_is_removed_from_the_roster(
+    tmp_path: Path, roster: Roster, other: subprocess.Popen[bytes]
+) -> None:
     other.kill()
     other.wait()
     assert roster.living() == {"ours"}

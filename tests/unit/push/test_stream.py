@@ -48,7 +48,7 @@ def test_a_sweep_switches_the_stream_on_where_an_earlier_try_failed(bench: Bench
     bench.cell.put_group("orders", "billing", push=TARGET)
     assert bench.cell.group("orders", "billing").push is not None
     bench.cell.sweep()
-    assert [name for name, _ in bench.meter.figures if name == "WakesMissed"] == ["WakesMissed"] * 2
+    assert [name for name, _ in bench.meter.metrics if name == "WakesMissed"] == ["WakesMissed"] * 2
     bench.stream.away = False
     bench.cell.sweep()
     assert bench.stream.heard == [True]

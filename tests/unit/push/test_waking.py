@@ -188,4 +188,4 @@ def test_a_start_that_is_refused_does_not_end_a_sweep() -> None:
     bench.pushes.start = refuse  # type: ignore[method-assign]
     report = bench.another_process().sweep()
     assert (report.subjects, report.groups, report.started_pushes) == (1, 2, 0)
-    assert ("WakesMissed", 1) in bench.meter.figures
+    assert ("WakesMissed", 1) in bench.meter.metrics

@@ -22,8 +22,8 @@ ACK = decide(Settlement(receipt="r", ack=[0, 1]), 3)
 EXTEND = decide(Settlement(receipt="r", extend_seconds=60), 3)
 
 
-def answer(row: PullRow, wish: object = ACK, claim: bytes = CLAIM) -> Settled | None:
-    return answer_without_change(row, claim, wish)  # type: ignore[arg-type]
+def answer(row: PullRow, decision: object = ACK, claim: bytes = CLAIM) -> Settled | None:
+    return answer_without_change(row, claim, decision)  # type: ignore[arg-type]
 
 
 def after_ack(**changes: object) -> PullRow:
@@ -35,9 +35,9 @@ def test_an_open_pull_has_to_change() -> None:
     assert answer(ROW, EXTEND) is None
 
 
-@pytest.mark.parametrize("wish", [ACK, EXTEND])
-def test_a_receipt_of_another_claim_is_stale(wish: object) -> None:
-    assert answer(ROW, wish, claim=b"d" * 16) == Settled("stale")
+@pytest.mark.parametrize("decision", [ACK, EXTEND])
+def test_a_receipt_of_another_claim_is_stale(decision: object) -> None:
+    assert answer(ROW, decision, claim=b"d" * 16) == Settled("stale")
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_a_settlement_whose_answer_was_lost_gets_it_again_also_when_the_lease_ha
     assert answer(row) == Settled(status)
 
 
-@pytest.mark.parametrize("wish", [ACK, EXTEND])
+@pytest.mark.parametrize("decision", [ACK, EXTEND])
 @pytest.mark.parametrize("outcome", [SETTLED, EXPIRED])
-def test_a_pull_that_was_settled_otherwise_or_whose_lease_ended_is_stale(wish: object, outcome: int) -> None:
-    assert answer(msgspec.structs.replace(ROW, state=CLOSED, outcome=outcome), wish) == Settled("stale")
+def test_a_pull_that_was_settled_otherwise_or_whose_lease_ended_is_stale(decision: object, outcome: int) -> None:
+    assert answer(msgspec.structs.replace(ROW, state=CLOSED, outcome=outcome), decision) == Settled("stale")
 
 
 def test_messages_that_are_settled_already_need_no_change() -> None:

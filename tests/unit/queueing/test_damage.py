@@ -47,7 +47,7 @@ def replace_payload(bench: Bench, row: int, payload: bytes) -> None:
 
 
 def count(bench: Bench, name: str) -> float:
-    return sum(value for metric, value in bench.meter.figures if metric == name)
+    return sum(value for metric, value in bench.meter.metrics if metric == name)
 
 
 @pytest.fixture

@@ -57,8 +57,8 @@ def minutes(bench: Bench, count: int) -> list[SweepReport]:
     return reports
 
 
-def figures(bench: Bench, name: str) -> list[float]:
-    return [value for metric, value in bench.meter.figures if metric == name]
+def metrics(bench: Bench, name: str) -> list[float]:
+    return [value for metric, value in bench.meter.metrics if metric == name]
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def idle() -> Bench:
     # So that the rest has just begun.
     while minutes(bench, 1)[0].resting:
         pass
-    bench.meter.figures.clear()
+    bench.meter.metrics.clear()
     return bench
 
 
@@ -119,11 +119,11 @@ def test_a_new_process_looks_at_everything(idle: Bench) -> None:
 def test_what_waits_is_told_after_a_rest_at_the_latest_and_then_each_minute(idle: Bench) -> None:
     idle.send("b", "c")
     minutes(idle, REST_SECONDS // 60)
-    assert figures(idle, "WaitingMessages") == [2]
+    assert metrics(idle, "WaitingMessages") == [2]
     reports = minutes(idle, 90)
     assert {report.resting for report in reports} == {0}
-    assert figures(idle, "WaitingMessages") == [2] * 91
-    assert figures(idle, "OldestMessageSeconds")[-1] > 90 * 60
+    assert metrics(idle, "WaitingMessages") == [2] * 91
+    assert metrics(idle, "OldestMessageSeconds")[-1] > 90 * 60
 
 
 def test_a_group_that_is_made_or_changed_is_looked_at_by_the_next_sweep(idle: Bench) -> None:
@@ -131,7 +131,7 @@ def test_a_group_that_is_made_or_changed_is_looked_at_by_the_next_sweep(idle: Be
     assert minutes(idle, 4)[0].resting == 0
     idle.cell.put_group("orders", "audit")
     assert minutes(idle, 1)[0].resting == 0
-    assert figures(idle, "WaitingMessages") == [1]
+    assert metrics(idle, "WaitingMessages") == [1]
 
 
 def test_a_lease_is_ended_within_a_minute_however_long_it_was() -> None:
@@ -230,14 +230,14 @@ def test_each_group_that_is_behind_has_a_line_the_largest_first(caplog: pytest.L
     assert "g003" not in {line["group"] for line in lines}
     assert {line["subject"] for line in lines} == {"orders"}
     assert {line["oldest_seconds"] for line in lines} == {30.0}
-    assert figures(bench, "WaitingMessages") == [117 * 3 + 2 + 1]
-    assert figures(bench, "OldestMessageSeconds") == [30.0]
+    assert metrics(bench, "WaitingMessages") == [117 * 3 + 2 + 1]
+    assert metrics(bench, "OldestMessageSeconds") == [30.0]
 
 
 def test_a_sweep_with_nothing_to_tell_tells_nothing(idle: Bench, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "hourwheel"):
         minutes(idle, 3)
-    assert (caplog.records, idle.meter.figures) == ([], [])
+    assert (caplog.records, idle.meter.metrics) == ([], [])
 
 
 def test_a_subject_that_is_pushed_is_looked_at_each_minute_and_tended_seldom(idle: Bench) -> None:

@@ -57,7 +57,7 @@ T = TypeVar("T", Subject, Group)
 
 
 class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of a rebuild: rows that were stored before ``archived_ms`` are back. ``rearrived``: messages whose
+    """The report of a rebuild: rows that were stored before ``archived_ms`` are back. ``replayed``: messages whose
     hand-over was repeated; ``lost``: messages of which the archive has a hand-over and nothing else; ``unreadable``:
     messages that were archived without their bytes; ``unreadable_segments``: those of the archive that were
     skipped."""
@@ -70,7 +70,7 @@ class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 0
     messages: int = 0
     unreadable: int = 0
-    rearrived: int = 0
+    replayed: int = 0
     lost: int = 0
     buckets: int = 0
     unreadable_segments: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ class _Rebuild:
         for manifest in manifests(self.archive, self.current.value.restored, below=self.summary.end_manifest):
             self._restore(manifest)
         self.restorer.dispatches()
-        rearrived, lost = HandoverReplayer(self.context, self.members, self.logs).carry_out(
+        replayed, lost = HandoverReplayer(self.context, self.members, self.logs).carry_out(
             self.summary.unarchived_handovers
         )
         self._close_logs()
@@ -163,7 +163,7 @@ class _Rebuild:
         self._open_buckets()
         self._write_watermark()
         subjects, groups = self._name()
-        return self._finished(rearrived=rearrived, lost=lost, subjects=subjects, groups=groups)
+        return self._finished(replayed=replayed, lost=lost, subjects=subjects, groups=groups)
 
     @cached_property
     def members(self) -> dict[str, tuple[Subject, Group]]:

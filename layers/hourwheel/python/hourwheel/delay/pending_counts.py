@@ -28,8 +28,8 @@ class _Tally:
     """The counts of one bucket. ``next`` and ``passed`` are the first rows of its schedule log and dispatch log that
     are not read, ``named`` the messages that the last dispatch row with transfers names."""
 
-    next: int = 0
-    passed: int = 0
+    next_row: int = 0
+    next_dispatch_row: int = 0
     addresses: dict[int, Address] = field(default_factory=dict)
     interned: dict[Address, Address] = field(default_factory=dict)
     cancelled: set[tuple[int, int]] = field(default_factory=set)
@@ -75,8 +75,8 @@ class PendingCounts:
             return read
 
     def _catch_up(self, context: Context, bucket: Bucket, tally: _Tally) -> None:
-        for row_no, row in context.log(bucket.log).rows(tally.next):
-            tally.next = row_no + 1
+        for row_no, row in context.log(bucket.log).rows(tally.next_row):
+            tally.next_row = row_no + 1
             entry = _entry_of(row)
             if isinstance(entry, DueTimes):
                 address = (entry.subject, entry.generation, entry.member)
@@ -86,8 +86,8 @@ class PendingCounts:
             elif isinstance(entry, CancelMarker) and (entry.row_no, entry.index) not in tally.cancelled:
                 tally.cancelled.add((entry.row_no, entry.index))
                 self._discount(tally, entry.row_no)
-        for row_no, dispatched in DispatchLog(context, bucket).rows(tally.passed):
-            tally.passed = row_no + 1
+        for row_no, dispatched in DispatchLog(context, bucket).rows(tally.next_dispatch_row):
+            tally.next_dispatch_row = row_no + 1
             if not dispatched.transfers:
                 continue
             # A transfer that has to be reserved again is named a second time, in the following row.

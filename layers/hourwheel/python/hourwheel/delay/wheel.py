@@ -62,14 +62,14 @@ class Wheel:
     bucket: Bucket
     owner: str
     leaves_ms: int = 0
-    _next: int = 0
+    _next_row: int = 0
     """The first row of the schedule log that is not read."""
     _must_read: int = 0
     """Nothing is handed over until the schedule log is read up to this row."""
-    _passed: int = 0
+    _next_dispatch_row: int = 0
     """The first row of the dispatch log that is not read."""
     _last_ms: int = 0
-    _done: "array[int]" = field(default_factory=lambda: array("q"))
+    _handed_over: "array[int]" = field(default_factory=lambda: array("q"))
     _unfinished: tuple[Transfer, ...] = ()
     _state: WheelState = WheelState.NEW
     _unreadable: bool = False
@@ -120,7 +120,7 @@ class Wheel:
         for _ in range(_FENCES):
             self._read_dispatched()
             try:
-                self._ownership.fence(self._passed, self._last_ms)
+                self._ownership.fence(self._next_dispatch_row, self._last_ms)
                 break
             except Fenced:
                 continue  # the former owner has appended another row
@@ -131,7 +131,7 @@ class Wheel:
         # A cancel marker may be behind a row that is not stored yet, and its caller, who found no owner, relies on it.
         self._must_read = self._log.totals().rows
         self._read()
-        self._ownership.keep(self._next)
+        self._ownership.keep(self._next_row)
         self._opened_ms = self.context.clock.now_ms()
 
     def turn(self, pause: Pause = lambda seconds: True) -> WheelEnd | None:
@@ -139,10 +139,10 @@ class Wheel:
         in a large tick, the next owner hands over the rest."""
         cancelled = self._read()
         if cancelled or self._ownership.due_for_renewal():
-            self._ownership.keep(self._next)
+            self._ownership.keep(self._next_row)
         now_ms = self.context.clock.now_ms()
         step = step_before_hand_over(
-            read_below=self._next, must_read=self._must_read, opened_ms=self._opened_ms, now_ms=now_ms
+            read_below=self._next_row, must_read=self._must_read, opened_ms=self._opened_ms, now_ms=now_ms
         )
         if step is not WheelStep.HAND_OVER:
             self._fill_if(step, self._must_read)
@@ -152,7 +152,7 @@ class Wheel:
         due = self._wheel.take(now_ms)
         self._ownership.pass_to(now_ms)
         for _ in self._dispatcher.dispatch(due):
-            self._renew_if_due(self._next)
+            self._renew_if_due(self._next_row)
             ended = self._relay(self.context.clock.now_ms())
             if ended is not None:
                 return ended
@@ -187,8 +187,8 @@ class Wheel:
     def _read_dispatched(self) -> None:
         """Reads the dispatch log to its end: the messages that it names are not handed over again."""
         fresh = []
-        for row_no, dispatched in self._dispatched.rows(self._passed):
-            self._passed, self._last_ms = row_no + 1, dispatched.at_ms
+        for row_no, dispatched in self._dispatched.rows(self._next_dispatch_row):
+            self._next_dispatch_row, self._last_ms = row_no + 1, dispatched.at_ms
             if dispatched.transfers:
                 self._unfinished = dispatched.transfers
             # Publishes no row: the former owner is not fenced off, and may still miss the rows read here.
@@ -200,18 +200,18 @@ class Wheel:
             for packed in fresh:
                 self._wheel.discard(packed)
         elif fresh:
-            self._done = array("q", sorted([*self._done, *fresh]))
+            self._handed_over = array("q", sorted([*self._handed_over, *fresh]))
 
     def _read(self) -> bool:
         """Reads the schedule log to its end, and returns whether it contained a cancel marker."""
         if self._state is WheelState.NEW:
             self._state = WheelState.FOLLOWING
         cancelled = False
-        for row_no, row in self._log.rows(self._next):
+        for row_no, row in self._log.rows(self._next_row):
             cancelled = self._take_row(row_no, row) or cancelled
-            self._next = row_no + 1
-            if self._next % _RENEWAL_ROWS == 0:
-                self._renew_if_due(self._next)
+            self._next_row = row_no + 1
+            if self._next_row % _RENEWAL_ROWS == 0:
+                self._renew_if_due(self._next_row)
         return cancelled
 
     def _renew_if_due(self, read_below: int) -> None:
@@ -237,9 +237,9 @@ class Wheel:
     def _add(self, row_no: int, count: int, due_times: DueTimes) -> None:
         first = pack(row_no, 0)
         positions: Iterable[int] = range(first, first + count)
-        i = bisect_left(self._done, first)
-        if i < len(self._done) and self._done[i] < first + count:
-            done = set(self._done[i : bisect_left(self._done, first + count)])
+        i = bisect_left(self._handed_over, first)
+        if i < len(self._handed_over) and self._handed_over[i] < first + count:
+            done = set(self._handed_over[i : bisect_left(self._handed_over, first + count)])
             positions = [packed for packed in positions if packed not in done]
         if not due_times.after_ms:
             self._wheel.add_all(positions, due_times.first_ms)
@@ -259,7 +259,7 @@ class Wheel:
             return None
         order_timer(self.context, wakes_ms, self.bucket)
         self._leave(wakes_ms)
-        if self._log.totals().rows > self._next:
+        if self._log.totals().rows > self._next_row:
             now_ms = self.context.clock.now_ms()
             self._leave(now_ms)  # so that the sweeper starts a wheel if this timer is lost
             order_timer(self.context, now_ms, self.bucket)
@@ -282,7 +282,7 @@ class Wheel:
         return WheelEnd.STOPPED
 
     def _leave(self, wakes_ms: int) -> None:
-        self._ownership.leave(self._next, wakes_ms=wakes_ms)
+        self._ownership.leave(self._next_row, wakes_ms=wakes_ms)
 
     def _close(self, now_ms: int) -> WheelEnd | None:
         """Seals the schedule log. Closes the bucket once every row given out is stored or filled, and every message is
@@ -305,7 +305,7 @@ class Wheel:
     def _step_of_closing(self, now_ms: int) -> WheelStep:
         return step_of_closing(
             self._state,
-            read_below=self._next,
+            read_below=self._next_row,
             end=self._end,
             sealed_ms=self._sealed_ms,
             waiting=self._wheel.waiting,
@@ -314,4 +314,4 @@ class Wheel:
 
     def _fill_if(self, step: WheelStep, below: int) -> None:
         if step is WheelStep.FILL:
-            self._log.fill(self._next, below)
+            self._log.fill(self._next_row, below)

@@ -111,7 +111,7 @@ class Puller:
         subject or group."""
         opened = self._open(settlements)
         subject, group = self._names(opened, create=False)
-        settled = self.context.atomically(lambda context: self._settle(context, subject, group, opened))
+        settled = self.context.atomically(lambda context: self._apply_settlements(context, subject, group, opened))
         if any(decision.moves for _, decision in opened):
             self.context.wakeups.announce(self.subject, self.group)
         return settled
@@ -127,7 +127,7 @@ class Puller:
                 raise
         return opened
 
-    def _settle(
+    def _apply_settlements(
         self, context: Context, subject: Subject, group: Group, opened: list[tuple[Receipt, Decision]]
     ) -> list[Settled]:
         def settle(receipt: Receipt, decision: Decision) -> Settled:
@@ -135,7 +135,7 @@ class Puller:
                 return Settled("stale")
             source = context.log(group.retry_log if receipt.queue is None else subject.log(receipt.queue))
             settler = Settler(PullLog(context, group, source, receipt.queue), subject)
-            return settler.settle(receipt.row_no, receipt.pull_row, decision)
+            return settler.apply(receipt.row_no, receipt.pull_row, decision)
 
         return [settle(receipt, decision) for receipt, decision in opened]
 
@@ -175,7 +175,9 @@ class Puller:
             moved[None] = logs[0]
 
         def work(context: Context) -> _Attempt:
-            attempt = _Attempt(subject, group, self._settle(context, subject, group, opened), [], [], limited=False)
+            attempt = _Attempt(
+                subject, group, self._apply_settlements(context, subject, group, opened), [], [], limited=False
+            )
             limited = self._claim(attempt, request, [log.on(context) for log in moved.values()], single=pushing)
             return replace(attempt, limited=limited)
 

@@ -124,16 +124,16 @@ class Settler:
     def on(self, context: Context) -> "Settler":
         return Settler(self.log.on(context), self.subject)
 
-    def settle(self, row_no: int, seen: Versioned[PullRow], decision: Decision) -> Settled:
+    def apply(self, row_no: int, seen: Versioned[PullRow], decision: Decision) -> Settled:
         """Settles or extends a pull as a consumer decided, and returns the answer: ``stale`` when the pull is no longer
         the consumer's."""
         try:
-            return self._settle(row_no, seen, decision)
+            return self._apply_decision(row_no, seen, decision)
         except Sealed:
             # The group was deleted after its look-up: its retry and dead logs take nothing more.
             return _STALE
 
-    def _settle(self, row_no: int, seen: Versioned[PullRow], decision: Decision) -> Settled:
+    def _apply_decision(self, row_no: int, seen: Versioned[PullRow], decision: Decision) -> Settled:
         claim = seen.value.claim
         current = seen
         while True:
@@ -141,7 +141,7 @@ class Settler:
             answer = answer_without_change(current.value, claim, decision)
             if answer is not None:
                 return answer
-            value = self._next(current.value, decision)
+            value = self._next_row(current.value, decision)
             if value is None:
                 return _STALE
             before = current.value.settled
@@ -157,11 +157,11 @@ class Settler:
                 self.finish(row_no, current)
                 return Settled("open" if value.state == OPEN else "settled")
 
-    def _next(self, row: PullRow, decision: Decision) -> PullRow | None:
+    def _next_row(self, row: PullRow, decision: Decision) -> PullRow | None:
         """Returns the row after the consumer's decision; None when its lease can be extended no further."""
         if decision.extend_seconds is not None:
             return self._extended(row, decision.extend_seconds)
-        return self._settled(row, decision, SETTLED)
+        return self._with_decision(row, decision, SETTLED)
 
     def take_over(self, row_no: int, current: Versioned[PullRow]) -> bool:
         """Calls ``expire``, in one transaction where the store has them. Returns False also if the group was
@@ -179,7 +179,7 @@ class Settler:
         if current.value.state != OPEN or current.value.lease_until_ms > now_ms:
             return False
         rest = frozenset(current.value.unsettled())
-        value = self._settled(current.value, Decision(named=rest, retried=rest, mark=current.value.last), EXPIRED)
+        value = self._with_decision(current.value, Decision(named=rest, retried=rest, mark=current.value.last), EXPIRED)
         outcome = self._swap(row_no, current, value)
         if not outcome.stored or outcome.current is None:
             return False
@@ -218,7 +218,7 @@ class Settler:
         # Counted after the transaction: it may run more than once.
         self.context.afterwards(lambda outside: outside.meter.record(name, amount))
 
-    def _settled(self, row: PullRow, decision: Decision, outcome: int) -> PullRow:
+    def _with_decision(self, row: PullRow, decision: Decision, outcome: int) -> PullRow:
         """Returns the row with the decision written into it; reserves a row in the target log for each transfer.
         ``outcome`` says how the row is closed, if the decision closes it."""
         settled = row.settled | decision.named

@@ -1,7 +1,7 @@
-"""The ledger: judges every write of the store when it happens.
+"""The audit: judges every write of the store when it happens.
 
-The ledger reads the stored formats. It remembers which batch each row of each log contained, and what each hand-over
-promised and where it landed. ``pulls`` judges what groups do with the rows.
+The audit reads the stored formats. It remembers which batch each row of each log contained, and what each hand-over
+promised and where it was stored. ``pulls`` judges what groups do with the rows.
 """
 
 from collections.abc import Callable
@@ -34,11 +34,11 @@ from tests.simulation.world import Verb, Violation, World
 
 
 @dataclass
-class Ledger:
+class StoreAudit:
     world: World
     blobs: MemoryBlobs
     logs: dict[str, dict[int, RowFact]] = field(default_factory=dict)
-    marks: dict[str, int] = field(default_factory=dict)
+    trim_marks: dict[str, int] = field(default_factory=dict)
     promises: dict[bytes, Promise] = field(default_factory=dict)
     pulls: dict[str, PullHistory] = field(default_factory=dict)
     dead: dict[str, dict[int, DeadState]] = field(default_factory=dict)
@@ -184,9 +184,11 @@ class Ledger:
                 self.promises[token].transfer = transfer
         for token, transfer in before.items():
             promise = self.promises[token]
-            nowhere = promise.landed is None and not self.lost(transfer.log)
+            nowhere = promise.stored_row is None and not self.lost(transfer.log)
             if token not in after and nowhere and promise.source_expires_ms > self.soon:
-                raise Violation("9", f"a hand-over to {transfer.log} row {transfer.row_no} was closed before it landed")
+                raise Violation(
+                    "9", f"a hand-over to {transfer.log} row {transfer.row_no} was closed before it was stored"
+                )
 
     def _may_go(self, promiser: Promiser, transfer: Transfer) -> bool:
         plan = transfer.due_times
@@ -248,7 +250,7 @@ class Ledger:
     def _batch_stored(self, verb: Verb, name: LogName, fact: RowFact) -> None:
         """Messages that a producer sends."""
         subject, generation = name.subject, name.generation
-        plan = fact.note
+        plan = fact.entry
         if isinstance(plan, DueTimes) and self.abandoned(plan):
             return
         if fact.messages and verb.name != "produce":
@@ -265,38 +267,40 @@ class Ledger:
     def _handed_over(self, log: str, number: int, fact: RowFact) -> None:
         promise = self.promises.get(fact.token)
         # Its messages may have been erased before they were copied: then a filler stands there, without a note.
-        planned = fact.note if promise is None else promise.transfer.due_times
+        planned = fact.entry if promise is None else promise.transfer.due_times
         if isinstance(planned, DueTimes) and self.abandoned(planned):
             return
         if promise is None and fact.row.filler:
             return
         if promise is None:
             raise Violation("9", f"row {number} of {log} was put without a record of it")
-        if promise.landed is not None:
-            raise Violation("9", f"a hand-over landed in {log} at rows {promise.landed} and {number}")
+        if promise.stored_row is not None:
+            raise Violation("9", f"a hand-over was stored in {log} at rows {promise.stored_row} and {number}")
         if (promise.transfer.log, promise.transfer.row_no) != (log, number):
-            raise Violation("9", f"a hand-over landed in {log} row {number}, recorded is row {promise.transfer.row_no}")
+            raise Violation(
+                "9", f"a hand-over was stored in {log} row {number}, recorded is row {promise.transfer.row_no}"
+            )
         found = [(message.body, message.attempt) for message in fact.messages]
         expired = promise.source_expires_ms <= self.soon or not fact.row.live(self.soon)
         partial = expired and all(item in promise.expected for item in found)
         if found != promise.expected and not partial:
             raise Violation("9", f"{log} row {number} holds {found}, expected {promise.expected}")
         self._check_dues(f"{log} row {number}", promise, fact, found)
-        promise.landed = number
+        promise.stored_row = number
 
     def _check_dues(self, where: str, promise: Promise, fact: RowFact, found: list[tuple[str | None, int]]) -> None:
         """Checks that each message is due when it was promised, also where other messages of the transfer are
         missing."""
-        plan, note = promise.transfer.due_times, fact.note
+        plan, entry = promise.transfer.due_times, fact.entry
         if plan is None or fact.row.filler:
             return
-        if not isinstance(note, DueTimes) or (note.subject, note.generation, note.member) != (
+        if not isinstance(entry, DueTimes) or (entry.subject, entry.generation, entry.member) != (
             plan.subject,
             plan.generation,
             plan.member,
         ):
-            raise Violation("9", f"{where} says {note}, expected {plan}")
-        dues = [note.due_ms(index) for index in range(len(found))]
+            raise Violation("9", f"{where} says {entry}, expected {plan}")
+        dues = [entry.due_ms(index) for index in range(len(found))]
         expected = [plan.due_ms(promise.expected.index(message)) for message in found]
         if dues != expected:
             raise Violation("9", f"{where} is due at {dues}, expected {expected}")
@@ -338,9 +342,9 @@ class Ledger:
             if group.deleted:
                 self.removed_groups.add(place)
         elif key.partition == "trim":
-            below, mark = msgspec.msgpack.decode(record.value, type=int), self.marks.get(key.sort, 0)
+            below, mark = msgspec.msgpack.decode(record.value, type=int), self.trim_marks.get(key.sort, 0)
             self.rules.check_trimmed(key.sort, mark, below)
-            self.marks[key.sort] = max(mark, below)
+            self.trim_marks[key.sort] = max(mark, below)
         elif key.partition == "wheels":
             self.rules.check_reading(verb, key, record)
         elif key.partition == "buckets":
