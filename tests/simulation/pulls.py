@@ -56,7 +56,7 @@ class PullHistory:
                 self._check_claim(row, value, places)
             self.pulls[row] = PullFact(value, places)
             if value.outcome != PASSED:
-                self.ledger.rules.check_paused(
+                self.audit.rules.check_paused(
                     f"{self.partition}: pull row {row}", verb, LogName.parse(self.source), self.member
                 )
                 self.open.add(row)

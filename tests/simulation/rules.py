@@ -65,7 +65,7 @@ class Rules:
             return  # a process may be paused between the look at a record and the claim
         known_ms = 1_000 * self.plan.registry_seconds + 2 * self.plan.skew_ms + _SEEN_MS
         for place in ((name.subject, name.generation, member), (name.subject, name.generation, "")):
-            since_ms = self.ledger.paused_ms.get(place)
+            since_ms = self.audit.paused_ms.get(place)
             if since_ms is not None and verb.began_ms > since_ms + known_ms:
                 raise Violation("4", f"{where} is claimed, paused for {verb.began_ms - since_ms} ms")
 

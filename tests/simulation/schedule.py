@@ -183,7 +183,7 @@ def judge(keeper: Actor) -> None:
 
 
 def _resume(keeper: Actor) -> None:
-    for subject, _, member in sorted(keeper.history.ledger.paused_ms):
+    for subject, _, member in sorted(keeper.history.audit.paused_ms):
         if member:
             group = member.partition("~")[0]
             keeper.ask("pause", partial(keeper.cell.pause_group, subject, group, paused=False), group=group)

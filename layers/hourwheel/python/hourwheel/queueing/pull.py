@@ -203,7 +203,7 @@ class Puller:
         self._end_leases(subject, [log for log in logs if self.leases.due(log)])
         settled: list[Settled] = []
         if opened:
-            settled = self.context.atomically(lambda context: self._settle(context, subject, group, opened))
+            settled = self.context.atomically(lambda context: self._apply_settlements(context, subject, group, opened))
         return _Attempt(subject, group, settled, [], [], limited=False, limit=pause)
 
     def _totals(self, logs: Sequence[PullLog]) -> dict[str, Counter]:
