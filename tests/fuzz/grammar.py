@@ -178,7 +178,8 @@ def _pull(grammar: Grammar, rng: Random) -> Any:
 def _subject(grammar: Grammar, rng: Random) -> Any:
     settings = {"queues": rng.choice((1, 2, 3, 65)), "retention_seconds": rng.choice((60, 59, 259_200))}
     return {name: value for name, value in settings.items() if rng.random() < 0.4} | {
-        "clamp_delays": rng.random() < 0.5
+        "clamp_delays": rng.random() < 0.5,
+        "read_only": rng.random() < 0.05,
     }
 
 

@@ -110,6 +110,7 @@ def test_a_subject_is_made_changed_listed_and_deleted(api: Api) -> None:
         "retention_seconds": 259_200,
         "clamp_delays": False,
         "paused": False,
+        "read_only": False,
         "created_at": made["created_at"],
         "groups": [],
         "more_groups": False,

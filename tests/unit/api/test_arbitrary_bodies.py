@@ -111,7 +111,10 @@ VALID: dict[str, st.SearchStrategy[Any]] = {
     ),
     f"POST {_GROUP}/ack": st.fixed_dictionaries({"settle": settlements}),
     "PUT /v1/subjects/{subject}": valid_fields(
-        queues=st.integers(1, 64), retention_seconds=st.integers(60, 2_592_000), clamp_delays=st.booleans()
+        queues=st.integers(1, 64),
+        retention_seconds=st.integers(60, 2_592_000),
+        clamp_delays=st.booleans(),
+        read_only=st.just(False),
     ),
     f"PUT {_GROUP}": valid_fields(
         start=st.just("earliest"), max_attempts=st.integers(1, 1_000), retry=policies, push=targets | st.none()

@@ -41,6 +41,15 @@ def test_subjects(shell: Shell) -> None:
     assert shell.ok("subject", "list") == "none\n"
 
 
+def test_a_read_only_subject(shell: Shell) -> None:
+    assert shell.json("subject", "create", "orders", "--read-only")[0]["read_only"]
+    refused = shell("produce", "orders", "a")
+    assert (refused.exit_code, "read-only" in refused.stderr) == (1, True)
+    assert shell.json("subject", "create", "orders", "--queues", "2")[0]["read_only"]
+    assert not shell.json("subject", "create", "orders", "--no-read-only")[0]["read_only"]
+    shell.ok("produce", "orders", "a")
+
+
 def test_groups(shell: Shell) -> None:
     shell.ok("produce", "orders", "a", "b")
     shell.ok("group", "create", "orders", "billing", "--start", "latest", "--max-attempts", "3")

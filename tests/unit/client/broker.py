@@ -61,6 +61,7 @@ class FakeSubject:
     retention_seconds: int = 259_200
     clamp_delays: bool = False
     paused: bool = False
+    read_only: bool = False
     queues: list[list[Json]] = field(default_factory=lambda: [[]])
     groups: dict[str, FakeGroup] = field(default_factory=dict)
     keys: dict[str, tuple[list[Json], Json]] = field(default_factory=dict)
@@ -122,6 +123,8 @@ class Broker:
             if before != messages:
                 raise Refusal(409, "idempotency-key-reused")
             return answer
+        if owner.read_only:
+            raise Refusal(409, "subject-read-only", f"subject {subject!r} is read-only", where="subject")
         answer = {"results": self._store_all(subject, owner, messages)}
         if key is not None:
             owner.keys[key] = (messages, answer)
@@ -344,6 +347,7 @@ class Broker:
         owner.queues += [[] for _ in range(wanted - len(owner.queues))]
         owner.retention_seconds = request.get("retention_seconds", owner.retention_seconds)
         owner.clamp_delays = request.get("clamp_delays", owner.clamp_delays)
+        owner.read_only = request.get("read_only", owner.read_only)
         for group in owner.groups.values():
             group.positions += [0] * (len(owner.queues) - len(group.positions))
         return self.show_subject(name)
@@ -357,6 +361,7 @@ class Broker:
             "created_at": NOW,
             "clamp_delays": owner.clamp_delays,
             "paused": owner.paused,
+            "read_only": owner.read_only,
             "groups": sorted(owner.groups)[:100],
             "more_groups": len(owner.groups) > 100,
         }

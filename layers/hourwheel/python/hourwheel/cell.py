@@ -129,6 +129,7 @@ class Cell:
         queues: int | None = None,
         retention_seconds: int | None = None,
         clamp_delays: bool | None = None,
+        read_only: bool | None = None,
     ) -> Subject:
         """Creates or changes a subject and returns it; None keeps a setting. Raises ``Conflict`` for fewer queues."""
 
@@ -144,6 +145,7 @@ class Cell:
                 queues=subject.queues if queues is None else queues,
                 retention_seconds=subject.retention_seconds if retention_seconds is None else retention_seconds,
                 clamp_delays=subject.clamp_delays if clamp_delays is None else clamp_delays,
+                read_only=subject.read_only if read_only is None else read_only,
             )
 
         return self.registry.change_subject(name, change)

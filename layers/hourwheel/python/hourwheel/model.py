@@ -280,7 +280,8 @@ class PushTarget(Struct, frozen=True, kw_only=True):
 class Subject(Struct, frozen=True, kw_only=True):
     """A subject's record. A subject that is created again after its deletion has the next ``generation``, and so new
     logs. ``erased`` says that nothing is left of a deleted subject. With ``clamp_delays`` a delay that is too long is
-    cut to the longest one instead of being refused. While the subject is ``paused``, no group gets messages."""
+    cut to the longest one instead of being refused. While the subject is ``paused``, no group gets
+    messages; while it is ``read_only``, it takes no messages from producers."""
 
     name: str
     generation: int
@@ -289,6 +290,7 @@ class Subject(Struct, frozen=True, kw_only=True):
     created_ms: int
     clamp_delays: bool = False
     paused: bool = False
+    read_only: bool = False
     deleted: bool = False
     erased: bool = False
 

@@ -30,6 +30,7 @@ class SubjectBody(_Body):
     queues: Annotated[int, Field(ge=1, le=MAX_QUEUES)] | None = None
     retention_seconds: Annotated[int, Field(ge=MIN_RETENTION_SECONDS, le=MAX_RETENTION_SECONDS)] | None = None
     clamp_delays: bool | None = None
+    read_only: bool | None = None
 
 
 RetrySeconds = Annotated[float, Field(ge=0, le=MAX_RETRY_SECONDS, allow_inf_nan=False)]

@@ -26,6 +26,7 @@ TITLES = {
     "scheduled-unknown": "Nothing is known of this delayed message any more",
     "origin-forbidden": "Requests of web pages are not answered",
     "subject-deleted": "A subject of the batch was deleted",
+    "subject-read-only": "The subject is read-only",
     "method-not-allowed": "The route has other methods",
     "request-timeout": "The request did not arrive in time",
     "receipt-stale": "Every receipt is stale",

@@ -26,7 +26,11 @@ def put_subject(cell: Cell, event: Event) -> Response:
     name = path_name(event, "subject")
     body = decode_control(SubjectBody, body_of(event) or _NOTHING)
     subject = cell.put_subject(
-        name, queues=body.queues, retention_seconds=body.retention_seconds, clamp_delays=body.clamp_delays
+        name,
+        queues=body.queues,
+        retention_seconds=body.retention_seconds,
+        clamp_delays=body.clamp_delays,
+        read_only=body.read_only,
     )
     return ok(_subject(cell, subject))
 
@@ -127,6 +131,7 @@ def _subject(cell: Cell, subject: Subject) -> dict[str, object]:
         "retention_seconds": subject.retention_seconds,
         "clamp_delays": subject.clamp_delays,
         "paused": subject.paused,
+        "read_only": subject.read_only,
         "created_at": rfc3339(subject.created_ms),
         "groups": [group.name for group in groups],
         "more_groups": following is not None,

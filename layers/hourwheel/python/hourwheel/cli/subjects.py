@@ -27,13 +27,19 @@ def create(
         bool | None,
         typer.Option("--clamp-delays/--no-clamp-delays", help="Shorten delays that are too long, or refuse them."),
     ] = None,
+    read_only: Annotated[
+        bool | None,
+        typer.Option("--read-only/--no-read-only", help="Refuse new messages, or take them again."),
+    ] = None,
 ) -> None:
     """Create a subject, or change one.
 
     Example: hourwheel subject create orders --queues 4 --retention 604800
     """
     with connect(ctx) as api:
-        record = api.put_subject(subject, queues=queues, retention_seconds=retention, clamp_delays=clamp_delays)
+        record = api.put_subject(
+            subject, queues=queues, retention_seconds=retention, clamp_delays=clamp_delays, read_only=read_only
+        )
     _show(ctx, record)
 
 

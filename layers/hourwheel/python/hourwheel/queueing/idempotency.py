@@ -58,9 +58,14 @@ class IdempotencyKey:
     def refuse_if_used(self, context: Context, keyspace: str) -> None:
         """Raises ``Conflict`` when a batch came with this key before. Called when a subject of the batch does not
         exist, so that a repeated batch does not create a deleted subject again."""
+        first = self.first(context, keyspace)
+        if first is not None:
+            raise self._conflict(first)
+
+    def first(self, context: Context, keyspace: str) -> Remembered | None:
+        """Returns the record of the batch that came with this key before; None if the key is free."""
         first = self.record(context, keyspace).load()
-        if first is not None and first.value.ends_ms > context.clock.now_ms():
-            raise self._conflict(first.value)
+        return None if first is None or first.value.ends_ms <= context.clock.now_ms() else first.value
 
     def check_repeat(self, first: Remembered, generations: Mapping[str, int]) -> None:
         """Raises ``Conflict`` when the batch is not the one that came with its key before."""

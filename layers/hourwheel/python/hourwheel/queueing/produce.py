@@ -4,7 +4,7 @@ A call that succeeds has stored every row. With an idempotency key the batch is 
 reservations under the key, put the rows (see ``idempotency.py``). ``routing.py`` decides which message goes where.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -14,7 +14,7 @@ from hourwheel.buckets.lease import ensure_wheel_by
 from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.context import Context
 from hourwheel.due import Due, check_limit, dues_of
-from hourwheel.errors import Filled, NotFound, Sealed, Unavailable
+from hourwheel.errors import Conflict, Filled, NotFound, Sealed, Unavailable
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
@@ -40,8 +40,8 @@ def produce(
     """Stores a batch of one subject, and returns where each message was stored, in the order of ``messages``.
 
     Creates the subject if it does not exist. ``scheduled_id`` makes the ids of delayed messages. Raises ``Conflict``
-    for an idempotency key that came with another batch, ``TooLarge`` for delayed messages in too many buckets, and
-    ``Unavailable`` when the outcome is open: the caller sends the batch again.
+    for an idempotency key that came with another batch and for a read-only subject, ``TooLarge`` for delayed messages
+    in too many buckets, and ``Unavailable`` when the outcome is open: the caller sends the batch again.
     """
     by_subject = {subject: range(len(messages))}
     return _produce(context, registry, by_subject, messages, idempotency, keyspace=subject, scheduled_id=scheduled_id)
@@ -80,6 +80,7 @@ def _produce(
     _check_limits(context, registry, indexes, dues)
     for _ in range(_TRIES):
         subjects = _subjects(context, registry, list(indexes), idempotency, keyspace)
+        _check_read_only(context, subjects.values(), idempotency, keyspace)
         batch = _Batch(context, Batch(subjects, indexes, messages, dues), unnamed)
         try:
             if idempotency is None:
@@ -107,6 +108,21 @@ def _subjects(
         if idempotency is not None:
             idempotency.refuse_if_used(context, keyspace)
         return {name: registry.subject(name, create=True) for name in names}
+
+
+def _check_read_only(
+    context: Context, subjects: Iterable[Subject], idempotency: IdempotencyKey | None, keyspace: str
+) -> None:
+    """Raises ``Conflict`` for a read-only subject, unless the batch is a repetition: the first request may have been
+    accepted."""
+    closed = next((subject.name for subject in subjects if subject.read_only), None)
+    if closed is not None and (idempotency is None or idempotency.first(context, keyspace) is None):
+        raise Conflict(
+            "subject-read-only",
+            f"subject {closed!r} is read-only and nothing of the batch was stored: send it elsewhere, or set read_only"
+            f" to false with PUT /v1/subjects/{closed}",
+            field="subject",
+        )
 
 
 def _check_limits(

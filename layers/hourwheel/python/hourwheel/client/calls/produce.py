@@ -32,7 +32,7 @@ class ProduceCalls(Calls):
 
         Raises:
             TooLarge: a message or the batch is over a limit; nothing was stored.
-            Conflict: the idempotency key came with another batch, or the subject was deleted since.
+            Conflict: the idempotency key came with another batch, or the subject was deleted since or is read-only.
             NotFound: the server has no subject of this name, and may not create one.
 
         Example:
@@ -52,7 +52,7 @@ class ProduceCalls(Calls):
 
         Raises:
             TooLarge: a message or the batch is over a limit; nothing was stored.
-            Conflict: the idempotency key came with another batch, or a subject was deleted since.
+            Conflict: the idempotency key came with another batch, or a subject was deleted since or is read-only.
             NotFound: the server lacks one of these subjects, and may not create it.
 
         Example:

@@ -13,11 +13,13 @@ class SubjectCalls(Calls):
         queues: int | None = None,
         retention_seconds: int | None = None,
         clamp_delays: bool | None = None,
+        read_only: bool | None = None,
     ) -> Subject:
         """Creates or changes a subject. An argument of None keeps the value, or takes the default for a new subject.
 
         ``queues`` is 1 to 64 and can only grow, ``retention_seconds`` is 60 to 2,592,000 (3 days by default).
-        ``clamp_delays`` shortens a delay beyond 732 days to 732 days instead of refusing it.
+        ``clamp_delays`` shortens a delay beyond 732 days to 732 days instead of refusing it. A ``read_only`` subject
+        refuses new messages, also delayed ones; groups go on, and messages that were delayed before are delivered.
 
         Raises:
             Conflict: the subject has more queues already, or the server has as many subjects as it may.
@@ -26,7 +28,9 @@ class SubjectCalls(Calls):
             >>> api.put_subject("orders", queues=4).queues
             4
         """
-        body = without_none(queues=queues, retention_seconds=retention_seconds, clamp_delays=clamp_delays)
+        body = without_none(
+            queues=queues, retention_seconds=retention_seconds, clamp_delays=clamp_delays, read_only=read_only
+        )
         made: Subject = self._http.call("PUT", path("subjects", subject), answers(Subject), body=body)
         return made
 

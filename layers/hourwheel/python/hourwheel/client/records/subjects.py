@@ -7,7 +7,8 @@ from msgspec import Struct
 
 class Subject(Struct, frozen=True, kw_only=True):
     """A subject and its settings. ``groups`` are the first 100 by name; ``more_groups`` says that there are more, which
-    ``Api.list_groups`` lists. While it is ``paused``, no group gets messages.
+    ``Api.list_groups`` lists. While it is ``paused``, no group gets messages; a ``read_only`` subject
+    refuses new messages.
 
     Example:
         >>> subject = api.get_subject("orders")
@@ -21,6 +22,7 @@ class Subject(Struct, frozen=True, kw_only=True):
     created_at: datetime
     clamp_delays: bool = False
     paused: bool = False
+    read_only: bool = False
     groups: list[str] = []
     more_groups: bool = False
 
