@@ -11,17 +11,19 @@ from hourwheel.retention.watermarks import ArchiveHead
 BEGAN_MS = 1_763_640_000_000
 NOW_MS = BEGAN_MS + 90_000
 
-READ = LogRead(complete=True)
-LEFT_OUT = LogRead(complete=False)
-FULL = LogRead(complete=False, commit_full=True)
+READ, LEFT_OUT, FULL = LogRead.TO_ITS_END, LogRead.ROWS_LEFT, LogRead.COMMIT_FULL
 
 
 def walk(begun: Pass, reads: Sequence[LogRead], logs: str = "abc", stop_at: str = "") -> Pass:
     """The pass after these logs were read; the commit has no room for others behind ``stop_at``."""
     current = begun
     for log, read in zip(logs, reads, strict=False):
-        current = current.after(log, read, stop=log == stop_at, at_end=log == logs[-1])
-        if current.over:
+        if log == logs[-1]:
+            return current.after_last(log, read)
+        current = current.after(log, read)
+        if log == stop_at:
+            current = current.stopped()
+        if current.commit_full:
             break
     return current
 
@@ -37,30 +39,30 @@ def test_a_pass_that_has_read_each_log_to_its_end_is_complete() -> None:
 
 def test_a_pass_that_left_a_row_out_ends_and_is_not_complete() -> None:
     ended = walk(BEGUN, [READ, LEFT_OUT, READ])
-    assert (ended.complete_ms, ended.commit_full, ended.over) == (0, False, False)
+    assert (ended.complete_ms, ended.commit_full) == (0, False)
     assert ended.head(ArchiveHead()).complete, "the next pass begins with nothing left out"
 
 
 def test_a_commit_that_is_full_within_a_log_goes_on_with_the_rest_of_that_log() -> None:
     stopped = walk(BEGUN, [READ, FULL])
-    assert (stopped.over, stopped.commit_full, stopped.last, stopped.complete) == (True, True, "a", True)
+    assert (stopped.commit_full, stopped.last, stopped.complete) == (True, "a", True)
     assert stopped.head(ArchiveHead()) == ArchiveHead(resume="a", pass_ms=BEGAN_MS, complete=True)
 
 
 def test_a_log_that_fills_a_commit_by_itself_gives_others_their_turn() -> None:
     stopped = walk(BEGUN, [FULL])
-    assert (stopped.over, stopped.commit_full, stopped.last, stopped.complete) == (True, True, "a", False)
+    assert (stopped.commit_full, stopped.last, stopped.complete) == (True, "a", False)
     assert stopped.head(ArchiveHead()) == ArchiveHead(resume="a", pass_ms=BEGAN_MS, complete=False)
 
 
 def test_a_last_log_that_fills_a_commit_by_itself_ends_a_pass_that_is_not_complete() -> None:
     ended = walk(replace(BEGUN, first="b", last="b"), [FULL], logs="c")
-    assert (ended.over, ended.commit_full, ended.complete_ms) == (True, False, 0)
+    assert (ended.commit_full, ended.complete_ms) == (False, 0)
 
 
 def test_a_commit_that_is_full_between_two_logs_goes_on_behind_the_first() -> None:
     stopped = walk(BEGUN, [READ, READ, READ], stop_at="b")
-    assert (stopped.over, stopped.last, stopped.complete, stopped.complete_ms) == (True, "b", True, 0)
+    assert (stopped.commit_full, stopped.last, stopped.complete, stopped.complete_ms) == (True, "b", True, 0)
 
 
 def test_a_commit_that_is_full_behind_the_last_log_ends_the_pass() -> None:
@@ -74,7 +76,7 @@ def test_a_pass_in_several_commits_is_complete_when_each_of_them_left_nothing_ou
     going_on = Pass.of(head, NOW_MS)
     assert (going_on.began_ms, going_on.first) == (BEGAN_MS, "b")
     ended = walk(going_on, [READ], logs="c")
-    assert ended.complete_ms == (BEGAN_MS if read.complete else 0)
+    assert ended.complete_ms == (BEGAN_MS if read is READ else 0)
 
 
 def test_a_pass_that_found_nothing_moves_the_head_to_when_it_began_and_never_back() -> None:

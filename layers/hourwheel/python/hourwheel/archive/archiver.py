@@ -176,9 +176,12 @@ class Archiver:
         start = names.index(current.first) + 1 if current.first in names else 0
         for source, name in zip(every[start:], names[start:], strict=True):
             read = self._log(collector, source, row_by_watermark.get(name), stop_ms)
-            stop = len(collector.spans) >= self.limits.commit_spans or self.context.clock.now_ms() >= stop_ms
-            current = current.after(name, read, stop=stop, at_end=source is every[-1])
-            if current.over:
+            if source is every[-1]:
+                return current.after_last(name, read)
+            current = current.after(name, read)
+            if len(collector.spans) >= self.limits.commit_spans or self.context.clock.now_ms() >= stop_ms:
+                current = current.stopped()
+            if current.commit_full:
                 break
         return current
 
@@ -186,12 +189,12 @@ class Archiver:
         """Gathers a log's rows from the watermark on, up to the limits. Returns how far it read."""
         bounds = self._bounds(source, watermark)
         if bounds is None:
-            return LogRead(complete=False)
+            return LogRead.ROWS_LEFT
         start, given = bounds
         if given < (watermark or 0):
             raise older(source.log)
         if given <= start:
-            return LogRead(complete=True)
+            return LogRead.TO_ITS_END
         rows = self._rows(collector, source, start, given, stop_ms)
         if rows.end > start:
             behind = max(0, given - rows.end)
@@ -217,15 +220,15 @@ class Archiver:
         for item in self._settled(source, start):
             if item is None:
                 end, complete = self._end(collector, source, end, given)
-                return _Rows(end, messages, LogRead(complete))
+                return _Rows(end, messages, LogRead.TO_ITS_END if complete else LogRead.ROWS_LEFT)
             if item.row_no > end:
                 collector.missing.append(MissingRows(log=source.log, start=end, end=item.row_no))
             messages += collector.add(source, item)
             end = item.row_no + 1
             full = commit_is_full(collector.size, self.limits.commit_bytes, self.context.clock.now_ms(), stop_ms)
             if full or collector.size >= limit:
-                return _Rows(end, messages, LogRead(complete=False, commit_full=full))
-        return _Rows(end, messages, LogRead(complete=False))
+                return _Rows(end, messages, LogRead.COMMIT_FULL if full else LogRead.ROWS_LEFT)
+        return _Rows(end, messages, LogRead.ROWS_LEFT)
 
     def _end(self, collector: Collector, source: LogSource, end: int, given: int) -> tuple[int, bool]:
         """Called behind the last row. Returns the row up to which the log is archived, and whether the log ends

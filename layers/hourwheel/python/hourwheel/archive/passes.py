@@ -5,6 +5,7 @@ A pass takes as many commits as it needs. A commit that is full ends at a log; t
 """
 
 from dataclasses import dataclass, replace
+from enum import Enum
 
 import msgspec
 
@@ -15,26 +16,24 @@ MANIFEST_EVERY_MS = 3_600_000
 is there."""
 
 
-@dataclass(frozen=True)
-class LogRead:
-    """How far a log was read. ``complete``: up to its end; ``commit_full``: as far as the commit had room."""
+class LogRead(Enum):
+    """How far a log was read."""
 
-    complete: bool
-    commit_full: bool = False
+    TO_ITS_END = "to its end"
+    ROWS_LEFT = "rows are left: they cannot be read yet, or are more than one commit takes of a log"
+    COMMIT_FULL = "rows are left: the commit has no room for them"
 
 
 @dataclass(frozen=True)
 class Pass:
     """``complete``: no row was left out so far. ``first`` names the log behind which this commit began, ``last`` the
-    one behind which the next would. ``commit_full``: logs are left for the next commit. ``over``: this one reads no
-    more."""
+    one behind which the next would. ``commit_full``: this commit reads no more, and logs are left for the next."""
 
     began_ms: int
     complete: bool
     first: str = ""
     last: str = ""
     commit_full: bool = False
-    over: bool = False
 
     @classmethod
     def of(cls, head: ArchiveHead, now_ms: int) -> "Pass":
@@ -46,17 +45,24 @@ class Pass:
         """Rows that were stored before this time are archived; 0 where the pass has not ended, or left a row out."""
         return self.began_ms if self.complete and not self.commit_full else 0
 
-    def after(self, log: str, read: LogRead, *, stop: bool, at_end: bool) -> "Pass":
-        """Returns the pass after a log was read. ``stop``: the commit takes no further log; ``at_end``: no log is
-        left."""
-        if read.commit_full and self.last != self.first:
+    def after(self, log: str, read: LogRead) -> "Pass":
+        """Returns the pass after a log was read, behind which others are left."""
+        if read is not LogRead.COMMIT_FULL:
+            return replace(self, complete=self.complete and read is LogRead.TO_ITS_END, last=log)
+        if self.last != self.first:
             # The next commit begins with the rest of this log.
-            return replace(self, commit_full=True, over=True)
-        complete = self.complete and read.complete and not read.commit_full
-        if read.commit_full or stop:
-            # The other logs have their turn before the rest of this log.
-            return replace(self, complete=complete, last=log, commit_full=not at_end, over=True)
-        return replace(self, complete=complete, last=log)
+            return replace(self, commit_full=True)
+        # The other logs have their turn before the rest of this log.
+        return replace(self, complete=False, last=log, commit_full=True)
+
+    def after_last(self, log: str, read: LogRead) -> "Pass":
+        """Returns the pass after its last log was read. A last log that fills a commit by itself ends the pass."""
+        after = self.after(log, read)
+        return replace(after, commit_full=False) if after.last == log else after
+
+    def stopped(self) -> "Pass":
+        """Returns the pass after this commit, which has no room for the logs that are left."""
+        return replace(self, commit_full=True)
 
     def head(self, head: ArchiveHead) -> ArchiveHead:
         """Returns the head with the log behind which the next commit goes on."""
