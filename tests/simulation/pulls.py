@@ -67,14 +67,16 @@ class PullHistory:
 
     def checkpointed(self, checkpoint: Checkpoint) -> None:
         lowest = min(self.open, default=self.next_row)
-        if checkpoint.row_no > lowest and not self.audit.gone(self.source, self.member):
+        # A pull that knew the group before its deletion may claim anew in an erased log: nobody reads its checkpoint.
+        gone = self.audit.gone(self.source, self.member)
+        if checkpoint.row_no > lowest and not gone:
             raise Violation("12", f"{self.partition}: the checkpoint {checkpoint.row_no} passes the open row {lowest}")
         if checkpoint.row_no < self.checkpoint:
             raise Violation(
                 "12", f"{self.partition}: the checkpoint fell from {self.checkpoint} to {checkpoint.row_no}"
             )
         before = self.pulls.get(checkpoint.row_no - 1)
-        if before is not None and checkpoint.position != before.value.end:
+        if before is not None and checkpoint.position != before.value.end and not gone:
             raise Violation("12", f"{self.partition}: the checkpoint begins at {checkpoint.position}, not at its row")
         self.checkpoint = checkpoint.row_no
 
