@@ -42,6 +42,7 @@ TEXT_BYTES = PULL_BYTES // _WORST
 """A body of at most this many characters always fits as text."""
 
 _encoder = msgspec.json.Encoder()
+_packer = msgspec.msgpack.Encoder()
 
 
 class AnswerSize(NamedTuple):
@@ -60,6 +61,11 @@ def nested_bytes(data: bytes) -> int:
 def message_size(message: NewMessage) -> int:
     """Returns the size of the message in an answer, in the form that ``answerable`` gives it."""
     return nested_bytes(_encoder.encode(answerable(message))) + ADDED_BYTES
+
+
+def worst_size(message: NewMessage) -> int:
+    """Returns an upper bound of the size of the message in an answer, whatever characters it contains."""
+    return _WORST * len(_packer.encode(message)) + ADDED_BYTES
 
 
 def batch_size(messages: Sequence[NewMessage], raw: bytes) -> AnswerSize:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -38,6 +38,7 @@ from hourwheel.model import (
     Settled,
     Settlement,
     Subject,
+    TagFilter,
 )
 from hourwheel.push.pauses import pause_group, pause_subject
 from hourwheel.push.state import PushState, retarget, state_record
@@ -175,10 +176,11 @@ class Cell:
         max_attempts: int | None = None,
         retry: RetryPolicy | None = None,
         push: PushTarget | Keep | None = KEEP,
+        filter: TagFilter | Keep | None = KEEP,  # noqa: A002 - the field's name in requests
     ) -> Group:
         """Creates or changes a group and returns it. None keeps a setting, except that ``push=None`` removes the
-        target. Raises ``Conflict`` for another ``start``, ``Rejected`` for a target that this deployment cannot
-        reach."""
+        target, and ``filter=None`` the filter. A filter applies from the next claim. Raises ``Conflict`` for another
+        ``start``, ``Rejected`` for a target that this deployment cannot reach."""
         if isinstance(push, PushTarget):
             self.targets.check(push)
         before: PushTarget | None = None
@@ -197,6 +199,7 @@ class Cell:
                 retry=group.retry if retry is None else retry,
                 push=target,
                 push_secret=group.push_secret if target is None else max(group.push_secret, target.secret_version),
+                **_refiltered(group, filter),
             )
 
         # A cached subject may have fewer queues, and ``latest`` must know them all.
@@ -369,3 +372,11 @@ def _versioned(target: PushTarget | None, latest: int) -> PushTarget | None:
         detail = f"secret_version {target.secret_version} was replaced: it is {latest} now, a new one is higher"
         raise Rejected("field-invalid", f"push.secret_version: {detail}", field="push.secret_version")
     return target
+
+
+def _refiltered(group: Group, wanted: TagFilter | Keep | None) -> dict[str, Any]:
+    """Returns the fields of the group that the filter changes. A change counts as a seek, so that waiting pulls look
+    again at the rows that they have seen with the former filter."""
+    if isinstance(wanted, Keep) or wanted == group.filter:
+        return {}
+    return {"filter": wanted, "seeks": group.seeks + 1}

@@ -5,6 +5,7 @@ a conversion in between.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
@@ -255,6 +256,28 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return round(max(self.delays_seconds or (self.cap_seconds,)) * 1_000)
 
 
+class TagFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The messages that a group takes, by their tags: those with at least one of ``tags_any``, every tag of
+    ``tags_all`` and no tag of ``tags_none``. An empty list asks for nothing."""
+
+    tags_any: tuple[str, ...] = ()
+    tags_all: tuple[str, ...] = ()
+    tags_none: tuple[str, ...] = ()
+
+    @property
+    def takes_untagged(self) -> bool:
+        return not (self.tags_any or self.tags_all)
+
+    def takes(self, tags: Sequence[str] | None) -> bool:
+        """Returns whether the group takes a message with these tags."""
+        found = frozenset(tags or ())
+        return (
+            (not self.tags_any or not found.isdisjoint(self.tags_any))
+            and found.issuperset(self.tags_all)
+            and found.isdisjoint(self.tags_none)
+        )
+
+
 PushKind: TypeAlias = Literal["lambda", "sqs", "eventbridge", "notify", "https", "python"]
 
 
@@ -305,8 +328,9 @@ class Subject(Struct, frozen=True, kw_only=True):
 class Group(Struct, frozen=True, kw_only=True):
     """A group's record, valid for one generation of its subject. ``origins[q]`` is the row at which queue ``q`` begins
     for a group that started at the latest message (0 if the tuple is shorter). ``push_secret`` is the latest version of
-    the secret that signs deliveries. ``seeks`` counts the seeks of the group: a waiting pull that sees the number
-    change looks at all queues again. A ``paused`` group gets no messages."""
+    the secret that signs deliveries. ``seeks`` counts the seeks of the group and the changes of its filter: a waiting
+    pull that sees the number change looks at all queues again. A ``paused`` group gets no messages. ``filter`` says
+    which messages of the queues the group takes (None: all)."""
 
     subject: str
     subject_generation: int
@@ -321,6 +345,7 @@ class Group(Struct, frozen=True, kw_only=True):
     origins: tuple[int, ...] = ()
     seeks: int = 0
     paused: bool = False
+    filter: TagFilter | None = None
     deleted: bool = False
     erased: bool = False
 

@@ -16,6 +16,7 @@ from hourwheel.model import (
     PushKind,
     PushTarget,
     RetryPolicy,
+    TagFilter,
 )
 
 PAGE = 100  # the most entries of a page of subjects, groups, dead letters or orphans
@@ -101,13 +102,39 @@ class PushBody(_Body):
         return {"kind": fields.pop("kind"), _ADDRESSES.get(target.kind, "arn"): address, **fields}
 
 
+Tag = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class FilterBody(_Body):
+    """Describes a ``TagFilter``."""
+
+    tags_any: Annotated[list[Tag], Field(max_length=100)] = []
+    tags_all: Annotated[list[Tag], Field(max_length=10)] = []
+    tags_none: Annotated[list[Tag], Field(max_length=100)] = []
+
+    @model_validator(mode="after")
+    def _takes_something(self) -> Self:
+        if not (self.tags_any or self.tags_all or self.tags_none):
+            raise ValueError("send a tag in tags_any, tags_all or tags_none; a filter of null removes the filter")
+        banned = set(self.tags_none)
+        if banned.intersection(self.tags_all) or (self.tags_any and banned.issuperset(self.tags_any)):
+            raise ValueError("this filter takes no message: tags_none has a tag that tags_all or tags_any ask for")
+        return self
+
+    @property
+    def filter(self) -> TagFilter:
+        return TagFilter(**{name: tuple(dict.fromkeys(tags)) for name, tags in self.model_dump().items()})
+
+
 class GroupBody(_Body):
-    """Describes the settings of a group. A ``push`` of null removes the target; without ``push`` the group keeps it."""
+    """Describes the settings of a group. A ``push`` of null removes the target; without ``push`` the group keeps it. So
+    does ``filter``."""
 
     start: Literal["earliest", "latest"] | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
     retry: RetryBody | None = None
     push: PushBody | None = None
+    filter: FilterBody | None = None
 
 
 class SeekBody(_Body):

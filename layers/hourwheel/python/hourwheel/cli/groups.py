@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from hourwheel.cli.filters import NoFilterOption, TagsAllOption, TagsAnyOption, TagsNoneOption, filter_of
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
 from hourwheel.cli.push import (
     PushBatchOption,
@@ -57,8 +58,12 @@ def create(
     push_concurrency: PushConcurrencyOption = None,
     push_timeout: PushTimeoutOption = None,
     push_secret_version: PushSecretVersionOption = None,
+    tags_any: TagsAnyOption = None,
+    tags_all: TagsAllOption = None,
+    tags_none: TagsNoneOption = None,
+    no_filter: NoFilterOption = False,
 ) -> None:
-    """Create a group, or change one.
+    """Create a group, or change one. The tag options replace the former filter as a whole.
 
     Example: hourwheel group create orders billing --max-attempts 5 --retry-delays 1,10,60
     """
@@ -70,8 +75,11 @@ def create(
         timeout_seconds=push_timeout,
         secret_version=push_secret_version,
     )
+    wanted = filter_of(tags_any, tags_all, tags_none, remove=no_filter)
     with connect(ctx) as api:
-        record = api.put_group(subject, group, start=start, max_attempts=max_attempts, retry=retry, push=target)
+        record = api.put_group(
+            subject, group, start=start, max_attempts=max_attempts, retry=retry, push=target, filter=wanted
+        )
     _show(ctx, record)
 
 

@@ -30,6 +30,7 @@ from hourwheel.client.lease_tracker import Delivery
 from hourwheel.client.producer import Producer
 from hourwheel.client.records.dead import DeadLetter, DeadPage, DeadSelection, Orphan, OrphanPage
 from hourwheel.client.records.groups import (
+    NO_FILTER,
     NO_PUSH,
     Group,
     GroupPage,
@@ -38,6 +39,7 @@ from hourwheel.client.records.groups import (
     PushTarget,
     QueueOffset,
     RetryPolicy,
+    TagFilter,
 )
 from hourwheel.client.records.health import Health
 from hourwheel.client.records.messages import AddressedMessage, Message, Placed, Pull, Pulled, Received
@@ -47,6 +49,7 @@ from hourwheel.model import QueueLag, RetryLater, Settled, Settlement
 
 __all__ = [
     "DEFAULT_URL",
+    "NO_FILTER",
     "NO_PUSH",
     "AddressedMessage",
     "AnswerError",
@@ -93,6 +96,7 @@ __all__ = [
     "Settlement",
     "Subject",
     "SubjectPage",
+    "TagFilter",
     "TooLarge",
     "Unauthorized",
 ]

@@ -26,6 +26,7 @@ from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import raw_messages_of
+from hourwheel.logs.tags import with_tags
 from hourwheel.model import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS, Message, Subject
 from hourwheel.ports import GET_MANY
 from hourwheel.queueing.routing import delayed_batch, queue_of
@@ -282,7 +283,8 @@ class Dispatcher:
             messages = [
                 msgspec.structs.replace(message, died_at=died_at, reason="subject-deleted") for message in messages
             ]
-        return self.context.build_row(log, messages, at_ms=at_ms, expires_ms=expires_ms)
+        row = self.context.build_row(log, messages, at_ms=at_ms, expires_ms=expires_ms)
+        return with_tags(row, log, messages) if batch.target.kind == DUE else row
 
     def _batches(self, picks: Sequence[Pick]) -> tuple[list[OutgoingBatch], list[Pick]]:
         """Returns the messages at these positions as one batch for each row of a target, in order, and the positions

@@ -1,6 +1,6 @@
 """Builds the copies of messages that a pull row or a dead row hands over."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -8,11 +8,13 @@ from hourwheel.context import Context
 from hourwheel.errors import Corrupt
 from hourwheel.faults import unreadable
 from hourwheel.handover.handover import Transfer
+from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import encode_entry
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.logs.segments import messages_of
+from hourwheel.logs.segments import messages_of, raw_messages_of
 from hourwheel.model import Message
+from hourwheel.ports import Blobs
 from hourwheel.times import rfc3339
 
 RETRY, RELEASED, ATTEMPTS, REJECTED, REDRIVE = "retry", "released", "attempts", "rejected", "redrive"
@@ -53,15 +55,26 @@ def _retained(context: Context, source: Log, row_no: int, row: Row, strict: bool
         return []
 
 
-def with_position(row: Row, messages: list[Message], queue: int | None) -> list[Message]:
+def taken_from(row: Row, indexes: Sequence[int], blobs: Blobs, queue: int | None) -> list[Message]:
+    """Reads the messages at these indexes of a row, with queue, offset and attempt. Raises ``Corrupt``."""
+    if len(indexes) == row.count:
+        return with_position(row, messages_of(row, blobs), queue)
+    raw = raw_messages_of(row, blobs)
+    return with_position(row, [decode_one(raw[index]) for index in indexes], queue, indexes)
+
+
+def with_position(
+    row: Row, messages: list[Message], queue: int | None, indexes: Sequence[int] | None = None
+) -> list[Message]:
     """Sets queue, offset, attempt and time of messages in a row of a queue, which the row implies; returns the
-    messages. Copies in retry and dead logs contain all of them; messages in schedule logs lack only ``produced_at``."""
+    messages. Copies in retry and dead logs contain all of them; messages in schedule logs lack only ``produced_at``.
+    ``indexes`` are those of the messages in the row (None: the messages are all of the row)."""
     if queue is None and row.meta:
         for message in messages:
             message.produced_at = message.produced_at or rfc3339(row.at_ms)
     if queue is not None:
         produced_at = rfc3339(row.at_ms)
-        for index, message in enumerate(messages):
+        for index, message in zip(range(len(messages)) if indexes is None else indexes, messages, strict=True):
             message.queue = queue
             message.offset = row.first_seq + index
             message.attempt = 1

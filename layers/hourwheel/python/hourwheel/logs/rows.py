@@ -73,6 +73,11 @@ def row_key(log: str, row_no: int) -> Key:
     return Key(table_of(log), log, sort_of(row_no))
 
 
+def encoded_bytes(row: Row) -> int:
+    """Returns the size of the row's record."""
+    return len(_encoder.encode(row))
+
+
 def to_record(row: Row, token: bytes, garbage_after_ms: int) -> Record:
     expires_ms = row.expires_ms + garbage_after_ms if row.expires_ms else None
     return Record(_encoder.encode(row), token, expires_ms)

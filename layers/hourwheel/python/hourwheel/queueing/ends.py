@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hourwheel.model import Group
 from hourwheel.ports import Counter
 from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.selection import PASSED_MS
 
 _TRUSTED_MS = 300_000
 """An end is forgotten after this long: a seek that was cut off before it changed the group's record shows then."""
@@ -21,6 +22,7 @@ class _End(NamedTuple):
     row_no: int
     seeks: int
     at_ms: int
+    trusted_ms: int
 
 
 @dataclass
@@ -36,9 +38,11 @@ class SourceEnds:
         if end is None or end.seeks != group.seeks:
             return totals.rows > 0
         age_ms = log.context.clock.now_ms() - end.at_ms
-        return totals.rows > (end.row_no if 0 <= age_ms < _TRUSTED_MS else 0)
+        return totals.rows > (end.row_no if 0 <= age_ms < end.trusted_ms else 0)
 
-    def remember(self, log: PullLog, group: Group, row_no: int) -> None:
+    def remember(self, log: PullLog, group: Group, row_no: int, *, unmatched: bool = False) -> None:
         """Remembers that no row below ``row_no`` has a message for the group. The caller has seen every lease on the
-        log. ``group`` is the record as it was read before the look into the log."""
-        self._ends[log.partition] = _End(row_no, group.seeks, log.context.clock.now_ms())
+        log. ``group`` is the record as it was read before the look into the log. ``unmatched``: a later look has to
+        pass over rows of which the group's filter takes nothing."""
+        trusted_ms = PASSED_MS if unmatched else _TRUSTED_MS
+        self._ends[log.partition] = _End(row_no, group.seeks, log.context.clock.now_ms(), trusted_ms)

@@ -19,6 +19,7 @@ from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.segments import segment_folder
+from hourwheel.logs.tags import with_tags
 from hourwheel.model import MAX_DELAY_MS, AddressedMessage, NewMessage, Placed, Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
@@ -320,11 +321,13 @@ class _Batch:
 
 
 def _row_of(part: BatchPart, row: Row, at_ms: int) -> Row:
-    """Returns the row as the part's log stores it: with the expiry of a queue, or the due times of a bucket."""
+    """Returns the row as the part's log stores it: with the expiry of a queue and a summary of the tags, or the due
+    times of a bucket."""
     if part.bucket is not None:
         return msgspec.structs.replace(row, expires_ms=0, meta=part.meta)
     expires_ms = at_ms + part.subject.retention_ms
-    return row if row.expires_ms == expires_ms else msgspec.structs.replace(row, expires_ms=expires_ms)
+    row = row if row.expires_ms == expires_ms else msgspec.structs.replace(row, expires_ms=expires_ms)
+    return with_tags(row, part.log, part.messages)
 
 
 def _results(

@@ -11,9 +11,8 @@ from hourwheel.answer_size import PULL_BYTES, TEXT_BYTES, answerable
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Corrupt, Rejected, Unavailable
 from hourwheel.faults import unreadable
-from hourwheel.handover.copies import with_position
+from hourwheel.handover.copies import taken_from
 from hourwheel.logs.cas import Versioned
-from hourwheel.logs.segments import messages_of
 from hourwheel.model import Group, Message, Pulled, PullRequest, PullResult, Settled, Settlement, Subject
 from hourwheel.ports import GET_MANY, Counter
 from hourwheel.queueing.ends import SourceEnds
@@ -234,7 +233,7 @@ class Puller:
         if end < totals.rows:
             # Rows from ``end`` on are missing: not stored yet, or below the trim mark.
             end = max(end, log.source.trimmed())
-        self.ends.remember(log, log.group, end)
+        self.ends.remember(log, log.group, end, unmatched=nothing.unmatched)
 
     def _claim(self, attempt: _Attempt, request: PullRequest, logs: Sequence[PullLog], *, single: bool) -> bool:
         """Claims from the logs, retries first, until the request is full. Adds the claims to the attempt, and returns
@@ -303,14 +302,12 @@ class Puller:
         for step, ((row_no, row), count) in enumerate(zip(claim.rows, value.counts, strict=True)):
             if not count:
                 continue
-            skip = value.first.index if row_no == value.first.row_no else 0
             try:
-                messages = with_position(row, messages_of(row, self.context.blobs), log.queue)
+                taken = taken_from(row, value.indexes(step), self.context.blobs, log.queue)
             except Corrupt as error:
                 unreadable(self.context, log.source.name, row_no, count, error)
                 counts[step] = 0
                 continue
-            taken = messages[skip : skip + count] if count < len(messages) else messages
             delivered += taken if row.raw_bytes <= TEXT_BYTES else [answerable(message) for message in taken]
         return tuple(counts), delivered
 

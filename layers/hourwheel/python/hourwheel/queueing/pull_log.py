@@ -11,6 +11,7 @@ from typing import NamedTuple
 from hourwheel.context import Context
 from hourwheel.log_names import pull_log
 from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.logs.index_sets import IndexSet, pack
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model import Group, Subject
@@ -25,6 +26,7 @@ from hourwheel.queueing.records import (
     PullRow,
     Tail,
 )
+from hourwheel.queueing.selection import MOST_BODIES, Offer, Selection, Unmatched
 
 EMPTY_ROWS = 500
 """A claim covers at most this many rows without messages, so that its receipt stays short. Where more come first, a row
@@ -47,10 +49,12 @@ class Claim:
 
 
 class Nothing(NamedTuple):
-    """The source has no message for the group below row ``end``; the next claim is pull row ``row_no``."""
+    """The source has no message for the group below row ``end``; the next claim is pull row ``row_no``. ``unmatched``:
+    the group's filter took none of the last rows, and no pull row passes over them yet."""
 
     row_no: int
     end: int
+    unmatched: bool = False
 
 
 class ClaimResult(NamedTuple):
@@ -70,28 +74,45 @@ class _Range:
     end: Position
     end_seq: int
     counts: list[int] = field(default_factory=list)
+    picks: list[int | None] = field(default_factory=list)
     rows: list[tuple[int, Row]] = field(default_factory=list)
     total: int = 0
     size: int = 0
     empty: int = 0
+    unmatched: Unmatched = field(default_factory=Unmatched)
     limited: bool = False
 
     def begin(self, first: Position) -> None:
         """Starts the range at its first messages; the empty rows before them are passed over."""
         self.first, self.empty = first, 0
 
-    def add(self, row_no: int, row: Row, skip: int, count: int, usable: int) -> None:
+    def add(self, row_no: int, row: Row, skip: int, count: int, offer: Offer) -> None:
         if count:
-            self.size += row.answer_bytes
+            self.size += offer.answer_bytes
         else:
             self.empty += 1
+            self.unmatched.add(row, offer)
         self.total += count
         if self.total:
             self.counts.append(count)
+            self.picks.append(offer.picked(skip, count) if count else None)
             self.rows.append((row_no, row))
-        self.end = Position(row_no, skip + count) if count < usable else Position(row_no + 1)
+        rest = count < offer.usable
+        self.end = Position(row_no, offer.end(skip, count)) if rest else Position(row_no + 1)
         if not row.filler:
-            self.end_seq = row.first_seq + (skip + count if count < usable else row.count)
+            self.end_seq = row.first_seq + (self.end.index if rest else row.count)
+
+    @property
+    def long(self) -> bool:
+        """Whether the range covers enough rows without messages, or took enough reads, to end here."""
+        return self.empty >= EMPTY_ROWS or self.unmatched.bodies >= MOST_BODIES
+
+    @property
+    def packed_picks(self) -> tuple[IndexSet | None, ...]:
+        """Returns the picks as a pull row stores them."""
+        if all(picked is None for picked in self.picks):
+            return ()
+        return tuple(None if picked is None else pack(picked) for picked in self.picks)
 
 
 @dataclass(frozen=True)
@@ -111,6 +132,15 @@ class PullLog:
     @property
     def partition(self) -> str:
         return pull_log(self.group.member, self.source.name)
+
+    @property
+    def filtered(self) -> bool:
+        """Whether the group's filter applies: it does to queues, and not to the retries of messages that it took."""
+        return self.group.filter is not None and self.queue is not None
+
+    @property
+    def selection(self) -> Selection:
+        return Selection(self.context, self.source, self.group.filter if self.filtered else None)
 
     def record(self, row_no: int) -> CasRecord[PullRow]:
         return CasRecord(
@@ -140,13 +170,14 @@ class PullLog:
         return self.beginning(checkpoint)
 
     def has_unpulled(self) -> bool:
-        """Whether there is a message that nobody has pulled, be it behind a row that is on its way. Strongly
-        consistent."""
+        """Whether there is a message for the group that nobody has pulled, be it behind a row that is on its way.
+        Strongly consistent."""
         tail = self.tail()
         now_ms = self.context.clock.now_ms()
+        selection = self.selection
         for row_no, row in self.source.stored(tail.position.row_no):
             skip = tail.position.index if row_no == tail.position.row_no else 0
-            if row.count > skip and row.live(now_ms):
+            if selection.offer(row_no, row, skip, now_ms).usable:
                 return True
         return False
 
@@ -173,10 +204,9 @@ class PullLog:
         for race in range(_RACES):
             now_ms = self.context.clock.now_ms()
             taken = self._take(tail, max_messages, max_bytes, now_ms, strict_bytes)
-            if not taken.total and taken.empty < EMPTY_ROWS:
-                return ClaimResult(
-                    None, taken.limited, None if taken.limited else Nothing(tail.row_no, taken.end.row_no)
-                )
+            if not (taken.total or self._passes(taken, now_ms)):
+                nothing = Nothing(tail.row_no, taken.end.row_no, self.filtered and taken.empty > 0)
+                return ClaimResult(None, taken.limited, None if taken.limited else nothing)
             value = PullRow(
                 consumer=consumer,
                 first=taken.first,
@@ -186,6 +216,7 @@ class PullLog:
                 claim=self.context.ids.token(),
                 claimed_ms=now_ms,
                 lease_until_ms=now_ms + lease_ms,
+                picks=taken.packed_picks if self.filtered else None,
             )
             if not taken.total:
                 value = value.closed(PASSED, now_ms)
@@ -254,23 +285,27 @@ class PullLog:
     def _take(self, tail: Tail, max_messages: int, max_bytes: int, now_ms: int, strict_bytes: bool) -> _Range:
         """Decides which rows a claim covers; without messages, which rows it passes over."""
         taken = _Range(first=tail.position, end=tail.position, end_seq=tail.seq)
+        selection = self.selection
         for row_no, row in self.unread(tail.position, now_ms, _first_page(tail, max_messages)):
             skip = tail.position.index if row_no == tail.position.row_no else 0
-            usable = 0 if row.expires_ms <= now_ms else max(0, row.count - skip)
+            offer = selection.offer(row_no, row, skip, now_ms)
             if taken.total and row_no != taken.rows[-1][0] + 1:
                 taken.limited = True  # rows were trimmed between two pages: the next claim takes what follows
                 break
-            if usable and (taken.total or strict_bytes) and taken.size + row.answer_bytes > max_bytes:
+            if offer.usable and (taken.total or strict_bytes) and taken.size + offer.answer_bytes > max_bytes:
                 taken.limited = True
                 break
-            if usable and not taken.total:
+            if offer.usable and not taken.total:
                 taken.begin(Position(row_no, skip))
-            fitting = min(usable, row.together(skip))
-            taken.add(row_no, row, skip, min(fitting, max_messages - taken.total), usable)
-            if taken.total >= max_messages or fitting < usable or taken.empty >= EMPTY_ROWS:
+            taken.add(row_no, row, skip, min(offer.fitting, max_messages - taken.total), offer)
+            if taken.total >= max_messages or offer.fitting < offer.usable or taken.long:
                 taken.limited = True
                 break
         return taken
+
+    def _passes(self, taken: _Range, now_ms: int) -> bool:
+        """Returns whether a claim without messages writes a pull row that passes over the rows without messages."""
+        return taken.long or (self.filtered and taken.unmatched.worth_passing(now_ms))
 
 
 def _behind(row_no: int, value: PullRow) -> Tail:

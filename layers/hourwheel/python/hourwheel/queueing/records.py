@@ -7,16 +7,20 @@
 
 Row ``p`` leases the messages from ``first`` up to the position ``end`` to a consumer; row ``p + 1`` begins at that end.
 The pull takes ``counts[k]`` messages from source row ``first.row_no + k``: 0 from a filler, an expired row, or a row
-that cannot be read. The messages of a pull are numbered 0, 1, … in that order. ``last`` is the digest of the
-settlement that was written last, by which a repeated settlement is recognised. ``moved`` lists where messages of the
-pull were handed over to; every settled message that is not listed there was acknowledged.
+that cannot be read. They follow one another from the range's start, or from the row's, unless ``picks[k]`` names them
+as a set of indexes (``logs/index_sets.py``). ``picks`` is nil for a group without a filter, and empty where the filter
+took all messages of the rows, or none. The messages of a pull are numbered 0, 1, … in that order. ``last`` is the
+digest of the settlement that was written last, by which a repeated settlement is recognised. ``moved`` lists where
+messages of the pull were handed over to; every settled message that is not listed there was acknowledged.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import msgspec
 
 from hourwheel.handover.handover import Transfer
+from hourwheel.logs.index_sets import IndexSet, indexes_of, unpack
 
 OPEN, CLOSING, CLOSED = 0, 1, 2
 """Leased; every message settled, and transfers still to be carried out; done."""
@@ -77,6 +81,7 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     settled: frozenset[int] = frozenset()
     transfers: tuple[Transfer, ...] = ()
     moved: tuple[Moved, ...] = ()
+    picks: tuple[IndexSet | None, ...] | None = None
 
     @property
     def garbage_ms(self) -> int | None:
@@ -104,11 +109,20 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     def positions(self) -> list[Position]:
         """Returns the position of each message of the pull, by its index."""
-        positions = []
-        for step, count in enumerate(self.counts):
-            offset = self.first.index if step == 0 else 0
-            positions += [Position(self.first.row_no + step, offset + index) for index in range(count)]
-        return positions
+        return [
+            Position(self.first.row_no + step, index)
+            for step in range(len(self.counts))
+            for index in self.indexes(step)
+        ]
+
+    def indexes(self, step: int) -> Sequence[int]:
+        """Returns the indexes, in source row ``first.row_no + step``, of the messages that the pull takes from it."""
+        count = self.counts[step]
+        picked = self.picks[step] if self.picks else None
+        if not count or picked is None:
+            skip = self.first.index if step == 0 else 0
+            return range(skip, skip + count)
+        return indexes_of(unpack(picked))
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True):

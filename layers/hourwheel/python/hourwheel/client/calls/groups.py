@@ -9,15 +9,18 @@ from hourwheel.client.calls.call import Calls, answers, query, without_none
 from hourwheel.client.due import utc_text
 from hourwheel.client.http import path
 from hourwheel.client.records.groups import (
+    NO_FILTER,
     NO_PUSH,
     Group,
     GroupPage,
     Lag,
+    NoFilter,
     NoPush,
     PushStatus,
     PushTarget,
     QueueOffset,
     RetryPolicy,
+    TagFilter,
 )
 
 
@@ -35,12 +38,16 @@ class GroupCalls(Calls):
         max_attempts: int | None = None,
         retry: RetryPolicy | None = None,
         push: PushTarget | NoPush | None = None,
+        filter: TagFilter | NoFilter | None = None,  # noqa: A002 - the field's name in requests
     ) -> Group:
         """Creates or changes a group. An argument of None keeps the value, or takes the default for a new group.
 
         ``start`` says where a new group begins: ``earliest`` by default. A message becomes a dead letter after
         ``max_attempts`` (1 to 1,000; 16 by default). ``retry`` and ``push`` replace the former value as a whole;
         ``NO_PUSH`` removes the target.
+
+        With a ``filter`` the group takes only messages with certain tags; it passes over the others. A new filter
+        applies from the next pull, also to messages that wait, and ``NO_FILTER`` removes it.
 
         Raises:
             Conflict: the group began elsewhere, or the subject has as many groups as it may.
@@ -50,9 +57,11 @@ class GroupCalls(Calls):
             >>> api.put_group("orders", "billing", max_attempts=5, retry=RetryPolicy(first_seconds=1)).max_attempts
             5
         """
-        body = without_none(start=start, max_attempts=max_attempts, retry=retry, push=push)
+        body = without_none(start=start, max_attempts=max_attempts, retry=retry, push=push, filter=filter)
         if push is NO_PUSH:
             body["push"] = None
+        if filter is NO_FILTER:
+            body["filter"] = None
         made: Group = self._http.call("PUT", path("subjects", subject, "groups", group), answers(Group), body=body)
         return made
 

@@ -81,6 +81,29 @@ class PushStatus(Struct, frozen=True, kw_only=True):
     signing_secret: str | None = None
 
 
+class TagFilter(Struct, frozen=True, kw_only=True):
+    """The messages that a group takes, by their tags: those with at least one of ``tags_any``, every tag of
+    ``tags_all`` and no tag of ``tags_none``. An empty list asks for nothing.
+
+    Example:
+        >>> europe = TagFilter(tags_any=("eu", "uk"), tags_none=("test",))
+        >>> api.put_group("orders", "europe", filter=europe).filter.tags_any
+        ('eu', 'uk')
+    """
+
+    tags_any: tuple[str, ...] = ()
+    tags_all: tuple[str, ...] = ()
+    tags_none: tuple[str, ...] = ()
+
+
+class NoFilter(Enum):
+    NO_FILTER = "none"
+
+
+NO_FILTER = NoFilter.NO_FILTER
+"""The value of ``filter`` that removes a group's filter. The group then takes all messages."""
+
+
 class Group(Struct, frozen=True, kw_only=True):
     """A group and its settings. ``retry`` is the policy in force: the group's own, or the server's. A ``paused`` group
     gets no messages.
@@ -98,6 +121,7 @@ class Group(Struct, frozen=True, kw_only=True):
     retry: RetryPolicy = RetryPolicy()
     push: PushTarget | None = None
     paused: bool = False
+    filter: TagFilter | None = None
     created_at: datetime
 
 

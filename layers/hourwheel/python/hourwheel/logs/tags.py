@@ -1,0 +1,105 @@
+"""Summarises the tags of a batch in the ``meta`` of its row, so that a group with a filter passes over rows unread.
+
+    meta      msgpack array [3, largest, tags, where]; empty: no message of the batch has a tag
+    largest   the most bytes that one message of the batch takes in an answer
+    tags      the distinct tags of the batch, in order; nil: too many, the batch has to be read
+    where     for each tag the messages that have it, as ``index_sets.py`` encodes them (empty: all of them); nil: too
+              many, the batch has to be read
+
+A summary takes no more than what is left of the last unit in which DynamoDB bills the row: it costs nothing. What does
+not fit is left out: first ``where``, then ``tags``.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from hourwheel.answer_size import worst_size
+from hourwheel.errors import UNDECODABLE, Corrupt
+from hourwheel.logs.index_sets import IndexSet, every, pack, unpack
+from hourwheel.logs.rows import Row, encoded_bytes
+from hourwheel.model import NewMessage, TagFilter
+
+_UNIT_BYTES = 1_024
+"""DynamoDB bills a write by units of this size."""
+
+_ITEM_BYTES = 45
+"""The names of an item's attributes, its sort key, its token and its expiry."""
+
+_UNKNOWN_BYTES = 11
+"""The row has no sequence yet, which takes up to nine bytes, and its ``meta`` gets a longer header."""
+
+
+class TagSummary(msgspec.Struct, array_like=True, frozen=True, tag=3):
+    largest: int
+    tags: tuple[str, ...] | None = None
+    where: tuple[IndexSet, ...] | None = None
+
+    def matching(self, wanted: TagFilter, count: int) -> int | None:
+        """Returns the set of messages of a batch of ``count`` that the filter takes; None if the batch has to be
+        read."""
+        if self.tags is None:
+            return None
+        there = frozenset(self.tags)
+        if (wanted.tags_any and there.isdisjoint(wanted.tags_any)) or not there.issuperset(wanted.tags_all):
+            return 0
+        if self.where is None:
+            takes_all = wanted.takes_untagged and there.isdisjoint(wanted.tags_none)
+            return every(count) if takes_all else None
+        return self._found(self.where, wanted, count)
+
+    def _found(self, where: Sequence[IndexSet], wanted: TagFilter, count: int) -> int:
+        sets = {tag: unpack(packed) or every(count) for tag, packed in zip(self.tags or (), where, strict=True)}
+        found = every(count)
+        if wanted.tags_any:
+            found = 0
+            for tag in wanted.tags_any:
+                found |= sets.get(tag, 0)
+        for tag in wanted.tags_all:
+            found &= sets.get(tag, 0)
+        for tag in wanted.tags_none:
+            found &= ~sets.get(tag, 0)
+        return found & every(count)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(TagSummary)
+
+
+def with_tags(row: Row, log: str, messages: Sequence[NewMessage]) -> Row:
+    """Returns the row of a queue's log with the summary of its messages' tags; the row itself if none has a tag."""
+    if not any(message.tags for message in messages):
+        return row
+    return msgspec.structs.replace(row, meta=encode_summary(messages, _room(row, log)))
+
+
+def encode_summary(messages: Sequence[NewMessage], room: int) -> bytes:
+    """Returns the summary of messages of which some have tags, in at most ``room`` bytes if that is possible."""
+    members: dict[str, int] = {}
+    for index, message in enumerate(messages):
+        for tag in message.tags or ():
+            members[tag] = members.get(tag, 0) | 1 << index
+    largest = max(map(worst_size, messages))
+    tags, whole = tuple(sorted(members)), every(len(messages))
+    if sum(map(len, tags)) < room:
+        where = tuple(b"" if members[tag] == whole else pack(members[tag]) for tag in tags)
+        for summary in (TagSummary(largest, tags, where), TagSummary(largest, tags)):
+            data = _encoder.encode(summary)
+            if len(data) <= room:
+                return data
+    return _encoder.encode(TagSummary(largest))
+
+
+def decode_summary(data: bytes) -> TagSummary:
+    try:
+        summary = _decoder.decode(data)
+    except UNDECODABLE as error:
+        raise Corrupt(f"not a summary of tags: {error}") from error
+    if summary.where is not None and len(summary.where) != len(summary.tags or ()):
+        raise Corrupt("a summary of tags says of other tags where they are")
+    return summary
+
+
+def _room(row: Row, log: str) -> int:
+    used = encoded_bytes(row) + len(log) + _ITEM_BYTES
+    return max(0, -(-used // _UNIT_BYTES) * _UNIT_BYTES - used - _UNKNOWN_BYTES)

@@ -1,0 +1,119 @@
+"""Selection: which messages of a row a claim may take, and which it passes over because of the group's filter.
+
+A filter is decided from the summary of the row's tags (``logs/tags.py``), and only where that does not tell, from the
+messages themselves. Messages that a filter does not take are settled when a claim passes over them. A claim that finds
+nothing else writes a row of the pull log for that only now and then: see ``worth_passing``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hourwheel.context import Context
+from hourwheel.errors import Corrupt
+from hourwheel.faults import unreadable
+from hourwheel.logs.index_sets import indexes_of, set_of
+from hourwheel.logs.log import Log
+from hourwheel.logs.rows import Row
+from hourwheel.logs.segments import messages_of
+from hourwheel.logs.tags import TagSummary, decode_summary
+from hourwheel.model import TagFilter
+
+PASSED_MS = 10_000
+"""Rows without a match are passed at the latest when one of them is this old: then the group's lag has no more of
+them."""
+
+_PASSED_ROWS = 64
+_PASSED_BYTES = 64 << 10
+"""Passing costs DynamoDB one write. To read this much again at the next look costs nearly as much."""
+
+MOST_BODIES = 32
+"""A claim reads at most this many batches whose summary does not tell: each may be a request to S3."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a row offers a claim: ``usable`` messages, of which ``fitting`` fit into one answer, where they take at most
+    ``answer_bytes``. ``indexes`` names them; None: they follow one another, from the place where the claim begins.
+    ``read``: the batch had to be read."""
+
+    usable: int
+    fitting: int
+    answer_bytes: int
+    indexes: Sequence[int] | None = None
+    read: bool = False
+
+    def end(self, skip: int, count: int) -> int:
+        """Returns the index behind the first ``count`` of these messages."""
+        return skip + count if self.indexes is None else self.indexes[count - 1] + 1
+
+    def picked(self, skip: int, count: int) -> int | None:
+        """Returns the set of the first ``count`` messages; None where they follow one another from ``skip`` on."""
+        if self.indexes is None or self.end(skip, count) == skip + count:
+            return None
+        return set_of(self.indexes[:count])
+
+
+_NOTHING = Offer(0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Selects messages of a log by a filter (None: all of them)."""
+
+    context: Context
+    source: Log
+    wanted: TagFilter | None
+
+    def offer(self, row_no: int, row: Row, skip: int, now_ms: int) -> Offer:
+        """Returns what the row offers from index ``skip`` on. Reports a batch that has to be read and cannot be, and
+        offers nothing of it."""
+        if row.expires_ms <= now_ms or skip >= row.count:
+            return _NOTHING
+        if self.wanted is None:
+            usable = row.count - skip
+            return Offer(usable, min(usable, row.together(skip)), row.answer_bytes)
+        summary = decode_summary(row.meta) if row.meta else TagSummary(row.answer_bytes, (), ())
+        told = summary.matching(self.wanted, row.count)
+        read = told is None
+        found = self._read(row_no, row) if told is None else told
+        indexes = indexes_of(found >> skip << skip)
+        if not indexes:
+            return Offer(0, 0, 0, read=read)
+        together = indexes[0] + row.together(indexes[0])
+        fitting = sum(index < together for index in indexes)
+        return Offer(len(indexes), fitting, min(row.answer_bytes, fitting * summary.largest), indexes, read)
+
+    def _read(self, row_no: int, row: Row) -> int:
+        assert self.wanted is not None
+        try:
+            messages = messages_of(row, self.context.blobs)
+        except Corrupt as error:
+            unreadable(self.context, self.source.name, row_no, row.count, error)
+            return 0
+        return set_of(index for index, message in enumerate(messages) if self.wanted.takes(message.tags))
+
+
+@dataclass
+class Unmatched:
+    """The rows without a match that a claim has come across since its last match."""
+
+    rows: int = 0
+    size: int = 0
+    bodies: int = 0
+    oldest_ms: int = 0
+
+    def add(self, row: Row, offer: Offer) -> None:
+        self.rows += 1
+        self.size += len(row.block) + len(row.meta)
+        self.bodies += offer.read
+        if not self.oldest_ms:
+            self.oldest_ms = row.at_ms
+
+    def worth_passing(self, now_ms: int) -> bool:
+        """Returns whether it is cheaper to pass over these rows with one write than to look at them again, or time to
+        do so."""
+        if not self.rows:
+            return False
+        much = self.rows >= _PASSED_ROWS or self.size >= _PASSED_BYTES or bool(self.bodies)
+        # abs: a clock that is behind must not keep rows from being passed.
+        return much or abs(now_ms - self.oldest_ms) >= PASSED_MS

@@ -1,0 +1,101 @@
+"""Summaries of the tags of a batch: what they say of a filter, and the bytes that they take."""
+
+from itertools import product
+from random import Random
+
+import pytest
+
+from hourwheel.answer_size import message_size
+from hourwheel.errors import Corrupt
+from hourwheel.logs.index_sets import every, indexes_of, pack, set_of, unpack
+from hourwheel.logs.rows import Row, SegmentRef, to_record
+from hourwheel.logs.tags import decode_summary, encode_summary, with_tags
+from hourwheel.model import NewMessage, TagFilter
+
+LOG = "orders~1/0"
+
+
+def tagged(*tags: str | None) -> list[NewMessage]:
+    """Messages with these tags, several of them divided by a blank."""
+    return [NewMessage(body="b", tags=text.split() if text else None) for text in tags]
+
+
+def row(block: bytes = b"", segment: SegmentRef | None = None) -> Row:
+    return Row(
+        first_seq=0, count=1, at_ms=1_763_640_000_000, expires_ms=1_763_640_000_000, block=block, segment=segment
+    )
+
+
+@pytest.mark.parametrize(
+    "members", [0, 1, every(8), every(1_000), 1 << 999, set_of(range(0, 1_000, 7)), set_of([3, 400, 999])]
+)
+def test_a_set_of_indexes_is_read_back(members: int) -> None:
+    assert unpack(pack(members)) == members
+    assert set_of(indexes_of(members)) == members
+
+
+def test_few_of_many_messages_take_a_byte_or_three_each() -> None:
+    assert pack(set_of([0, 100, 900])) == (0, 99, 799)
+    assert len(pack(set_of(range(0, 1_000, 2)))) == 125
+
+
+@pytest.mark.parametrize("packed", [b"\x01" * 126, (1_000,), (999, 0), (-1,), (10**12,)])
+def test_a_set_that_reaches_beyond_the_largest_batch_is_refused(packed: bytes | tuple[int, ...]) -> None:
+    with pytest.raises(Corrupt):
+        unpack(packed)
+
+
+@pytest.mark.parametrize("room", [1_000, 60, 30, 16])
+def test_a_summary_says_what_the_messages_say_or_that_they_have_to_be_read(room: int) -> None:
+    rng = Random(room)
+    names = ["a", "b", "c", "d"]
+    for _ in range(100):
+        batch = tagged(*(" ".join(rng.sample(names, rng.randint(0, 3))) for _ in range(rng.randint(1, 40))))
+        if not any(message.tags for message in batch):
+            continue
+        summary = decode_summary(encode_summary(batch, room))
+        for some, every_one, none in product(((), ("a",), ("a", "x")), ((), ("b",), ("b", "c")), ((), ("d", "y"))):
+            wanted = TagFilter(tags_any=some, tags_all=every_one, tags_none=none)
+            found = summary.matching(wanted, len(batch))
+            expected = set_of(index for index, message in enumerate(batch) if wanted.takes(message.tags))
+            assert found in ((expected,) if room == 1_000 else (expected, None))
+
+
+def test_a_summary_that_has_no_room_for_indexes_tells_the_tags() -> None:
+    batch = tagged(*(f"t{index % 7}" for index in range(100)))
+    summary = decode_summary(encode_summary(batch, 60))
+    assert summary.where is None
+    assert summary.matching(TagFilter(tags_any=("other",)), 100) == 0
+    assert summary.matching(TagFilter(tags_none=("other",)), 100) == every(100)
+    assert summary.matching(TagFilter(tags_any=("t1",)), 100) is None
+
+
+def test_a_summary_bounds_the_largest_message_in_an_answer() -> None:
+    batch = [NewMessage(body='"\x00é' * size, tags=["a"]) for size in (1, 500, 20)]
+    assert decode_summary(encode_summary(batch, 1_000)).largest >= max(map(message_size, batch))
+
+
+def test_a_batch_without_tags_costs_no_byte() -> None:
+    plain = row(b"x" * 500)
+    assert with_tags(plain, LOG, tagged(None, None)) is plain
+
+
+@pytest.mark.parametrize("size", [0, 200, 800, 850, 1_000, 5_000, 11_900])
+@pytest.mark.parametrize("tags", [1, 4, 60])
+def test_a_summary_needs_no_further_unit_of_a_write(size: int, tags: int) -> None:
+    segment = None if size else SegmentRef("segments/001763640000000/0197f00d-0000-7000-8000-0123456789ab", 0, 99_999)
+    plain = row(b"x" * size, segment)
+    batch = tagged(*(f"region-{index % tags}" for index in range(200)))
+
+    def units(stored: Row) -> int:
+        record = to_record(stored, b"t" * 16, 86_400_000)
+        names = len("pk" + LOG + "sk" + "0" * 16 + "v" + "t" + "x") + 10
+        return -(-(len(record.value) + len(record.token) + names) // 1_024)
+
+    assert units(with_tags(plain, LOG, batch)) == units(plain)
+
+
+@pytest.mark.parametrize("data", [b"\xc1", b"\x91\x04", b"\x94\x03\x01\x91\xa1a\x92\xc4\x00\xc4\x00"])
+def test_bytes_that_are_no_summary_are_refused(data: bytes) -> None:
+    with pytest.raises(Corrupt):
+        decode_summary(data)
