@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from hourwheel.archive import blocks
 from hourwheel.archive.blocks import Columns, Entry, MessageRows
 from hourwheel.errors import Corrupt
+from hourwheel.log_names import is_schedule
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
 from hourwheel_pipeline.columns import Ints, batch_of, byte_lengths, column_of, days, ints, sums, timestamps
 from hourwheel_pipeline.names import Place, place_of
@@ -21,7 +22,11 @@ from hourwheel_pipeline.schemas import CANCEL_MARKER, MESSAGES, QUEUE, SCHEMAS, 
 
 def message_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
     found = blocks.decode_messages(block)
-    notes = {at: decode_entry(entry.meta) for at, entry in enumerate(found.entries) if entry.meta}
+    notes = {
+        at: decode_entry(entry.meta)
+        for at, entry in enumerate(found.entries)
+        if entry.meta and is_schedule(found.logs[entry.log])
+    }
     plans = {at: note for at, note in notes.items() if isinstance(note, DueTimes)}
     cancel_markers = {at: note for at, note in notes.items() if isinstance(note, CancelMarker)}
     if found.present:

@@ -43,6 +43,7 @@ def pull_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
         "end_index": [pull.end.index for pull in pulls],
         "end_seq": [pull.end_seq for pull in pulls],
         "counts": [pull.counts for pull in pulls],
+        "picks": [None if pull.picks is None else _picks(pull) for pull in pulls],
         "messages": [pull.size for pull in pulls],
         "claimed_at": timestamps(ints(pull.claimed_ms for pull in pulls)),
         "lease_until": timestamps(ints(pull.lease_until_ms for pull in pulls)),
@@ -57,6 +58,11 @@ def _outcome(pull: PullRow) -> str:
     if pull.outcome not in OUTCOMES:
         raise Corrupt(f"pull was closed by {pull.outcome}, which this version does not know")
     return OUTCOMES[pull.outcome]
+
+
+def _picks(pull: PullRow) -> list[dict[str, int]]:
+    """Returns the positions of the messages that a pull of a group with a filter handed out."""
+    return [{"row": position.row_no, "index": position.index} for position in pull.places()]
 
 
 def _moves(moves: Sequence[Sequence[Moved]]) -> pa.Array:

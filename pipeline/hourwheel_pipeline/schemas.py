@@ -99,6 +99,7 @@ SCHEMAS = {
             _always("end_index", _INT),
             _always("end_seq", _LONG),
             _always("counts", pa.list_(_INT)),
+            pa.field("picks", pa.list_(_PICK)),
             _always("messages", _INT),
             _always("claimed_at", TIMESTAMP),
             _always("lease_until", TIMESTAMP),

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.archiver import Archiver
 from hourwheel.context import Settings
-from hourwheel.model import NewMessage, Pulled, RetryLater, RetryPolicy
+from hourwheel.model import NewMessage, Pulled, RetryLater, RetryPolicy, TagFilter
 from hourwheel.queueing.dead import dead_id_of
 from hourwheel_pipeline import compact
 from hourwheel_pipeline.compact import CompactOptions
@@ -87,6 +87,7 @@ def lively(world: World) -> None:
     """All that a cell can do, with nothing wrong."""
     world.archived()
     _queues(world)
+    _filters(world)
     _settling(world)
     _delays(world)
     _leases(world)
@@ -107,6 +108,25 @@ def _queues(world: World) -> None:
     bench.cell.produce("wide", [NewMessage(body=f"new-{at}", key=f"k{at}") for at in range(10)])
     assert world.acknowledge("wide", "all", limit=7) == 110
     assert world.acknowledge("wide", "late", limit=3) == 10
+
+
+def _filters(world: World) -> None:
+    """A group that takes some messages of a batch, retries some of them, passes over whole rows, and takes others from
+    then on."""
+    bench, where = world.bench, {"subject": "picky", "group": "europe"}
+    bench.cell.put_group("picky", "europe", filter=TagFilter(tags_any=("eu",)))
+    for _ in range(3):
+        bench.cell.produce(
+            "picky", [NewMessage(body=f"p{at}", tags=["eu" if at % 4 == 1 else "us"]) for at in range(12)]
+        )
+    (pull,) = bench.pull(5, **where)
+    bench.settle(pull, retry=[1], dead=[3], **where)
+    for _ in range(70):
+        bench.cell.produce("picky", [NewMessage(body="unwanted")])
+    assert world.acknowledge(**where) == 5
+    bench.cell.put_group("picky", "europe", filter=TagFilter(tags_none=("eu",)))
+    bench.cell.produce("picky", [NewMessage(body=f"q{at}", tags=["eu" if at % 2 else "us"]) for at in range(6)])
+    assert world.acknowledge(**where) == 3
 
 
 def _settling(world: World) -> None:

@@ -66,7 +66,7 @@ def _ranges(links: DataFrame, begins: Column, ends: Column) -> DataFrame:
     named = (begins["row"].alias("from_row"), begins["index"].alias("from_index"))
     to = (ends["row"].alias("to_row"), ends["index"].alias("to_index"))
     columns = ("first_row", "first_index", "counts", "claimed_at", "closed_at", "outcome")
-    return links.select(*_PULL, *columns, *named, *to)
+    return links.select(*_PULL, *columns, fn.col("picks").isNotNull().alias("filtered"), *named, *to)
 
 
 def _across(evidence: Evidence, ranges: DataFrame) -> DataFrame:
@@ -95,11 +95,13 @@ def _alive(skew_ms: int) -> Column:
 
 
 def _passed_over(evidence: Evidence, coverage: Coverage, across: DataFrame, skew_ms: int) -> DataFrame | None:
-    """Finds messages that a pull passed and did not hand out."""
+    """Finds messages that a pull passed and did not hand out. A group with a filter passes what it does not take, and
+    the archive does not tell which filter it had then."""
     step = (fn.col("row") - fn.col("first_row")).cast("int")
     taken = fn.when(step >= 0, fn.coalesce(fn.get("counts", step), fn.lit(0))).otherwise(fn.lit(0))
     first = fn.when(fn.col("row") == fn.col("first_row"), fn.col("first_index")).otherwise(fn.lit(0))
-    fewer = across.withColumn("taken", taken).where(fn.col("high") - fn.col("low") > fn.col("taken"))
+    unfiltered = across.where(~fn.col("filtered"))
+    fewer = unfiltered.withColumn("taken", taken).where(fn.col("high") - fn.col("low") > fn.col("taken"))
     left = evidence.some(coverage.sure(fewer.where(_alive(skew_ms)), "source", "row").withColumn("first", first))
     if left is None:
         return None

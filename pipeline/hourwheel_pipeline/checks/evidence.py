@@ -47,7 +47,7 @@ _MESSAGE: Final = (
 )
 _PULL: Final = (
     *(*GROUP, "source", "queue", "consumer", "first_row", "first_index", "end_row", "end_index", "end_seq"),
-    *("counts", "messages", "claimed_at", "lease_until", "closed_at", "outcome", "moved", "manifest"),
+    *("counts", "picks", "messages", "claimed_at", "lease_until", "closed_at", "outcome", "moved", "manifest"),
 )
 _DISPATCH: Final = (*("subject", "at", "kind", "target_log", "target_row", "target_index", "source_log", "manifest"),)
 
@@ -104,20 +104,14 @@ class Evidence:
 
     @cached_property
     def handed(self) -> DataFrame:
-        each = self.pulls.select("*", fn.posexplode("counts").alias("step", "count")).where("count > 0")
-        return self.keep(
-            each.select(
-                *PULL_KEY,
-                *GROUP,
-                "source",
-                "queue",
-                (fn.col("first_row") + fn.col("step")).alias("row"),
-                fn.when(fn.col("step") == 0, fn.col("first_index")).otherwise(fn.lit(0)).alias("low"),
-                "count",
-                "claimed_at",
-                "closed_at",
-            )
-        )
+        whole = self.pulls.where(fn.col("picks").isNull())
+        each = whole.select("*", fn.posexplode("counts").alias("step", "count")).where("count > 0")
+        row = fn.col("first_row") + fn.col("step")
+        low = fn.when(fn.col("step") == 0, fn.col("first_index")).otherwise(fn.lit(0))
+        # A group with a filter is handed some messages of a row: each of them stands alone.
+        some = self.pulls.select("*", fn.explode("picks").alias("pick"), fn.lit(1).alias("count"))
+        alone = _handed(some, fn.col("pick.row"), fn.col("pick.index"))
+        return self.keep(_handed(each, row, low).unionByName(alone))
 
     @cached_property
     def moves(self) -> DataFrame:
@@ -171,6 +165,11 @@ def evidence_of(
         waiting = lake.read(spark, MESSAGES, until=since).where(fn.col("manifest") <= last_manifest[MESSAGES])
         messages = messages.unionByName(waiting.where(scheduled_since(fn.col("log"), start_ms(since))))
     return Evidence(messages, frames[PULLS], frames[DISPATCHES])
+
+
+def _handed(each: DataFrame, row: Column, low: Column) -> DataFrame:
+    columns = (*PULL_KEY, *GROUP, "source", "queue", row.alias("row"), low.alias("low"), "count")
+    return each.select(*columns, "claimed_at", "closed_at")
 
 
 def _table(spark: SparkSession, lake: Lake, name: str, last_manifest: int, since: date | None) -> DataFrame:
