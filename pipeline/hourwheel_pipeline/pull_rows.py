@@ -62,7 +62,7 @@ def _outcome(pull: PullRow) -> str:
 
 def _picks(pull: PullRow) -> list[dict[str, int]]:
     """Returns the positions of the messages that a pull of a group with a filter handed out."""
-    return [{"row": position.row_no, "index": position.index} for position in pull.places()]
+    return [{"row": position.row_no, "index": position.index} for position in pull.positions()]
 
 
 def _moves(moves: Sequence[Sequence[Moved]]) -> pa.Array:

@@ -194,7 +194,7 @@ def assert_told(row: dict[str, Any], log: str, pull: PullRow) -> None:
     assert (row["end_seq"], row["consumer"]) == (pull.end_seq, pull.consumer)
     assert (tuple(row["counts"]), row["messages"]) == (pull.counts, sum(pull.counts))
     picks = None if row["picks"] is None else [Position(pick["row"], pick["index"]) for pick in row["picks"]]
-    assert picks == (None if pull.picks is None else pull.places())
+    assert picks == (None if pull.picks is None else pull.positions())
     assert (row["claimed_at"], row["lease_until"]) == (moment(pull.claimed_ms), moment(pull.lease_until_ms))
     assert (row["closed_at"], row["day"]) == (moment(pull.closed_ms), day(pull.closed_ms))
     assert row["outcome"] == OUTCOMES[pull.outcome]
