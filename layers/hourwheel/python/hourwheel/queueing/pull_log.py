@@ -26,7 +26,7 @@ from hourwheel.queueing.records import (
     PullRow,
     Tail,
 )
-from hourwheel.queueing.selection import MOST_BODIES, Offer, Selection, Unmatched
+from hourwheel.queueing.selection import MOST_BODIES, RowSelection, Selection, Unmatched
 
 EMPTY_ROWS = 500
 """A claim covers at most this many rows without messages, so that its receipt stays short. Where more come first, a row
@@ -86,7 +86,7 @@ class _Range:
         """Starts the range at its first messages; the empty rows before them are passed over."""
         self.first, self.empty = first, 0
 
-    def add(self, row_no: int, row: Row, skip: int, count: int, offer: Offer) -> None:
+    def add(self, row_no: int, row: Row, skip: int, count: int, offer: RowSelection) -> None:
         if count:
             self.size += offer.answer_bytes
         else:

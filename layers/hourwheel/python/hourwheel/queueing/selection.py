@@ -31,7 +31,7 @@ MOST_BODIES = 32
 
 
 @dataclass(frozen=True)
-class Offer:
+class RowSelection:
     """What a row offers a claim: ``usable`` messages, of which ``fitting`` fit into one answer, where they take at most
     ``answer_bytes``. ``indexes`` names them; None: they follow one another, from the place where the claim begins.
     ``read``: the batch had to be read."""
@@ -53,7 +53,7 @@ class Offer:
         return set_of(self.indexes[:count])
 
 
-_NOTHING = Offer(0, 0, 0)
+_NOTHING = RowSelection(0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -64,24 +64,24 @@ class Selection:
     source: Log
     wanted: TagFilter | None
 
-    def offer(self, row_no: int, row: Row, skip: int, now_ms: int) -> Offer:
+    def offer(self, row_no: int, row: Row, skip: int, now_ms: int) -> RowSelection:
         """Returns what the row offers from index ``skip`` on. Reports a batch that has to be read and cannot be, and
         offers nothing of it."""
         if row.expires_ms <= now_ms or skip >= row.count:
             return _NOTHING
         if self.wanted is None:
             usable = row.count - skip
-            return Offer(usable, min(usable, row.together(skip)), row.answer_bytes)
+            return RowSelection(usable, min(usable, row.together(skip)), row.answer_bytes)
         summary = decode_summary(row.meta) if row.meta else TagSummary(row.answer_bytes, (), ())
         told = summary.matching(self.wanted, row.count)
         read = told is None
         found = self._read(row_no, row) if told is None else told
         indexes = indexes_of(found >> skip << skip)
         if not indexes:
-            return Offer(0, 0, 0, read=read)
+            return RowSelection(0, 0, 0, read=read)
         together = indexes[0] + row.together(indexes[0])
         fitting = sum(index < together for index in indexes)
-        return Offer(len(indexes), fitting, min(row.answer_bytes, fitting * summary.largest), indexes, read)
+        return RowSelection(len(indexes), fitting, min(row.answer_bytes, fitting * summary.largest), indexes, read)
 
     def _read(self, row_no: int, row: Row) -> int:
         assert self.wanted is not None
@@ -102,7 +102,7 @@ class Unmatched:
     bodies: int = 0
     oldest_ms: int = 0
 
-    def add(self, row: Row, offer: Offer) -> None:
+    def add(self, row: Row, offer: RowSelection) -> None:
         self.rows += 1
         self.size += len(row.block) + len(row.meta)
         self.bodies += offer.read
