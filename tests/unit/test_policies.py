@@ -35,6 +35,7 @@ OPERATORS = {
     "POST /v1/subjects/{subject}/resume",
     "GET /v1/subjects/{subject}/groups",
     "GET /v1/subjects/{subject}/dead",
+    "GET /v1/subjects/{subject}/queues/{queue}/messages",
     "GET /v1/subjects/{subject}/groups/{group}",
     "PUT /v1/subjects/{subject}/groups/{group}",
     "DELETE /v1/subjects/{subject}/groups/{group}",
@@ -70,7 +71,7 @@ def request(route: Route, path: str) -> str:
 
 
 def path(route: Route, subject: str, group: str, some_id: str = "12-0") -> str:
-    return route.template.format(subject=subject, group=group, id=some_id, dead_id=some_id)
+    return route.template.format(subject=subject, group=group, id=some_id, dead_id=some_id, queue="0")
 
 
 @st.composite

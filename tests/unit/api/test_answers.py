@@ -174,6 +174,20 @@ def test_a_group_and_a_subject_are_paused_and_resumed(api: Api) -> None:
     assert api.call("POST", "/v1/subjects/other/resume").slug == "subject-unknown"
 
 
+def test_a_queue_is_looked_at(api: Api) -> None:
+    api.send("a", "b", "c")
+    queue = "/v1/subjects/orders/queues/0/messages"
+    page = api.call("GET", f"{queue}?limit=2").json
+    assert [(each["body"], each["offset"]) for each in page["messages"]] == [("a", 0), ("b", 1)]
+    assert "attempt" not in page["messages"][0]
+    assert (page["next"], page["end"], page["damaged"]) == (2, 3, [])
+    assert [each["body"] for each in api.call("GET", f"{queue}?newest=true&offset=1").json["messages"]] == ["b", "a"]
+    later = "2099-01-01T00:00:00Z"
+    assert api.call("GET", f"{queue}?time={later}").json["messages"] == []
+    assert len(api.call("GET", f"{queue}?time={later}&newest=true").json["messages"]) == 3
+    assert api.call("GET", "/v1/subjects/orders/groups").json["groups"] == []
+
+
 def test_seek_moves_a_group(api: Api) -> None:
     api.send("a", "b")
     api.pull()

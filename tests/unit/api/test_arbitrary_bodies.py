@@ -189,7 +189,7 @@ def test_no_body_is_a_fault_of_ours(route: Route) -> None:
     def send(body: bytes) -> None:
         api, receipt, dead_id, scheduled_id = furnished()
         body = body.replace(RECEIPT.encode(), receipt.encode()).replace(DEAD_ID.encode(), dead_id.encode())
-        target = route.template.format(subject="orders", group="billing", dead_id=dead_id, id=scheduled_id)
+        target = route.template.format(subject="orders", group="billing", dead_id=dead_id, id=scheduled_id, queue="0")
         answer = api.call(route.method, target, raw=body)
         assert answer.status < 500, (answer, api.log.getvalue())
         answers[answer.status < 300] += 1
@@ -223,6 +223,8 @@ def test_no_path_is_a_fault_of_ours(text: str, query: str) -> None:
         f"/v1/subjects/{name}",
         f"{GROUP}/dead/{name}",
         f"/v1/scheduled/{name}",
+        f"/v1/subjects/orders/queues/{name}/messages",
+        f"/v1/subjects/orders/queues/0/messages?offset={quote(query, errors='replace')}",
         f"/v1/subjects/orders/dead?after={quote(query, errors='replace')}",
         f"{GROUP}/dead?after={quote(query, errors='replace')}",
     ]:

@@ -11,7 +11,9 @@ router = Router()
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.key)
 def test_each_route_is_found(route: Route) -> None:
-    match = router.find(route.method, route.template.format(subject="s%2F", group="messages", dead_id="1-0", id="1"))
+    match = router.find(
+        route.method, route.template.format(subject="s%2F", group="messages", dead_id="1-0", id="1", queue="0")
+    )
     assert isinstance(match, Match)
     assert match.route == route
     assert match.parameters.get("subject", "s/") == "s/"

@@ -50,6 +50,19 @@ def test_a_read_only_subject(shell: Shell) -> None:
     shell.ok("produce", "orders", "a")
 
 
+def test_peeks(shell: Shell) -> None:
+    shell.ok("produce", "orders", "a", "b", "c")
+    assert [each["body"] for each in shell.json("subject", "peek", "orders")] == ["a", "b", "c"]
+    assert [each["offset"] for each in shell.json("subject", "peek", "orders", "--newest", "--limit", "2")] == [2, 1]
+    assert [each["body"] for each in shell.json("subject", "peek", "orders", "--offset", "1")] == ["b", "c"]
+    assert "produced at" in shell.ok("subject", "peek", "orders")
+    shell.ok("subject", "peek", "orders", "--time", "2026-11-20T10:00:00+01:00")
+    assert "time=2026-11-20T09%3A00%3A00.000Z" in shell.server.calls("peek")[-1].target
+    assert shell("subject", "peek", "orders", "--offset", "1", "--time", "2026-11-20T10:00:00Z").exit_code == 2
+    shell.ok("produce", "orders", *("x" for _ in range(200)))
+    assert len(shell.json("subject", "peek", "orders", "--limit", "150")) == 150
+
+
 def test_groups(shell: Shell) -> None:
     shell.ok("produce", "orders", "a", "b")
     shell.ok("group", "create", "orders", "billing", "--start", "latest", "--max-attempts", "3")

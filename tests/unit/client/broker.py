@@ -389,6 +389,15 @@ class Broker:
     def resume_group(self, subject: str, name: str) -> Json:
         return self.pause_group(subject, name, paused=False)
 
+    def peek(self, name: str, number: str, query: dict[str, str]) -> Json:
+        queue = self.known_subject(name).queues[int(number)]
+        newest, limit = query.get("newest") == "true", int(query["limit"])
+        start = int(query.get("offset", len(queue) if newest else 0))
+        chosen = queue[start::-1] if newest else queue[start:]
+        page = [{key: message[key] for key in message if key != "attempt"} for message in chosen[:limit]]
+        following = chosen[limit]["offset"] if len(chosen) > limit else None
+        return {"messages": page, "damaged": [], "next": following, "end": len(queue)}
+
     def delete_subject(self, name: str) -> None:
         self.known_subject(name)
         del self.subjects[name]

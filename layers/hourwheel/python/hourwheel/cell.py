@@ -29,6 +29,7 @@ from hourwheel.model import (
     Lag,
     Message,
     NewMessage,
+    PeekPage,
     Placed,
     PullRequest,
     PullResult,
@@ -48,6 +49,7 @@ from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.limits import pause_of
+from hourwheel.queueing.peek import PeekStart, peek
 from hourwheel.queueing.produce import produce, produce_many
 from hourwheel.queueing.pull import Puller
 from hourwheel.queueing.pull_log import PullLog, pull_logs
@@ -161,6 +163,10 @@ class Cell:
 
     def subjects(self, after: str, limit: int) -> tuple[list[Subject], str | None]:
         return self.registry.subjects(after, limit)
+
+    def peek(self, subject: str, queue: int, start: PeekStart, limit: int) -> PeekPage:
+        """Returns messages of a queue without being a group: see ``queueing.peek``."""
+        return peek(self.context, self.subject(subject), queue, start, limit)
 
     def delete_subject(self, name: str) -> None:
         """Removes the subject, its groups and messages. Messages that are sent meanwhile go to a new subject of that

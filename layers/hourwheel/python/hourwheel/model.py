@@ -394,6 +394,25 @@ class DeadPage(Struct):
     next: str | None
 
 
+class DamagedRow(Struct):
+    """A row of a queue that cannot be read: the ``offset`` of its first message (None: unknown), the number of its
+    messages, and why."""
+
+    offset: int | None
+    messages: int
+    reason: str
+
+
+class PeekPage(Struct):
+    """Messages of a queue, and the rows that cannot be read among them. ``next`` is the offset at which the next page
+    begins (None: there is none), ``end`` the offset that the next message gets."""
+
+    messages: list[Message]
+    damaged: list[DamagedRow]
+    next: int | None
+    end: int
+
+
 def message_bytes(message: NewMessage) -> int:
     """Returns the UTF-8 bytes of body, key, tags and headers, which the limits count."""
     size = len(message.body_base64 or b"") + len((message.body or "").encode())

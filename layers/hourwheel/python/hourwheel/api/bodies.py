@@ -186,6 +186,21 @@ class PendingQuery(_Query):
     hours: Annotated[int, Field(ge=1, le=744)] = 72  # 744 hours are 31 days, 72 are three
 
 
+class PeekQuery(_Query):
+    """Says where a peek starts, and in which direction it goes: see ``PeekStart``."""
+
+    offset: Annotated[int, Field(ge=0, le=LARGEST_OFFSET)] | None = None
+    time: Annotated[str, Field(max_length=64)] | None = None
+    newest: bool = False
+    limit: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        if self.offset is not None and self.time is not None:
+            raise ValueError("give offset or time, not both")
+        return self
+
+
 class PageQuery(_Query):
     limit: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
     after: Annotated[str, Field(min_length=1, max_length=100)] | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hourwheel import __version__
-from hourwheel.api import dead_letters, scheduled, subjects
+from hourwheel.api import dead_letters, messages, scheduled, subjects
 from hourwheel.api.events import Event, Invocation, Response, ok
 from hourwheel.cell import Cell
 
@@ -19,6 +19,7 @@ def health(cell: Cell, event: Event) -> Response:
 
 _SUBJECT = "/v1/subjects/{subject}"
 _GROUP = f"{_SUBJECT}/groups/{{group}}"
+_QUEUE = f"{_SUBJECT}/queues/{{queue}}"
 _SCHEDULED = "/v1/scheduled/{id}"
 
 _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
@@ -42,6 +43,7 @@ _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     f"DELETE {_GROUP}/dead": dead_letters.drop,
     f"POST {_GROUP}/dead/redrive": dead_letters.redrive,
     f"GET {_GROUP}/dead/{{dead_id}}": dead_letters.get_dead,
+    f"GET {_QUEUE}/messages": messages.peek,
     f"GET {_SUBJECT}/scheduled": scheduled.pending,
     f"GET {_SUBJECT}/dead": scheduled.list_orphans,
     f"GET {_SCHEDULED}": scheduled.get_scheduled,

@@ -20,6 +20,7 @@ TITLES = {
     "token-read-only": "The token may only read",
     "route-unknown": "No such route",
     "subject-unknown": "No such subject",
+    "queue-unknown": "No such queue",
     "group-unknown": "No such group",
     "push-unknown": "The group has no target",
     "dead-letter-unknown": "No such dead letter",

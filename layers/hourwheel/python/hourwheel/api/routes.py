@@ -16,6 +16,7 @@ class Route(NamedTuple):
 
 _SUBJECT = "/v1/subjects/{subject}"
 _GROUP = f"{_SUBJECT}/groups/{{group}}"
+_QUEUE = f"{_SUBJECT}/queues/{{queue}}"
 _SCHEDULED = "/v1/scheduled/{id}"
 
 ROUTES = (
@@ -43,6 +44,7 @@ ROUTES = (
     Route("DELETE", f"{_GROUP}/dead", "meta"),
     Route("POST", f"{_GROUP}/dead/redrive", "meta"),
     Route("GET", f"{_GROUP}/dead/{{dead_id}}", "meta"),
+    Route("GET", f"{_QUEUE}/messages", "meta"),
     Route("GET", f"{_SUBJECT}/scheduled", "meta"),
     Route("GET", f"{_SUBJECT}/dead", "meta"),
     Route("GET", _SCHEDULED, "meta"),

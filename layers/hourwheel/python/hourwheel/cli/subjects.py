@@ -6,11 +6,14 @@ from typing import Annotated
 import typer
 
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
+from hourwheel.cli.peek import peek
 from hourwheel.cli.settings import SubjectArgument, YesOption, confirm, connect, settings_of
 from hourwheel.client import Api
 from hourwheel.client.records.subjects import Subject
 
 app = typer.Typer(no_args_is_help=True, help="Create, show, change, pause and delete subjects.")
+
+app.command()(peek)
 
 _PAGE = 100  # the largest page of the server
 

@@ -43,6 +43,7 @@ from hourwheel.client.records.groups import (
 )
 from hourwheel.client.records.health import Health
 from hourwheel.client.records.messages import AddressedMessage, Message, Placed, Pull, Pulled, Received
+from hourwheel.client.records.peek import DamagedRow, PeekPage, QueueMessage
 from hourwheel.client.records.scheduled import PendingCounts, PendingHour, ScheduledMessage
 from hourwheel.client.records.subjects import Subject, SubjectPage
 from hourwheel.model import QueueLag, RetryLater, Settled, Settlement
@@ -59,11 +60,14 @@ __all__ = [
     "Closed",
     "Conflict",
     "Consumer",
+    "DamagedRow",
     "DeadLetter",
     "DeadPage",
     "DeadSelection",
     "Delivery",
     "DeliveryTimeout",
+    "PeekPage",
+    "QueueMessage",
     "PendingCounts",
     "PendingHour",
     "Group",

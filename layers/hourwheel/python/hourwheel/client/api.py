@@ -12,6 +12,7 @@ from typing import Self
 from hourwheel.client.calls.call import answers
 from hourwheel.client.calls.dead import DeadLetterCalls
 from hourwheel.client.calls.groups import GroupCalls
+from hourwheel.client.calls.messages import MessageCalls
 from hourwheel.client.calls.produce import ProduceCalls
 from hourwheel.client.calls.pull import PullCalls
 from hourwheel.client.calls.scheduled import ScheduledCalls
@@ -29,7 +30,7 @@ DEFAULT_TIMEOUT_SECONDS = 30.0
 DEFAULT_RETRY_SECONDS = 30.0
 
 
-class Api(ProduceCalls, ScheduledCalls, PullCalls, SubjectCalls, GroupCalls, DeadLetterCalls):
+class Api(ProduceCalls, ScheduledCalls, PullCalls, SubjectCalls, GroupCalls, DeadLetterCalls, MessageCalls):
     """Makes every call of the HTTP API, one method each. Thread-safe; keeps its connections alive.
 
     Repeats a call for ``retry_seconds`` while the server is unavailable, where repeating is safe. It is safe for every

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hourwheel.errors import Filled
+from hourwheel.errors import Corrupt, Filled
 from hourwheel.logs.rows import Row, filler, from_record, row_key, sort_of, table_of, to_record
 from hourwheel.ports import Clock, Counter, Ids, Key, Meter, Record, Store, Table, items_of
 
@@ -158,6 +158,12 @@ class Log:
         items = items_of(self.store, table_of(self.name), self.name, start=sort_of(start), page=_FIRST_PAGE)
         return ((int(sort), from_record(record)) for sort, record in items)
 
+    def stored_page(self, start: int, limit: int) -> list[tuple[int, Row | Corrupt]]:
+        """Returns up to ``limit`` stored rows from ``start`` on, strongly consistent, and skips holes without filling
+        them. For a row that cannot be decoded it returns the error."""
+        items = self.store.scan(table_of(self.name), self.name, start=sort_of(start), limit=limit)
+        return [(int(sort), _decoded(record)) for sort, record in items]
+
     def get(self, row_no: int) -> Row | None:
         record = self.store.get(row_key(self.name, row_no))
         return None if record is None else from_record(record)
@@ -238,3 +244,10 @@ class Log:
         spare = filler(follower.at_ms, expires_ms)
         refused = self.store.put(row_key(self.name, hole), to_record(spare, self.ids.token(), GARBAGE_MS), expect=None)
         return spare if refused is None or refused.current is None else from_record(refused.current)
+
+
+def _decoded(record: Record) -> Row | Corrupt:
+    try:
+        return from_record(record)
+    except Corrupt as error:
+        return error

@@ -94,7 +94,7 @@ def seek_end(log: PullLog) -> int:
 def seek_time(log: PullLog, at_ms: int) -> int:
     """Moves the group to the first message accepted at ``at_ms`` or later, and returns its offset."""
     totals = log.source.totals()
-    row_no, row = _search(log.source, lambda row: row.at_ms >= at_ms)
+    row_no, row = row_at_time(log.source, at_ms)
     return _seek(log, Position(row_no), row.first_seq if row else totals.numbers)
 
 
@@ -104,12 +104,24 @@ def seek_offset(log: PullLog, offset: int) -> int:
     totals = log.source.totals()
     if offset > totals.numbers:
         raise Rejected("field-invalid", f"offset {offset} is beyond the queue's end {totals.numbers}", field="offset")
-    row_no, row = _search(log.source, lambda row: row.first_seq + row.count > offset)
+    row_no, row = row_at_offset(log.source, offset)
     if row is None:
         return _seek(log, Position(row_no), totals.numbers)
     if row.first_seq + row.count <= offset:
         return _seek(log, Position(row_no + 1), offset)  # the row was stored after the search had passed it
     return _seek(log, Position(row_no, max(0, offset - row.first_seq)), max(offset, row.first_seq))
+
+
+def row_at_time(log: Log, at_ms: int) -> tuple[int, Row | None]:
+    """Returns the first row with messages that was stored at ``at_ms`` or later, and its number; without a row, the
+    number of the row that comes next."""
+    return _search(log, lambda row: row.at_ms >= at_ms)
+
+
+def row_at_offset(log: Log, offset: int) -> tuple[int, Row | None]:
+    """Returns the first row with a message of this offset or a later one, and its number; without a row, the number of
+    the row that comes next."""
+    return _search(log, lambda row: row.first_seq + row.count > offset)
 
 
 def _seek(log: PullLog, position: Position, offset: int) -> int:

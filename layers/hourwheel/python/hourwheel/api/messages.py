@@ -1,0 +1,26 @@
+"""Shows the messages of a queue."""
+
+from hourwheel.api.bodies import PeekQuery
+from hourwheel.api.events import Event, Response, ok
+from hourwheel.api.requests import decode_query, path_name, path_text
+from hourwheel.cell import Cell
+from hourwheel.errors import Rejected
+from hourwheel.queueing.peek import PeekStart
+from hourwheel.times import parse_rfc3339
+
+_LONGEST_NUMBER = 5
+"""The number of a queue has at most two digits; more of a longer text is not worth quoting."""
+
+
+def peek(cell: Cell, event: Event) -> Response:
+    subject, queue = path_name(event, "subject"), queue_number(path_text(event, "queue"))
+    query = decode_query(PeekQuery, event)
+    at_ms = None if query.time is None else parse_rfc3339(query.time, "time")
+    return ok(cell.peek(subject, queue, PeekStart(query.offset, at_ms, query.newest), query.limit))
+
+
+def queue_number(text: str) -> int:
+    """Returns the number that the text of a path names. Raises ``Rejected`` for any other text."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
+        raise Rejected("field-invalid", f"queue is a number from 0 on, got {text[:40]!r}", field="queue")
+    return int(text)

@@ -1,0 +1,61 @@
+"""``hourwheel subject peek``"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from hourwheel.cli.output import write_error, write_json, write_table
+from hourwheel.cli.settings import SubjectArgument, connect, moment, settings_of
+from hourwheel.client import Api
+from hourwheel.client.records.peek import PeekPage
+
+_PAGE = 100  # the largest page of the server
+
+
+def peek(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    queue: Annotated[int, typer.Option(min=0, help="The queue.")] = 0,
+    offset: Annotated[int | None, typer.Option(min=0, help="From this offset on.")] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(help="From the first message sent at this time or later, such as 2026-11-20T09:00:00Z."),
+    ] = None,
+    newest: Annotated[
+        bool, typer.Option("--newest", help="Backwards, from the last message, the offset, or before the time.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Print at most this many.")] = 10,
+) -> None:
+    """Show messages of a queue without being a group. Rows that cannot be read are reported.
+
+    Example: hourwheel subject peek orders --newest --limit 5
+    """
+    if offset is not None and time is not None:
+        raise typer.BadParameter("give --offset or --time, not both")
+    with connect(ctx) as api:
+        pages = list(_pages(api, subject, queue, offset, moment(time, "--time"), newest, limit))
+    messages = [message for page in pages for message in page.messages]
+    if settings_of(ctx).json:
+        for message in messages:
+            write_json(message)
+    else:
+        columns = ["offset", "produced at", "key", "id", "body"]
+        names = [column.replace(" ", "_") for column in columns]
+        write_table(columns, [[getattr(each, name) for name in names] for each in messages])
+    for row in (row for page in pages for row in page.damaged):
+        where = "at an unknown offset" if row.offset is None else f"from offset {row.offset} on"
+        write_error(f"{row.messages} messages {where} cannot be read: {row.reason}")
+
+
+def _pages(
+    api: Api, subject: str, queue: int, offset: int | None, time: datetime | None, newest: bool, limit: int
+) -> Iterator[PeekPage]:
+    while limit > 0:
+        page = api.peek(subject, queue, offset=offset, time=time, newest=newest, limit=min(limit, _PAGE))
+        yield page
+        limit -= len(page.messages) + len(page.damaged)
+        offset, time = page.next, None
+        if offset is None:
+            return

@@ -1,0 +1,49 @@
+"""Messages of a queue that are looked at without being a group, as the API answers them."""
+
+from msgspec import Struct
+
+from hourwheel.client.records.messages import Kept
+
+
+class QueueMessage(Kept, frozen=True, kw_only=True, gc=False):
+    """A message of a queue, which nobody leased for this look.
+
+    Example:
+        >>> (message,) = api.peek("orders").messages
+        >>> message.body, message.queue, message.offset
+        ('paid', 0, 0)
+    """
+
+    queue: int
+    offset: int
+
+
+class DamagedRow(Struct, frozen=True, kw_only=True):
+    """A row of a queue that the server cannot read: the ``offset`` of its first message (None: unknown), the number of
+    its ``messages``, and the ``reason``.
+
+    Example:
+        >>> api.peek("orders").damaged
+        []
+    """
+
+    offset: int | None = None
+    messages: int
+    reason: str
+
+
+class PeekPage(Struct, frozen=True, kw_only=True):
+    """A page of a queue. ``next`` is the ``offset`` of the next page; None after the last one. A page may be empty
+    though there is a next one. ``end`` is the offset that the next message gets, ``damaged`` are the rows that cannot
+    be read.
+
+    Example:
+        >>> page = api.peek("orders", limit=10)
+        >>> len(page.messages), page.next, page.end
+        (1, None, 1)
+    """
+
+    messages: list[QueueMessage]
+    damaged: list[DamagedRow] = []
+    next: int | None = None
+    end: int

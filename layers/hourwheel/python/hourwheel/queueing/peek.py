@@ -1,0 +1,142 @@
+"""Peek: shows the messages of a queue without being a group. Reads only, and neither waits nor fills holes.
+
+One call reads a bounded number of rows and answers what fits into an answer of Lambda. ``next`` is the offset at which
+the next call goes on.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hourwheel.answer_size import PULL_BYTES, answerable, message_size
+from hourwheel.context import Context
+from hourwheel.errors import Corrupt, NotFound, Rejected
+from hourwheel.handover.copies import with_position
+from hourwheel.logs.log import Log
+from hourwheel.logs.rows import Row
+from hourwheel.logs.segments import messages_of
+from hourwheel.model import DamagedRow, Message, PeekPage, Subject
+from hourwheel.queueing.progress import row_at_offset, row_at_time
+
+_ROWS = 256  # with the limit of an answer this bounds the time of a call, and what it costs
+_PAGE = 32
+
+
+@dataclass(frozen=True)
+class PeekStart:
+    """Where a peek starts: at an offset, at a time (Unix milliseconds), or else at the first message. With ``newest``
+    the peek goes backwards: from the offset, from the last message before the time, or else from the last message."""
+
+    offset: int | None = None
+    at_ms: int | None = None
+    newest: bool = False
+
+
+def queue_logs(context: Context, subject: Subject, queue: int) -> list[Log]:
+    """Returns the logs of a queue, oldest first. Raises ``NotFound`` for a queue that the subject does not have."""
+    if not 0 <= queue < subject.queues:
+        raise NotFound(
+            "queue-unknown", f"subject {subject.name!r} has {subject.queues} queues, numbered from 0", field="queue"
+        )
+    return [context.log(subject.log(queue))]
+
+
+def peek(context: Context, subject: Subject, queue: int, start: PeekStart, limit: int) -> PeekPage:
+    """Returns up to ``limit`` messages of the queue that have not expired. A page may be empty though ``next`` is set:
+    the rows that were read hold nothing to show."""
+    logs = queue_logs(context, subject, queue)
+    end = logs[-1].totals().numbers
+    if start.offset is not None and start.offset > end:
+        raise Rejected("field-invalid", f"offset {start.offset} is beyond the queue's end {end}", field="offset")
+    page = _Page(context, queue, start, limit)
+    for log in reversed(logs) if start.newest else logs:
+        if page.read(log):
+            break
+    return PeekPage(page.messages, page.damaged, page.next, end)
+
+
+@dataclass
+class _Page:
+    """A page that is filled row by row, in the direction of the peek."""
+
+    context: Context
+    queue: int
+    start: PeekStart
+    limit: int
+    messages: list[Message] = field(default_factory=list)
+    damaged: list[DamagedRow] = field(default_factory=list)
+    next: int | None = None
+    _rows: int = 0
+    _bytes: int = 0
+
+    def read(self, log: Log) -> bool:
+        """Adds the rows of a log; returns whether the page is full, so that ``next`` is set."""
+        return any(self._add(log, row_no, row) for row_no, row in self._walk(log))
+
+    def _walk(self, log: Log) -> Iterator[tuple[int, Row | Corrupt]]:
+        row_no = self._first_row(log)
+        return _backwards(log, row_no) if self.start.newest else _forwards(log, row_no)
+
+    def _first_row(self, log: Log) -> int:
+        """Returns the row at which the walk through the log starts; backwards, the row below which it starts."""
+        offset, at_ms = self.start.offset, self.start.at_ms
+        if offset is not None:
+            row_no, row = row_at_offset(log, offset)
+            holds = row is not None and row.first_seq <= offset
+            return row_no + 1 if self.start.newest and holds else row_no
+        if at_ms is not None:
+            return row_at_time(log, at_ms)[0]
+        return log.totals().rows if self.start.newest else log.trimmed()
+
+    def _add(self, log: Log, row_no: int, row: Row | Corrupt) -> bool:
+        if isinstance(row, Corrupt):
+            self._rows += 1
+            self.damaged.append(DamagedRow(None, 0, f"row {row_no} of {log.name}: {row}"))
+            return False
+        if row.filler:
+            return False
+        if self._rows >= _ROWS or len(self.damaged) + len(self.messages) >= self.limit:
+            self.next = row.first_seq + row.count - 1 if self.start.newest else row.first_seq
+            return True
+        self._rows += 1
+        return row.live(self.context.clock.now_ms()) and self._show(log, row_no, row)
+
+    def _show(self, log: Log, row_no: int, row: Row) -> bool:
+        try:
+            messages = with_position(row, messages_of(row, self.context.blobs), self.queue)
+        except Corrupt as error:
+            self.damaged.append(DamagedRow(row.first_seq, row.count, f"row {row_no} of {log.name}: {error}"))
+            return False
+        for message in reversed(messages) if self.start.newest else messages:
+            assert message.offset is not None
+            if self._outside(message.offset):
+                continue
+            message.attempt = 0  # nobody has pulled it here
+            size = message_size(message)
+            full = len(self.messages) + len(self.damaged) >= self.limit
+            if full or (self.messages and self._bytes + size > PULL_BYTES):
+                self.next = message.offset
+                return True
+            self._bytes += size
+            self.messages.append(answerable(message))
+        return False
+
+    def _outside(self, offset: int) -> bool:
+        bound = self.start.offset
+        return bound is not None and (offset > bound if self.start.newest else offset < bound)
+
+
+def _forwards(log: Log, row_no: int) -> Iterator[tuple[int, Row | Corrupt]]:
+    while True:
+        rows = log.stored_page(row_no, _PAGE)
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        row_no = rows[-1][0] + 1
+
+
+def _backwards(log: Log, below: int) -> Iterator[tuple[int, Row | Corrupt]]:
+    first = log.trimmed()
+    while below > first:
+        start = max(first, below - _PAGE)
+        yield from reversed([found for found in log.stored_page(start, below - start) if found[0] < below])
+        below = start
