@@ -66,7 +66,7 @@ class ListMeter:
 class CallByCall:
     """A store whose transactions are hidden, and whose calls are written down: (verb, table or counter)."""
 
-    WRITES = frozenset({"add", "put", "delete", "seal"})
+    WRITES = frozenset({"add", "put", "delete", "seal", "begin"})
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -79,6 +79,10 @@ class CallByCall:
     def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
         self.calls.append(("add", counter))
         return self._store.add(counter, rows=rows, numbers=numbers)
+
+    def begin(self, counter: str, *, numbers: int) -> Counter:
+        self.calls.append(("begin", counter))
+        return self._store.begin(counter, numbers=numbers)
 
     def seal(self, counter: str) -> Counter:
         self.calls.append(("seal", counter))

@@ -77,6 +77,26 @@ def test_sealing_one_counter_leaves_the_others_open(store: Store, partition: str
     assert store.add(f"{partition}-next", rows=1, numbers=1) == Counter(1, 1)
 
 
+def test_a_counter_that_is_begun_counts_on_from_its_numbers(store: Store, partition: str) -> None:
+    assert store.begin(partition, numbers=101) == Counter(0, 101)
+    assert store.counter(partition) == Counter(0, 101)
+    assert store.add(partition, rows=1, numbers=3) == Counter(1, 104)
+
+
+def test_only_a_new_counter_is_begun(store: Store, partition: str) -> None:
+    store.begin(partition, numbers=101)
+    assert store.begin(partition, numbers=500) == Counter(0, 101)
+    store.add(partition, rows=1, numbers=1)
+    assert store.begin(partition, numbers=500) == Counter(1, 102)
+    store.seal(partition)
+    assert store.begin(partition, numbers=500) == Counter(1, 102, sealed=True)
+
+
+def test_a_counter_that_was_sealed_first_is_not_begun(store: Store, partition: str) -> None:
+    store.seal(partition)
+    assert store.begin(partition, numbers=500) == Counter(0, 0, sealed=True)
+
+
 def test_many_counters_are_read_at_once_zeros_for_those_never_added_to(store: Store, partition: str) -> None:
     names = [f"{partition}/{number}" for number in range(GET_MANY)]
     for number, name in enumerate(names[:70]):

@@ -54,6 +54,13 @@ class Mirror(State):
             lambda: self._adapter.add(counter, rows=rows, numbers=numbers),
         )
 
+    def begin(self, counter: str, numbers: int) -> Counter:
+        return self._both(
+            f"begin {counter}",
+            lambda: self._state.begin(counter, numbers),
+            lambda: self._adapter.begin(counter, numbers=numbers),
+        )
+
     def seal(self, counter: str) -> Counter:
         return self._both(f"seal {counter}", lambda: self._state.seal(counter), lambda: self._adapter.seal(counter))
 

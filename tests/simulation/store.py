@@ -121,6 +121,10 @@ class State:
             raise Sealed(counter)
         return self._count(counter, Counter(before.rows + rows, before.numbers + numbers))
 
+    def begin(self, counter: str, numbers: int) -> Counter:
+        before = self.counter(counter)
+        return self._count(counter, Counter(0, numbers)) if before == Counter(0, 0) else before
+
     def seal(self, counter: str) -> Counter:
         return self._count(counter, self.counter(counter)._replace(sealed=True))
 
@@ -312,6 +316,9 @@ class SimulatedStore(Connection):
 
     def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
         return self.call("add", counter, lambda: self.state.add(counter, rows, numbers))
+
+    def begin(self, counter: str, *, numbers: int) -> Counter:
+        return self.call("begin", counter, lambda: self.state.begin(counter, numbers))
 
     def seal(self, counter: str) -> Counter:
         return self.call("seal", counter, lambda: self.state.seal(counter))

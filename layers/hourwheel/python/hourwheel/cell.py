@@ -6,7 +6,7 @@ The HTTP functions parse a request, call one method of ``Cell``, and answer.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import msgspec
@@ -19,7 +19,8 @@ from hourwheel.delay.orphans import orphans
 from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.delay.wheel import Pause, Wheel, WheelEnd
 from hourwheel.due import check_limit, limited_delay_ms
-from hourwheel.errors import Conflict, NotFound, Rejected
+from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected
+from hourwheel.log_names import cell_of
 from hourwheel.model import (
     KEEP_VERSION,
     AddressedMessage,
@@ -55,6 +56,8 @@ from hourwheel.queueing.pull import Puller
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.receipts import cell_secret
 from hourwheel.queueing.records import Position
+from hourwheel.registry.moves import request_change
+from hourwheel.registry.plans import plan_queues
 from hourwheel.registry.registry import Registry
 from hourwheel.sweep.erasure import make_registry
 from hourwheel.sweep.sweep import Sweeper, SweepReport
@@ -137,7 +140,7 @@ class Cell:
         """Creates or changes a subject and returns it; None keeps a setting. Raises ``Conflict`` for fewer queues."""
 
         def change(subject: Subject) -> Subject:
-            if queues is not None and queues < subject.queues:
+            if queues is not None and queues < _queues_of(subject):
                 raise Conflict(
                     "setting-fixed",
                     f"subject {name!r} has {subject.queues} queues and cannot have fewer",
@@ -145,13 +148,15 @@ class Cell:
                 )
             return msgspec.structs.replace(
                 subject,
-                queues=subject.queues if queues is None else queues,
                 retention_seconds=subject.retention_seconds if retention_seconds is None else retention_seconds,
                 clamp_delays=subject.clamp_delays if clamp_delays is None else clamp_delays,
                 read_only=subject.read_only if read_only is None else read_only,
             )
 
-        return self.registry.change_subject(name, change)
+        subject = self.registry.change_subject(name, change, queues=queues or 1)
+        if queues is None or queues <= _queues_of(subject):
+            return subject
+        return request_change(self.registry, name, plan_queues(queues))[1]
 
     def pause_subject(self, name: str, *, paused: bool) -> Subject:
         """Pauses or resumes the delivery to all groups of the subject, and returns the subject."""
@@ -247,13 +252,15 @@ class Cell:
 
     def seek(self, subject: str, group: str, *, to: Literal["start", "end"]) -> dict[int, int]:
         """Moves the group on every queue; returns the offset of its next message, by queue."""
-        return self._seek(subject, group, progress.seek_start if to == "start" else progress.seek_end)
+        move = progress.seek_start if to == "start" else progress.seek_end
+        return self._seek(subject, group, lambda parts: progress.seek_queue(parts, move))
 
     def seek_time(self, subject: str, group: str, at_ms: int) -> dict[int, int]:
-        return self._seek(subject, group, lambda log: progress.seek_time(log, at_ms))
+        move = partial(progress.seek_time, at_ms=at_ms)
+        return self._seek(subject, group, lambda parts: progress.seek_queue(parts, move))
 
     def seek_offset(self, subject: str, group: str, queue: int, offset: int) -> dict[int, int]:
-        return self._seek(subject, group, lambda log: progress.seek_offset(log, offset), queue)
+        return self._seek(subject, group, lambda parts: progress.seek_queue_offset(parts, offset), queue)
 
     def lag(self, subject: str, group: str) -> Lag:
         owner, member = self._group(subject, group)
@@ -261,6 +268,7 @@ class Cell:
         before = self._backing_off(owner, member)
         logs = pull_logs(self.context, owner, member)
         lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member))
+        lag.cells_out = sorted({*lag.cells_out, *_cells_out(owner, logs)})
         lag.backing_off = max(before, self._backing_off(owner, member))
         pause = pause_of(owner, member, self.context.settings)
         lag.limited_by = None if pause is None else pause.name
@@ -353,19 +361,34 @@ class Cell:
         return DeadLetters(self.context, *self._group(subject, group))
 
     def _seek(
-        self, subject: str, group: str, move: Callable[[PullLog], int], queue: int | None = None
+        self, subject: str, group: str, move: Callable[[list[PullLog]], int], queue: int | None = None
     ) -> dict[int, int]:
+        # A cached subject may lack the part of a queue that was added a moment ago.
+        self.registry.forget(subject)
         owner, member = self._group(subject, group)
+        if queue is not None and queue >= owner.queues:
+            detail = f"subject {subject!r} has {owner.queues} queues, numbered from 0"
+            raise Rejected("field-invalid", detail, field="queue")
         logs = pull_logs(self.context, owner, member)[1:]
-        if queue is not None and queue >= len(logs):
-            raise Rejected(
-                "field-invalid", f"subject {subject!r} has {len(logs)} queues, numbered from 0", field="queue"
-            )
-        moved = {number: move(log) for number, log in enumerate(logs) if queue in (None, number)}
+        if out := _cells_out(owner, logs):
+            raise CellUnavailable(f"cell {', '.join(out)} cannot be reached: seek again once it can")
+        numbers = range(owner.queues) if queue is None else [queue]
+        moved = {number: move([log for log in logs if log.queue == number]) for number in numbers}
         # After the rows: a waiting pull that sees the new count looks at all queues again.
         self.registry.count_seek(owner, member)
         self.context.wakeups.announce(subject, group)
         return moved
+
+
+def _queues_of(subject: Subject) -> int:
+    """Returns the number of queues that the subject has, or has after the change that is under way."""
+    return subject.queues if subject.change is None else subject.change.queues
+
+
+def _cells_out(subject: Subject, logs: Sequence[PullLog]) -> list[str]:
+    """Returns the cells of which no log could be opened."""
+    opened = {log.source.name for log in logs}
+    return sorted({cell_of(log) for log in subject.queue_logs() if log not in opened})
 
 
 def _versioned(target: PushTarget | None, latest: int) -> PushTarget | None:

@@ -1,11 +1,13 @@
 """Defines the context of every call of the library: the ports, the settings, and the logs over them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, TypeVar
+from typing import Annotated, TypeVar, cast
 
 import msgspec
 
+from hourwheel.errors import CellUnavailable
+from hourwheel.log_names import HOME, cell_of
 from hourwheel.logs.codec import encode
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, filler
@@ -21,6 +23,8 @@ from hourwheel.model import (
 )
 from hourwheel.ports import (
     Blobs,
+    Cells,
+    CellStorage,
     Clock,
     Ids,
     Meter,
@@ -73,12 +77,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_wait_seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT_SECONDS)] = MAX_WAIT_SECONDS
 
 
+class Spans(Exception):
+    """Says that the work of a transaction needs the storage of another cell: it then runs without a transaction."""
+
+
+class _ClosedHome:
+    """Stands for the home store inside a transaction of another cell."""
+
+    def __getattr__(self, name: str) -> object:
+        raise Spans
+
+
+_NO_STORE = cast("Store", _ClosedHome())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The ports and settings with which a call of the library works."""
+    """The ports and settings with which a call of the library works.
+
+    ``store`` and ``blobs`` are those of the home cell. ``cells`` opens the others; None where there is only one cell.
+    Everything that is reached by the name of a log goes through ``log``, ``store_of`` and ``blobs_of``.
+    """
 
     store: Store
     blobs: Blobs
+    cells: Cells | None = None
     clock: Clock
     ids: Ids
     wakeups: Wakeups
@@ -91,9 +114,15 @@ class Context:
     """The names of buckets that this process has seen registered."""
     later: "list[Callable[[Context], None]] | None" = None
     """Inside of ``atomically``: the calls that follow once everything is stored."""
+    inside: str | None = None
+    """Inside of ``atomically``, where there are several cells: the cell whose transaction runs."""
+    within: Store | None = None
+    """Inside of ``atomically``, where there are several cells: the store of the transaction."""
 
     def log(self, name: str) -> Log:
-        return Log(self.store, self.clock, self.ids, self.meter, name)
+        # Not ``cell_of``: where there is one cell, nothing more than this look at the name is to be paid.
+        store = self.store_of(name) if ":" in name else self.store
+        return Log(store, self.clock, self.ids, self.meter, name)
 
     def build_row(
         self, log: str, messages: Sequence[Message], *, at_ms: int, expires_ms: int, meta: bytes = b""
@@ -102,44 +131,85 @@ class Context:
         if not messages:
             return filler(at_ms, expires_ms, meta)
         segment = f"{segment_folder(log, expires_ms)}/{self.ids.unique(at_ms)}"
-        (row,) = self.build_rows(segment, [messages], at_ms=at_ms, expires_ms=expires_ms)
+        (row,) = self.build_rows(log, segment, [messages], at_ms=at_ms, expires_ms=expires_ms)
         return msgspec.structs.replace(row, meta=meta) if meta else row
 
     def build_rows(
-        self, segment: str, batches: Sequence[Sequence[NewMessage | Message]], *, at_ms: int, expires_ms: int
+        self, log: str, segment: str, batches: Sequence[Sequence[NewMessage | Message]], *, at_ms: int, expires_ms: int
     ) -> list[Row]:
-        """Builds a row for each batch. The large ones are stored together in an object with the key ``segment``. The
-        rows have no sequence yet."""
+        """Builds a row for each batch of logs in the cell of ``log``. The large ones are stored together in an object
+        with the key ``segment``. The rows have no sequence yet."""
         return rows_of(
             [encode(messages, self.settings.compression_level) for messages in batches],
-            blobs=self.blobs,
+            blobs=self.blobs_of(log),
             segment=segment,
             at_ms=at_ms,
             expires_ms=expires_ms,
             inline_bytes=self.settings.inline_bytes,
         )
 
-    def atomically(self, work: "Callable[[Context], T]") -> T:
+    def store_of(self, log: str) -> Store:
+        """Returns the store of the log's cell. Raises ``Unavailable`` where it cannot be opened."""
+        cell = cell_of(log)
+        if cell == HOME:
+            return self.store
+        if self.inside is None:
+            return self._storage(cell).store
+        if cell != self.inside or self.within is None:
+            raise Spans
+        return self.within
+
+    def blobs_of(self, log: str) -> Blobs:
+        """Returns the blobs of the log's cell. Raises ``Unavailable`` where they cannot be opened."""
+        cell = cell_of(log)
+        return self.blobs if cell == HOME else self._storage(cell).blobs
+
+    def _storage(self, cell: str) -> CellStorage:
+        if self.cells is None:
+            raise CellUnavailable(f"cell {cell} is not opened here: start the server with --cell {cell}=DIRECTORY")
+        return self.cells.storage(cell)
+
+    def atomically(self, work: "Callable[[Context], T]", logs: Iterable[str] = (HOME,)) -> T:
         """Runs ``work`` on this context and returns its result, in one transaction where the store has transactions.
         The calls that ``work`` passes to ``afterwards`` run after the commit; without transactions they run at once, as
-        no write can be undone."""
-        if not transactional(self.store):
+        no write can be undone.
+
+        ``logs`` are the logs that ``work`` needs; the home store stands for itself as ``HOME``. Work that spans cells
+        runs without a transaction: every step of it is stored when it is done, and the protocol alone holds.
+        """
+        cell = HOME if self.cells is None else self._only_cell(logs)
+        if cell is None or self.inside is not None:
+            return work(self)
+        store = self.store if cell == HOME else self._storage(cell).store
+        if not transactional(store):
             return work(self)
         later: list[Callable[[Context], None]] = []
 
         def run(store: Store) -> T:
             later.clear()
-            return work(self._inside(store, later))
+            return work(self._inside(store, later, cell))
 
-        result = atomically(self.store, run)
+        try:
+            result = atomically(store, run)
+        except Spans:
+            return work(self)
         for call in later:
             call(self)
         return result
 
-    def _inside(self, store: Store, later: "list[Callable[[Context], None]]") -> "Context":
+    @staticmethod
+    def _only_cell(logs: Iterable[str]) -> str | None:
+        """Returns the cell of all these logs; None if they are in several cells."""
+        cells = {cell_of(log) for log in logs}
+        return cells.pop() if len(cells) == 1 else None
+
+    def _inside(self, store: Store, later: "list[Callable[[Context], None]]", cell: str) -> "Context":
         # dataclasses.replace visits every field: 4 us on each call of the queue.
         inside = object.__new__(Context)
         inside.__dict__.update(self.__dict__, store=store, later=later)
+        if self.cells is not None:
+            home = store if cell == HOME else _NO_STORE
+            inside.__dict__.update(store=home, inside=cell, within=store)
         return inside
 
     def afterwards(self, call: "Callable[[Context], None]") -> None:

@@ -8,6 +8,7 @@ HourwheelError
 │   └── UnknownEncoding the body has an encoding that is not read             415
 ├── Unavailable         nothing is wrong with the request: send it again      503
 │   ├── Throttled       the store refused the call: certainly no effect
+│   ├── CellUnavailable         the storage of one cell does not answer: the others do
 │   └── OutcomeUnknown  the answer was lost: the call may have had its effect
 ├── Broken              only a person can repair this: stop                   500
 │   ├── Corrupt         stored bytes differ from the written ones
@@ -66,6 +67,11 @@ class Unavailable(HourwheelError):
 
 class Throttled(Unavailable):
     """Says that the store refused the call before the call had any effect."""
+
+
+class CellUnavailable(Unavailable):
+    """Says that the storage of a cell other than the home cell cannot be reached, or is off line. Work on other cells
+    goes on."""
 
 
 class OutcomeUnknown(Unavailable):

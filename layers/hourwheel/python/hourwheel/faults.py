@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from hourwheel.context import Context
-from hourwheel.errors import DataVersion, HourwheelError, StorageFull, Unavailable
+from hourwheel.errors import CellUnavailable, DataVersion, HourwheelError, StorageFull, Unavailable
 
 _logger = logging.getLogger("hourwheel")
 
@@ -24,15 +24,20 @@ class Faults:
         try:
             yield
             self._reported.pop(what, None)
-        except (Unavailable, StorageFull, DataVersion):
-            raise
+        except (Unavailable, StorageFull, DataVersion) as error:
+            if not isinstance(error, CellUnavailable):
+                raise
+            self._report(context, what, error)
         except Exception as error:
-            # The messages of other libraries may quote what a client sent.
-            text = f"{type(error).__name__}: {error if isinstance(error, HourwheelError) else ''}"
-            if self._reported.get(what) != text:
-                self._reported[what] = text
-                context.meter.record("Faults", 1)
-                _logger.error("%s failed: %s", what, text)
+            self._report(context, what, error)
+
+    def _report(self, context: Context, what: str, error: Exception) -> None:
+        # The messages of other libraries may quote what a client sent.
+        text = f"{type(error).__name__}: {error if isinstance(error, HourwheelError) else ''}"
+        if self._reported.get(what) != text:
+            self._reported[what] = text
+            context.meter.record("Faults", 1)
+            _logger.error("%s failed: %s", what, text)
 
 
 def unreadable(context: Context, log: str, row: int, count: int, error: HourwheelError) -> None:

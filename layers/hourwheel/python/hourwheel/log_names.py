@@ -1,6 +1,9 @@
 """Builds and parses the names of logs; no other module does.
 
-    {subject}~{generation}/{queue}                    queue: the messages that producers sent
+    {subject}~{generation}/{queue}                    queue: the messages that producers sent (part 0)
+    {subject}~{generation}/{queue}.{part}             queue: another part of the queue, after a move
+    {subject}~{generation}/{queue}.{part}.{turn}      queue: a part that is used again; ``turn`` counts from 1
+    {cell}:{...}                                      queue: a part in a cell other than the home cell
     {subject}~{generation}/retry/{group}~{number}     retry: the messages that one group tries again
     {subject}~{generation}/dead/{group}~{number}      dead: the messages that one group gave up
     {subject}~{generation}/dead                       orphan: delayed messages of a deleted subject
@@ -18,8 +21,15 @@ from typing import NamedTuple
 from hourwheel.errors import Corrupt
 
 SCHEDULE_PREFIX = "schedule/"
+HOME = ""
+"""The home cell in the names of logs."""
+
 _NAME = r"[A-Za-z0-9._-]+"
-_LOG = re.compile(rf"({_NAME})~(\d+)/(?:(\d+)|retry/({_NAME}~\d+)|dead(?:/({_NAME}~\d+))?)", re.ASCII)
+_CELL = r"[a-z0-9-]{1,30}"
+_LOG = re.compile(
+    rf"(?:({_CELL}):)?({_NAME})~(\d+)/(?:(\d+)(?:\.(\d+)(?:\.(\d+))?)?|retry/({_NAME}~\d+)|dead(?:/({_NAME}~\d+))?)",
+    re.ASCII,
+)
 _MEMBER = re.compile(rf"({_NAME})~(\d+)", re.ASCII)
 
 
@@ -50,7 +60,8 @@ class Member(NamedTuple):
 
 
 class LogName(NamedTuple):
-    """The parsed name of a log. ``subject`` is empty in the name of a schedule log, ``bucket`` in all other names."""
+    """The parsed name of a log. ``subject`` is empty in the name of a schedule log, ``bucket`` in all other names.
+    Only logs of queues have a ``part``, ``turn`` and ``cell`` other than the defaults."""
 
     kind: LogKind
     subject: str = ""
@@ -58,10 +69,15 @@ class LogName(NamedTuple):
     queue: int | None = None
     member: Member | None = None
     bucket: str = ""
+    part: int = 0
+    turn: int = 1
+    cell: str = HOME
 
     @classmethod
-    def of_queue(cls, subject: str, generation: int, queue: int) -> "LogName":
-        return cls(LogKind.QUEUE, subject, generation, queue=queue)
+    def of_queue(
+        cls, subject: str, generation: int, queue: int, part: int = 0, turn: int = 1, cell: str = HOME
+    ) -> "LogName":
+        return cls(LogKind.QUEUE, subject, generation, queue=queue, part=part, turn=turn, cell=cell)
 
     @classmethod
     def of_retries(cls, subject: str, generation: int, member: Member) -> "LogName":
@@ -89,7 +105,8 @@ class LogName(NamedTuple):
             return SCHEDULE_PREFIX + self.bucket
         owner = f"{self.subject}~{self.generation}"
         if self.kind is LogKind.QUEUE:
-            return f"{owner}/{self.queue}"
+            turn = f".{self.part}.{self.turn}" if self.turn > 1 else f".{self.part}" if self.part else ""
+            return f"{self.cell and self.cell + ':'}{owner}/{self.queue}{turn}"
         if self.kind is LogKind.ORPHAN:
             return f"{owner}/dead"
         return f"{owner}/{self.kind}/{self.member}"
@@ -99,12 +116,14 @@ class LogName(NamedTuple):
 def _parse(text: str) -> LogName:
     if is_schedule(text):
         return LogName.of_schedule(text.removeprefix(SCHEDULE_PREFIX))
-    parts = _LOG.fullmatch(text)
-    if parts is None:
+    found = _LOG.fullmatch(text)
+    if found is None:
         raise Corrupt(f"{text!r} is not the name of a log")
-    subject, generation, queue, retrying, dead = parts.groups()
+    cell, subject, generation, queue, part, turn, retrying, dead = found.groups()
     if queue is not None:
-        return LogName.of_queue(subject, int(generation), int(queue))
+        return LogName.of_queue(subject, int(generation), int(queue), int(part or 0), int(turn or 1), cell or HOME)
+    if cell is not None:
+        raise Corrupt(f"{text!r} is not the name of a log")
     if retrying is not None:
         return LogName.of_retries(subject, int(generation), Member.parse(retrying))
     if dead is not None:
@@ -116,6 +135,11 @@ def is_schedule(log: str) -> bool:
     """Returns whether the log is a schedule log. Takes any text and does not parse it: every read and write of a row
     calls this function."""
     return log.startswith(SCHEDULE_PREFIX)
+
+
+def cell_of(log: str) -> str:
+    """Returns the cell of a log. Does not parse the name: every opening of a log calls this where there are cells."""
+    return log.partition(":")[0] if ":" in log else HOME
 
 
 def pull_log(member: str, source: str) -> str:

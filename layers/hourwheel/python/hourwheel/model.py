@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from hourwheel.errors import Rejected
 from hourwheel.log_names import LogName, Member
+from hourwheel.routes import Mapping, MoveTarget, Route, RouteChange
 
 MESSAGE_BYTES = 1 << 20
 # With base64 (a third more) and the names of the fields a full batch still fits into a request.
@@ -63,7 +64,7 @@ Delay: TypeAlias = int | float | Annotated[str, Meta(max_length=30)]
 
 class NewMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A message as a producer sends it. It has exactly one of ``body`` and ``body_base64``, at most one of ``delay``
-    and ``deliver_at`` (RFC 3339)."""
+    and ``deliver_at`` (RFC 3339). ``queue`` names the queue; without it the key chooses."""
 
     body: str | None = None
     body_base64: bytes | None = None
@@ -73,6 +74,7 @@ class NewMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields
     id: Text | None = None
     delay: Delay | None = None
     deliver_at: Annotated[str, Meta(max_length=64)] | None = None
+    queue: Annotated[int, Meta(ge=0, lt=MAX_QUEUES)] | None = None
 
 
 class AddressedMessage(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -304,7 +306,9 @@ class Subject(Struct, frozen=True, kw_only=True):
     """A subject's record. A subject that is created again after its deletion has the next ``generation``, and so new
     logs. ``erased`` says that nothing is left of a deleted subject. With ``clamp_delays`` a delay that is too long is
     cut to the longest one instead of being refused. While the subject is ``paused``, no group gets
-    messages; while it is ``read_only``, it takes no messages from producers."""
+    messages; while it is ``read_only``, it takes no messages from producers. ``routes`` says where each queue
+    is (empty: every queue is one log in the home cell), ``epoch`` counts its changes, and ``change`` is a change that
+    is not complete."""
 
     name: str
     generation: int
@@ -316,21 +320,49 @@ class Subject(Struct, frozen=True, kw_only=True):
     read_only: bool = False
     deleted: bool = False
     erased: bool = False
+    routes: tuple[Route, ...] = ()
+    epoch: int = 0
+    change: RouteChange | None = None
 
     @property
     def retention_ms(self) -> int:
         return self.retention_seconds * 1_000
 
     def log(self, queue: int) -> str:
-        return str(LogName.of_queue(self.name, self.generation, queue))
+        """Returns the name of the log that takes the queue's new messages."""
+        if not self.routes:
+            return str(LogName.of_queue(self.name, self.generation, queue))
+        return self.log_of(queue, self.routes[queue].last)
+
+    def log_of(self, queue: int, where: Mapping | MoveTarget) -> str:
+        """Returns the name of the log of a mapping of the queue."""
+        return str(LogName.of_queue(self.name, self.generation, queue, where.part, where.turn, where.cell))
+
+    def route(self, queue: int) -> Route:
+        return self.routes[queue] if self.routes else Route()
+
+    def all_routes(self) -> tuple[Route, ...]:
+        """Returns the route of each queue."""
+        return self.routes or (Route(),) * self.queues
+
+    def parts(self, queue: int) -> list[tuple[Mapping, str]]:
+        """Returns the mappings of the queue that may hold messages, oldest first, each with the name of its log."""
+        return [(mapping, self.log_of(queue, mapping)) for mapping in self.route(queue).readable]
+
+    def queue_logs(self) -> list[str]:
+        """Returns the names of the logs of all queues that may hold messages."""
+        if not self.routes:
+            return [self.log(queue) for queue in range(self.queues)]
+        return [log for queue in range(self.queues) for _, log in self.parts(queue)]
 
 
 class Group(Struct, frozen=True, kw_only=True):
     """A group's record, valid for one generation of its subject. ``origins[q]`` is the row at which queue ``q`` begins
-    for a group that started at the latest message (0 if the tuple is shorter). ``push_secret`` is the latest version of
-    the secret that signs deliveries. ``seeks`` counts the seeks of the group and the changes of its filter: a waiting
-    pull that sees the number change looks at all queues again. A ``paused`` group gets no messages. ``filter`` says
-    which messages of the queues the group takes (None: all)."""
+    for a group that started at the latest message (0 if the tuple is shorter), in the log that took the queue's
+    messages in epoch ``origin_epoch``. ``push_secret`` is the latest version of the secret that signs deliveries.
+    ``seeks`` counts the seeks of the group and the changes of its filter: a waiting pull that sees the number change
+    looks at all queues again. A ``paused`` group gets no messages. ``filter`` says which messages of the queues the
+    group takes (None: all)."""
 
     subject: str
     subject_generation: int
@@ -343,6 +375,7 @@ class Group(Struct, frozen=True, kw_only=True):
     push: PushTarget | None = None
     push_secret: int = 0
     origins: tuple[int, ...] = ()
+    origin_epoch: int = 0
     seeks: int = 0
     paused: bool = False
     filter: TagFilter | None = None
@@ -379,6 +412,9 @@ class QueueLag(Struct):
 
 
 class Lag(Struct):
+    """The answer to a question for the lag. ``cells_out`` names cells that cannot be reached: what is in them is not
+    counted."""
+
     waiting: int
     in_flight: int
     retrying: int
@@ -387,6 +423,7 @@ class Lag(Struct):
     queues: list[QueueLag]
     backing_off: int = 0
     limited_by: LimitedBy | None = None
+    cells_out: list[str] = []
 
 
 class DeadPage(Struct):

@@ -84,6 +84,11 @@ class Store(Protocol):
         """
         ...
 
+    def begin(self, counter: str, *, numbers: int) -> Counter:
+        """Gives a new counter these ``numbers`` and no rows, and returns its totals. A counter to which something was
+        added, that was begun before or is sealed stays as it is. Idempotent. One write."""
+        ...
+
     def seal(self, counter: str) -> Counter:
         """Seals the counter for ever and returns its final totals. Idempotent. One write."""
         ...
@@ -212,6 +217,30 @@ class Blobs(Protocol):
 
     def delete(self, key: str) -> None:
         """Removes the object; does nothing when there is none."""
+        ...
+
+
+class CellStorage(NamedTuple):
+    """The storage of one cell."""
+
+    store: Store
+    blobs: Blobs
+
+
+class Cells(Protocol):
+    """Opens the storage of cells other than the home cell."""
+
+    def storage(self, cell: str) -> CellStorage:
+        """Returns the storage of the cell, opened once. Raises ``Unavailable`` for a cell that this process does not
+        know or cannot open."""
+        ...
+
+    def location(self, cell: str) -> str | None:
+        """Returns where the storage of the cell is, for operators; None for a cell that this process does not know."""
+        ...
+
+    def names(self) -> Sequence[str]:
+        """Returns the names of the cells that this process can open."""
         ...
 
 

@@ -35,6 +35,7 @@ Item = Mapping[str, Any]
 CONNECT_SECONDS = 1.0
 READ_SECONDS = 2.0
 COUNTERS = "counters"
+_KEPT_TOTALS = "#rows = if_not_exists(#rows, :rows), #numbers = if_not_exists(#numbers, :numbers)"
 
 
 def client(*, region: str | None = None, endpoint_url: str | None = None, pool_size: int = 32) -> "DynamoDBClient":
@@ -110,14 +111,27 @@ class DynamoStore:
             raise Sealed(counter)
         return _counter(answer["Attributes"])
 
+    def begin(self, counter: str, *, numbers: int) -> Counter:
+        answer = _ask(
+            self._client.update_item,
+            TableName=self._counters,
+            Key={"pk": {"S": counter}},
+            UpdateExpression=f"SET {_KEPT_TOTALS}",  # no condition: beginning twice has no further effect
+            ExpressionAttributeNames={"#rows": "rows", "#numbers": "numbers"},
+            ExpressionAttributeValues={":rows": {"N": "0"}, ":numbers": {"N": str(numbers)}},
+            ReturnValues="ALL_NEW",
+        )
+        return _counter(answer["Attributes"])
+
     def seal(self, counter: str) -> Counter:
         answer = _ask(
             self._client.update_item,
             TableName=self._counters,
             Key={"pk": {"S": counter}},
-            UpdateExpression="SET #sealed = :true",  # no condition: sealing twice has no further effect
-            ExpressionAttributeNames={"#sealed": "sealed"},
-            ExpressionAttributeValues={":true": {"BOOL": True}},
+            # No condition: sealing twice has no further effect. The totals are stored, so that nothing begins later.
+            UpdateExpression=f"SET #sealed = :true, {_KEPT_TOTALS}",
+            ExpressionAttributeNames={"#sealed": "sealed", "#rows": "rows", "#numbers": "numbers"},
+            ExpressionAttributeValues={":true": {"BOOL": True}, ":rows": {"N": "0"}, ":numbers": {"N": "0"}},
             ReturnValues="ALL_NEW",
         )
         return _counter(answer["Attributes"])

@@ -45,6 +45,10 @@ class _Rows:
             raise Sealed(counter)
         return self._count(counter, Counter(before.rows + rows, before.numbers + numbers))
 
+    def begin(self, counter: str, *, numbers: int) -> Counter:
+        before = self.counter(counter)
+        return self._count(counter, Counter(0, numbers)) if before == Counter(0, 0) else before
+
     def seal(self, counter: str) -> Counter:
         return self._count(counter, self.counter(counter)._replace(sealed=True))
 

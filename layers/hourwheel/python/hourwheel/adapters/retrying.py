@@ -33,6 +33,9 @@ class RetryingStore:
     def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
         return self._ask(lambda: self._store.add(counter, rows=rows, numbers=numbers))
 
+    def begin(self, counter: str, *, numbers: int) -> Counter:
+        return self._ask(lambda: self._store.begin(counter, numbers=numbers))
+
     def seal(self, counter: str) -> Counter:
         return self._ask(lambda: self._store.seal(counter))
 

@@ -36,6 +36,13 @@ class SqliteSession:
         """Writes a row with the value that it has, so that the transaction has something to commit."""
         self.connection.execute("UPDATE commits SET number = number")
 
+    def begin(self, counter: str, *, numbers: int) -> Counter:
+        self.connection.execute(
+            "INSERT INTO counters (name, rows, numbers) VALUES (?, 0, ?) ON CONFLICT (name) DO NOTHING",
+            (counter, numbers),
+        )
+        return self.counter(counter)
+
     def seal(self, counter: str) -> Counter:
         row = self.connection.execute(
             "INSERT INTO counters (name, rows, numbers, sealed) VALUES (?, 0, 0, 1)"

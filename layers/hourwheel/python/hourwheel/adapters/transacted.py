@@ -17,6 +17,9 @@ class TransactedWrites(ABC):
     def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
         return self.transact(lambda store: store.add(counter, rows=rows, numbers=numbers))
 
+    def begin(self, counter: str, *, numbers: int) -> Counter:
+        return self.transact(lambda store: store.begin(counter, numbers=numbers))
+
     def seal(self, counter: str) -> Counter:
         return self.transact(lambda store: store.seal(counter))
 

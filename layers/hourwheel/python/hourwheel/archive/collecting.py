@@ -122,7 +122,7 @@ class Collector:
     def _row(self, log: str, row_no: int, row: Row) -> int:
         messages: list[Message] = []
         try:
-            messages = messages_of(row, self.context.blobs)
+            messages = messages_of(row, self.context.blobs_of(log))
         except Corrupt as error:
             self.unreadable.append(UnreadableRow(log=log, row_no=row_no, messages=row.count, error=str(error)))
         segment = self._segment(MESSAGES, row.at_ms)

@@ -20,6 +20,7 @@ A rebuild that was killed is started again: it recognises by their tokens the ro
 row twice.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -40,13 +41,14 @@ from hourwheel.logs.log import FILLER_MS, Reservation
 from hourwheel.logs.rows import filler
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs, Key, Table
-from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.records import Checkpoint
 from hourwheel.queueing.skipped import skip
 from hourwheel.registry.registry import group_record, subject_record
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.manifests import PREFIX, Manifest, Span, manifest_key, manifests
 from hourwheel.retention.watermarks import ArchiveHead, advance_watermark, head_record
+from hourwheel.routes import Mapping
 
 GAP = 1_000_000_000
 """More than one queue takes in a day at 10,000 messages a second."""
@@ -172,8 +174,14 @@ class _Rebuild:
             pull_log(group.member, log): (subject, group)
             for subject, groups in self.summary.alive
             for group in groups
-            for log in (group.retry_log, *map(subject.log, range(subject.queues)))
+            for log in (group.retry_log, *subject.queue_logs())
         }
+
+    @cached_property
+    def pull_logs(self) -> dict[str, PullLog]:
+        """The pull logs of all groups, by partition."""
+        alive = [(subject, group) for subject, groups in self.summary.alive for group in groups]
+        return {log.partition: log for subject, group in alive for log in pull_logs(self.context, subject, group)}
 
     @cached_property
     def buckets(self) -> set[str]:
@@ -181,14 +189,30 @@ class _Rebuild:
 
     @cached_property
     def queues(self) -> set[str]:
+        """The logs that take new messages."""
         return {subject.log(queue) for subject, _ in self.summary.alive for queue in range(subject.queues)}
+
+    @cached_property
+    def starts(self) -> dict[str, int]:
+        """The first offset of each part of a queue."""
+        return {log: mapping.start for mapping, log in self._parts()}
+
+    @cached_property
+    def closed(self) -> dict[str, int]:
+        """The exact end of each closed part of a queue."""
+        return {log: mapping.end for mapping, log in self._parts() if mapping.end is not None}
+
+    def _parts(self) -> Iterator[tuple[Mapping, str]]:
+        for subject, _ in self.summary.alive:
+            for queue in range(subject.queues):
+                yield from subject.parts(queue)
 
     @cached_property
     def logs(self) -> set[str]:
         """The logs of messages that are restored."""
         groups = [group for _, groups in self.summary.alive for group in groups]
         return {
-            *self.queues,
+            *(log for subject, _ in self.summary.alive for log in subject.queue_logs()),
             *(log for group in groups for log in (group.retry_log, group.dead_log)),
             *(log for log in self.summary.ends if LogName.parse(log).kind is LogKind.ORPHAN),
             *(str(LogName.of_schedule(name)) for name in self.buckets),
@@ -218,13 +242,17 @@ class _Rebuild:
     def _count(self) -> None:
         """Raises the counters of all logs above every row and sequence that the archive names."""
         for log in sorted(self.logs):
-            end, store = self.summary.end(log), self.context.store
-            numbers = end.numbers + (self.gap if log in self.queues else 0)
+            end, store = self.summary.end(log), self.context.store_of(log)
+            closed = self.closed.get(log)
+            end.pass_over(0, self.starts.get(log, 0))
+            numbers = end.numbers + (self.gap if log in self.queues else 0) if closed is None else closed
             now = store.counter(log)
             if log in self.queues:
                 skip(self.context, log, end.numbers, max(now.numbers, numbers))
-            if now.rows < end.rows or now.numbers < numbers:
+            if (now.rows < end.rows or now.numbers < numbers) and not now.sealed:
                 store.add(log, rows=max(0, end.rows - now.rows), numbers=max(0, numbers - now.numbers))
+            if closed is not None:
+                store.seal(log)
 
     def _restore(self, manifest: Manifest) -> None:
         restored, before = self.restorer.messages(manifest), self._report
@@ -276,7 +304,9 @@ class _Rebuild:
                 continue
             group = self.members[partition][1]
             source = source_of(partition)
-            log = PullLog(self.context, group, self.context.log(source), queue_number_of(source))
+            log = self.pull_logs.get(partition) or PullLog(
+                self.context, group, self.context.log(source), queue_number_of(source)
+            )
             start = self.summary.progress.get(partition) or log.beginning()
             value = Checkpoint(following, start.position, start.seq, self.context.clock.now_ms())
             outcome = log.checkpoint_record.swap(None, value, token=token_of(partition, following))

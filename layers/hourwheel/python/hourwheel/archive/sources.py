@@ -135,8 +135,8 @@ class DispatchSource:
 def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> Iterator[LogSource]:
     """Yields the logs of these subjects and groups, the orphan logs, and the logs of all buckets."""
     for subject, groups in subjects:
-        for queue in range(subject.queues):
-            yield MessageSource(context.log(subject.log(queue)))
+        for name in subject.queue_logs():
+            yield MessageSource(context.log(name))
         for group in groups:
             yield MessageSource(context.log(group.retry_log))
             yield MessageSource(context.log(group.dead_log))

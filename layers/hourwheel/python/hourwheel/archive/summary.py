@@ -19,6 +19,7 @@ from hourwheel.log_names import LogName, is_schedule, source_of
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs
+from hourwheel.queueing.pull_log import group_parts
 from hourwheel.queueing.records import Moved, Position, PullRow
 from hourwheel.registry.registry import alive
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS, REGISTRY
@@ -156,8 +157,9 @@ def summarize(archive: Blobs, end_manifest: int, *, skip_damaged: bool) -> Archi
                 summary.unreadable_segments.add(segment.key)
     for subject, groups in summary.alive:
         for group in groups:
-            for queue, origin in enumerate(group.origins):
-                summary.end(subject.log(queue)).pass_over(origin, 0)
+            for queue in range(len(group.origins)):
+                for _, log, origin in group_parts(subject, group, queue):
+                    summary.end(log).pass_over(origin, 0)
     return summary
 
 

@@ -32,6 +32,7 @@ from hourwheel.delay.pending_changes import (
 from hourwheel.errors import Corrupt, NotFound, Sealed, Unavailable
 from hourwheel.handover.copies import MOVED, row_builder
 from hourwheel.handover.handover import Transfer, carry_out, release, reserve
+from hourwheel.log_names import LogName
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry, encode_entry
@@ -289,10 +290,10 @@ class ScheduledMessages:
             return message
         transfer, index, at_ms = named
         message = replace(message, state="dispatched", dispatched_ms=at_ms)
-        queue = transfer.log.rpartition("/")[2]
-        if not queue.isdigit() or not self._row_is_stored(transfer):
+        queue = LogName.parse(transfer.log).queue if transfer.log else None
+        if queue is None or not self._row_is_stored(transfer):
             return message
-        return replace(message, queue=int(queue), offset=transfer.first_seq + index)
+        return replace(message, queue=queue, offset=transfer.first_seq + index)
 
     def _row_is_stored(self, transfer: Transfer) -> bool:
         """Returns whether the transfer's row is stored. If a reader filled that row, the wheel puts the messages into

@@ -7,6 +7,7 @@ The next owner of the bucket repeats the puts that the last dispatch row names.
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -20,7 +21,7 @@ from hourwheel.delay.timing import unpack
 from hourwheel.errors import Corrupt, Filled, NotFound, Sealed
 from hourwheel.faults import unreadable
 from hourwheel.handover.handover import Transfer, release
-from hourwheel.log_names import LogName, Member
+from hourwheel.log_names import HOME, LogName, Member
 from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.log import Reservation
@@ -30,6 +31,7 @@ from hourwheel.logs.tags import with_tags
 from hourwheel.model import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS, Message, Subject
 from hourwheel.ports import GET_MANY
 from hourwheel.queueing.routing import delayed_batch, queue_of
+from hourwheel.registry.moves import catch_up
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
@@ -248,9 +250,9 @@ class Dispatcher:
                         filled.append(batch)
             return filled, closed
 
-        filled, closed = self.context.atomically(work)
+        filled, closed = self.context.atomically(work, [HOME, *(batch.target.log for batch in batches)])
         self._announce(batch for batch in batches if batch not in closed and batch not in filled)
-        return filled + [self._redirected(batch) for batch in closed]
+        return filled + [anew for batch in closed for anew in self._redirected(batch)]
 
     def _reserved(self, context: Context, batch: OutgoingBatch, at_ms: int) -> Transfer | None:
         """Reserves a row for the batch, and returns the transfer; None when the log is sealed."""
@@ -379,10 +381,18 @@ class Dispatcher:
         log = str(LogName.of_orphans(due_times.subject, due_times.generation))
         return Target(ORPHANED, log, DEAD_RETENTION_MS, due_times.subject)
 
-    def _redirected(self, batch: OutgoingBatch) -> OutgoingBatch:
-        """Returns the batch with another target: its log was sealed, because its subject or group was deleted."""
-        self.registry.forget(batch.due_times.subject)
-        return replace(batch, target=self._orphan_target(batch.due_times))
+    def _redirected(self, batch: OutgoingBatch) -> list[OutgoingBatch]:
+        """Returns the messages of a batch with other targets: its log was sealed, because its queue has moved or its
+        subject or group was deleted."""
+        name = batch.due_times.subject
+        if batch.target.kind != DUE:
+            self.registry.forget(name)
+            return [replace(batch, target=self._orphan_target(batch.due_times))]
+        with suppress(NotFound):
+            catch_up(self.registry, self.registry.subject(name))
+        batches, rest = self._batches(batch.picks)
+        assert not rest  # a batch is smaller than a step
+        return batches
 
     def _announce(self, batches: Iterable[OutgoingBatch]) -> None:
         """Wakes the pulls that wait for the messages, counts them, and logs orphans for the operator."""
@@ -421,5 +431,6 @@ def _message(page: _DecodedRow, index: int) -> Message | None:
 
 
 def _queue(subject: Subject, message: Message, batch: str) -> Target:
-    log = subject.log(queue_of(message.key, batch, subject.queues))
+    named = message.queue if message.queue is not None and message.queue < subject.queues else None
+    log = subject.log(queue_of(message.key, batch, subject.queues) if named is None else named)
     return Target(DUE, log, subject.retention_ms, subject.name)

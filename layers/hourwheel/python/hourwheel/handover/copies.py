@@ -45,7 +45,7 @@ def read_messages(
 
 def _retained(context: Context, source: Log, row_no: int, row: Row, strict: bool) -> list[Message]:
     try:
-        return messages_of(row, context.blobs)
+        return messages_of(row, context.blobs_of(source.name))
     except Corrupt as error:
         # An expired row may have lost its segment already: segments are removed before rows.
         if row.live(context.clock.now_ms()):

@@ -183,6 +183,11 @@ class Log:
         """Returns how many rows and sequences the log gave out, and whether it is sealed. Strongly consistent."""
         return self.store.counter(self.name)
 
+    def begin(self, first_seq: int) -> Counter:
+        """Lets a log that was never used give out ``first_seq`` as its first sequence; returns its totals. Idempotent:
+        a log that was used stays as it is."""
+        return self.store.begin(self.name, numbers=first_seq)
+
     def seal(self) -> Counter:
         """Ends the log: it gives out no more rows. Rows that were given out before are still written or filled."""
         return self.store.seal(self.name)

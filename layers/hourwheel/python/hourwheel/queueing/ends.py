@@ -23,6 +23,7 @@ class _End(NamedTuple):
     seeks: int
     at_ms: int
     trusted_ms: int
+    final: bool = False
 
 
 @dataclass
@@ -40,9 +41,20 @@ class SourceEnds:
         age_ms = log.context.clock.now_ms() - end.at_ms
         return totals.rows > (end.row_no if 0 <= age_ms < end.trusted_ms else 0)
 
-    def remember(self, log: PullLog, group: Group, row_no: int, *, unmatched: bool = False) -> None:
+    def finished(self, log: PullLog, group: Group) -> bool:
+        """Returns whether the log is sealed and has no message for the group: it need not be looked at. Reads
+        nothing."""
+        end = self._ends.get(log.partition)
+        if end is None or not end.final or end.seeks != group.seeks:
+            return False
+        return 0 <= log.context.clock.now_ms() - end.at_ms < end.trusted_ms
+
+    def remember(
+        self, log: PullLog, group: Group, row_no: int, *, unmatched: bool = False, final: bool = False
+    ) -> None:
         """Remembers that no row below ``row_no`` has a message for the group. The caller has seen every lease on the
         log. ``group`` is the record as it was read before the look into the log. ``unmatched``: a later look has to
-        pass over rows of which the group's filter takes nothing."""
+        pass over rows of which the group's filter takes nothing. ``final``: the log is sealed, and
+        ends there."""
         trusted_ms = PASSED_MS if unmatched else _TRUSTED_MS
-        self._ends[log.partition] = _End(row_no, group.seeks, log.context.clock.now_ms(), trusted_ms)
+        self._ends[log.partition] = _End(row_no, group.seeks, log.context.clock.now_ms(), trusted_ms, final)

@@ -133,6 +133,15 @@ class Leases:
         with watch.lock:
             return watch.scanned, sum(entry.unsettled for entry in watch.open.values())
 
+    def idle(self, log: PullLog) -> int | None:
+        """Returns the row behind the last pull row, if every pull of the log is closed, and None if one is open."""
+        watch = self._watch(log)
+        with watch.lock:
+            self._look(log, watch, None)
+            for row_no in list(watch.open):
+                self._refresh(log, watch, row_no)
+            return None if watch.open or watch.scanned is None else watch.scanned.row_no
+
     def checkpoint(self, log: PullLog) -> None:
         """Saves the lowest row that is not settled, and about once an hour trims rows below it that are old enough."""
         watch = self._watch(log)
@@ -224,4 +233,4 @@ class Leases:
             else:
                 high = middle
         low = removable_below(log.context, PULLS, log.partition, low)
-        log.context.store.trim(Table.PULL, log.partition, below=sort_of(low))
+        log.source.store.trim(Table.PULL, log.partition, below=sort_of(low))

@@ -51,7 +51,7 @@ class OpenEnds:
         before, after = self._seen.pop(subject, {}), dict[str, _Seen]()
         with contained:
             for end in ends:
-                if end.totals.rows and not end.totals.sealed:
+                if end.totals.rows:
                     after[end.log.name] = _looked(end, before.get(end.log.name))
         self._seen[subject] = after
 

@@ -5,7 +5,7 @@ reservations under the key, put the rows (see ``idempotency.py``). ``routing.py`
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -14,7 +14,8 @@ from hourwheel.buckets.lease import ensure_wheel_by
 from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.context import Context
 from hourwheel.due import Due, check_limit, dues_of
-from hourwheel.errors import Conflict, Filled, NotFound, Sealed, Unavailable
+from hourwheel.errors import Conflict, Filled, NotFound, Rejected, Sealed, Unavailable
+from hourwheel.log_names import HOME, cell_of
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
@@ -23,10 +24,11 @@ from hourwheel.logs.tags import with_tags
 from hourwheel.model import MAX_DELAY_MS, AddressedMessage, NewMessage, Placed, Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
+from hourwheel.registry.moves import catch_up
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
-_TRIES = 5  # each needs a subject that is deleted between its look-up and the reservation: rare even once
+_TRIES = 5  # each needs a queue that moves, or is deleted, between its look-up and the reservation: rare even once
 
 
 def produce(
@@ -82,6 +84,7 @@ def _produce(
     for _ in range(_TRIES):
         subjects = _subjects(context, registry, list(indexes), idempotency, keyspace)
         _check_read_only(context, subjects.values(), idempotency, keyspace)
+        _check_queues(subjects, indexes, messages)
         batch = _Batch(context, Batch(subjects, indexes, messages, dues), unnamed)
         try:
             if idempotency is None:
@@ -89,13 +92,14 @@ def _produce(
             else:
                 parts, reservations = batch.store_once(idempotency, keyspace)
         except Sealed:
-            # The subject was deleted after its look-up: the next try looks it up again, or creates it.
-            for name in subjects:
-                registry.forget(name)
+            # A queue has moved, or the subject was deleted, after the look-up: the next try finds the log that follows,
+            # or creates the subject.
+            for seen in subjects.values():
+                catch_up(registry, seen)
             continue
         _announce(context, parts, reservations)
         return _results(parts, reservations, len(messages), scheduled_id)
-    raise Unavailable("the subject keeps being deleted: send the batch again")
+    raise Unavailable("the subject keeps being moved or deleted: send the batch again")
 
 
 def _subjects(
@@ -144,6 +148,18 @@ def _check_limits(
                 check_limit(due_ms, now_ms, due.field)
 
 
+def _check_queues(
+    subjects: Mapping[str, Subject], indexes: Mapping[str, Sequence[int]], messages: Sequence[NewMessage]
+) -> None:
+    """Raises ``Rejected`` for a message that names a queue which its subject does not have."""
+    named = {index for index, message in enumerate(messages) if message.queue is not None}
+    for name, subject in subjects.items() if named else ():
+        for index in named.intersection(indexes[name]):
+            if (messages[index].queue or 0) >= subject.queues:
+                detail = f"subject {name!r} has {subject.queues} queues, numbered from 0"
+                raise Rejected("field-invalid", detail, field=f"messages[{index}].queue")
+
+
 def _announce(context: Context, parts: Sequence[BatchPart], reservations: Sequence[Reservation]) -> None:
     """Wakes the pulls that wait for the subjects, and starts the wheels of the buckets in time."""
     for name in {part.subject.name for part in parts if part.bucket is None}:
@@ -167,8 +183,8 @@ class _Batch:
         rows = self._rows(parts, inputs.at_ms)
 
         def append(context: Context) -> list[Reservation]:
-            # Every part is reserved before any part is stored: a deleted subject shows while nothing is stored yet.
-            reservations = [reserve_in(context, part.log, row.count) for part, row in zip(parts, rows, strict=True)]
+            # Every part is reserved before any part is stored: a sealed log shows while nothing is stored yet.
+            reservations = _reserve(context, parts, rows)
             try:
                 return [
                     self._append(context, part, row, reservation)
@@ -178,9 +194,11 @@ class _Batch:
                 if len(parts) == 1:
                     raise
                 # Other parts may be stored already: another try would store them twice.
-                raise Unavailable("a subject was deleted while the batch was stored: send the batch again") from None
+                raise Unavailable(
+                    "a queue was moved or deleted while the batch was stored: send the batch again"
+                ) from None
 
-        reservations = self.context.atomically(append)
+        reservations = self.context.atomically(append, [part.log for part in parts])
         self.context.meter.record("Accepted", len(self.batch.messages))
         return parts, reservations
 
@@ -198,8 +216,9 @@ class _Batch:
 
     def _put(self, context: Context, part: BatchPart, row: Row, reservation: Reservation, token: bytes) -> None:
         if row.segment is not None and reservation.log != part.log:
-            # The part's bucket is over, and the row goes to a later one: the segment must be removed with that bucket.
-            (row,) = self._rows([replace(part, bucket=Bucket.of_log(reservation.log))], row.at_ms)
+            # The segment must be in the cell of the row, and in the folder of its bucket. The bucket is over, and
+            # the row goes to a later one; or the queue has moved since the row was reserved.
+            (row,) = self._rows([part.in_log(reservation.log)], row.at_ms)
         context.log(reservation.log).put(reservation, row, token)
 
     def store_once(self, idempotency: IdempotencyKey, keyspace: str) -> tuple[list[BatchPart], list[Reservation]]:
@@ -209,7 +228,7 @@ class _Batch:
 
         def first(context: Context) -> Versioned[Remembered] | list[Reservation]:
             record = idempotency.record(context, keyspace)
-            reserved = [reserve_in(context, part.log, row.count) for part, row in zip(parts, rows, strict=True)]
+            reserved = _reserve(context, parts, rows)
             offer = self._offer(idempotency, inputs, context.ids.token(), reserved)
             remembered = remember(record, offer)
             if remembered.value.token != offer.token:
@@ -218,7 +237,7 @@ class _Batch:
                 return remembered
             return self._put_parts(context, record, remembered, parts, rows)
 
-        outcome = self.context.atomically(first)
+        outcome = self.context.atomically(first, [HOME, *(part.log for part in parts)])
         if isinstance(outcome, list):
             self.context.meter.record("Accepted", len(self.batch.messages))
             return parts, outcome
@@ -252,7 +271,8 @@ class _Batch:
                 context, idempotency.record(context, keyspace), remembered, parts, rows, repeated=True
             )
 
-        return parts, self.context.atomically(repeat)
+        logs = [HOME, *(reservation.log for reservation in first.reservations)]
+        return parts, self.context.atomically(repeat, logs)
 
     @property
     def _generations(self) -> dict[str, int]:
@@ -278,13 +298,15 @@ class _Batch:
         longest_ms = at_ms + max((part.subject.retention_ms for part in parts if part.bucket is None), default=0)
         name = self.context.ids.unique(at_ms)
         # One segment for all messages that are sent at once, one for each bucket: a segment is removed as a whole.
-        by_folder: dict[str, list[int]] = {}
+        # A segment is in the cell of the rows that name it.
+        by_folder: dict[tuple[str, str], list[int]] = {}
         for i, part in enumerate(parts):
-            by_folder.setdefault(segment_folder(part.log, longest_ms), []).append(i)
+            by_folder.setdefault((cell_of(part.log), segment_folder(part.log, longest_ms)), []).append(i)
         rows: dict[int, Row] = {}
-        for folder, inside in by_folder.items():
+        for (_, folder), inside in by_folder.items():
             batches = [parts[i].messages for i in inside]
-            made = self.context.build_rows(f"{folder}/{name}", batches, at_ms=at_ms, expires_ms=longest_ms)
+            log = parts[inside[0]].log
+            made = self.context.build_rows(log, f"{folder}/{name}", batches, at_ms=at_ms, expires_ms=longest_ms)
             rows.update(zip(inside, made, strict=True))
         return [_row_of(part, rows[i], at_ms) for i, part in enumerate(parts)]
 
@@ -313,11 +335,27 @@ class _Batch:
                 try:
                     self._put(context, part, row, reservation, current.token)
                 except Filled:
-                    reservations[index] = reserve_in(context, reservation.log, row.count)
+                    # The queue may have moved since: its log of today takes the messages.
+                    taking = reservation.log if part.bucket is not None else part.log
+                    reservations[index] = reserve_in(context, taking, row.count)
             moved = tuple(reservations)
             if moved == current.reservations:
                 return reservations
             remembered = remember_reservations(record, remembered, moved)
+
+
+def _reserve(context: Context, parts: Sequence[BatchPart], rows: Sequence[Row]) -> list[Reservation]:
+    """Reserves a row for each part. Raises ``Sealed``, and gives up what was reserved, if one log takes no more rows:
+    no reader has to wait for it."""
+    reserved: list[Reservation] = []
+    try:
+        for part, row in zip(parts, rows, strict=True):
+            reserved.append(reserve_in(context, part.log, row.count))
+    except Sealed:
+        for row, reservation in zip(rows, reserved, strict=False):
+            context.log(reservation.log).abandon(reservation, row)
+        raise
+    return reserved
 
 
 def _row_of(part: BatchPart, row: Row, at_ms: int) -> Row:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from hourwheel.errors import Rejected
+from hourwheel.errors import CellUnavailable, Rejected
+from hourwheel.log_names import cell_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model import BATCH_MESSAGES, Lag, QueueLag
@@ -28,24 +29,37 @@ class LogLag:
 
 
 def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
-    """Returns how far a group is behind. ``logs`` are its pull logs: that of the retry log, then those of the
-    queues."""
-    log_lags = [lag_of_log(log, log.tail(), log.source.totals()) for log in logs]
-    in_flight = [leases.in_flight(log) for log in logs]
-    queues = [
-        QueueLag(log.queue, log_lag.waiting, flight, log_lag.offset, log_lag.end)
-        for log, log_lag, flight in zip(logs, log_lags, in_flight, strict=True)
-        if log.queue is not None
-    ]
-    oldest = min((log_lag.oldest_ms for log_lag in log_lags if log_lag.oldest_ms is not None), default=None)
+    """Returns how far a group is behind. ``logs`` are its pull logs: that of the retry log, then those of the queues.
+    A log that cannot be reached is left out, and its cell named."""
+    lags: dict[int | None, list[tuple[LogLag, int]]] = {}
+    out = set()
+    for log in logs:
+        try:
+            lag = lag_of_log(log, log.tail(), log.source.totals()), leases.in_flight(log)
+        except CellUnavailable:
+            out.add(cell_of(log.source.name))
+        else:
+            lags.setdefault(log.queue, []).append(lag)
+    all_lags = [lag for parts in lags.values() for lag, _ in parts]
+    queues = [_lag_of_queue(queue, parts) for queue, parts in lags.items() if queue is not None]
+    oldest = min((lag.oldest_ms for lag in all_lags if lag.oldest_ms is not None), default=None)
     return Lag(
         waiting=sum(queue.waiting for queue in queues),
-        in_flight=sum(in_flight),
-        retrying=log_lags[0].waiting,
+        in_flight=sum(flight for parts in lags.values() for _, flight in parts),
+        retrying=lags[None][0][0].waiting,
         dead=dead.count(),
         oldest_at=None if oldest is None else rfc3339(oldest),
         queues=queues,
+        cells_out=sorted(out),
     )
+
+
+def _lag_of_queue(queue: int, parts: list[tuple[LogLag, int]]) -> QueueLag:
+    """Returns the lag in a queue from those in its parts, oldest first."""
+    lags = [lag for lag, _ in parts]
+    following = next((lag for lag in lags if lag.waiting), lags[-1])
+    waiting, in_flight = sum(lag.waiting for lag in lags), sum(flight for _, flight in parts)
+    return QueueLag(queue, waiting, in_flight, following.offset, lags[-1].end)
 
 
 def lag_of_log(log: PullLog, tail: Tail, totals: Counter) -> LogLag:
@@ -77,6 +91,31 @@ def _waiting(log: PullLog, totals: Counter, row_no: int, offset: int) -> int:
     return min(most, messages_between(log.context, log.source.name, offset, totals.numbers))
 
 
+def seek_queue(parts: list[PullLog], move: Callable[[PullLog], int]) -> int:
+    """Moves the group in all parts of a queue, oldest first, and returns the offset of its next message."""
+    moved = [(move(log), log.source.totals().numbers) for log in parts]
+    return next((offset for offset, end in moved if offset < end), moved[-1][0])
+
+
+def seek_queue_offset(parts: list[PullLog], offset: int) -> int:
+    """Moves the group to ``offset``, or to the next offset that exists, in the part that holds it: to the end of the
+    parts before, to the start of those after. Returns the offset. Raises ``Rejected`` for an offset beyond the end of
+    the queue; nothing is moved then."""
+    _check_offset(offset, parts[-1].source.totals())
+
+    def move(log: PullLog) -> int:
+        if log.mapping.end is not None and log.mapping.end <= offset:
+            return seek_end(log)
+        return seek_start(log) if log.mapping.start > offset else seek_offset(log, offset)
+
+    return seek_queue(parts, move)
+
+
+def _check_offset(offset: int, totals: Counter) -> None:
+    if offset > totals.numbers:
+        raise Rejected("field-invalid", f"offset {offset} is beyond the queue's end {totals.numbers}", field="offset")
+
+
 def seek_start(log: PullLog) -> int:
     """Moves the group to the earliest message that is retained, and returns its offset."""
     first = log.source.first()
@@ -102,8 +141,7 @@ def seek_offset(log: PullLog, offset: int) -> int:
     """Moves the group to ``offset``, or to the next offset that exists, and returns it. Raises ``Rejected`` for an
     offset beyond the end of the queue."""
     totals = log.source.totals()
-    if offset > totals.numbers:
-        raise Rejected("field-invalid", f"offset {offset} is beyond the queue's end {totals.numbers}", field="offset")
+    _check_offset(offset, totals)
     row_no, row = row_at_offset(log.source, offset)
     if row is None:
         return _seek(log, Position(row_no), totals.numbers)

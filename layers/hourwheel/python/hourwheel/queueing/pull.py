@@ -1,7 +1,7 @@
 """Pull: settles what the request settles, then claims the next messages, the group's retries first."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from hourwheel.context import Context
 from hourwheel.errors import Broken, Corrupt, Rejected, Unavailable
 from hourwheel.faults import unreadable
 from hourwheel.handover.copies import taken_from
+from hourwheel.log_names import HOME, LogName, cell_of
 from hourwheel.logs.cas import Versioned
 from hourwheel.model import Group, Message, Pulled, PullRequest, PullResult, Settled, Settlement, Subject
 from hourwheel.ports import GET_MANY, Counter
@@ -22,6 +23,7 @@ from hourwheel.queueing.pull_log import Claim, Nothing, PullLog, pull_logs
 from hourwheel.queueing.receipts import Receipt, open_receipt, sign_receipt
 from hourwheel.queueing.records import UNREADABLE, PullRow
 from hourwheel.queueing.settle import Decision, Settler, decide
+from hourwheel.registry.moves import catch_up
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
@@ -110,7 +112,10 @@ class Puller:
         subject or group."""
         opened = self._open(settlements)
         subject, group = self._names(opened, create=False)
-        settled = self.context.atomically(lambda context: self._apply_settlements(context, subject, group, opened))
+        settled = self.context.atomically(
+            lambda context: self._apply_settlements(context, subject, group, opened),
+            _settled_logs(opened, subject, group),
+        )
         if any(decision.moves for _, decision in opened):
             self.context.wakeups.announce(self.subject, self.group)
         return settled
@@ -132,7 +137,7 @@ class Puller:
         def settle(receipt: Receipt, decision: Decision) -> Settled:
             if (subject.generation, group.generation) != (receipt.subject_generation, receipt.group_generation):
                 return Settled("stale")
-            source = context.log(group.retry_log if receipt.queue is None else subject.log(receipt.queue))
+            source = context.log(_source_of(receipt, subject, group))
             settler = Settler(PullLog(context, group, source, receipt.queue), subject)
             return settler.apply(receipt.row_no, receipt.pull_row, decision)
 
@@ -162,27 +167,28 @@ class Puller:
     def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool) -> _Attempt:
         # Looked up for each attempt: during a wait the subject may get more queues, or be deleted and created again.
         subject, group = self._names(opened, create=not pushing)
-        logs = pull_logs(self.context, subject, group)
         pause = pause_of(subject, group, self.context.settings)
         if pause is not None:
-            return self._paused(subject, group, logs, opened, pause)
-        totals = self._totals(logs)
-        moved = {log.queue: log for log in logs if self.ends.moved(log, group, totals[log.source.name])}
-        ended = self._end_leases(subject, [log for log in logs if log.queue in moved or self.leases.due(log)])
+            return self._paused(subject, group, pull_logs(self.context, subject, group), opened, pause)
+        subject, group, logs, totals = self._sources(subject, group, opened, create=not pushing)
+        moved = {log.source.name: log for log in logs if self.ends.moved(log, group, totals[log.source.name])}
+        ended = self._end_leases(subject, [log for log in logs if log.source.name in moved or self.leases.due(log)])
         if ended or any(decision.moves for _, decision in opened):
             # The totals were read before these retries were stored.
-            moved[None] = logs[0]
-
-        def work(context: Context) -> _Attempt:
-            attempt = _Attempt(
-                subject, group, self._apply_settlements(context, subject, group, opened), [], [], limited=False
-            )
-            limited = self._claim(attempt, request, [log.on(context) for log in moved.values()], single=pushing)
-            return replace(attempt, limited=limited)
-
+            moved[group.retry_log] = logs[0]
+        attempt = _Attempt(subject, group, [], [], [], limited=False)
         if not (opened or moved):
-            return _Attempt(subject, group, [], [], [], limited=False)
-        attempt = self.context.atomically(work)
+            return attempt
+        groups = _by_cell([*_settled_logs(opened, subject, group), *moved])
+        if len(groups) <= 1:
+            attempt = self._settle_and_claim(attempt, request, opened, list(moved.values()), pushing)
+        else:
+            # A settlement and a claim in several cells take a transaction each.
+            if opened:
+                attempt = self._settle_and_claim(attempt, request, opened, [], pushing)
+            for names in groups:
+                inside = [moved[name] for name in names if name in moved]
+                attempt = self._claim_in_cell(attempt, request, inside, pushing)
         for log, _ in attempt.claims:
             if log.queue is None:
                 self.leases.record_pull(log.on(self.context), subject)
@@ -202,16 +208,82 @@ class Puller:
         self._end_leases(subject, [log for log in logs if self.leases.due(log)])
         settled: list[Settled] = []
         if opened:
-            settled = self.context.atomically(lambda context: self._apply_settlements(context, subject, group, opened))
+            settled = self.context.atomically(
+                lambda context: self._apply_settlements(context, subject, group, opened),
+                _settled_logs(opened, subject, group),
+            )
         return _Attempt(subject, group, settled, [], [], limited=False, limit=pause)
 
+    def _settle_and_claim(
+        self,
+        attempt: _Attempt,
+        request: PullRequest,
+        opened: list[tuple[Receipt, Decision]],
+        logs: Sequence[PullLog],
+        pushing: bool,
+    ) -> _Attempt:
+        """Settles, then claims from these logs, in one transaction where all of them are in one cell."""
+        subject, group = attempt.subject, attempt.group
+
+        def work(context: Context) -> _Attempt:
+            # A transaction may run more than once: each run begins with what was claimed before it.
+            settled = self._apply_settlements(context, subject, group, opened) if opened else attempt.settled
+            after = replace(attempt, settled=settled, claims=[*attempt.claims], nothing=[*attempt.nothing])
+            limited = self._claim(after, request, [log.on(context) for log in logs], single=pushing)
+            return replace(after, limited=attempt.limited or limited)
+
+        names = [*_settled_logs(opened, subject, group), *(log.source.name for log in logs)]
+        return self.context.atomically(work, names)
+
+    def _claim_in_cell(
+        self, attempt: _Attempt, request: PullRequest, logs: Sequence[PullLog], pushing: bool
+    ) -> _Attempt:
+        """Claims from logs of one cell what the request still has room for. A cell that is out of reach has nothing."""
+        if not logs or (attempt.claims and (pushing or _full(attempt, request))):
+            return attempt
+        if cell_of(logs[0].source.name) == HOME:
+            return self._settle_and_claim(attempt, request, [], logs, pushing)
+        with suppress(Unavailable, Broken), self._contained(f"pulling from cell {cell_of(logs[0].source.name)}"):
+            return self._settle_and_claim(attempt, request, [], logs, pushing)
+        return attempt
+
+    def _sources(
+        self, subject: Subject, group: Group, opened: list[tuple[Receipt, Decision]], *, create: bool
+    ) -> tuple[Subject, Group, list[PullLog], dict[str, Counter]]:
+        """Returns the subject and the group, the logs to look into, and their totals. Brings the route up to date when
+        a queue turns out to have moved."""
+        for last in (False, True):
+            logs = pull_logs(self.context, subject, group)
+            if subject.routes:
+                logs = [log for log in logs if not self.ends.finished(log, group) or self.leases.due(log)]
+            totals = self._totals(logs)
+            logs = [log for log in logs if log.source.name in totals]
+            if last or (subject.change is None and not any(_went_on(log, totals) for log in logs)):
+                break
+            with suppress(Unavailable, Broken), self._contained(f"moving queues of {subject.name}"):
+                catch_up(self.registry, subject)
+            subject, group = self._names(opened, create=create)
+        return subject, group, logs, totals
+
+    def _contained(self, what: str) -> AbstractContextManager[None]:
+        return self.leases.faults.contained(self.context, what)
+
     def _totals(self, logs: Sequence[PullLog]) -> dict[str, Counter]:
-        """Returns the totals of the source logs by name, perhaps out of date. Costs one request for each ``GET_MANY``
-        logs."""
-        names = [log.source.name for log in logs]
+        """Returns the totals of the source logs by name, perhaps out of date, without those in a cell that is out of
+        reach. Costs one request for each ``GET_MANY`` logs of a cell."""
+        totals: dict[str, Counter] = {}
+        for names in _by_cell([log.source.name for log in logs]):
+            if cell_of(names[0]) == HOME:
+                totals |= self._read_totals(names)
+            else:
+                with suppress(Unavailable, Broken), self._contained(f"reading cell {cell_of(names[0])}"):
+                    totals |= self._read_totals(names)
+        return totals
+
+    def _read_totals(self, names: Sequence[str]) -> dict[str, Counter]:
         totals: dict[str, Counter] = {}
         for start in range(0, len(names), GET_MANY):
-            totals |= self.context.store.counters(names[start : start + GET_MANY])
+            totals |= self.context.store_of(names[0]).counters(names[start : start + GET_MANY])
         return totals
 
     def _end_leases(self, subject: Subject, logs: Sequence[PullLog]) -> int:
@@ -233,7 +305,8 @@ class Puller:
         if end < totals.rows:
             # Rows from ``end`` on are missing: not stored yet, or below the trim mark.
             end = max(end, log.source.trimmed())
-        self.ends.remember(log, log.group, end, unmatched=nothing.unmatched)
+        final = totals.sealed and end >= totals.rows
+        self.ends.remember(log, log.group, end, unmatched=nothing.unmatched, final=final)
 
     def _claim(self, attempt: _Attempt, request: PullRequest, logs: Sequence[PullLog], *, single: bool) -> bool:
         """Claims from the logs, retries first, until the request is full. Adds the claims to the attempt, and returns
@@ -241,7 +314,7 @@ class Puller:
         retries = [log for log in logs if log.queue is None]
         queues = [log for log in logs if log.queue is not None]
         turn = int(self.context.ids.jitter() * len(queues))
-        messages, size = request.max_messages, PULL_BYTES
+        messages, size = _room(attempt, request)
         more = False
         for log in [*retries, *queues[turn:], *queues[:turn]]:
             try:
@@ -286,6 +359,7 @@ class Puller:
             claim.row_no,
             pull_row.token,
             pull_row.value,
+            "" if log.mapping.first else log.source.name,
         )
         return Pulled(
             sign_receipt(self.secret, receipt),
@@ -303,7 +377,7 @@ class Puller:
             if not count:
                 continue
             try:
-                taken = taken_from(row, value.indexes(step), self.context.blobs, log.queue)
+                taken = taken_from(row, value.indexes(step), self.context.blobs_of(log.source.name), log.queue)
             except Corrupt as error:
                 unreadable(self.context, log.source.name, row_no, count, error)
                 counts[step] = 0
@@ -320,3 +394,39 @@ class Puller:
             value = value.closed(UNREADABLE, self.context.clock.now_ms())
         outcome = log.record(claim.row_no).swap(claim.pull_row.token, value, expires_ms=value.garbage_ms)
         return outcome.current if outcome.stored else None
+
+
+def _source_of(receipt: Receipt, subject: Subject, group: Group) -> str:
+    """Returns the name of the log from which the messages of a receipt were pulled."""
+    if receipt.queue is None:
+        return group.retry_log
+    return receipt.source or str(LogName.of_queue(subject.name, subject.generation, receipt.queue))
+
+
+def _settled_logs(opened: Sequence[tuple[Receipt, Decision]], subject: Subject, group: Group) -> list[str]:
+    """Returns the logs that settlements need: those of the pulls, and the retry log for messages that are retried."""
+    logs = [_source_of(receipt, subject, group) for receipt, _ in opened]
+    return [*logs, group.retry_log] if any(decision.moves for _, decision in opened) else logs
+
+
+def _by_cell(logs: Iterable[str]) -> list[list[str]]:
+    """Returns the names of the logs by cell, in their order."""
+    cells: dict[str, list[str]] = {}
+    for log in logs:
+        cells.setdefault(cell_of(log), []).append(log)
+    return list(cells.values())
+
+
+def _went_on(log: PullLog, totals: Mapping[str, Counter]) -> bool:
+    """Returns whether a log that should take messages is sealed: its queue goes on elsewhere, or was deleted."""
+    return log.queue is not None and log.mapping.end is None and totals[log.source.name].sealed
+
+
+def _room(attempt: _Attempt, request: PullRequest) -> tuple[int, int]:
+    """Returns how many messages, and how many bytes of them, fit into the answer beside those claimed so far."""
+    messages = request.max_messages - sum(claim.pull_row.value.size for _, claim in attempt.claims)
+    return messages, PULL_BYTES - sum(claim.answer_bytes for _, claim in attempt.claims)
+
+
+def _full(attempt: _Attempt, request: PullRequest) -> bool:
+    return min(_room(attempt, request)) <= 0

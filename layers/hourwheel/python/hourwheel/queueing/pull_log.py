@@ -5,10 +5,12 @@ item, and nothing to rebalance: any number of consumers claim from any queue fro
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from hourwheel.context import Context
+from hourwheel.errors import CellUnavailable
 from hourwheel.log_names import pull_log
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.index_sets import IndexSet, pack
@@ -27,6 +29,7 @@ from hourwheel.queueing.records import (
     Tail,
 )
 from hourwheel.queueing.selection import MOST_BODIES, RowSelection, Selection, Unmatched
+from hourwheel.routes import FIRST, Mapping
 
 EMPTY_ROWS = 500
 """A claim covers at most this many rows without messages, so that its receipt stays short. Where more come first, a row
@@ -124,6 +127,10 @@ class PullLog:
     source: Log
     queue: int | None
     """None for the group's retry log."""
+    origin: int = 0
+    """The row at which the group begins in the source."""
+    mapping: Mapping = FIRST
+    """The part of the queue that the source holds."""
 
     def on(self, context: Context) -> "PullLog":
         """Returns this pull log with the store of another context, such as a transaction's."""
@@ -143,19 +150,15 @@ class PullLog:
         return Selection(self.context, self.source, self.group.filter if self.filtered else None)
 
     def record(self, row_no: int) -> CasRecord[PullRow]:
-        return CasRecord(
-            self.context.store, self.context.ids, Key(Table.PULL, self.partition, sort_of(row_no)), PullRow
-        )
+        return CasRecord(self.source.store, self.context.ids, Key(Table.PULL, self.partition, sort_of(row_no)), PullRow)
 
     @property
     def checkpoint_record(self) -> CasRecord[Checkpoint]:
-        return CasRecord(
-            self.context.store, self.context.ids, Key(Table.META, "checkpoint", self.partition), Checkpoint
-        )
+        return CasRecord(self.source.store, self.context.ids, Key(Table.META, "checkpoint", self.partition), Checkpoint)
 
     def tail(self) -> Tail:
         """Returns where the next claim goes."""
-        newest = self.context.store.scan(Table.PULL, self.partition, limit=1, reverse=True)
+        newest = self.source.store.scan(Table.PULL, self.partition, limit=1, reverse=True)
         last = [(int(sort), self.opened(int(sort), record).value) for sort, record in newest]
         for row_no, value in last:
             # Rows behind this one were claimed later, and are kept for days once closed: none can be removed yet.
@@ -186,9 +189,7 @@ class PullLog:
         checkpoint = checkpoint or self.checkpoint_record.load()
         if checkpoint is not None:
             return Tail(checkpoint.value.row_no, checkpoint.value.position, checkpoint.value.seq)
-        origins = self.group.origins
-        origin = origins[self.queue] if self.queue is not None and self.queue < len(origins) else 0
-        return Tail(0, Position(origin), 0)
+        return Tail(0, Position(self.origin), 0)
 
     def claim(
         self, *, consumer: str, max_messages: int, max_bytes: int, lease_ms: int, strict_bytes: bool = False
@@ -255,7 +256,7 @@ class PullLog:
 
     def rows(self, start: int, limit: int = _PAGE) -> list[tuple[int, Versioned[PullRow]]]:
         """Returns up to ``limit`` pull rows from ``start`` on, in order, each with its number."""
-        items = self.context.store.scan(Table.PULL, self.partition, start=sort_of(start), limit=limit)
+        items = self.source.store.scan(Table.PULL, self.partition, start=sort_of(start), limit=limit)
         return [(int(sort), self.opened(int(sort), record)) for sort, record in items]
 
     def opened(self, row_no: int, record: Record) -> Versioned[PullRow]:
@@ -321,6 +322,40 @@ def _first_page(tail: Tail, max_messages: int) -> int:
 
 
 def pull_logs(context: Context, subject: Subject, group: Group) -> list[PullLog]:
-    """Returns the group's pull logs: that of its retry log, then one for each queue."""
-    queues = [PullLog(context, group, context.log(subject.log(queue)), queue) for queue in range(subject.queues)]
-    return [PullLog(context, group, context.log(group.retry_log), None), *queues]
+    """Returns the group's pull logs: that of its retry log, then those of the queues, each queue's oldest part first.
+    Leaves out logs in cells that cannot be opened."""
+    retries = PullLog(context, group, context.log(group.retry_log), None)
+    if not subject.routes:
+        origins = [*group.origins, *[0] * (subject.queues - len(group.origins))]
+        return [
+            retries,
+            *(
+                PullLog(context, group, context.log(subject.log(queue)), queue, origins[queue])
+                for queue in range(subject.queues)
+            ),
+        ]
+    return [retries, *(log for queue in range(subject.queues) for log in _queue_logs(context, subject, group, queue))]
+
+
+def _queue_logs(context: Context, subject: Subject, group: Group, queue: int) -> list[PullLog]:
+    logs = []
+    for mapping, name, origin in group_parts(subject, group, queue):
+        with suppress(CellUnavailable):
+            logs.append(PullLog(context, group, context.log(name), queue, origin, mapping))
+    return logs
+
+
+def group_parts(subject: Subject, group: Group, queue: int) -> list[tuple[Mapping, str, int]]:
+    """Returns the parts of a queue, oldest first, each with the name of its log and the row at which the group begins
+    there: a group that started at the latest message begins behind the parts that were closed then."""
+    parts = subject.parts(queue)
+    if group.start == "earliest" or queue >= len(group.origins):
+        return [(mapping, log, 0) for mapping, log in parts]
+    begun = [mapping.epoch for mapping, _ in parts if mapping.epoch <= group.origin_epoch]
+
+    def origin(mapping: Mapping) -> int:
+        if mapping.epoch > group.origin_epoch:
+            return 0
+        return group.origins[queue] if mapping.epoch == begun[-1] else mapping.rows
+
+    return [(mapping, log, origin(mapping)) for mapping, log in parts]

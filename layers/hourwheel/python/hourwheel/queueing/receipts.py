@@ -24,7 +24,8 @@ _MAC_BYTES = 16  # 128 bits: a forged receipt cannot be guessed, and the text st
 
 class Receipt(msgspec.Struct, array_like=True, frozen=True):
     """Names row ``row_no`` of the pull log of a group on queue ``queue`` (None: on the group's retry log), and contains
-    the row (``value``) with the ``token`` under which it was stored."""
+    the row (``value``) with the ``token`` under which it was stored. ``source`` is the log of the queue, if it is not
+    the queue's first one in the home cell."""
 
     subject: str
     subject_generation: int
@@ -34,6 +35,7 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
     row_no: int
     token: bytes
     value: PullRow
+    source: str = ""
 
     @property
     def pull_row(self) -> Versioned[PullRow]:

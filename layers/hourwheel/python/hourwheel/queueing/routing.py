@@ -6,7 +6,7 @@ spread over the queues.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 import msgspec
@@ -20,7 +20,7 @@ from hourwheel.model import MAX_DELAY_MS, NewMessage, Subject
 
 def queue_of(key: str | None, batch: str, queues: int) -> int:
     """Returns the queue of a message, of ``queues``: messages with the same ``key`` share a queue, and so do messages
-    of one ``batch`` that have no key.
+    of one ``batch`` that have no key. The rule is part of the API (docs/api.md), because clients may use it.
 
     ``batch`` is a unique name: the request's prefix of message ids for messages that are sent at once, the name of
     their row in the schedule log (``delayed_batch``) for delayed ones.
@@ -55,13 +55,21 @@ class BatchPart:
     indexes: Sequence[int]
     bucket: Bucket | None = None
     dues: Sequence[int] = ()
+    elsewhere: str = ""
+    """The log in which the part was reserved, if it is not the one that takes the queue's messages now."""
 
     @property
     def log(self) -> str:
+        if self.elsewhere:
+            return self.elsewhere
         if self.bucket is not None:
             return self.bucket.log
         assert self.queue is not None
         return self.subject.log(self.queue)
+
+    def in_log(self, log: str) -> "BatchPart":
+        """Returns the part as it is stored in a log that may not be its own."""
+        return replace(self, elsewhere=log) if self.bucket is None else replace(self, bucket=Bucket.of_log(log))
 
     @property
     def meta(self) -> bytes:
@@ -135,11 +143,13 @@ class Batch:
             return {0: indexes} if indexes else {}
         by_queue: dict[int, list[int]] = {}
         for index in indexes:
-            by_queue.setdefault(queue_of(self.messages[index].key, batch, queues), []).append(index)
+            message = self.messages[index]
+            queue = queue_of(message.key, batch, queues) if message.queue is None else message.queue
+            by_queue.setdefault(queue, []).append(index)
         return by_queue
 
     def _queue_part(self, subject: Subject, queue: int, indexes: Sequence[int]) -> BatchPart:
-        return BatchPart(subject, queue, [self._stored(index) for index in indexes], indexes)
+        return BatchPart(subject, queue, [_without_queue(self._stored(index)) for index in indexes], indexes)
 
     def _delayed_part(self, subject: Subject, bucket: Bucket, delayed: Sequence[tuple[int, int]]) -> BatchPart:
         indexes = [index for index, _ in delayed]
@@ -150,6 +160,11 @@ class Batch:
         """Returns the message as it is stored: without its delay, because the row's meta holds the due time."""
         message = self.messages[index]
         return msgspec.structs.replace(message, delay=None, deliver_at=None) if index in self.dues else message
+
+
+def _without_queue(message: NewMessage) -> NewMessage:
+    """Returns the message as the row of a queue stores it: the row implies the queue."""
+    return message if message.queue is None else msgspec.structs.replace(message, queue=None)
 
 
 def _check_buckets(buckets: int, most: int, cut: tuple[int, int]) -> None:

@@ -15,6 +15,7 @@ from hourwheel.due import limited_delay_ms
 from hourwheel.errors import Rejected, Sealed
 from hourwheel.handover.copies import ATTEMPTS, REJECTED, RELEASED, RETRY, read_messages, row_builder
 from hourwheel.handover.handover import Transfer, carry_out, release, reserve
+from hourwheel.log_names import HOME
 from hourwheel.logs.cas import CasResult, Versioned
 from hourwheel.logs.entries import DueTimes
 from hourwheel.model import DEAD_RETENTION_MS, MAX_LEASE_SECONDS, RetryLater, Settled, Settlement, Subject
@@ -167,7 +168,9 @@ class Settler:
         """Calls ``expire``, in one transaction where the store has them. Returns False also if the group was
         deleted."""
         try:
-            return self.context.atomically(lambda context: self.on(context).expire(row_no, current))
+            # The retry log is in the home cell.
+            logs = [HOME, self.log.source.name]
+            return self.context.atomically(lambda context: self.on(context).expire(row_no, current), logs)
         except Sealed:
             return False
 

@@ -105,9 +105,9 @@ class Registry:
         for path in [path for path in list(self._seen) if path[0] == subject]:
             self._seen.pop(path, None)
 
-    def change_subject(self, name: str, change: Callable[[Subject], Subject]) -> Subject:
-        """Creates the subject if there is none, stores what ``change`` makes of it, and returns that. Raises
-        ``Conflict`` if the cell has ``max_subjects``."""
+    def change_subject(self, name: str, change: Callable[[Subject], Subject], *, queues: int = 1) -> Subject:
+        """Creates the subject with ``queues`` queues if there is none, stores what ``change`` makes of it, and returns
+        that. Raises ``Conflict`` if the cell has ``max_subjects``."""
 
         def fresh(last: Subject | None) -> Subject:
             # The deletion may not have erased the old subject yet, and messages sent to it from now on would be lost.
@@ -116,7 +116,7 @@ class Registry:
             return Subject(
                 name=name,
                 generation=last.generation + 1 if last else 1,
-                queues=1,
+                queues=queues,
                 retention_seconds=self.context.settings.retention_seconds,
                 created_ms=self.context.clock.now_ms(),
             )
@@ -146,6 +146,7 @@ class Registry:
         def fresh(last: Group | None) -> Group:
             if last is not None and last.subject_generation == subject.generation and not last.erased:
                 self.erasure.erase_group(self.context, subject, last)
+            # The parts that are closed lie before the latest message.
             logs = [self.context.log(subject.log(queue)) for queue in range(subject.queues)]
             return Group(
                 subject=subject.name,
@@ -156,6 +157,7 @@ class Registry:
                 max_attempts=DEFAULT_MAX_ATTEMPTS,
                 created_ms=self.context.clock.now_ms(),
                 origins=tuple(log.totals().rows for log in logs) if start == "latest" else (),
+                origin_epoch=subject.epoch,
             )
 
         def decide(current: Group | None) -> Group:

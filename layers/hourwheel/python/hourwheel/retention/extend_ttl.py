@@ -14,6 +14,7 @@ Losing the record costs reads alone: the next pass begins at the watermark, and 
 import msgspec
 
 from hourwheel.context import Context
+from hourwheel.log_names import source_of
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.rows import sort_of, table_of
 from hourwheel.ports import Key, Record, Table, items_of
@@ -74,11 +75,12 @@ def _continued(held: Versioned[TtlPass] | None, now_ms: int) -> TtlPass:
 def _extend(context: Context, kind: str, log: str, start: int, now_ms: int) -> int | None:
     """Extends rows from ``start`` on. Returns the row at which the next call goes on, or None at the end of the log."""
     table = table_of(log) if kind == MESSAGES else Table.PULL
-    rows = items_of(context.store, table, log, start=sort_of(start), consistent=False)
+    store = context.store_of(log if kind == MESSAGES else source_of(log))
+    rows = items_of(store, table, log, start=sort_of(start), consistent=False)
     for count, (sort, record) in enumerate(rows):
         if count == _MOST or context.clock.now_ms() >= now_ms + _LONGEST_MS:
             return int(sort)
         if record.expires_ms is not None and record.expires_ms <= now_ms + _SOON_MS:
             extended = Record(record.value, record.token, now_ms + _EXTENSION_MS)
-            context.store.put(Key(table, log, sort), extended, expect=record.token)
+            store.put(Key(table, log, sort), extended, expect=record.token)
     return None

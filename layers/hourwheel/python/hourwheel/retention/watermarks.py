@@ -9,11 +9,13 @@ The manifests decide what is archived. These records repeat them, so that no pro
 watermarks of a bucket's logs expire years after the bucket, which has long been removed by then.
 """
 
+from contextlib import suppress
+
 import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
-from hourwheel.errors import UNDECODABLE, Conflict, Corrupt
+from hourwheel.errors import UNDECODABLE, CellUnavailable, Conflict, Corrupt
 from hourwheel.log_names import is_schedule
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.ports import Blobs, Key, Record, Table, items_of
@@ -129,8 +131,10 @@ def replace_head(context: Context, current: Versioned[ArchiveHead], value: Archi
 
 def _check(context: Context, span: Span) -> None:
     # The log gave out every archived row, unless the store was lost or replaced by an older one since.
-    if span.kind == MESSAGES and context.store.counter(span.log).rows < span.end:
-        raise older(span.log)
+    # A cell that was removed cannot tell.
+    with suppress(CellUnavailable):
+        if span.kind == MESSAGES and context.store_of(span.log).counter(span.log).rows < span.end:
+            raise older(span.log)
 
 
 def rows_beyond(context: Context, archive: Blobs) -> dict[str, int]:
@@ -141,9 +145,10 @@ def rows_beyond(context: Context, archive: Blobs) -> dict[str, int]:
     missing: dict[str, int] = {}
     for manifest in manifests(archive, 0 if current is None else current.value.number):
         for span in manifest.spans:
-            beyond = span.end - context.store.counter(span.log).rows if span.kind == MESSAGES else 0
-            if beyond > missing.get(span.log, 0):
-                missing[span.log] = beyond
+            with suppress(CellUnavailable):
+                given = context.store_of(span.log).counter(span.log).rows if span.kind == MESSAGES else span.end
+                if span.end - given > missing.get(span.log, 0):
+                    missing[span.log] = span.end - given
     return missing
 
 

@@ -7,10 +7,10 @@ creation of a new subject or group of that name.
 from collections.abc import Iterable
 
 from hourwheel.context import Context
+from hourwheel.log_names import pull_log
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Table
 from hourwheel.push.state import forget
-from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.registry.registry import Registry
 
 _ALL = "\U0010ffff"
@@ -33,22 +33,23 @@ def make_registry(context: Context) -> Registry:
 
 def erase_subject(context: Context, subject: Subject, groups: Iterable[Group]) -> None:
     """Seals and trims the logs of a deleted subject and of its groups."""
-    logs = [context.log(subject.log(queue)) for queue in range(subject.queues)]
+    logs = [context.log(log) for log in subject.queue_logs()]
     for log in logs:
         # A producer with a cached subject meets the seal, and looks the subject up again.
         log.seal()
     for group in groups:
         erase_group(context, subject, group)
     for log in logs:
-        context.store.trim(Table.CONSUME, log.name, below=_ALL)
+        log.store.trim(Table.CONSUME, log.name, below=_ALL)
 
 
 def erase_group(context: Context, subject: Subject, group: Group) -> None:
     """Seals and trims the logs of a deleted group, and removes the state of its pushes."""
     for name in (group.retry_log, group.dead_log):
         context.log(name).seal()
-    for log in pull_logs(context, subject, group):
-        context.store.trim(Table.PULL, log.partition, below=_ALL)
+    for name in (group.retry_log, *subject.queue_logs()):
+        # Not ``pull_logs``: a cell that is out of reach must not be passed over.
+        context.store_of(name).trim(Table.PULL, pull_log(group.member, name), below=_ALL)
     for name in (group.retry_log, group.dead_log):
         context.store.trim(Table.CONSUME, name, below=_ALL)
     context.store.trim(Table.PULL, f"dead@{group.dead_log}", below=_ALL)

@@ -26,6 +26,7 @@ from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.open_ends import LogEnd, OpenEnds
 from hourwheel.queueing.progress import LogLag, lag_of_log
 from hourwheel.queueing.pull_log import PullLog, pull_logs
+from hourwheel.registry.moves import catch_up, finish_change
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.extend_ttl import extend_ttl
 from hourwheel.retention.kinds import MESSAGES, PULLS
@@ -43,6 +44,7 @@ from hourwheel.sweep.decisions import (
     next_rest_ms,
     rests,
 )
+from hourwheel.sweep.parts import expire_parts
 from hourwheel.times import within
 
 _PAGE = 64
@@ -165,7 +167,9 @@ class Sweeper:
             else:
                 groups.append(group)
         report.groups += len(groups)
-        if rests(self._looks.get(subject.name), subject, groups, self.context.clock.now_ms()):
+        if subject.change is not None:
+            finish_change(self.registry, subject.name)  # the next sweep looks at the queues where they are then
+        elif rests(self._looks.get(subject.name), subject, groups, self.context.clock.now_ms()):
             report.resting += 1
         else:
             self._look(subject, groups, report, behind)
@@ -173,8 +177,10 @@ class Sweeper:
     def _look(self, subject: Subject, groups: list[Group], report: SweepReport, behind: list[GroupLag]) -> None:
         last = self._looks.pop(subject.name, None)
         at_ms = self.context.clock.now_ms()
-        queues = [self.context.log(subject.log(queue)) for queue in range(subject.queues)]
-        totals = {log.name: log.totals() for log in queues}
+        totals = self._totals(subject)
+        queues = [self.context.log(name) for name in totals]
+        if any(totals[name].sealed for name in map(subject.log, range(subject.queues)) if name in totals):
+            catch_up(self.registry, subject)
         members = [self._member(subject, group, totals, report) for group in groups]
         self._fill_ends(subject, totals, members)
         snapshot = self._snapshot(at_ms, subject, members, totals)
@@ -182,6 +188,8 @@ class Sweeper:
         complete = True
         if needs_maintenance(last, snapshot):
             complete = self._maintain(subject, queues, members)
+            if subject.routes:
+                expire_parts(self.registry, self.leases, subject, groups, totals)
             maintained_ms = at_ms
         lags = [self._behind(member, totals) for member in members]
         behind += [lag for lag in lags if lag is not None]
@@ -192,12 +200,21 @@ class Sweeper:
             rest_ms = next_rest_ms(last, snapshot, lags, longest_ms) if complete else 0
             self._looks[subject.name] = LastLook(snapshot, maintained_ms, rest_ms)
 
+    def _totals(self, subject: Subject) -> dict[str, Counter]:
+        """Returns the totals of the logs of all queues by name, without those in a cell that is out of reach."""
+        totals = {}
+        for name in subject.queue_logs():
+            with self._contained(f"reading {name}"):
+                totals[name] = self.context.log(name).totals()
+        return totals
+
     def _member(self, subject: Subject, group: Group, totals: dict[str, Counter], report: SweepReport) -> _Member:
         """Reads the logs of a group and ends its expired leases."""
         totals[group.retry_log] = self.context.log(group.retry_log).totals()
         retries, *logs = pull_logs(self.context, subject, group)
         if totals[group.retry_log].rows:
             logs.insert(0, retries)  # most groups never retry
+        logs = [log for log in logs if log.source.name in totals]
         report.ended_leases += sum(self._end_leases(log, subject) for log in logs)
         return _Member(group, logs, self.context.log(group.dead_log).totals())
 

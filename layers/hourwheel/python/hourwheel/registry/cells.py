@@ -1,0 +1,89 @@
+"""The cells of a deployment, as the home cell's meta knows them.
+
+    table      meta
+    partition  cells
+    sort       {cell}
+    value      CellRecord, msgpack array
+
+The storage of a cell is opened by the process, which knows where it is from its own settings; the record says what the
+cell is for, and whether queues may move to it. A removed cell stays as a tombstone, because logs are named after it.
+"""
+
+import re
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.errors import Conflict, NotFound, Rejected
+from hourwheel.log_names import HOME
+from hourwheel.logs.cas import CasRecord
+from hourwheel.ports import Key, Table, items_of
+
+CellState: TypeAlias = Literal["normal", "read_only", "draining", "offline", "removed"]
+CellKind: TypeAlias = Literal["real-time", "delay"]
+KINDS: tuple[CellKind, ...] = ("real-time", "delay")
+HOME_NAME = "home"
+"""What operators call the home cell."""
+
+_PATTERN = r"[a-z0-9-]{1,30}"
+_PAGE = 100
+
+
+class CellRecord(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """A registered cell. ``real-time`` cells take queues. ``location`` is where its storage was when it was added."""
+
+    name: str
+    kinds: tuple[CellKind, ...] = KINDS
+    state: CellState = "normal"
+    location: str = ""
+    created_ms: int = 0
+
+    @property
+    def removed(self) -> bool:
+        return self.state == "removed"
+
+
+def check_cell_name(name: str) -> str:
+    """Returns the name as logs contain it; raises ``Rejected`` for a name that no cell can have."""
+    if name == HOME_NAME:
+        return HOME
+    if not re.fullmatch(_PATTERN, name, re.ASCII):
+        raise Rejected("name-invalid", f"a cell's name must match {_PATTERN}, got {name[:40]!r}", field="cell")
+    return name
+
+
+def shown(cell: str) -> str:
+    """Returns what operators call the cell."""
+    return cell or HOME_NAME
+
+
+def cell_record(context: Context, name: str) -> CasRecord[CellRecord]:
+    return CasRecord(context.store, context.ids, Key(Table.META, "cells", name), CellRecord)
+
+
+def load_cell(context: Context, name: str) -> CellRecord:
+    """Returns the record of a cell, the home cell's too. Raises ``NotFound`` for a cell that is not registered."""
+    if name == HOME:
+        return CellRecord(name=HOME)
+    held = cell_record(context, name).load()
+    if held is None or held.value.removed:
+        raise NotFound("cell-unknown", f"there is no cell {name!r}: add it with hourwheel cell add", field="cell")
+    return held.value
+
+
+def all_cells(context: Context) -> list[CellRecord]:
+    """Returns the home cell and the registered cells, by name."""
+    items = items_of(context.store, Table.META, "cells", page=_PAGE)
+    found = [cell_record(context, name).opened(record) for name, record in items]
+    return [CellRecord(name=HOME), *(held.value for held in found if held is not None and not held.value.removed)]
+
+
+def check_takes_queues(context: Context, name: str) -> None:
+    """Raises ``Rejected`` unless queues may move to the cell."""
+    cell = load_cell(context, name)
+    if "real-time" not in cell.kinds:
+        raise Conflict("cell-kind", f"cell {shown(name)!r} takes no queues: it is of the kind delay", field="cell")
+    if cell.state != "normal":
+        detail = f"cell {shown(name)!r} is {cell.state}: queues move only to a cell whose state is normal"
+        raise Conflict("cell-state", detail, field="cell")

@@ -1,0 +1,205 @@
+"""Moves queues between logs: carries the changes of routes to their end.
+
+    1  write the requested change into the subject's record, conditionally
+    2  seal the old log: its end is exact
+    3  begin the counter of the new log at that end, if the counter is new
+    4  close the old mapping, add the new one and raise the epoch: one conditional write
+
+Every process that finds a change after step 1 repeats the steps 2 to 4: an operator, a producer that meets the seal, a
+pull, the dispatcher, the sweeper. A target that cannot take over is given up: the change is withdrawn, and a log that
+was sealed already is continued by a new part in its own cell. So no seal stays without a log that follows it.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.errors import Conflict, Rejected, Unavailable
+from hourwheel.model import Subject
+from hourwheel.registry.cells import check_takes_queues, shown
+from hourwheel.registry.registry import Registry, subject_record, unknown_subject
+from hourwheel.routes import MAX_MAPPINGS, Mapping, MoveTarget, RouteChange, continued
+
+_TRIES = 10
+
+
+def request_change(
+    registry: Registry, name: str, plan: Callable[[Subject], RouteChange | None], *, once: bool = False
+) -> tuple[Subject, Subject]:
+    """Requests what ``plan`` returns for the subject, carries it out, and returns the subject before and after; nothing
+    happens where ``plan`` returns None. Finishes an open change of other queues first. Raises ``NotFound``, and
+    ``Conflict`` while another change of the same queues is open; with ``once`` also if another change of them was
+    faster."""
+    context = registry.context
+    record = subject_record(context, name)
+    first: Subject | None = None
+    for _ in range(_TRIES):
+        held = record.load()
+        if held is None or held.value.deleted:
+            raise unknown_subject(name)
+        change = plan(held.value)
+        if change is None:
+            return held.value, held.value
+        first = first or held.value
+        if once:
+            _check_unmoved(first, held.value, change)
+        if held.value.change is not None:
+            _check_apart(held.value, held.value.change, change)
+            finish_change(registry, name)
+            continue
+        _check_room(held.value, change)
+        outcome = record.swap(held.token, msgspec.structs.replace(held.value, change=change))
+        if outcome.stored:
+            return held.value, _finished(registry, held.value, change)
+    raise Unavailable(f"subject {name!r} is being changed by many at once: send the request again")
+
+
+def _finished(registry: Registry, before: Subject, change: RouteChange) -> Subject:
+    """Carries out the change that was requested, and returns the subject; raises ``Unavailable`` if the change was
+    withdrawn."""
+    after = finish_change(registry, before.name)
+    if after is None or after.deleted or after.generation != before.generation:
+        raise unknown_subject(before.name)
+    for target in change.targets:
+        logs = [after.log_of(target.queue, mapping) for mapping in after.route(target.queue).mappings]
+        if after.log_of(target.queue, target) not in logs:
+            raise Unavailable(
+                f"cell {shown(target.cell)!r} could not take over queue {target.queue}: the queue stays where it is,"
+                " send the request again"
+            )
+    return after
+
+
+def finish_change(registry: Registry, name: str) -> Subject | None:
+    """Carries the open change of a subject to its end, if there is one; returns the subject then (None: there is
+    none). Raises ``Unavailable`` when a log that has to be sealed cannot be reached."""
+    context = registry.context
+    record = subject_record(context, name)
+    held = record.load()
+    while held is not None and held.value.change is not None and not held.value.deleted:
+        change = held.value.change
+        after = _carried_out(context, held.value, change) or _withdrawn(context, held.value, change)
+        held = record.swap(held.token, after).current
+    registry.forget(name)
+    return None if held is None else held.value
+
+
+def _carried_out(context: Context, subject: Subject, change: RouteChange) -> Subject | None:
+    """Seals the old logs and begins the new ones; returns the subject as it is then, or None if a target cannot take
+    over."""
+    ends: dict[int, tuple[int, int]] = {}
+    try:
+        for target in change.targets:
+            _check_target(context, subject, target)
+    except (Rejected, Unavailable):
+        return None
+    for target in change.targets:
+        ended = context.log(subject.log(target.queue)).seal()
+        try:
+            context.log(subject.log_of(target.queue, target)).begin(ended.numbers)
+        except Unavailable:
+            if target.cell == subject.route(target.queue).last.cell:
+                raise
+            return None
+        ends[target.queue] = ended.numbers, ended.rows
+    epoch = subject.epoch + 1
+    routes = continued(subject.all_routes(), change, ends, epoch=epoch)
+    return msgspec.structs.replace(subject, routes=routes, epoch=epoch, queues=change.queues, change=None)
+
+
+def _check_target(context: Context, subject: Subject, target: MoveTarget) -> None:
+    """Raises ``Rejected`` or ``Unavailable`` for a target that cannot take over. Read after the change was written: a
+    cell that is being removed has left its normal state before anybody looks for changes that lead to it."""
+    if target.cell != subject.route(target.queue).last.cell:
+        check_takes_queues(context, target.cell)
+        context.log(subject.log_of(target.queue, target)).totals()
+
+
+def _withdrawn(context: Context, subject: Subject, change: RouteChange) -> Subject:
+    """Returns the subject without the change. A log that the change has sealed goes on in its own cell."""
+    routes = list(subject.all_routes())
+    for target in change.targets:
+        routes[target.queue] = routes[target.queue].spent(target)
+    after = msgspec.structs.replace(subject, routes=tuple(routes), change=None)
+    return msgspec.structs.replace(after, change=_continuation(context, after))
+
+
+def catch_up(registry: Registry, seen: Subject) -> None:
+    """Brings this process and the route up to date after a log of ``seen`` was found sealed: forgets the cached
+    subject, carries an open change to its end, and continues logs that were sealed without a change. Does nothing more
+    for a subject that was deleted."""
+    registry.forget(seen.name)
+    record = subject_record(registry.context, seen.name)
+    held = record.load()
+    if held is None or held.value.deleted or held.value.generation != seen.generation:
+        return
+    if held.value.change is None and held.value.epoch == seen.epoch:
+        change = _continuation(registry.context, held.value)
+        if change is None:
+            return
+        record.swap(held.token, msgspec.structs.replace(held.value, change=change))
+    finish_change(registry, seen.name)
+
+
+def _continuation(context: Context, subject: Subject) -> RouteChange | None:
+    """Returns the change by which each sealed log that should take messages is followed by a new part in its own
+    cell."""
+    stuck = [queue for queue in range(subject.queues) if context.log(subject.log(queue)).totals().sealed]
+    return stay(subject, stuck, subject.queues) if stuck else None
+
+
+def stay(subject: Subject, queues: list[int], count: int) -> RouteChange:
+    """Returns the change by which each of these queues goes on in a new log of the cell in which it is, and the subject
+    has ``count`` queues."""
+    routes = subject.all_routes()
+    return RouteChange(tuple(routes[queue].target(queue, routes[queue].last.cell) for queue in queues), count)
+
+
+def expire(registry: Registry, seen: Subject, queue: int, mapping: Mapping) -> None:
+    """Marks a closed mapping as expired. The caller has seen that its log is empty for ever."""
+    record = subject_record(registry.context, seen.name)
+    held = record.load()
+    if held is None or held.value.generation != seen.generation or mapping not in held.value.route(queue).mappings:
+        return
+    routes = list(held.value.all_routes())
+    routes[queue] = routes[queue].expired(mapping)
+    after = msgspec.structs.replace(held.value, routes=tuple(routes), epoch=held.value.epoch + 1)
+    record.swap(held.token, after)  # refused: somebody changed the subject, and the next sweep tries again
+    registry.forget(seen.name)
+
+
+def _check_unmoved(first: Subject, now: Subject, change: RouteChange) -> None:
+    for target in change.targets:
+        if first.route(target.queue).last != now.route(target.queue).last:
+            raise Conflict(
+                "route-changed",
+                f"queue {target.queue} of {now.name!r} was moved by somebody else meanwhile: look at its route, then"
+                " try again",
+                field="queue",
+            )
+
+
+def _check_apart(subject: Subject, open_change: RouteChange, change: RouteChange) -> None:
+    """Raises ``Conflict`` if both changes concern the same queue."""
+    moving = {target.queue: target for target in open_change.targets}
+    for target in change.targets:
+        other = moving.get(target.queue)
+        if other is not None and other.cell != target.cell:
+            raise Conflict(
+                "queue-moving",
+                f"queue {target.queue} of {subject.name!r} is being moved to cell {shown(other.cell)!r}: look at its"
+                " route, then try again",
+                field="cell",
+            )
+
+
+def _check_room(subject: Subject, change: RouteChange) -> None:
+    for target in change.targets:
+        if len(subject.route(target.queue).readable) >= MAX_MAPPINGS:
+            raise Conflict(
+                "route-full",
+                f"queue {target.queue} of {subject.name!r} has {MAX_MAPPINGS} parts with messages: wait until the"
+                " retention has emptied some",
+                field="queue",
+            )

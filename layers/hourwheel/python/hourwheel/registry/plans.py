@@ -1,0 +1,89 @@
+"""Plans changes of routes: which queue goes to which cell. Reads and writes nothing."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from hourwheel.errors import Conflict, NotFound
+from hourwheel.model import Subject
+from hourwheel.registry.cells import shown
+from hourwheel.registry.moves import stay
+from hourwheel.routes import RouteChange
+
+Plan: TypeAlias = Callable[[Subject], RouteChange | None]
+"""Returns the change of a subject; None if the subject is as it should be."""
+
+
+def plan_move(queue: int, cell: str) -> Plan:
+    """Plans the move of one queue. The plan raises ``NotFound`` for a queue that the subject does not have, and
+    ``Conflict`` for one that is in the cell."""
+
+    def plan(subject: Subject) -> RouteChange:
+        if not 0 <= queue < subject.queues:
+            detail = f"subject {subject.name!r} has {subject.queues} queues, numbered from 0"
+            raise NotFound("queue-unknown", detail, field="queue")
+        route = subject.route(queue)
+        if route.last.cell == cell:
+            detail = f"queue {queue} of {subject.name!r} is in cell {shown(cell)!r} already"
+            raise Conflict("queue-there", detail, field="cell")
+        return RouteChange((route.target(queue, cell),), subject.queues)
+
+    return plan
+
+
+def plan_queues(queues: int) -> Plan:
+    """Plans that the subject gets more queues. Each old queue goes on in a new log, so that consumers can tell what
+    was routed by the old number of queues from what was routed by the new one."""
+
+    def plan(subject: Subject) -> RouteChange | None:
+        return None if subject.queues >= queues else stay(subject, list(range(subject.queues)), queues)
+
+    return plan
+
+
+def plan_spread(cells: Sequence[str]) -> Plan:
+    """Plans that each of these cells gets as many of the subject's queues as the others, give or take one, with as few
+    moves as possible."""
+
+    def plan(subject: Subject) -> RouteChange | None:
+        return _moved(subject, _spread([route.last.cell for route in subject.all_routes()], cells))
+
+    return plan
+
+
+def plan_drain(cell: str, cells: Sequence[str]) -> Plan:
+    """Plans that the subject's queues leave the cell for the others of ``cells``, to those with the fewest."""
+
+    def plan(subject: Subject) -> RouteChange | None:
+        now = [route.last.cell for route in subject.all_routes()]
+        counts = Counter({other: now.count(other) for other in cells})
+        after = list(now)
+        for queue, at in enumerate(now):
+            if at == cell:
+                after[queue] = min(cells, key=lambda other: counts[other])
+                counts[after[queue]] += 1
+        return _moved(subject, after)
+
+    return plan
+
+
+def _spread(now: Sequence[str], cells: Sequence[str]) -> list[str]:
+    """Returns the cell of each queue after the spread."""
+    least, more = divmod(len(now), len(cells))
+    held = Counter(now)
+    # The cells that have the most queues keep the one that is left over.
+    order = sorted(cells, key=lambda cell: -held[cell])
+    room = {cell: least + (i < more) for i, cell in enumerate(order)}
+    after: list[str | None] = []
+    for cell in now:
+        stays = room.get(cell, 0) > 0
+        room[cell] = room.get(cell, 0) - stays
+        after.append(cell if stays else None)
+    free = [cell for cell in cells for _ in range(room[cell])]
+    return [cell if cell is not None else free.pop(0) for cell in after]
+
+
+def _moved(subject: Subject, after: Sequence[str]) -> RouteChange | None:
+    routes = subject.all_routes()
+    targets = [routes[queue].target(queue, cell) for queue, cell in enumerate(after) if routes[queue].last.cell != cell]
+    return RouteChange(tuple(targets), subject.queues) if targets else None

@@ -1,0 +1,127 @@
+"""Defines where the queues of a subject are: which logs hold which offsets.
+
+A queue is a list of mappings, oldest first. The last one takes new messages; the ones before it are sealed, and end
+where the next one starts. Offsets are sequences: the counter of a log begins at the start of its mapping, so nothing
+translates them. A change of the route is requested in the subject's record and carried out by whoever finds it
+(``registry/moves.py``). Nothing here reads or writes.
+"""
+
+from collections.abc import Mapping as Dictionary
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from hourwheel.log_names import HOME
+
+MappingState: TypeAlias = Literal["normal", "read_only", "expired"]
+MAX_MAPPINGS = 16
+"""A queue has at most this many mappings that are not expired: each costs every group a pull log."""
+
+
+class Mapping(msgspec.Struct, array_like=True, frozen=True):
+    """The offsets from ``start`` up to ``end`` (None: open) of a queue, and the log that holds them: part ``part`` of
+    the queue in ``cell``, used for the ``turn``-th time. A closed log has ``rows`` rows. ``epoch`` is that of the route
+    that added the mapping. All mappings of one ``era`` were routed to by the same number of queues: a key's messages in
+    an earlier era, in whatever queue, come before those of a later one."""
+
+    start: int = 0
+    cell: str = HOME
+    part: int = 0
+    turn: int = 1
+    end: int | None = None
+    state: MappingState = "normal"
+    epoch: int = 0
+    era: int = 0
+    rows: int = 0
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the log that a queue has before it moves."""
+        return self.part == 0 and self.turn == 1 and self.cell == HOME
+
+
+FIRST = Mapping()
+
+
+class Route(msgspec.Struct, array_like=True, frozen=True):
+    """The mappings of one queue, and the number of its next part."""
+
+    mappings: tuple[Mapping, ...] = (FIRST,)
+    parts: int = 1
+
+    @property
+    def last(self) -> Mapping:
+        """The mapping that takes new messages."""
+        return self.mappings[-1]
+
+    @property
+    def readable(self) -> tuple[Mapping, ...]:
+        return tuple(mapping for mapping in self.mappings if mapping.state != "expired")
+
+    def target(self, queue: int, cell: str) -> "MoveTarget":
+        """Returns the log that takes over from the last mapping: an expired part in the cell, or a new one."""
+        for mapping in self.mappings:
+            if mapping.state == "expired" and mapping.cell == cell:
+                return MoveTarget(queue, cell, mapping.part, mapping.turn + 1)
+        return MoveTarget(queue, cell, self.parts, 1)
+
+    def continued(self, target: "MoveTarget", end: int, *, rows: int, epoch: int, era: int) -> "Route":
+        """Returns the route after its last log was sealed at ``end``, with ``rows`` rows: the target takes over. A
+        log without rows has expired at once."""
+        state: MappingState = "read_only" if rows else "expired"
+        closed = msgspec.structs.replace(self.last, end=end, state=state, rows=rows)
+        kept = [mapping for mapping in (*self.mappings[:-1], closed) if not target.replaces(mapping)]
+        added = Mapping(start=end, cell=target.cell, part=target.part, turn=target.turn, epoch=epoch, era=era)
+        return Route((*kept, added), max(self.parts, target.part + 1))
+
+    def spent(self, target: "MoveTarget") -> "Route":
+        """Returns the route after the target was given up: its name is not used again, since its counter may have
+        begun."""
+        mappings = tuple(
+            msgspec.structs.replace(mapping, turn=target.turn) if target.replaces(mapping) else mapping
+            for mapping in self.mappings
+        )
+        return Route(mappings, max(self.parts, target.part + 1))
+
+    def expired(self, ended: "Mapping") -> "Route":
+        """Returns the route after every row of a closed mapping was removed."""
+        return Route(
+            tuple(msgspec.structs.replace(each, state="expired") if each == ended else each for each in self.mappings),
+            self.parts,
+        )
+
+
+class MoveTarget(msgspec.Struct, array_like=True, frozen=True):
+    """The log that takes over a queue."""
+
+    queue: int
+    cell: str
+    part: int
+    turn: int
+
+    def replaces(self, mapping: Mapping) -> bool:
+        """Returns whether the target uses the part of this expired mapping again."""
+        return mapping.state == "expired" and (mapping.cell, mapping.part) == (self.cell, self.part)
+
+
+class RouteChange(msgspec.Struct, array_like=True, frozen=True):
+    """A requested change of a route, which is not complete: each target takes over its queue, and the subject has
+    ``queues`` queues afterwards."""
+
+    targets: tuple[MoveTarget, ...]
+    queues: int
+
+
+def continued(
+    routes: tuple[Route, ...], change: RouteChange, ends: Dictionary[int, tuple[int, int]], *, epoch: int
+) -> tuple[Route, ...]:
+    """Returns the routes after the change. ``ends`` holds the sequence and the rows at which the log of each changed
+    queue was sealed."""
+    more = change.queues > len(routes)
+    era = max(route.last.era for route in routes) + more
+    after = list(routes)
+    for target in change.targets:
+        end, rows = ends[target.queue]
+        after[target.queue] = routes[target.queue].continued(target, end, rows=rows, epoch=epoch, era=era)
+    after += [Route((Mapping(epoch=epoch, era=era),)) for _ in range(len(routes), change.queues)]
+    return tuple(after)

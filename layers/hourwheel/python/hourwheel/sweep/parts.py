@@ -1,0 +1,52 @@
+"""Expires the closed parts of queues, once nothing is left in them."""
+
+from collections.abc import Mapping, Sequence
+
+from hourwheel.context import Context
+from hourwheel.log_names import pull_log
+from hourwheel.model import Group, Subject
+from hourwheel.ports import Counter, Key, Table
+from hourwheel.queueing.leases import Leases
+from hourwheel.queueing.pull_log import PullLog, pull_logs
+from hourwheel.registry.moves import expire
+from hourwheel.registry.registry import Registry
+from hourwheel.retention.kinds import PULLS
+from hourwheel.retention.watermarks import removable_below
+
+_ALL = "\U0010ffff"
+
+
+def expire_parts(
+    registry: Registry, leases: Leases, subject: Subject, groups: Sequence[Group], totals: Mapping[str, Counter]
+) -> None:
+    """Marks each closed part as expired of which every row has expired and was removed, and in which no group has a
+    lease; then removes what the groups kept about it. ``totals`` are those of the parts that can be reached."""
+    context = registry.context
+    for queue in range(subject.queues):
+        for mapping, name in subject.parts(queue):
+            if mapping.end is None or name not in totals or not _removed(context, name, totals[name]):
+                continue
+            readers = [log for group in groups for log in pull_logs(context, subject, group) if log.source.name == name]
+            if all(_left(leases, log) for log in readers):
+                expire(registry, subject, queue, mapping)
+                for group in groups:
+                    _forget(context, group, name)
+
+
+def _removed(context: Context, log: str, totals: Counter) -> bool:
+    return totals.sealed and context.log(log).trimmed() >= totals.rows
+
+
+def _left(leases: Leases, log: PullLog) -> bool:
+    """Returns whether the group has no open pull of the part, and its pull rows are archived where that matters."""
+    following = leases.idle(log)
+    return following is not None and removable_below(log.context, PULLS, log.partition, following) == following
+
+
+def _forget(context: Context, group: Group, source: str) -> None:
+    store, partition = context.store_of(source), pull_log(group.member, source)
+    store.trim(Table.PULL, partition, below=_ALL)
+    key = Key(Table.META, "checkpoint", partition)
+    record = store.get(key)
+    if record is not None:
+        store.delete(key, expect=record.token)
