@@ -86,7 +86,7 @@ class Selection:
     def _read(self, row_no: int, row: Row) -> int:
         assert self.wanted is not None
         try:
-            messages = messages_of(row, self.context.blobs)
+            messages = messages_of(row, self.context.blobs_of(self.source.name))
         except Corrupt as error:
             unreadable(self.context, self.source.name, row_no, row.count, error)
             return 0
