@@ -51,8 +51,8 @@ def main() -> int:
         wrong |= archived_faults(archived, flights, report)
     for who, sentences in wrong.items():
         screen.say(f"[red]{who}: {escape('; '.join(sentences))}[/red]")
-    verdict = "lost, early, double or unaccounted for" if wrong else "every message is accounted for"
-    screen.say(f"[{'red' if wrong else 'green'}]{verdict}[/]")
+    judgement = "lost, early, double or unaccounted for" if wrong else "every message is accounted for"
+    screen.say(f"[{'red' if wrong else 'green'}]{judgement}[/]")
     if lacking:
         screen.say(f"[yellow]this was a part of the demo only, without the pipeline: {escape(str(lacking))}[/yellow]")
     metrics = {

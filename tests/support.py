@@ -40,7 +40,7 @@ class HandClock:
 
 
 @dataclass
-class NoArrivals:
+class NoWakeups:
     """Nobody waits; what is announced is written down."""
 
     announced: list[tuple[str, str | None]] = field(default_factory=list)
@@ -211,7 +211,7 @@ class Bench:
     store: Store = field(default_factory=MemoryStore)
     blobs: Blobs = field(default_factory=MemoryBlobs)
     clock: HandClock = field(default_factory=HandClock)
-    arrivals: NoArrivals = field(default_factory=NoArrivals)
+    wakeups: NoWakeups = field(default_factory=NoWakeups)
     meter: ListMeter = field(default_factory=ListMeter)
     settings: Settings = field(default_factory=lambda: Settings(retry=AT_ONCE))
     timers: HandTimers = field(default_factory=HandTimers)
@@ -230,7 +230,7 @@ class Bench:
                 blobs=self.blobs,
                 clock=self.clock,
                 ids=SystemIds(),
-                wakeups=self.arrivals,
+                wakeups=self.wakeups,
                 meter=self.meter,
                 timers=self.timers,
                 pushes=self.pushes,

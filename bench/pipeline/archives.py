@@ -40,8 +40,8 @@ def build(folder: Path, count: int, segments: int, manifests: int = 1) -> None:
     batches = count // BATCH // segments
     for number in range(manifests):
         named = [
-            _segment(archive, source, batches, rows, place)
-            for place in range(number * segments // manifests, (number + 1) * segments // manifests)
+            _segment(archive, source, batches, rows, index)
+            for index in range(number * segments // manifests, (number + 1) * segments // manifests)
         ]
         found = Manifest(
             number=number,
@@ -56,8 +56,8 @@ def build(folder: Path, count: int, segments: int, manifests: int = 1) -> None:
         assert commit(archive, found)
 
 
-def _segment(archive: FileBlobs, source: Iterator[Message], batches: int, rows: dict[str, int], place: int) -> Segment:
-    hour_ms = START_MS + place % 10 * HOUR_MS
+def _segment(archive: FileBlobs, source: Iterator[Message], batches: int, rows: dict[str, int], index: int) -> Segment:
+    hour_ms = START_MS + index % 10 * HOUR_MS
     logs = [f"{SUBJECTS[at % len(SUBJECTS)]}~1/{at // len(SUBJECTS) % QUEUES}" for at in range(batches)]
     blocks = []
     for start in range(0, batches, BLOCK_ROWS):
@@ -71,7 +71,7 @@ def _segment(archive: FileBlobs, source: Iterator[Message], batches: int, rows: 
         held = [next(source) for _ in range(len(names) * BATCH)]
         blocks.append(encode_messages(known, entries, held))
     data = join(MESSAGES, blocks)
-    key = segment_key(MESSAGES, hour_ms, f"{place:06d}")
+    key = segment_key(MESSAGES, hour_ms, f"{index:06d}")
     archive.put(key, data)
     return Segment(
         key=key,

@@ -55,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start = cache(partial(session, asked["job"], master=asked["master"]))
         if asked["master"] is None:
             start()  # a cluster takes a submitted program that starts no session for a failed one
-        for job, wish in zip(jobs, every, strict=True):
-            reports.append(job.run(start, wish, now_ms))
+        for job, job_options in zip(jobs, every, strict=True):
+            reports.append(job.run(start, job_options, now_ms))
             sys.stdout.write(msgspec.json.encode({"job": job.name, "report": reports[-1]}).decode() + "\n")
             sys.stdout.flush()
             for sentence in damage_in(reports[-1]):

@@ -66,6 +66,6 @@ def _holds(operator: str, keys: Mapping[str, Any], context: Mapping[str, str]) -
     """A key that the request does not have matches nothing."""
     matches = {"StringEquals": str.__eq__, "StringLike": _like, "ArnLike": _like}[operator]
     return all(
-        key in context and any(matches(wanted, context[key]) for wanted in _listed(values))
+        key in context and any(matches(enabled, context[key]) for enabled in _listed(values))
         for key, values in keys.items()
     )

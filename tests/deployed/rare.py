@@ -19,7 +19,7 @@ from hourwheel.model import Message, Subject
 from hourwheel.ports import Key, Record, Refused, Timers
 from hourwheel.system import SystemIds
 from hourwheel.times import rfc3339
-from tests.support import HandClock, ListMeter, NoArrivals
+from tests.support import HandClock, ListMeter, NoWakeups
 from tests.unit.archive.reading import contents
 
 from .job import (
@@ -89,7 +89,7 @@ def lease(system: System) -> Delivered:
     return held["messages"][:3] + found
 
 
-def glance(system: System) -> list[str]:
+def expire_twice(system: System) -> list[str]:
     """The next consumer ends it, too, be it one to which messages are pushed; what that one got."""
     system.once(push)
     send(system, "guard", [{"body": "first"}])
@@ -361,7 +361,7 @@ def _cut_off_after(system: System, *, puts: int) -> Cell:
         blobs=S3Blobs(lambda: system.s3, system.bucket),
         clock=HandClock(round(system.clock.now() * 1_000)),
         ids=SystemIds(),
-        wakeups=NoArrivals(),
+        wakeups=NoWakeups(),
         meter=ListMeter(),
         timers=cast(Timers, None),  # it does not come to that
     )
@@ -445,6 +445,6 @@ def _stored(system: System, log: str, item: Any) -> dict[tuple[str, int, int], M
 
 STEPS = (
     hear,
-    *(hear, share, across, delay, carry, archive, lease, renew, orphan, push, glance, poison, fail),
+    *(hear, share, across, delay, carry, archive, lease, renew, orphan, push, expire_twice, poison, fail),
     *(order, relay, mend, repeat, close, lose),
 )

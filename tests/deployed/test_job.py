@@ -92,7 +92,7 @@ def test_the_archive_has_once_what_the_tables_have(system: System) -> None:
     assert told["unreadable_rows"] == told["missing_rows"] == 0
     assert set(kept.rows.values()) == {1}
     assert len(stored) > len(job.flights())
-    assert {place: kept.messages.get(place) for place in stored} == stored
+    assert {position: kept.messages.get(position) for position in stored} == stored
 
 
 def test_failed_invocations_end_in_the_queue(system: System) -> None:
@@ -103,7 +103,7 @@ def test_failed_invocations_end_in_the_queue(system: System) -> None:
 
 
 def test_the_next_consumer_ends_leases(system: System) -> None:
-    assert system.once(rare.glance) == ["first", "second"]
+    assert system.once(rare.expire_twice) == ["first", "second"]
 
 
 def test_who_stores_for_later_sees_to_a_wheel(system: System) -> None:

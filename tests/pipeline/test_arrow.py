@@ -215,16 +215,16 @@ def assert_told(row: dict[str, Any], log: str, pull: PullRow) -> None:
 def test_of_a_real_cell_each_dispatched_message_becomes_a_row(world: World) -> None:
     archive = FileBlobs(world.archive)
     rows = rows_of(archive, DISPATCHES)
-    wanted = [
+    tag_filter = [
         (bucket, number, place, transfer, at, pick)
         for (bucket, number), dispatched in contents(archive).dispatches.items()
         for place, transfer in enumerate(dispatched.transfers)
         for at, pick in enumerate(transfer.picks)
     ]
-    assert wanted
+    assert tag_filter
     found = {(r["bucket"], r["dispatch_row"], r["transfer"], r["source_row"], r["source_index"]): r for r in rows}
-    assert len(found) == len(rows) == len(wanted)
-    for bucket, number, place, transfer, at, pick in wanted:
+    assert len(found) == len(rows) == len(tag_filter)
+    for bucket, number, place, transfer, at, pick in tag_filter:
         row = found[bucket, number, place, *pick]
         assert row["source_log"] == f"schedule/{bucket}"
         assert (row["kind"], row["target_log"]) == (transfer.kind, transfer.log or None)

@@ -81,7 +81,7 @@ def test_a_lake_in_a_bucket_is_committed_read_and_kept_in_order(lake: Lake, clie
     assert lake.notes("figures") == {"hourwheel.a": "1"}
     assert [lake.files.rows(path)["n"].to_pylist() for path in merged] == [[1, 2]]
     put(client, lake, "stopped", 3)
-    report = upkeep(lake)
+    report = maintained(lake)
     assert report.snapshots_expired == 1
     assert [file.path for file in lake.files.below(f"{lake.location}/figures/data")] == merged
     assert lake.table("figures").scan().to_arrow()["n"].to_pylist() == [1, 2]
@@ -143,7 +143,7 @@ def test_a_read_that_is_throttled_is_asked_again_and_a_commit_is_not(
         lake.table("figures")
 
 
-def upkeep(lake: Lake) -> Any:
+def maintained(lake: Lake) -> Any:
     options = MaintainOptions(lake=lake.location, keep_seconds=0, grace_seconds=0)
     later_ms = SystemClock().now_ms() + 60_000
     no_spark: Any = None  # there is nothing to merge

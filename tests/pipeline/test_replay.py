@@ -303,14 +303,14 @@ def test_what_may_have_expired_is_not_guessed(runs: Runs) -> None:
 
 
 def test_two_at_once_are_found_out(runs: Runs) -> None:
-    class Overtaken(CellServer):
+    class Preempted(CellServer):
         def produce(self, subject: str, messages: Sequence[Message], **how: Any) -> list[Placed]:
             if len(self.batches) == 1:
                 self.batches.append(0)
                 runs.run(rate=20)
             return super().produce(subject, messages, **how)
 
-    runs.server = Overtaken(runs.server.bench)
+    runs.server = Preempted(runs.server.bench)
     with pytest.raises(Conflict, match="another run"):
         runs.run(rate=20)
     assert runs.once

@@ -45,9 +45,9 @@ def finish(actor: Actor) -> None:
 
 def _judge(audit: StoreAudit, actor: Actor) -> None:
     found = contents(actor.machine.archive)
-    for place, times in found.rows.items():
+    for position, times in found.rows.items():
         if times > 1:
-            raise Violation("9", f"{place} was archived {times} times")
+            raise Violation("9", f"{position} was archived {times} times")
     for manifest in manifests(actor.machine.archive):
         for gone in manifest.missing:
             if not gone.log.startswith("schedule/") and not audit.gone(*_names(gone.log)):
@@ -64,11 +64,11 @@ def _judge_pulls(audit: StoreAudit, found: Contents) -> None:
         if audit.gone(history.source, history.member):
             continue
         for row, pull in history.pulls.items():
-            known = found.pulls.get((partition, row))
-            if known is None and pull.value.state == CLOSED:
+            before = found.pulls.get((partition, row))
+            if before is None and pull.value.state == CLOSED:
                 raise Violation("9", f"pull row {row} of {partition} is not in the archive")
-            if known is not None and known != pull.value:
-                raise Violation("9", f"pull row {row} of {partition} was archived as {known}, it is {pull.value}")
+            if before is not None and before != pull.value:
+                raise Violation("9", f"pull row {row} of {partition} was archived as {before}, it is {pull.value}")
 
 
 def _judge_buckets(audit: StoreAudit, found: Contents) -> None:

@@ -259,8 +259,8 @@ class StoreAudit:
             subject, generation = plan.subject, plan.generation
         for message in fact.messages:
             body = message.body or ""
-            place = (subject, generation, body)
-            self.copies[place] = copies = self.copies.get(place, 0) + 1
+            position = (subject, generation, body)
+            self.copies[position] = copies = self.copies.get(position, 0) + 1
             if copies > self.sends.get(body, 0):
                 raise Violation("3", f"message {body[:20]} is stored {copies} times in subject {subject}")
 
@@ -334,13 +334,13 @@ class StoreAudit:
             self.subjects[subject.name] = subject
         elif key.partition.startswith("groups/"):
             group = msgspec.msgpack.decode(record.value, type=Group)
-            place = (group.subject, group.subject_generation, group.member)
-            if place not in self.groups and group.start == "latest":
+            position = (group.subject, group.subject_generation, group.member)
+            if position not in self.groups and group.start == "latest":
                 self._begins_at_the_end(verb, group)
-            self.groups[place] = group
-            self._paused(place, paused=group.paused)
+            self.groups[position] = group
+            self._paused(position, paused=group.paused)
             if group.deleted:
-                self.removed_groups.add(place)
+                self.removed_groups.add(position)
         elif key.partition == "trim":
             below, mark = msgspec.msgpack.decode(record.value, type=int), self.trim_marks.get(key.sort, 0)
             self.rules.check_trimmed(key.sort, mark, below)
@@ -352,11 +352,11 @@ class StoreAudit:
         elif key.partition == "checkpoint":
             self.pull_history(key.sort).checkpointed(msgspec.msgpack.decode(record.value, type=Checkpoint))
 
-    def _paused(self, place: tuple[str, int, str], *, paused: bool) -> None:
+    def _paused(self, position: tuple[str, int, str], *, paused: bool) -> None:
         if paused:
-            self.paused_ms.setdefault(place, self.world.now_ms)
+            self.paused_ms.setdefault(position, self.world.now_ms)
         else:
-            self.paused_ms.pop(place, None)
+            self.paused_ms.pop(position, None)
 
     def _begins_at_the_end(self, verb: Verb, group: Group) -> None:
         subject = self.subjects[group.subject]

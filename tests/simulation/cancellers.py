@@ -52,12 +52,12 @@ class Canceller(Actor):
     def _asked(
         self, name: str, ticket: Ticket, call: Callable[[], ScheduledMessage], requested: RequestedDue | None = None
     ) -> bool:
-        known, began_ms = self.history.known(ticket), self.earliest_ms()
+        before, began_ms = self.history.known(ticket), self.earliest_ms()
         verb, answer = self.ask(name, call, handle=ticket.scheduled_id, requested=requested.text if requested else "")
         if answer is None:
             self.history.refused(verb, ticket)
             return isinstance(verb.error, Rejected)
-        self.history.answered(verb, ticket, known, answer)
+        self.history.answered(verb, ticket, before, answer)
         if requested is not None and answer.state == "moved":
             # An equal request by a process whose clock is ahead may have decided the change.
             latest_ms = self.world.now_ms + self.world.plan.skew_ms

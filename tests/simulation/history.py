@@ -102,41 +102,43 @@ class History:
         targets: list[str],
         bodies: list[str],
         waits: list[RequestedDue | None],
-        places: list[Placed],
+        positions: list[Placed],
         before: dict[str, int],
         window: tuple[int, int],
     ) -> None:
         """Success: each message stands where the answer says (2), behind what its producer sent before (6), and not
         in a subject that was another one already ``before`` it was sent (1)."""
-        if len(places) != len(bodies):
-            raise Violation("2", f"{len(places)} answers for {len(bodies)} messages")
-        for subject, body, wait, place in zip(targets, bodies, waits, places, strict=True):
-            if place.scheduled is not None:
-                self._scheduled(subject, body, wait, place, window)
+        if len(positions) != len(bodies):
+            raise Violation("2", f"{len(positions)} answers for {len(bodies)} messages")
+        for subject, body, wait, reservation in zip(targets, bodies, waits, positions, strict=True):
+            if reservation.scheduled is not None:
+                self._scheduled(subject, body, wait, reservation, window)
                 continue
             if wait is not None and wait.due_ms(window[0]) > window[1]:
                 raise Violation("7", f"message {body[:20]} was sent at once, it was requested for {wait.text}")
-            log = self._find(subject, place, body)
-            lane = (producer, log, place.queue)
-            if place.offset <= self.last_offset.get(lane, -1):
-                raise Violation("6", f"{producer} sent {body[:20]} later, but it is before: offset {place.offset}")
-            self.last_offset[lane] = place.offset
+            log = self._find(subject, reservation, body)
+            sequence = (producer, log, reservation.queue)
+            if reservation.offset <= self.last_offset.get(sequence, -1):
+                raise Violation(
+                    "6", f"{producer} sent {body[:20]} later, but it is before: offset {reservation.offset}"
+                )
+            self.last_offset[sequence] = reservation.offset
             self.accepted[body] = (subject, generation := LogName.parse(log).generation)
             if generation < before[subject]:
                 raise Violation("1", f"message {body[:20]} was accepted into {log}, which had been deleted before")
 
     def _scheduled(
-        self, subject: str, body: str, wait: RequestedDue | None, place: Placed, window: tuple[int, int]
+        self, subject: str, body: str, wait: RequestedDue | None, reservation: Placed, window: tuple[int, int]
     ) -> None:
         """A message that waits stands in the bucket that its id names, due when its sender requested."""
-        ticket = Ticket(place.scheduled_id or "", body, subject, parsed(place.scheduled or ""))
+        ticket = Ticket(reservation.scheduled_id or "", body, subject, parsed(reservation.scheduled or ""))
         history = self.audit.bucket(ticket.position[0])
         fact = self.audit.rows(history.bucket.log).get(ticket.pick[0])
         if fact is None or ticket.pick[1] >= fact.row.count or fact.messages[ticket.pick[1]].body != body:
             raise Violation("2", f"message {body[:20]} was accepted as {ticket.position} and is not there")
         due_ms = history.plan(ticket.pick).due_ms(ticket.pick[1])
         if due_ms != ticket.due_ms:
-            raise Violation("7", f"message {body[:20]} is due at {due_ms}, the answer was {place.scheduled}")
+            raise Violation("7", f"message {body[:20]} is due at {due_ms}, the answer was {reservation.scheduled}")
         self._check_due(body, wait, due_ms, window)
         self.accepted[body] = (subject, history.plan(ticket.pick).generation)
         self.tickets.append(ticket)
@@ -151,7 +153,7 @@ class History:
         """Returns what is certain about a message before an actor asks about it."""
         return self.finals.get(ticket.position)
 
-    def answered(self, verb: Verb, ticket: Ticket, known: ScheduledMessage | None, answer: ScheduledMessage) -> None:
+    def answered(self, verb: Verb, ticket: Ticket, before: ScheduledMessage | None, answer: ScheduledMessage) -> None:
         """An answer about a delayed message: it is true, and it stays (8)."""
         where = f"{verb.name} of {ticket.position}"
         if answer.state == "moved":
@@ -159,11 +161,11 @@ class History:
             answer = msgspec.structs.replace(answer, state="dispatched" if answer.dispatched_at else "waiting")
         final = Ticket(answer.scheduled_id, ticket.body, ticket.subject, parsed(answer.deliver_at))
         if answer.state != "waiting":
-            known = known or self.finals.get(final.position)
+            before = before or self.finals.get(final.position)
         # The position is told once the row stands.
-        known_at = answer.offset if known is None or known.offset is None else known.offset
-        if known is not None and (known.state, known_at) != (answer.state, answer.offset or known_at):
-            raise Violation("8", f"{where} was answered {known.state}, now it is {answer.state} {answer.offset}")
+        known_at = answer.offset if before is None or before.offset is None else before.offset
+        if before is not None and (before.state, known_at) != (answer.state, answer.offset or known_at):
+            raise Violation("8", f"{where} was answered {before.state}, now it is {answer.state} {answer.offset}")
         history = self.audit.bucket(final.position[0])
         if answer.state == "cancelled":
             history.tell_cancelled(final.pick)
@@ -173,7 +175,7 @@ class History:
             raise Violation("8", f"{where} is answered waiting, it had been handed over before")
         elif answer.state == "waiting" and verb.name == "cancel":
             raise Violation("8", f"{where} is answered waiting")
-        if answer.state != "waiting" and (known is None or known.offset is None):
+        if answer.state != "waiting" and (before is None or before.offset is None):
             self.finals[ticket.position] = self.finals[final.position] = answer
         elif final.position != ticket.position:
             self.tickets.append(final)
@@ -242,8 +244,8 @@ class History:
 
     def _source_expired(self, held: Leased, index: int) -> bool:
         history = self.audit.pulls[held.partition]
-        place = history.pulls[held.row].positions[index]
-        return self.audit.expired(self.audit.picked(history.source, place)[1])
+        reservation = history.pulls[held.row].positions[index]
+        return self.audit.expired(self.audit.picked(history.source, reservation)[1])
 
     def _handed_out(self, verb: Verb, subject: str, group: str, pulled: Pulled) -> Leased:
         packed = urlsafe_b64decode(pulled.receipt + "=" * (-len(pulled.receipt) % 4))[_DIGEST_BYTES:]
@@ -280,17 +282,19 @@ class History:
         if found != expected:
             raise Violation("4", f"{history.partition} row {row} holds {expected}, handed out was {found}")
 
-    def _stored(self, source: str, places: list[tuple[int, int]]) -> list[tuple[Message, int]]:
-        picked = [(self.audit.picked(source, place), place) for place in places]
-        return [(message, fact.row.first_seq + place[1]) for (message, fact), place in picked]
+    def _stored(self, source: str, positions: list[tuple[int, int]]) -> list[tuple[Message, int]]:
+        picked = [(self.audit.picked(source, reservation), reservation) for reservation in positions]
+        return [(message, fact.row.first_seq + reservation[1]) for (message, fact), reservation in picked]
 
-    def _find(self, subject: str, place: Placed, body: str) -> str:
+    def _find(self, subject: str, reservation: Placed, body: str) -> str:
         """The log in which the message stands at that offset."""
         current = self.audit.subjects[subject].generation
         for generation in range(current, 0, -1):
-            log = f"{subject}~{generation}/{place.queue}"
+            log = f"{subject}~{generation}/{reservation.queue}"
             for fact in self.audit.rows(log).values():
-                index = place.offset - fact.row.first_seq
+                index = reservation.offset - fact.row.first_seq
                 if not fact.row.filler and 0 <= index < fact.row.count and fact.messages[index].body == body:
                     return log
-        raise Violation("2", f"message {body[:20]} was accepted at {place.queue}/{place.offset} and is not there")
+        raise Violation(
+            "2", f"message {body[:20]} was accepted at {reservation.queue}/{reservation.offset} and is not there"
+        )

@@ -55,13 +55,13 @@ class Producer(Actor):
         began_ms = self.earliest_ms()
         self.history.waits(batch.bodies, batch.waits, began_ms)
         waits = [wait.text for wait in batch.waits if wait is not None]
-        verb, places = self.ask(
+        verb, positions = self.ask(
             "produce", lambda: self._send(batch, idempotency), key=batch.key, bodies=batch.bodies, waits=waits
         )
-        if places is None:
+        if positions is None:
             return isinstance(verb.error, Rejected)
         window = (began_ms, self.latest_ms())
-        self.history.produced(self.process.name, batch.targets, batch.bodies, batch.waits, places, before, window)
+        self.history.produced(self.process.name, batch.targets, batch.bodies, batch.waits, positions, before, window)
         return True
 
     def _may_repeat(self, batch: Batch, sent_ms: int) -> bool:
@@ -70,16 +70,17 @@ class Producer(Actor):
         return self.world.now_ms - sent_ms < IDEMPOTENCY_MS - _LONGEST_CALL_MS
 
     def _send(self, batch: Batch, idempotency: IdempotencyKey | None) -> Any:
-        lanes = [body[-1] if self.world.plan.queues > 1 else None for body in batch.bodies]
+        sequences = [body[-1] if self.world.plan.queues > 1 else None for body in batch.bodies]
         whens: list[dict[str, Any]] = [{} if wait is None else wait.fields for wait in batch.waits]
         if len(self.world.plan.subjects) > 1:
             many = [
-                AddressedMessage(body=body, key=lane, subject=subject, **when)
-                for body, lane, subject, when in zip(batch.bodies, lanes, batch.targets, whens, strict=True)
+                AddressedMessage(body=body, key=sequence, subject=subject, **when)
+                for body, sequence, subject, when in zip(batch.bodies, sequences, batch.targets, whens, strict=True)
             ]
             return self.cell.produce_many(many, idempotency)
         messages = [
-            NewMessage(body=body, key=lane, **when) for body, lane, when in zip(batch.bodies, lanes, whens, strict=True)
+            NewMessage(body=body, key=sequence, **when)
+            for body, sequence, when in zip(batch.bodies, sequences, whens, strict=True)
         ]
         return self.cell.produce("s", messages, idempotency)
 

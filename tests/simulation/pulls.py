@@ -39,10 +39,10 @@ class PullHistory:
         self.end = Position(self.origin)
 
     def stored(self, verb: Verb, row: int, value: PullRow) -> None:
-        known, gone = self.pulls.get(row), self.audit.gone(self.source, self.member)
-        if known is not None and known.value.claim == value.claim:
+        before, gone = self.pulls.get(row), self.audit.gone(self.source, self.member)
+        if before is not None and before.value.claim == value.claim:
             if not gone:
-                self._changed(verb, row, known, value)
+                self._changed(verb, row, before, value)
             return
         if row != self.next_row and not gone:
             raise Violation("4", f"{self.partition}: pull row {row} came, {self.next_row} is next")
@@ -50,11 +50,11 @@ class PullHistory:
             self._sought(verb, value)
             self.pulls[row] = PullFact(value, [])
         else:
-            places = self._covered(value)
+            covered = self._covered(value)
             self.audit.rules.check_claim(f"{self.partition}: pull row {row}", verb, value)
             if not gone:
-                self._check_claim(row, value, places)
-            self.pulls[row] = PullFact(value, places)
+                self._check_claim(row, value, covered)
+            self.pulls[row] = PullFact(value, covered)
             if value.outcome != PASSED:
                 self.audit.rules.check_paused(
                     f"{self.partition}: pull row {row}", verb, LogName.parse(self.source), self.member
@@ -93,18 +93,18 @@ class PullHistory:
         return waiting
 
     def _covered(self, value: PullRow) -> list[tuple[int, int]]:
-        """The places in the source of the messages of a claim."""
-        places = []
+        """Returns the positions in the source of the messages of a claim."""
+        covered = []
         for step, count in enumerate(value.counts):
             skip = value.first.index if step == 0 else 0
-            places += [(value.first.row_no + step, skip + index) for index in range(count)]
-        return places
+            covered += [(value.first.row_no + step, skip + index) for index in range(count)]
+        return covered
 
-    def _check_claim(self, pull: int, value: PullRow, places: list[tuple[int, int]]) -> None:
+    def _check_claim(self, pull: int, value: PullRow, covered: list[tuple[int, int]]) -> None:
         """Checks that a pull hands no message out twice and passes none over."""
         if value.first < self.end:
             raise Violation("4", f"{self.partition}: pull row {pull} hands out {value.first} again, before {self.end}")
-        if places and not Position(*places[-1]) < value.end:
+        if covered and not Position(*covered[-1]) < value.end:
             raise Violation("3", f"{self.partition}: pull row {pull} hands out messages beyond its end {value.end}")
         self._check_end_seq(pull, value)
         last = value.end.row_no if value.end.index else value.end.row_no - 1
@@ -168,13 +168,13 @@ class PullHistory:
             return fact.row.first_seq + fact.row.count > offset
         if isinstance(at_ms, int):
             rows = self.audit.rows(self.source)
-            behind = [other for place, other in rows.items() if place >= number and not other.row.filler]
+            behind = [other for position, other in rows.items() if position >= number and not other.row.filler]
             # Rows are searched by halving: what comes later must not be older.
             return all(other.row.at_ms >= at_ms for other in behind)
         return False
 
-    def _changed(self, verb: Verb, row: int, known: PullFact, value: PullRow) -> None:
-        before, known.value = known.value, value
+    def _changed(self, verb: Verb, row: int, fact: PullFact, value: PullRow) -> None:
+        before, fact.value = fact.value, value
         where = f"{self.partition}: pull row {row}"
         if (before.first, before.counts, before.end, before.consumer) != (
             value.first,
@@ -191,35 +191,35 @@ class PullHistory:
         if before.state != OPEN and (value.state == OPEN or value.outcome != before.outcome):
             raise Violation("5", f"{where} was settled and is settled otherwise")
         self.audit.rules.check_lease(where, verb, before, value)
-        self._settled(verb, row, known, before, now - was)
+        self._settled(verb, row, fact, before, now - was)
         if value.state == CLOSED:
             self.open.discard(row)
 
-    def _settled(self, verb: Verb, row: int, known: PullFact, before: PullRow, fresh: frozenset[int]) -> None:
-        value, where = known.value, f"{self.partition}: pull row {row}"
+    def _settled(self, verb: Verb, row: int, fact: PullFact, before: PullRow, fresh: frozenset[int]) -> None:
+        value, where = fact.value, f"{self.partition}: pull row {row}"
         name = LogName.parse(self.source)
         head = f"{name.subject}~{name.generation}"
         targets = frozenset({f"{head}/retry/{self.member}", f"{head}/dead/{self.member}"})
         address = (name.subject, name.generation, self.member)
         self.audit.keep_promises(Promiser(before.transfers, value.transfers, self.source, targets, address))
-        self._check_waits(verb, row, known, before)
+        self._check_waits(verb, row, fact, before)
         started = {transfer.token for transfer in before.transfers}
         picked: dict[tuple[int, int], str] = {}
         for transfer in value.transfers:
             if transfer.token not in started:
                 picked |= dict.fromkeys(transfer.picks, transfer.kind)
-        indexes = {known.positions[index]: index for index in fresh}
+        indexes = {fact.positions[index]: index for index in fresh}
         if not picked.keys() <= indexes.keys():
             raise Violation("9", f"{where} hands over messages that it did not settle")
         ended = value.outcome == EXPIRED
-        for place, index in indexes.items():
-            known.outcomes[index] = picked.get(place, "ack")
+        for position, index in indexes.items():
+            fact.outcomes[index] = picked.get(position, "ack")
         if ended and fresh:
             if self.audit.soon < before.lease_until_ms:
                 raise Violation("4", f"{where} was ended before its lease")
-            for place in sorted(indexes.keys() - picked.keys()):
-                if not self.audit.expired(self.audit.picked(self.source, place)[1]):
-                    raise Violation("1", f"{where}: message {place} was dropped when the lease ended")
+            for position in sorted(indexes.keys() - picked.keys()):
+                if not self.audit.expired(self.audit.picked(self.source, position)[1]):
+                    raise Violation("1", f"{where}: message {position} was dropped when the lease ended")
         elif fresh:
             verb.settled.append((self.partition, row))
             self._check_taken(verb, where, picked, indexes)
@@ -230,20 +230,22 @@ class PullHistory:
         """Checks that a pusher acknowledges the messages that the target has taken, and no others."""
         if verb.name != "push":
             return
-        for place in indexes:
-            message, fact = self.audit.picked(self.source, place)
+        for position in indexes:
+            message, fact = self.audit.picked(self.source, position)
             taken = message.id in verb.taken
-            if taken != (place not in picked) and not self.audit.expired(fact):
-                raise Violation("5", f"{where}: {message.body} was taken: {taken}, settled: {picked.get(place, 'ack')}")
+            if taken != (position not in picked) and not self.audit.expired(fact):
+                raise Violation(
+                    "5", f"{where}: {message.body} was taken: {taken}, settled: {picked.get(position, 'ack')}"
+                )
 
-    def _check_waits(self, verb: Verb, row: int, known: PullFact, before: PullRow) -> None:
+    def _check_waits(self, verb: Verb, row: int, fact: PullFact, before: PullRow) -> None:
         """Checks that a retried message waits as long as its policy, or its consumer, says."""
         audit, name = self.audit, LogName.parse(self.source)
         started = {transfer.token for transfer in before.transfers}
-        asked = verb.details.get("row") == (self.partition, row) and known.value.outcome != EXPIRED
+        asked = verb.details.get("row") == (self.partition, row) and fact.value.outcome != EXPIRED
         delays = verb.details.get("delays", {}) if asked else {}
-        index_of = {place: index for index, place in enumerate(known.positions)}
-        for transfer in known.value.transfers:
+        index_of = {position: index for index, position in enumerate(fact.positions)}
+        for transfer in fact.value.transfers:
             if transfer.token in started:
                 continue
             for at, pick in enumerate(transfer.picks):
@@ -254,7 +256,7 @@ class PullHistory:
                 if transfer.kind == RETRY:
                     policy = audit.rules.policy(name, self.member)
                     wait_ms = delays.get(index_of[pick], policy.delay_ms(attempt))
-                    self._check_wait(where, transfer, at, wait_ms, known.value.claimed_ms)
+                    self._check_wait(where, transfer, at, wait_ms, fact.value.claimed_ms)
 
     def _check_wait(self, where: str, transfer: Transfer, at: int, wait_ms: int, claimed_ms: int) -> None:
         if transfer.due_times is None or not wait_ms:

@@ -64,8 +64,8 @@ class Rules:
         if self.plan.faults.pause:
             return  # a process may be paused between the look at a record and the claim
         known_ms = 1_000 * self.plan.registry_seconds + 2 * self.plan.skew_ms + _SEEN_MS
-        for place in ((name.subject, name.generation, member), (name.subject, name.generation, "")):
-            since_ms = self.audit.paused_ms.get(place)
+        for position in ((name.subject, name.generation, member), (name.subject, name.generation, "")):
+            since_ms = self.audit.paused_ms.get(position)
             if since_ms is not None and verb.began_ms > since_ms + known_ms:
                 raise Violation("4", f"{where} is claimed, paused for {verb.began_ms - since_ms} ms")
 

@@ -104,8 +104,8 @@ def test_a_policy_allows_what_it_is_for_and_nothing_else(subject: str, group: st
     ]
     for policy, keys in granted:
         for route in ROUTES:
-            wanted = route.key in keys
-            assert allows(policy, request(route, path(route, subject, group, some_id))) == wanted, route.key
+            enabled = route.key in keys
+            assert allows(policy, request(route, path(route, subject, group, some_id))) == enabled, route.key
 
 
 @settings(deadline=None)  # the machine may be busy

@@ -141,9 +141,9 @@ def near(draw: st.DrawFn, valid: st.SearchStrategy[Any]) -> Any:
 def changed(draw: st.DrawFn, document: Any) -> Any:
     """One place of it is dropped, made anew, or another value."""
     if isinstance(document, list) and document:
-        at = draw(st.integers(0, len(document) - 1))
-        after = [] if draw(st.booleans()) and draw(st.booleans()) else [changed(draw, document[at])]
-        return [*document[:at], *after, *document[at + 1 :]]
+        position = draw(st.integers(0, len(document) - 1))
+        after = [] if draw(st.booleans()) and draw(st.booleans()) else [changed(draw, document[position])]
+        return [*document[:position], *after, *document[position + 1 :]]
     if isinstance(document, dict) and document and draw(st.booleans()):
         name = draw(st.sampled_from(sorted(document)))
         return {**document, name: changed(draw, document[name])}

@@ -59,9 +59,9 @@ def test_the_largest_batch_there_can_be_is_accepted(api: Api) -> None:
     assert api.call("POST", MESSAGES, {"messages": batch, "idempotency_key": "k"}).status == 200
 
 
-@pytest.mark.parametrize("place", ["{}", '{{"messages":[{}]}}', '{{"messages":[{{"headers":{}}}]}}'])
+@pytest.mark.parametrize("position", ["{}", '{{"messages":[{}]}}', '{{"messages":[{{"headers":{}}}]}}'])
 def test_a_name_of_megabytes_is_quoted_in_part_and_searched_in_part(
-    api: Api, monkeypatch: pytest.MonkeyPatch, place: str
+    api: Api, monkeypatch: pytest.MonkeyPatch, position: str
 ) -> None:
     searched: list[int] = []
 
@@ -77,7 +77,7 @@ def test_a_name_of_megabytes_is_quoted_in_part_and_searched_in_part(
         monkeypatch.setattr(misfits, name, Watched(getattr(misfits, name)))
     name = "a`b" * 1_900_000
     for path in (MESSAGES, "/v1/messages", f"{GROUP}/pull", f"{GROUP}/ack"):
-        answer = api.call("POST", path, raw=place.format(json.dumps({name: 1})).encode())
+        answer = api.call("POST", path, raw=position.format(json.dumps({name: 1})).encode())
         assert (answer.status, answer.slug) == (400, "field-invalid")
         assert len(json.dumps(answer.json)) < 2_000
     assert max(searched) <= 2_000

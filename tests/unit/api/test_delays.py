@@ -286,7 +286,7 @@ def test_a_new_time_that_is_none_is_refused(api: Api, case: str) -> None:
 
 
 def forged(scheduled_id: str) -> dict[str, str]:
-    place, _, digest = scheduled_id.rpartition("-")
+    position, _, digest = scheduled_id.rpartition("-")
     return {
         "garbage": "x",
         "no UTF-8": "%FF",
@@ -295,8 +295,8 @@ def forged(scheduled_id: str) -> dict[str, str]:
         "capitals": scheduled_id.upper(),
         "a line feed": f"{scheduled_id}%0A",
         "half of it": scheduled_id[:10],
-        "another row": f"{place[:-3]}1-0-{digest}",
-        "another digest": f"{place}-{digest[:-1]}{'0' if digest[-1] != '0' else '1'}",
+        "another row": f"{position[:-3]}1-0-{digest}",
+        "another digest": f"{position}-{digest[:-1]}{'0' if digest[-1] != '0' else '1'}",
         "digits of another script": scheduled_id.replace("-0-", "-%D9%A0-"),
         "very long": "9" * 5_000,
         "of another cell": Api().send_later("a", delay="2h"),

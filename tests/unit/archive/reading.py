@@ -48,7 +48,7 @@ def contents(archive: Blobs) -> Contents:
                 assert {part.log: part for part in segment.parts if part.messages} == _parts(entries)
             assert segment.messages == sum(part.messages for part in segment.parts)
         gone = {(one.log, row) for one in manifest.missing for row in range(one.start, one.end)}
-        assert all(place in found.rows or place[1:] in gone for place in spans)
+        assert all(position in found.rows or position[1:] in gone for position in spans)
     return found
 
 
@@ -94,7 +94,7 @@ def _read(found: Contents, kind: str, data: bytes) -> list[tuple[str, Entry]]:
 
 
 def _batches(block: blocks.MessageRows) -> Iterator[tuple[str, Entry, list[Message]]]:
-    messages, at = block.columns.messages(block.present), 0
+    messages, start = block.columns.messages(block.present), 0
     for entry in block.entries:
-        yield block.logs[entry.log], entry, messages[at : at + entry.present]
-        at += entry.present
+        yield block.logs[entry.log], entry, messages[start : start + entry.present]
+        start += entry.present

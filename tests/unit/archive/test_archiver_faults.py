@@ -99,7 +99,7 @@ def test_what_lies_behind_a_row_that_may_still_come_is_not_complete(bench: Bench
 def test_of_two_at_once_one_commits(bench: Bench, archive: MemoryBlobs) -> None:
     bench.send("a")
 
-    class Overtaken(MemoryBlobs):
+    class Outrun(MemoryBlobs):
         """Just before a manifest is put another archiver is done."""
 
         def put(self, key: str, data: bytes) -> None:
@@ -111,7 +111,7 @@ def test_of_two_at_once_one_commits(bench: Bench, archive: MemoryBlobs) -> None:
         def get(self, key: str, **part: int | None) -> bytes:
             return archive.get(key, **part)
 
-    report = run(bench, Overtaken())
+    report = run(bench, Outrun())
     assert report.lost_races == 1
     assert report.complete
     found = contents(archive)

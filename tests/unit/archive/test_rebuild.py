@@ -53,7 +53,7 @@ def test_messages_come_back_where_they_were(bench: Bench, archive: MemoryBlobs) 
     archived(bench, archive)
     anew, report = rebuilt(bench, archive)
     assert {(one.queue, one.offset, one.body) for one in anew.take()} == {
-        (place.queue, place.offset, f"body {at}") for at, place in enumerate(sent)
+        (position.queue, position.offset, f"body {at}") for at, position in enumerate(sent)
     }
     assert (report.rows, report.messages, report.subjects, report.lost) == (20, 20, 1, 0)
 

@@ -162,7 +162,7 @@ def test_two_at_once_are_found_out(bench: Bench, archive: MemoryBlobs) -> None:
     archived(bench, archive)
     anew = empty(bench)
 
-    class Overtaken(MemoryBlobs):
+    class Outrun(MemoryBlobs):
         done = False
 
         def get(self, key: str, **part: int | None) -> bytes:
@@ -175,5 +175,5 @@ def test_two_at_once_are_found_out(bench: Bench, archive: MemoryBlobs) -> None:
             return archive.list(prefix)
 
     with pytest.raises(Conflict, match="as well"):
-        rebuild(anew.cell.context, Overtaken(), gap=GAP)
+        rebuild(anew.cell.context, Outrun(), gap=GAP)
     assert anew.bodies() == ["a"]

@@ -188,8 +188,8 @@ def test_a_time_without_a_zone_is_refused_by_every_command(
 def test_orphans_of_a_deleted_subject(shell: Shell) -> None:
     placed = shell.json("produce", "orders", "a", "b", "c", "--delay", "1h")
     shell.ok("subject", "delete", "orders", "--yes")
-    for place in placed:
-        shell.server.broker.strike(place["scheduled_id"])
+    for position in placed:
+        shell.server.broker.fall_due(position["scheduled_id"])
     orphans = shell.json("dead", "orphans", "orders", "--limit", "2")
     assert [(orphan["body"], orphan["due_at"]) for orphan in orphans] == [
         ("a", "2026-11-20T10:00:00.000Z"),

@@ -17,7 +17,7 @@ def test_show(shell: Shell) -> None:
     shown = shell.ok("scheduled", "show", scheduled_id)
     assert "state          waiting" in shown
     assert "deliver_at     2027-01-01 09:00:00Z" in shown
-    shell.server.broker.strike(scheduled_id)
+    shell.server.broker.fall_due(scheduled_id)
     [found] = shell.json("scheduled", "show", scheduled_id)
     assert (found["state"], found["queue"], found["offset"]) == ("dispatched", 0, 0)
 
@@ -31,7 +31,7 @@ def test_cancel_in_time(shell: Shell) -> None:
 
 def test_a_cancel_that_came_too_late_is_exit_status_1(shell: Shell) -> None:
     scheduled_id = schedule(shell)
-    shell.server.broker.strike(scheduled_id)
+    shell.server.broker.fall_due(scheduled_id)
     result = shell("scheduled", "cancel", scheduled_id)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "hourwheel: too late: m-2 was sent at 2026-11-20 09:00:00Z, to queue 0, offset 0\n"
@@ -50,7 +50,7 @@ def test_move(shell: Shell) -> None:
 
 def test_a_move_that_came_too_late_is_exit_status_1(shell: Shell) -> None:
     sent, cancelled = schedule(shell), schedule(shell)
-    shell.server.broker.strike(sent)
+    shell.server.broker.fall_due(sent)
     shell.ok("scheduled", "cancel", cancelled)
     result = shell("scheduled", "move", sent, "--delay", "5m")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -91,8 +91,8 @@ def test_an_unknown_id_is_one_line_and_exit_status_1(shell: Shell, command: list
 def test_list_counts_by_the_hour(shell: Shell) -> None:
     for at in ("2026-11-20T10:10:00Z", "2026-11-20T10:20:00Z", "2026-11-21T09:00:00Z"):
         schedule(shell, at=at)
-    [forecast] = shell.json("scheduled", "list", "orders")
-    assert forecast == {
+    [counts] = shell.json("scheduled", "list", "orders")
+    assert counts == {
         "subject": "orders",
         "messages": 3,
         "hours": [

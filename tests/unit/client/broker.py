@@ -213,7 +213,7 @@ class Broker:
         counts = [{"hour": hour, "messages": count} for hour, count in sorted(each.items())]
         return {"subject": subject, "messages": sum(each.values()), "hours": counts}
 
-    def strike(self, scheduled_id: str) -> None:
+    def fall_due(self, scheduled_id: str) -> None:
         """Its time has come."""
         with self.changed:
             answer = self._known_scheduled(scheduled_id)

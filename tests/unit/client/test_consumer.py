@@ -136,7 +136,7 @@ def test_a_message_says_when_it_was_due(server: FakeServer) -> None:
     with server.broker.changed:
         late = {"body": "late", "deliver_at": "2027-01-01T09:00:00Z"}
         [placed, _] = server.broker.produce("orders", {"messages": [late, {"body": "at once"}]})["results"]
-    server.broker.strike(placed["scheduled_id"])
+    server.broker.fall_due(placed["scheduled_id"])
     with consumer(server) as messages:
         loop = iter(messages)
         due = {message.body: message.due_at for message in (next(loop), next(loop))}

@@ -218,7 +218,7 @@ def test_a_cancelled_message_is_not_sent(make: Callable[..., Producer], server: 
 
 def test_send_batch_is_one_request(make: Callable[..., Producer], server: FakeServer) -> None:
     placed = make().send_batch(["a", b"b", Message("c", key="k")], subject="returns")
-    assert [place.offset for place in placed] == [0, 1, 2]
+    assert [position.offset for position in placed] == [0, 1, 2]
     assert len(server.calls("produce")) == 1
     with pytest.raises(BadRequest):
         make().send_batch([Message("a", key="bad"), "b"])

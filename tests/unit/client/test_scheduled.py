@@ -66,7 +66,7 @@ CALLS = [
 
 def schedule(api: Api, *bodies: str, subject: str = "orders", **wait: Any) -> list[str]:
     placed = api.produce(subject, [Message(body, **(wait or {"delay": "1h"})) for body in bodies])
-    return [place.scheduled_id or "" for place in placed]
+    return [position.scheduled_id or "" for position in placed]
 
 
 @pytest.mark.parametrize(("wait", "wire"), WAITS)
@@ -108,7 +108,7 @@ def test_a_future_says_when_the_message_is_due(server: FakeServer) -> None:
         assert (placed.id, placed.queue, placed.offset, placed.scheduled) == ("o-7", None, None, NEW_YEAR)
         assert placed.scheduled_id in server.broker.scheduled
         batch = producer.send_batch(["c", Message("d", delay="90d"), Message("e", delay=0)])
-    assert [place.scheduled is None for place in batch] == [True, False, True]
+    assert [position.scheduled is None for position in batch] == [True, False, True]
     assert batch[1].scheduled == datetime(2027, 2, 18, 9, tzinfo=UTC)
 
 
@@ -143,7 +143,7 @@ def test_a_delayed_message_is_looked_up_until_it_was_sent(api: Api, server: Fake
     waiting = api.get_scheduled(scheduled_id)
     assert (waiting.state, waiting.subject, waiting.deliver_at) == ("waiting", "orders", NEW_YEAR)
     assert (waiting.dispatched_at, waiting.queue, waiting.offset) == (None, None, None)
-    server.broker.strike(scheduled_id)
+    server.broker.fall_due(scheduled_id)
     sent = api.get_scheduled(scheduled_id)
     assert (sent.state, sent.id, sent.queue, sent.offset) == ("dispatched", waiting.id, 0, 0)
     assert sent.dispatched_at == datetime(2026, 11, 20, 9, tzinfo=UTC)
@@ -151,7 +151,7 @@ def test_a_delayed_message_is_looked_up_until_it_was_sent(api: Api, server: Fake
 
 def test_a_cancel_says_whether_it_came_in_time(api: Api, server: FakeServer) -> None:
     early, late = schedule(api, "a", "b")
-    server.broker.strike(late)
+    server.broker.fall_due(late)
     assert api.cancel(early).state == "cancelled"
     assert api.cancel(early).state == "cancelled"
     assert api.cancel(late).state == "dispatched"
@@ -183,7 +183,7 @@ def test_a_message_is_moved_to_a_time(api: Api, server: FakeServer, wait: Any, s
 def test_what_is_not_waiting_is_not_moved(api: Api, server: FakeServer) -> None:
     cancelled, sent = schedule(api, "a", "b")
     api.cancel(cancelled)
-    server.broker.strike(sent)
+    server.broker.fall_due(sent)
     assert api.reschedule(cancelled, delay=60).state == "cancelled"
     assert api.reschedule(sent, delay=60).state == "dispatched"
 
@@ -240,7 +240,7 @@ def test_messages_of_a_deleted_subject_are_found(api: Api, server: FakeServer) -
     ids = schedule(api, "a", "b", "c", deliver_at=NEW_YEAR)
     api.delete_subject("orders")
     for scheduled_id in ids:
-        server.broker.strike(scheduled_id)
+        server.broker.fall_due(scheduled_id)
     page = api.list_orphans("orders", limit=2)
     rest = api.list_orphans("orders", after=page.next)
     assert [orphan.body for orphan in [*page.messages, *rest.messages]] == ["a", "b", "c"]

@@ -34,10 +34,10 @@ def test_it_takes_what_a_list_of_due_times_would_give(todo: list[tuple[str, int]
         else:
             now_ms += number
             taken = wheel.take(now_ms)
-            due = {place for place, due_ms in model.items() if -(-due_ms // TICK_MS) * TICK_MS <= now_ms}
+            due = {position for position, due_ms in model.items() if -(-due_ms // TICK_MS) * TICK_MS <= now_ms}
             assert sorted(taken) == sorted(due - discarded)
-            for place in due:
-                del model[place]
+            for position in due:
+                del model[position]
     assert wheel.waiting == len(model)
     following = min((-(-due_ms // TICK_MS) * TICK_MS for due_ms in model.values()), default=None)
     assert wheel.next_ms() == following

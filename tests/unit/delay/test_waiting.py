@@ -47,7 +47,7 @@ def test_a_delayed_message_is_delivered_at_its_time_and_not_before(bench: Bench)
 def test_immediate_and_delayed_messages_share_a_batch(bench: Bench) -> None:
     messages = [NewMessage(body="a"), NewMessage(body="b", delay=30), NewMessage(body="c", delay=0)]
     placed = bench.cell.produce("orders", messages)
-    assert [place.offset for place in placed] == [0, None, 1]
+    assert [position.offset for position in placed] == [0, None, 1]
     assert bodies(bench) == ["a", "c"]
     bench.turn(31)
     assert bodies(bench) == ["b"]

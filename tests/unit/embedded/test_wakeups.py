@@ -14,32 +14,32 @@ LONG = 120.0
 class Waiters:
     """Threads that wait, one after the other."""
 
-    def __init__(self, arrivals: EmbeddedWakeups) -> None:
-        self.arrivals = arrivals
+    def __init__(self, wakeups: EmbeddedWakeups) -> None:
+        self.wakeups = wakeups
         self._pool = ThreadPoolExecutor(16)
 
     def start(self, group: str, *, caller: Caller | None = None, seconds: float = LONG) -> Future[bool]:
-        before = self.arrivals.waiting
-        mark = self.arrivals.mark("orders")
+        before = self.wakeups.waiting
+        mark = self.wakeups.mark("orders")
 
         def wait() -> bool:
-            with self.arrivals.serving(caller or Caller()):
-                return self.arrivals.wait("orders", group, mark=mark, tries=0, seconds=seconds)
+            with self.wakeups.serving(caller or Caller()):
+                return self.wakeups.wait("orders", group, mark=mark, tries=0, seconds=seconds)
 
         answer = self._pool.submit(wait)
-        while self.arrivals.waiting == before and not answer.done():
+        while self.wakeups.waiting == before and not answer.done():
             threading.Event().wait(0.001)
         return answer
 
     @property
     def asleep(self) -> list[str]:
         """The groups of those that nobody has woken. Whoever announces has woken all that it will when it returns."""
-        with self.arrivals._lock:
-            groups = self.arrivals._waiting.get("orders", {})
+        with self.wakeups._lock:
+            groups = self.wakeups._waiting.get("orders", {})
             return [group for group, queue in groups.items() for waiter in queue if waiter.signal.locked()]
 
     def close(self) -> None:
-        self.arrivals.close()
+        self.wakeups.close()
         self._pool.shutdown()
 
 
@@ -52,48 +52,48 @@ def waiters() -> Iterator[Waiters]:
 
 def test_an_announcement_wakes_one_waiter_of_each_group_the_first_first(waiters: Waiters) -> None:
     first, second, other = waiters.start("a"), waiters.start("a"), waiters.start("b")
-    waiters.arrivals.announce("orders")
+    waiters.wakeups.announce("orders")
     assert waiters.asleep == ["a"]
     assert first.result(LONG)
     assert other.result(LONG)
-    waiters.arrivals.announce("orders")
+    waiters.wakeups.announce("orders")
     assert second.result(LONG)
 
 
 def test_an_announcement_for_a_group_leaves_the_others_asleep(waiters: Waiters) -> None:
     one = waiters.start("a")
     waiters.start("b")
-    waiters.arrivals.announce("orders", "a")
+    waiters.wakeups.announce("orders", "a")
     assert waiters.asleep == ["b"]
     assert one.result(LONG)
 
 
 def test_another_subject_wakes_nobody(waiters: Waiters) -> None:
     waiters.start("a")
-    waiters.arrivals.announce("refunds")
+    waiters.wakeups.announce("refunds")
     assert waiters.asleep == ["a"]
 
 
 def test_what_was_announced_since_the_mark_is_not_waited_for() -> None:
-    arrivals = EmbeddedWakeups(max_waiting=1)
-    mark = arrivals.mark("orders")
-    arrivals.announce("orders")
-    assert arrivals.wait("orders", "a", mark=mark, tries=0, seconds=LONG)
+    wakeups = EmbeddedWakeups(max_waiting=1)
+    mark = wakeups.mark("orders")
+    wakeups.announce("orders")
+    assert wakeups.wait("orders", "a", mark=mark, tries=0, seconds=LONG)
 
 
 def test_any_number_of_subjects_takes_the_same_room() -> None:
-    arrivals = EmbeddedWakeups(max_waiting=1)
-    room = len(arrivals._marks)
+    wakeups = EmbeddedWakeups(max_waiting=1)
+    room = len(wakeups._marks)
     for number in range(10_000):
-        mark = arrivals.mark(f"s{number}")
-        arrivals.announce(f"s{number}")
-        assert arrivals.mark(f"s{number}") != mark
-    assert len(arrivals._marks) == room
+        mark = wakeups.mark(f"s{number}")
+        wakeups.announce(f"s{number}")
+        assert wakeups.mark(f"s{number}") != mark
+    assert len(wakeups._marks) == room
 
 
 def test_a_wait_ends_with_its_time(waiters: Waiters) -> None:
     assert waiters.start("a", seconds=0.01).result(LONG)
-    assert waiters.arrivals.waiting == 0
+    assert waiters.wakeups.waiting == 0
 
 
 def test_only_so_many_wait(waiters: Waiters) -> None:
@@ -104,7 +104,7 @@ def test_only_so_many_wait(waiters: Waiters) -> None:
 
 def test_close_ends_every_wait_and_lets_nobody_wait_again(waiters: Waiters) -> None:
     answers = [waiters.start("a"), waiters.start("a"), waiters.start("b")]
-    waiters.arrivals.close()
+    waiters.wakeups.close()
     assert [answer.result(LONG) for answer in answers] == [False, False, False]
     assert not waiters.start("a").result(LONG)
 
@@ -112,23 +112,23 @@ def test_close_ends_every_wait_and_lets_nobody_wait_again(waiters: Waiters) -> N
 def test_a_caller_that_leaves_ends_its_wait_alone(waiters: Waiters) -> None:
     caller = Caller()
     one, other = waiters.start("a", caller=caller), waiters.start("a")
-    waiters.arrivals.leave(caller)
+    waiters.wakeups.leave(caller)
     assert waiters.asleep == ["a"]
     assert not one.result(LONG)
-    waiters.arrivals.announce("orders")
+    waiters.wakeups.announce("orders")
     assert other.result(LONG)
 
 
 def test_a_caller_that_left_before_does_not_wait(waiters: Waiters) -> None:
     caller = Caller()
-    waiters.arrivals.leave(caller)
+    waiters.wakeups.leave(caller)
     assert not waiters.start("a", caller=caller).result(LONG)
 
 
 def test_an_announcement_is_passed_on_by_a_caller_that_left_meanwhile() -> None:
     """Woken by the announcement, but gone before it could look."""
-    arrivals = EmbeddedWakeups(max_waiting=4)
-    waiters = Waiters(arrivals)
+    wakeups = EmbeddedWakeups(max_waiting=4)
+    waiters = Waiters(wakeups)
     for _ in range(200):
         caller = Caller()
         one, other = waiters.start("a", caller=caller), waiters.start("a")
@@ -136,24 +136,24 @@ def test_an_announcement_is_passed_on_by_a_caller_that_left_meanwhile() -> None:
 
         def leave(caller: Caller = caller, together: threading.Barrier = together) -> None:
             together.wait()
-            arrivals.leave(caller)
+            wakeups.leave(caller)
 
         leaver = threading.Thread(target=leave)
         leaver.start()
         together.wait()
-        arrivals.announce("orders")
+        wakeups.announce("orders")
         leaver.join()
         if not one.result(LONG):
             assert waiters.asleep == []
             assert other.result(LONG)
         else:
-            arrivals.announce("orders")
+            wakeups.announce("orders")
             assert other.result(LONG)
     waiters.close()
 
 
 def test_all_may_be_woken_at_once(waiters: Waiters) -> None:
     one, other = waiters.start("a"), waiters.start("b")
-    waiters.arrivals.announce_all()
+    waiters.wakeups.announce_all()
     assert one.result(LONG)
     assert other.result(LONG)

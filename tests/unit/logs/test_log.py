@@ -81,19 +81,19 @@ def test_a_row_that_is_written_between_a_look_and_the_filler_is_read(desk: Desk)
 
 
 def test_putting_the_same_batch_again_is_harmless(desk: Desk) -> None:
-    place = desk.log.reserve(1)
-    desk.log.put(place, desk.row(), b"t" * 16)
-    desk.log.put(place, desk.row(), b"t" * 16)
+    position = desk.log.reserve(1)
+    desk.log.put(position, desk.row(), b"t" * 16)
+    desk.log.put(position, desk.row(), b"t" * 16)
     with pytest.raises(Filled):
-        desk.log.put(place, desk.row(), b"u" * 16)
+        desk.log.put(position, desk.row(), b"u" * 16)
 
 
 def test_a_sealed_log_gives_out_no_rows_and_keeps_those_given_out(desk: Desk) -> None:
-    place = desk.log.reserve(1)
+    position = desk.log.reserve(1)
     end = desk.log.seal()
     with pytest.raises(Sealed):
         desk.log.append(desk.row())
-    desk.log.put(place, desk.row(), b"t" * 16)
+    desk.log.put(position, desk.row(), b"t" * 16)
     assert (end.rows, desk.numbers()) == (1, [(0, 1)])
 
 

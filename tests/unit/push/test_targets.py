@@ -256,7 +256,7 @@ def test_a_function_is_found_by_its_module(modules: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "says"),
+    ("position", "says"),
     [
         ("hw_mailer", "MODULE:FUNCTION"),
         ("hw_mailer:", "MODULE:FUNCTION"),
@@ -273,8 +273,8 @@ def test_a_function_is_found_by_its_module(modules: Path) -> None:
         ("a\nb:c", "no target"),
     ],
 )
-def test_what_is_no_function(modules: Path, place: str, says: str) -> None:
+def test_what_is_no_function(modules: Path, position: str, says: str) -> None:
     with pytest.raises(ValueError, match="is no target: ") as raised:
-        load_handler(place)
+        load_handler(position)
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)

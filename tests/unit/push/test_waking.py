@@ -99,8 +99,8 @@ def test_a_pusher_that_is_cut_off_at_any_call_is_replaced(effect: bool) -> None:
             if overdue(bench) or woken(bench):
                 push(bench, "p2")
         assert {*bench.targets.bodies} == {*"abc"}, cut
-        standing = lag(bench)
-        assert standing.waiting + standing.in_flight + standing.retrying == 0, cut
+        backlog = lag(bench)
+        assert backlog.waiting + backlog.in_flight + backlog.retrying == 0, cut
         if whole:
             return
     raise AssertionError("it was cut off at each of 200 calls")
@@ -110,13 +110,13 @@ def test_a_row_that_is_on_its_way_holds_nothing_up_for_longer_than_the_grace() -
     """A row behind it is stored, and its sender found the pusher at work."""
     bench = bench_with()
     log = bench.cell.context.log(LOG)
-    place = log.reserve(1)
+    position = log.reserve(1)
     bench.send("behind")
     began_ms = bench.clock.ms
     assert push(bench) is PusherEnd.IDLE
     assert bench.targets.bodies == ["behind"]
     assert bench.clock.ms - began_ms <= 2_000
-    assert place.row_no == 0
+    assert position.row_no == 0
 
 
 def test_a_row_that_never_comes_with_nothing_behind_it_is_nobodys_concern() -> None:

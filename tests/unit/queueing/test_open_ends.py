@@ -70,8 +70,8 @@ def test_the_late_writer_appends_anew_and_its_messages_come_once(bench: Bench) -
     sweep(bench, after=60)
     row = queue(bench).get(0)
     assert row is not None
-    place = queue(bench).append(row, late)
-    assert place.row_no > late.row_no
+    position = queue(bench).append(row, late)
+    assert position.row_no > late.row_no
     (pull,) = bench.pull()
     assert [message.body for message in pull.messages] == ["a"]
 
@@ -127,13 +127,13 @@ def test_a_log_whose_rows_are_all_there_is_read_once(bench: Bench) -> None:
 def test_rows_at_the_end_that_the_store_has_removed_do_not_wait_for_ever(bench: Bench) -> None:
     sweep(bench, after=0)
     sweep(bench, after=60)
-    place = queue(bench).reserve(1)
+    position = queue(bench).reserve(1)
     row = queue(bench).get(0)
     assert row is not None
-    queue(bench).put(place, row, b"short-lived")
+    queue(bench).put(position, row, b"short-lived")
     sweep(bench, after=0)
     sweep(bench, after=60)
-    key = row_key("orders~1/0", place.row_no)
+    key = row_key("orders~1/0", position.row_no)
     bench.store.delete(key, expect=b"short-lived")
     assert waiting(bench) > 0
     sweep(bench, after=12 * 3_600)

@@ -131,8 +131,8 @@ def waiting(request: pytest.FixtureRequest) -> Bench:
 
 def wait(bench: Bench, then: Callable[[int], object]) -> tuple[PullResult, int]:
     """The answer to a pull that waits for 20 seconds, and how many of them it waited."""
-    assert isinstance(bench.arrivals, Ticks)
-    bench.arrivals.ticks, bench.arrivals.then, bench.arrivals.pause = 0, then, 60.0
+    assert isinstance(bench.wakeups, Ticks)
+    bench.wakeups.ticks, bench.wakeups.then, bench.wakeups.pause = 0, then, 60.0
     began_ms = bench.clock.ms
     result = pulled(bench, wait_seconds=20)
     return result, round((bench.clock.ms - began_ms) / 1_000)
@@ -159,7 +159,7 @@ def test_a_pull_that_waits_stops_claiming_once_its_group_is_paused(waiting: Benc
         kind.set(waiting.cell, paused=True)
         waiting.send("a")
 
-    assert isinstance(waiting.arrivals, Ticks)
+    assert isinstance(waiting.wakeups, Ticks)
     result, _ = wait(waiting, at(1, pause_and_send))
     assert result.pulls == []
 
@@ -168,11 +168,11 @@ def test_a_resume_announces_the_messages_that_wait(bench: Bench, kind: Kind) -> 
     bench.send("a")
     bench.cell.put_group("orders", "billing")
     kind.set(bench.cell, paused=True)
-    bench.arrivals.announced.clear()
+    bench.wakeups.announced.clear()
     kind.set(bench.cell, paused=True)
-    assert bench.arrivals.announced == []
+    assert bench.wakeups.announced == []
     kind.set(bench.cell, paused=False)
-    assert bench.arrivals.announced == [("orders", "billing" if kind.name == "paused" else None)]
+    assert bench.wakeups.announced == [("orders", "billing" if kind.name == "paused" else None)]
 
 
 def test_a_look_at_a_paused_group_reads_nothing() -> None:

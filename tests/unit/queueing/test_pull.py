@@ -17,7 +17,7 @@ from hourwheel.model import NewMessage, PullRequest, SettleRequest
 from hourwheel.ports import Counter, Record, Table
 from hourwheel.queueing.pull_log import EMPTY_ROWS, pull_logs
 from hourwheel.queueing.records import SETTLED_KEPT_MS
-from tests.support import AT_ONCE, Bench, CallByCall, NoArrivals
+from tests.support import AT_ONCE, Bench, CallByCall, NoWakeups
 
 MEGABYTE = random.Random(1).randbytes(500_000).hex()
 
@@ -61,11 +61,11 @@ def test_expired_rows_are_passed_over_once() -> None:
 def test_a_pull_that_ends_at_its_bytes_announces_that_there_may_be_more(bench: Bench) -> None:
     bench.send(MEGABYTE, MEGABYTE, MEGABYTE)
     bench.send(MEGABYTE, MEGABYTE, MEGABYTE)
-    bench.arrivals.announced.clear()
+    bench.wakeups.announced.clear()
     assert len(bench.take()) == 3
-    assert bench.arrivals.announced == [("orders", "billing")]
+    assert bench.wakeups.announced == [("orders", "billing")]
     assert len(bench.take()) == 3
-    assert bench.arrivals.announced == [("orders", "billing")]
+    assert bench.wakeups.announced == [("orders", "billing")]
 
 
 def test_a_pull_of_several_queues_stays_within_its_bytes(bench: Bench) -> None:
@@ -79,7 +79,7 @@ def test_a_pull_of_several_queues_stays_within_its_bytes(bench: Bench) -> None:
 
 
 @dataclass
-class OneWait(NoArrivals):
+class OneWait(NoWakeups):
     """The first wait ends at once, as if it was woken."""
 
     waits: list[str] = field(default_factory=list)
@@ -90,20 +90,20 @@ class OneWait(NoArrivals):
 
 
 def test_a_pull_that_fails_when_it_was_woken_lets_another_one_look() -> None:
-    store, arrivals = CallByCall(MemoryStore()), OneWait()
-    bench = Bench(store, arrivals=arrivals, settings=Settings(retry=AT_ONCE, registry_seconds=0))
+    store, wakeups = CallByCall(MemoryStore()), OneWait()
+    bench = Bench(store, wakeups=wakeups, settings=Settings(retry=AT_ONCE, registry_seconds=0))
     bench.pull()
     counters = store.counters
 
     def failing(names: Sequence[str]) -> dict[str, Counter]:
-        if arrivals.waits:
+        if wakeups.waits:
             raise Unavailable("busy")
         return counters(names)
 
     store.counters = failing  # type: ignore[method-assign]
     with pytest.raises(Unavailable):
         bench.cell.pull("orders", "billing", PullRequest(consumer="c1", wait_seconds=5))
-    assert arrivals.announced == [("orders", "billing")]
+    assert wakeups.announced == [("orders", "billing")]
 
 
 class SweptBetween(CallByCall):

@@ -246,9 +246,9 @@ def test_a_retry_that_lost_its_store_half_way_does_not_wait_for_the_lease() -> N
     with pytest.raises(Cut):
         bench.settle(pull, ack=[], retry=[0])
     store.put = put  # type: ignore[method-assign]
-    bench.arrivals.announced.clear()
+    bench.wakeups.announced.clear()
     bench.cell.sweep()
-    assert ("orders", "billing") in bench.arrivals.announced
+    assert ("orders", "billing") in bench.wakeups.announced
     assert bench.bodies() == ["a"]
 
 

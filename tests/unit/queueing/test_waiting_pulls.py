@@ -14,7 +14,7 @@ from hourwheel.logs.rows import Row
 from hourwheel.model import NewMessage, PullRequest, Settlement
 from hourwheel.ports import Counter, Record, Store, Table
 from hourwheel.registry.registry import Registry
-from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall, HandClock, NoArrivals
+from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall, HandClock, NoWakeups
 
 QUEUES = 64
 SETTINGS = Settings(retry=AT_ONCE, registry_seconds=1)
@@ -44,7 +44,7 @@ class OutOfDate(CallByCall):
 
 
 @dataclass
-class Ticks(NoArrivals):
+class Ticks(NoWakeups):
     """Waits of a second each, or as ``pause`` has it. Before the n-th of them ends, ``then`` is called with n."""
 
     clock: HandClock = field(default_factory=HandClock)
@@ -61,7 +61,7 @@ class Ticks(NoArrivals):
 
 def waiting_bench(store: Store, settings: Settings = SETTINGS) -> Bench:
     clock = HandClock()
-    return Bench(store, clock=clock, arrivals=Ticks(clock=clock), settings=settings)
+    return Bench(store, clock=clock, wakeups=Ticks(clock=clock), settings=settings)
 
 
 @pytest.fixture(params=["call by call", "transactions"])
@@ -90,10 +90,10 @@ def everywhere(bench: Bench, queues: int) -> None:
 
 def wait(bench: Bench, then: Callable[[int], object] = lambda tick: None, *, seconds: float = 20) -> list[str | None]:
     """What one pull gets that waits; ``then`` is called with each second of it."""
-    assert isinstance(bench.arrivals, Ticks)
-    bench.arrivals.ticks, bench.arrivals.then = 0, then
+    assert isinstance(bench.wakeups, Ticks)
+    bench.wakeups.ticks, bench.wakeups.then = 0, then
     pulls = bench.cell.pull("orders", "billing", PullRequest(consumer="waiting", wait_seconds=seconds)).pulls
-    bench.arrivals.then = lambda tick: None
+    bench.wakeups.then = lambda tick: None
     return [message.body for pull in pulls for message in pull.messages]
 
 
@@ -164,7 +164,7 @@ def test_a_row_that_is_given_out_long_before_it_is_stored_is_not_passed_over(ben
             log.put(reservations[0], late, bench.cell.context.ids.token())
 
     assert wait(bench, writer) == ["old"]
-    assert bench.arrivals.ticks == 9  # type: ignore[attr-defined]
+    assert bench.wakeups.ticks == 9  # type: ignore[attr-defined]
 
 
 def test_a_row_that_is_never_stored_holds_up_what_follows_for_a_moment_only(bench: Bench) -> None:
@@ -173,7 +173,7 @@ def test_a_row_that_is_never_stored_holds_up_what_follows_for_a_moment_only(benc
     assert placed.queue is not None
     log_of(bench, placed.queue).reserve(1)
     assert wait(bench, at(2, lambda: bench.send("behind it", key="k"))) == ["behind it"]
-    assert bench.arrivals.ticks <= 4  # type: ignore[attr-defined]
+    assert bench.wakeups.ticks <= 4  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("seconds", [1, 7])
@@ -193,7 +193,7 @@ def test_a_counter_that_is_out_of_date_delays_a_message_and_no_more(seconds: int
             store.let_go()
 
     assert wait(bench, service) == ["new"]
-    assert bench.arrivals.ticks == 2 + seconds  # type: ignore[attr-defined]
+    assert bench.wakeups.ticks == 2 + seconds  # type: ignore[attr-defined]
 
 
 def test_a_lease_of_another_process_that_ends_during_the_wait_is_served(bench: Bench) -> None:
@@ -202,7 +202,7 @@ def test_a_lease_of_another_process_that_ends_during_the_wait_is_served(bench: B
     request = PullRequest(consumer="other", lease_seconds=10)
     assert len(other.pull("orders", "billing", request).pulls) == 1
     assert wait(bench) == ["taken and left"]
-    assert 9 <= bench.arrivals.ticks <= 12  # type: ignore[attr-defined]
+    assert 9 <= bench.wakeups.ticks <= 12  # type: ignore[attr-defined]
 
 
 def test_a_lease_that_another_process_takes_during_the_wait_is_seen_and_ended(bench: Bench) -> None:
@@ -214,12 +214,12 @@ def test_a_lease_that_another_process_takes_during_the_wait_is_seen_and_ended(be
             assert other.pull("orders", "billing", PullRequest(consumer="other", lease_seconds=5)).pulls
 
     assert wait(bench, consumer) == ["taken and left"]
-    assert 8 <= bench.arrivals.ticks <= 10  # type: ignore[attr-defined]
+    assert 8 <= bench.wakeups.ticks <= 10  # type: ignore[attr-defined]
 
 
 def test_a_lease_that_begins_between_two_looks_of_a_second_is_seen_and_ended(bench: Bench) -> None:
     other = bench.another_process()
-    bench.arrivals.pause = 0.2  # type: ignore[attr-defined]
+    bench.wakeups.pause = 0.2  # type: ignore[attr-defined]
 
     def consumer(tick: int) -> None:
         if tick <= 2:
@@ -241,7 +241,7 @@ def test_a_message_that_another_process_asks_to_retry_is_served(bench: Bench) ->
     bench.send("failed")
     (pull,) = other.pull("orders", "billing", PullRequest(consumer="other")).pulls
     assert wait(bench, at(4, lambda: bench.settle(pull, retry=[0]))) == ["failed"]
-    assert bench.arrivals.ticks == 4  # type: ignore[attr-defined]
+    assert bench.wakeups.ticks == 4  # type: ignore[attr-defined]
 
 
 def test_a_retry_that_comes_with_the_pull_is_served_by_it(bench: Bench) -> None:
@@ -255,7 +255,7 @@ def test_a_retry_that_comes_with_the_pull_is_served_by_it(bench: Bench) -> None:
 def test_a_group_that_an_operator_moves_back_is_served_again(bench: Bench) -> None:
     other = bench.another_process()
     assert wait(bench, at(5, lambda: other.seek("orders", "billing", to="start")))[:1] == ["old"]
-    assert 5 <= bench.arrivals.ticks <= 7  # type: ignore[attr-defined]
+    assert 5 <= bench.wakeups.ticks <= 7  # type: ignore[attr-defined]
 
 
 def test_a_seek_that_was_cut_off_is_seen_after_some_minutes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +314,7 @@ def test_letters_that_are_sent_again_during_the_wait_are_served(bench: Bench) ->
     bench.settle(pull, dead=[0])
     other = bench.another_process()
     assert wait(bench, at(3, lambda: other.redrive("orders", "billing", lambda position, at_ms: True))) == ["poison"]
-    assert bench.arrivals.ticks == 3  # type: ignore[attr-defined]
+    assert bench.wakeups.ticks == 3  # type: ignore[attr-defined]
 
 
 def test_a_group_far_behind_what_expired_is_idle_as_well() -> None:

@@ -403,9 +403,9 @@ def _versioned(target: PushTarget | None, latest: int) -> PushTarget | None:
     return target
 
 
-def _refiltered(group: Group, wanted: TagFilter | Keep | None) -> dict[str, Any]:
+def _refiltered(group: Group, tag_filter: TagFilter | Keep | None) -> dict[str, Any]:
     """Returns the fields of the group that the filter changes. A change counts as a seek, so that waiting pulls look
     again at the rows that they have seen with the former filter."""
-    if isinstance(wanted, Keep) or wanted == group.filter:
+    if isinstance(tag_filter, Keep) or tag_filter == group.filter:
         return {}
-    return {"filter": wanted, "seeks": group.seeks + 1}
+    return {"filter": tag_filter, "seeks": group.seeks + 1}

@@ -272,11 +272,11 @@ class TagFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def takes(self, tags: Sequence[str] | None) -> bool:
         """Returns whether the group takes a message with these tags."""
-        found = frozenset(tags or ())
+        tag_set = frozenset(tags or ())
         return (
-            (not self.tags_any or not found.isdisjoint(self.tags_any))
-            and found.issuperset(self.tags_all)
-            and found.isdisjoint(self.tags_none)
+            (not self.tags_any or not tag_set.isdisjoint(self.tags_any))
+            and tag_set.issuperset(self.tags_all)
+            and tag_set.isdisjoint(self.tags_none)
         )
 
 

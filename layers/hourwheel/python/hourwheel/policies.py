@@ -67,7 +67,7 @@ def consumer_policy(
     allows to list, redrive and drop its dead letters; ``seek`` allows to move the group, ``pause`` to pause and resume
     it. Raises ``ValueError`` and ``Rejected`` as ``producer_policy`` does."""
     chosen = ((dead_letters, DEAD_LETTERS), (seek, SEEK), (pause, PAUSE))
-    keys = CONSUME.union(*(keys for wanted, keys in chosen if wanted))
+    keys = CONSUME.union(*(keys for enabled, keys in chosen if enabled))
     return _policy(api_arn, keys, {"subject": subject, "group": group})
 
 

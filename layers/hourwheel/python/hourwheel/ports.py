@@ -315,7 +315,7 @@ class StoredStream(Protocol):
     """Switches the stream of stored rows, which wakes pushers. Each batch of rows in it costs an invocation, so the
     stream is read only while some group has a target."""
 
-    def listen(self, wanted: bool) -> None:
+    def listen(self, on: bool) -> None:
         """Starts (or with False ends) the reading of the stream, within a minute or two. Idempotent. Another change
         that is under way may win: a caller that depends on the result repeats the call. May raise ``Unavailable``."""
         ...
@@ -324,7 +324,7 @@ class StoredStream(Protocol):
 class NoStream:
     """Implements ``StoredStream`` where there is no stream, or where another process switches it."""
 
-    def listen(self, wanted: bool) -> None:
+    def listen(self, on: bool) -> None:
         pass
 
 

@@ -213,7 +213,7 @@ def test_one_that_is_read_slowly_is_not() -> None:
 def test_the_cap_lies_below_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = [1_024, 4_096]
     monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
-    monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: limits.__setitem__(slice(None), wanted))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.__setitem__(slice(None), limit))
     assert (connection_cap(500), limits) == (500, [1_024, 4_096])
     assert (connection_cap(1_000), limits) == (1_000, [1_256, 4_096])
     assert (connection_cap(100_000), limits) == (3_840, [4_096, 4_096])

@@ -64,16 +64,16 @@ class MappedStream:
         client = make_client("lambda", patient_config(), region=self._region, endpoint_url=self._endpoint_url)
         return cast("LambdaClient", client)
 
-    def listen(self, wanted: bool) -> None:
+    def listen(self, on: bool) -> None:
         # Reading the state costs nothing; an update takes the mapping out of service for seconds.
         with translating():
             state = self.client.get_event_source_mapping(UUID=self._mapping)["State"]
-            if state == ("Disabled" if wanted else "Enabled"):
-                self._update(wanted)
+            if state == ("Disabled" if on else "Enabled"):
+                self._update(on)
 
-    def _update(self, wanted: bool) -> None:
+    def _update(self, on: bool) -> None:
         try:
-            self.client.update_event_source_mapping(UUID=self._mapping, Enabled=wanted)
+            self.client.update_event_source_mapping(UUID=self._mapping, Enabled=on)
         except ClientError as error:
             # Another process is changing the mapping at this moment: the next sweep checks the result.
             if error_code(error) not in ("ResourceInUseException", "ResourceConflictException"):

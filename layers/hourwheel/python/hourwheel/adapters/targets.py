@@ -99,7 +99,7 @@ _encoder = msgspec.json.Encoder()
 class _Refusal(NamedTuple):
     """An entry of a call that the target refused; ``passing``: not for its content, so it may be retried."""
 
-    at: int
+    message: int
     code: str
     passing: bool
 
@@ -197,7 +197,7 @@ class AwsTargets:
             for detail in details
         ]
         codes = [entry.get("ErrorCode", "") for entry in buses.put_events(Entries=entries)["Entries"]]
-        return [_Refusal(at, code, code not in _MALFORMED) for at, code in enumerate(codes) if code]
+        return [_Refusal(i, code, code not in _MALFORMED) for i, code in enumerate(codes) if code]
 
     def _client(self, service: str, target: PushTarget, read_seconds: int) -> Any:
         match = _ARNS[target.kind].fullmatch(target.address)
@@ -261,7 +261,7 @@ def _in_chunks(delivery: Delivery, limit: int, seconds: float, send: Send) -> Ou
         if outcome.unreached and not reached:
             return outcome
         reached = reached or not outcome.unreached
-        failed |= {chunk[at] for at in (range(len(chunk)) if outcome.too_large else outcome.failed)}
+        failed |= {chunk[i] for i in (range(len(chunk)) if outcome.too_large else outcome.failed)}
         untouched |= {*chunk} if outcome.unreached else set()
         error = outcome.error or error
     return Outcome(failed=frozenset(failed), dead=dead, untouched=frozenset(untouched), error=error)
@@ -274,7 +274,7 @@ def _sent(part: Delivery, texts: Sequence[str], send: Send) -> Outcome:
         if len(refused) == len(texts) and all(refusal.passing for refusal in refused):
             return unreached(f"the target refused all: {codes}")
         return Outcome(
-            failed=frozenset(refusal.at for refusal in refused),
+            failed=frozenset(refusal.message for refusal in refused),
             error=f"the target refused {len(refused)} of {len(texts)}: {codes}" if refused else "",
         )
 

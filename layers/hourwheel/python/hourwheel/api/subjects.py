@@ -64,7 +64,7 @@ def put_group(cell: Cell, event: Event) -> Response:
     body = decode_control(GroupBody, body_of(event) or _NOTHING)
     retry = None if body.retry is None else body.retry.policy
     push = None if body.push is None else body.push.target
-    wanted = None if body.filter is None else body.filter.filter
+    tag_filter = None if body.filter is None else body.filter.filter
     group = cell.put_group(
         subject,
         name,
@@ -72,7 +72,7 @@ def put_group(cell: Cell, event: Event) -> Response:
         max_attempts=body.max_attempts,
         retry=retry,
         push=push if "push" in body.model_fields_set else KEEP,
-        filter=wanted if "filter" in body.model_fields_set else KEEP,
+        filter=tag_filter if "filter" in body.model_fields_set else KEEP,
     )
     return ok(_group(cell, group))
 

@@ -190,14 +190,14 @@ class Archiver:
         bounds = self._bounds(source, watermark)
         if bounds is None:
             return LogRead.ROWS_LEFT
-        start, given = bounds
-        if given < (watermark or 0):
+        start, log_end = bounds
+        if log_end < (watermark or 0):
             raise older(source.log)
-        if given <= start:
+        if log_end <= start:
             return LogRead.TO_ITS_END
-        rows = self._rows(collector, source, start, given, stop_ms)
+        rows = self._rows(collector, source, start, log_end, stop_ms)
         if rows.end > start:
-            behind = max(0, given - rows.end)
+            behind = max(0, log_end - rows.end)
             collector.spans.append(
                 Span(kind=source.kind, log=source.log, start=start, end=rows.end, messages=rows.messages, behind=behind)
             )
@@ -207,19 +207,19 @@ class Archiver:
         """Returns the row at which to begin and the end of the log, or None if they cannot be read."""
         start = watermark or 0
         with self._contained(source):
-            given = source.given(start)
-            if given > start and watermark is None:
+            log_end = source.log_end(start)
+            if log_end > start and watermark is None:
                 # Rows that were removed before there was an archive do not count as missing.
                 first = next(source.items(0), None)
                 start = source.trimmed() if first is None else first.row_no
-            return start, given
+            return start, log_end
         return None
 
-    def _rows(self, collector: Collector, source: LogSource, start: int, given: int, stop_ms: int) -> _Rows:
+    def _rows(self, collector: Collector, source: LogSource, start: int, log_end: int, stop_ms: int) -> _Rows:
         end, messages, limit = start, 0, collector.size + self.limits.log_bytes
         for item in self._settled(source, start):
             if item is None:
-                end, complete = self._end(collector, source, end, given)
+                end, complete = self._end(collector, source, end, log_end)
                 return _Rows(end, messages, LogRead.TO_ITS_END if complete else LogRead.ROWS_LEFT)
             if item.row_no > end:
                 collector.missing.append(MissingRows(log=source.log, start=end, end=item.row_no))
@@ -230,14 +230,14 @@ class Archiver:
                 return _Rows(end, messages, LogRead.COMMIT_FULL if full else LogRead.ROWS_LEFT)
         return _Rows(end, messages, LogRead.ROWS_LEFT)
 
-    def _end(self, collector: Collector, source: LogSource, end: int, given: int) -> tuple[int, bool]:
+    def _end(self, collector: Collector, source: LogSource, end: int, log_end: int) -> tuple[int, bool]:
         """Called behind the last row. Returns the row up to which the log is archived, and whether the log ends
         there."""
         with self._contained(source):
             if (trimmed := source.trimmed()) > end:
                 collector.missing.append(MissingRows(log=source.log, start=end, end=trimmed))
                 end = trimmed
-            return end, end >= given or not source.held_up(end)
+            return end, end >= log_end or not source.behind_a_hole(end)
         return end, False
 
     def _settled(self, source: LogSource, start: int) -> Iterator[Item | None]:
@@ -262,7 +262,7 @@ class Archiver:
     def _count(self, report: Archived, manifest: Manifest) -> None:
         rows = sum(segment.rows for segment in manifest.segments)
         messages = sum(segment.messages for segment in manifest.segments if segment.kind == MESSAGES)
-        missing = sum(one.end - one.start for one in manifest.missing)
+        missing = sum(missing_range.end - missing_range.start for missing_range in manifest.missing)
         report.commits += 1
         report.rows += rows
         report.messages += messages
@@ -281,8 +281,13 @@ class Archiver:
                 unreadable.log,
                 unreadable.error,
             )
-        for one in manifest.missing:
-            _logger.error("rows %d to %d of %s were removed before they were archived", one.start, one.end - 1, one.log)
+        for missing_range in manifest.missing:
+            _logger.error(
+                "rows %d to %d of %s were removed before they were archived",
+                missing_range.start,
+                missing_range.end - 1,
+                missing_range.log,
+            )
 
 
 def _name(source: LogSource) -> str:

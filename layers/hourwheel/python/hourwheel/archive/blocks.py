@@ -68,8 +68,8 @@ class Columns(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     def messages(self, count: int) -> list[Message]:
         """Returns the messages of which these are the columns; ``count`` is their number."""
-        given = {name: values for name in FIELDS if (values := getattr(self, name)) is not None}
-        return [Message(**{name: values[at] for name, values in given.items()}) for at in range(count)]
+        values_by_name = {name: values for name in FIELDS if (values := getattr(self, name)) is not None}
+        return [Message(**{name: values[i] for name, values in values_by_name.items()}) for i in range(count)]
 
 
 FIELDS = Columns.__struct_fields__

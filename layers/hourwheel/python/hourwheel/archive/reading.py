@@ -56,10 +56,10 @@ def read_segment(archive: Blobs, segment: NamedSegment) -> bytes:
 def message_rows(archive: Blobs, segment: NamedSegment) -> Iterator[tuple[str, Entry, list[Message]]]:
     """Yields for each row its log, its entry, and the messages that the archive has of it."""
     for block in _blocks(archive, segment, decode_messages):
-        messages, at = block.columns.messages(block.present), 0
+        messages, start = block.columns.messages(block.present), 0
         for entry in block.entries:
-            yield block.logs[entry.log], entry, messages[at : at + entry.present]
-            at += entry.present
+            yield block.logs[entry.log], entry, messages[start : start + entry.present]
+            start += entry.present
 
 
 def entries(archive: Blobs, segment: NamedSegment) -> Iterator[tuple[str, Entry]]:

@@ -332,9 +332,11 @@ class _Rebuild:
             number=self.summary.end_manifest, complete_ms=self.summary.complete_ms, registry=self.summary.registry
         )
         record = head_record(self.context)
-        known = record.load()
+        head_before = record.load()
         # A sweeper or an archiver that ran on the empty store has left a head without a manifest.
-        outcome = record.swap(known.token if known is not None and not known.value.number else None, head)
+        outcome = record.swap(
+            head_before.token if head_before is not None and not head_before.value.number else None, head
+        )
         if outcome.current is None or outcome.current.value != head:
             raise Conflict("store-in-use", "the archive has been written to: nothing may run until all is rebuilt")
 

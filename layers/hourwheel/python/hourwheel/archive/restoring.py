@@ -154,4 +154,4 @@ def _batches(rows: Iterable[Kept]) -> Iterator[list[Kept]]:
 
 def _shares(rows: list[Kept], count: int) -> list[list[Kept]]:
     size = -(-len(rows) // count)
-    return [rows[at : at + size] for at in range(0, len(rows), size)]
+    return [rows[i : i + size] for i in range(0, len(rows), size)]

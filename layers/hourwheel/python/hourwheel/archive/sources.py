@@ -34,7 +34,7 @@ class LogSource(Protocol):
     @property
     def log(self) -> str: ...
 
-    def given(self, start: int) -> int:
+    def log_end(self, start: int) -> int:
         """Returns the end of the row numbers that were given out, including rows that may never come. May return
         ``start`` when no row from there on could be archived."""
         ...
@@ -43,7 +43,7 @@ class LogSource(Protocol):
         """Yields the rows from ``start`` on, in order, up to the first that is not settled."""
         ...
 
-    def held_up(self, end: int) -> bool:
+    def behind_a_hole(self, end: int) -> bool:
         """Returns whether the source has rows beyond ``end``, where ``items`` ended before the end of ``given``."""
         ...
 
@@ -63,13 +63,13 @@ class MessageSource:
     def log(self) -> str:
         return self.rows.name
 
-    def given(self, start: int) -> int:
+    def log_end(self, start: int) -> int:
         return self.rows.totals().rows
 
     def items(self, start: int) -> Iterator[Item]:
         return (Item(row_no, row) for row_no, row in self.rows.rows(start))
 
-    def held_up(self, end: int) -> bool:
+    def behind_a_hole(self, end: int) -> bool:
         """Returns whether a row follows a hole that may still be written. Without such a row nothing is held up."""
         return next(self.rows.stored(end), None) is not None
 
@@ -86,7 +86,7 @@ class PullSource:
     def log(self) -> str:
         return self.pulls.partition
 
-    def given(self, start: int) -> int:
+    def log_end(self, start: int) -> int:
         """Returns ``start`` while the first pull row is open: the rows behind it come later."""
         first = self.pulls.rows(start, limit=1)
         if not first:
@@ -103,7 +103,7 @@ class PullSource:
                 yield Item(row_no, pull_row.value)
             start = rows[-1][0] + 1
 
-    def held_up(self, end: int) -> bool:
+    def behind_a_hole(self, end: int) -> bool:
         return True
 
     def trimmed(self) -> int:
@@ -119,13 +119,13 @@ class DispatchSource:
     def log(self) -> str:
         return self.dispatches.bucket.name
 
-    def given(self, start: int) -> int:
+    def log_end(self, start: int) -> int:
         return start + (next(self.dispatches.rows(start), None) is not None)
 
     def items(self, start: int) -> Iterator[Item]:
         return (Item(row_no, row) for row_no, row in self.dispatches.rows(start))
 
-    def held_up(self, end: int) -> bool:
+    def behind_a_hole(self, end: int) -> bool:
         return False
 
     def trimmed(self) -> int:

@@ -126,8 +126,8 @@ class ArchiveSummary:
         """Returns the records of all subjects and groups that ever were. Those that are no longer listed are marked
         erased: of them only the generation counts."""
         return (
-            [one if one.name in self.listed else _erased(one) for one in self.subjects.values()],
-            [one if path in self.listed else _erased(one) for path, one in self.groups.items()],
+            [record if record.name in self.listed else _erased(record) for record in self.subjects.values()],
+            [record if path in self.listed else _erased(record) for path, record in self.groups.items()],
         )
 
     def open_buckets(self, now_ms: int) -> set[str]:
@@ -203,8 +203,8 @@ def _read(summary: ArchiveSummary, archive: Blobs, segment: Segment) -> None:
 
 
 def _add_pull(summary: ArchiveSummary, partition: str, row_no: int, pull: PullRow) -> None:
-    known = summary.progress.get(partition)
-    if known is None or known.row_no < row_no:
+    reached = summary.progress.get(partition)
+    if reached is None or reached.row_no < row_no:
         summary.progress[partition] = Progress(row_no, pull.end, pull.end_seq)
     summary.end(source_of(partition)).pass_over(pull.end.row_no + (pull.end.index > 0), pull.end_seq)
     for moved in pull.moved:

@@ -22,8 +22,8 @@ def filter_of(
 ) -> TagFilter | NoFilter | None:
     """Returns the filter, ``NO_FILTER``, or None to keep the former one. Raises ``typer.BadParameter`` for tags beside
     ``--no-filter``."""
-    given = {"tags_any": tags_any, "tags_all": tags_all, "tags_none": tags_none}
-    tags = {name: _tags(text) for name, text in given.items() if text is not None}
+    texts = {"tags_any": tags_any, "tags_all": tags_all, "tags_none": tags_none}
+    tags = {name: _tags(text) for name, text in texts.items() if text is not None}
     if remove and tags:
         raise typer.BadParameter("--no-filter stands alone: leave out --tags-any, --tags-all and --tags-none")
     if remove:

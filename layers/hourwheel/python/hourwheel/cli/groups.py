@@ -75,10 +75,10 @@ def create(
         timeout_seconds=push_timeout,
         secret_version=push_secret_version,
     )
-    wanted = filter_of(tags_any, tags_all, tags_none, remove=no_filter)
+    tag_filter = filter_of(tags_any, tags_all, tags_none, remove=no_filter)
     with connect(ctx) as api:
         record = api.put_group(
-            subject, group, start=start, max_attempts=max_attempts, retry=retry, push=target, filter=wanted
+            subject, group, start=start, max_attempts=max_attempts, retry=retry, push=target, filter=tag_filter
         )
     _show(ctx, record)
 

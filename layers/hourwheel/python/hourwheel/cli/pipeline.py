@@ -208,12 +208,12 @@ def _show(ctx: typer.Context, status: "Status", data: Path | None) -> None:
         write_json(status)
         return
     write_fields(status.archive)
-    whole, how = status.whole, "read" if status.whole.deep else "listed"
-    size = f"{counted(whole.segments, 'segment')}, {counted(whole.bytes, 'byte')}"
-    write_line(f"{size}, {how}: {counted(whole.count, 'problem')}")
+    wholeness, how = status.whole, "read" if status.whole.deep else "listed"
+    size = f"{counted(wholeness.segments, 'segment')}, {counted(wholeness.bytes, 'byte')}"
+    write_line(f"{size}, {how}: {counted(wholeness.count, 'problem')}")
     write_table(
         ["table", "manifests behind", "quarantined", "rows"],
-        [(one.table, one.behind, one.quarantined, one.rows) for one in status.tables],
+        [(table.table, table.behind, table.quarantined, table.rows) for table in status.tables],
     )
     findings = (
         "never reconciled"

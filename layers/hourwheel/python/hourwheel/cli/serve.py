@@ -80,9 +80,9 @@ def _options(
         raise typer.BadParameter(prefix + of_pydantic(fault)) from error
 
 
-def _targets(given: list[str]) -> dict[str, str]:
+def _targets(texts: list[str]) -> dict[str, str]:
     targets: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, _, path = text.partition("=")
         if not re.fullmatch(r"[^=]{1,100}=[^:=]+:[^:=]+", text):
             raise typer.BadParameter(f"--target {text!r} is not of the form NAME=MODULE:FUNCTION")

@@ -122,7 +122,7 @@ def carry_out(
     """Repeats steps 3 and 4 until the record contains no transfer; returns the record (None: it was removed)."""
     current: Versioned[S] | None = loaded
     while current is not None and current.value.transfers:
-        again = [put_row(context, transfer, row) for transfer in current.value.transfers]
-        value = current.value.left_with(tuple(transfer for transfer in again if transfer is not None))
+        unfinished = [put_row(context, transfer, row) for transfer in current.value.transfers]
+        value = current.value.left_with(tuple(transfer for transfer in unfinished if transfer is not None))
         current = record.swap(current.token, value, expires_ms=value.garbage_ms).current
     return current

@@ -22,20 +22,20 @@ def every(count: int) -> int:
 
 
 def set_of(indexes: Iterable[int]) -> int:
-    found = 0
+    index_set = 0
     for index in indexes:
-        found |= 1 << index
-    return found
+        index_set |= 1 << index
+    return index_set
 
 
 def indexes_of(members: int) -> list[int]:
     """Returns the indexes of a set in ascending order."""
-    found = []
+    indexes = []
     while members:
         lowest = members & -members
-        found.append(lowest.bit_length() - 1)
+        indexes.append(lowest.bit_length() - 1)
         members ^= lowest
-    return found
+    return indexes
 
 
 def pack(members: int) -> IndexSet:

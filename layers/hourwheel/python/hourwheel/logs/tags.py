@@ -35,31 +35,31 @@ class TagSummary(msgspec.Struct, array_like=True, frozen=True, tag=3):
     tags: tuple[str, ...] | None = None
     where: tuple[IndexSet, ...] | None = None
 
-    def matching(self, wanted: TagFilter, count: int) -> int | None:
+    def matching(self, tag_filter: TagFilter, count: int) -> int | None:
         """Returns the set of messages of a batch of ``count`` that the filter takes; None if the batch has to be
         read."""
         if self.tags is None:
             return None
         there = frozenset(self.tags)
-        if (wanted.tags_any and there.isdisjoint(wanted.tags_any)) or not there.issuperset(wanted.tags_all):
+        if (tag_filter.tags_any and there.isdisjoint(tag_filter.tags_any)) or not there.issuperset(tag_filter.tags_all):
             return 0
         if self.where is None:
-            takes_all = wanted.takes_untagged and there.isdisjoint(wanted.tags_none)
+            takes_all = tag_filter.takes_untagged and there.isdisjoint(tag_filter.tags_none)
             return every(count) if takes_all else None
-        return self._found(self.where, wanted, count)
+        return self._matches(self.where, tag_filter, count)
 
-    def _found(self, where: Sequence[IndexSet], wanted: TagFilter, count: int) -> int:
+    def _matches(self, where: Sequence[IndexSet], tag_filter: TagFilter, count: int) -> int:
         sets = {tag: unpack(packed) or every(count) for tag, packed in zip(self.tags or (), where, strict=True)}
-        found = every(count)
-        if wanted.tags_any:
-            found = 0
-            for tag in wanted.tags_any:
-                found |= sets.get(tag, 0)
-        for tag in wanted.tags_all:
-            found &= sets.get(tag, 0)
-        for tag in wanted.tags_none:
-            found &= ~sets.get(tag, 0)
-        return found & every(count)
+        matches = every(count)
+        if tag_filter.tags_any:
+            matches = 0
+            for tag in tag_filter.tags_any:
+                matches |= sets.get(tag, 0)
+        for tag in tag_filter.tags_all:
+            matches &= sets.get(tag, 0)
+        for tag in tag_filter.tags_none:
+            matches &= ~sets.get(tag, 0)
+        return matches & every(count)
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -80,9 +80,9 @@ def encode_summary(messages: Sequence[NewMessage], room: int) -> bytes:
         for tag in message.tags or ():
             members[tag] = members.get(tag, 0) | 1 << index
     largest = max(map(worst_size, messages))
-    tags, whole = tuple(sorted(members)), every(len(messages))
+    tags, every_index = tuple(sorted(members)), every(len(messages))
     if sum(map(len, tags)) < room:
-        where = tuple(b"" if members[tag] == whole else pack(members[tag]) for tag in tags)
+        where = tuple(b"" if members[tag] == every_index else pack(members[tag]) for tag in tags)
         for summary in (TagSummary(largest, tags, where), TagSummary(largest, tags)):
             data = _encoder.encode(summary)
             if len(data) <= room:

@@ -36,10 +36,10 @@ def pause_group(context: Context, registry: Registry, subject: str, name: str, *
     """Pauses or resumes the delivery to a group, and returns the group. Idempotent. Raises ``NotFound``."""
     registry.forget(subject)
     owner = registry.subject(subject)
-    known = registry.group(owner, name)
+    cached = registry.group(owner, name)
 
     def change(current: Group) -> Group:
-        if current.generation != known.generation:
+        if current.generation != cached.generation:
             raise unknown_group(subject, name)
         return msgspec.structs.replace(current, paused=paused)
 

@@ -87,23 +87,23 @@ def pushed_groups(context: Context, log: str = "") -> Iterator[Pushed]:
     """Yields the records of all groups with a target, or only of those that read the consume or retry log ``log``.
     Reads strongly consistent."""
     name = LogName.parse(log) if log else None
-    one = name is not None and name.kind is LogKind.RETRY
-    prefix = f"{name.subject}~{name.generation}/{name.member if one else ''}" if name else ""
+    one_group = name is not None and name.kind is LogKind.RETRY
+    prefix = f"{name.subject}~{name.generation}/{name.member if one_group else ''}" if name else ""
     template = CasRecord(context.store, context.ids, Key(Table.META, _PARTITION, "-"), PushState)
     for record_name, record in items_of(context.store, Table.META, _PARTITION, start=prefix, page=100):
         if not record_name.startswith(prefix):
             return
         current = template.opened(record)
         assert current is not None
-        if not one or record_name == prefix:
+        if not one_group or record_name == prefix:
             yield Pushed(template.key._replace(sort=record_name), current)
 
 
-def listen(context: Context, wanted: bool) -> None:
+def listen(context: Context, on: bool) -> None:
     """Switches the reading of the stream of stored rows on or off. If that fails, counts the failure: the next sweep
     tries again, and finds the messages that wait meanwhile."""
     try:
-        context.stream.listen(wanted)
+        context.stream.listen(on)
     except Unavailable:
         context.meter.record("WakesMissed", 1)
 

@@ -46,7 +46,7 @@ class _Attempt:
     limit: Limit | None = None
 
 
-class _Look(NamedTuple):
+class _LookResult(NamedTuple):
     """The result of one look, as the pull answers it. ``more``: there may be more messages."""
 
     settled: list[Settled]
@@ -157,12 +157,12 @@ class Puller:
             self.registry.forget(self.subject)
         return subject, group
 
-    def _look(self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool) -> _Look:
+    def _look(self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool) -> _LookResult:
         """Makes one attempt and reads the messages that it claimed."""
         attempt = self._attempt(request, opened, pushing)
         pulls = [self._pulled(attempt, log, claim) for log, claim in attempt.claims]
         readable = [pulled for pulled in pulls if pulled is not None]
-        return _Look(attempt.settled, readable, attempt.limited or len(readable) < len(pulls), attempt.limit)
+        return _LookResult(attempt.settled, readable, attempt.limited or len(readable) < len(pulls), attempt.limit)
 
     def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool) -> _Attempt:
         # Looked up for each attempt: during a wait the subject may get more queues, or be deleted and created again.

@@ -62,21 +62,21 @@ class Selection:
 
     context: Context
     source: Log
-    wanted: TagFilter | None
+    tag_filter: TagFilter | None
 
     def offer(self, row_no: int, row: Row, skip: int, now_ms: int) -> RowSelection:
         """Returns what the row offers from index ``skip`` on. Reports a batch that has to be read and cannot be, and
         offers nothing of it."""
         if row.expires_ms <= now_ms or skip >= row.count:
             return _NOTHING
-        if self.wanted is None:
+        if self.tag_filter is None:
             usable = row.count - skip
             return RowSelection(usable, min(usable, row.together(skip)), row.answer_bytes)
         summary = decode_summary(row.meta) if row.meta else TagSummary(row.answer_bytes, (), ())
-        told = summary.matching(self.wanted, row.count)
-        read = told is None
-        found = self._read(row_no, row) if told is None else told
-        indexes = indexes_of(found >> skip << skip)
+        stated = summary.matching(self.tag_filter, row.count)
+        read = stated is None
+        matches = self._read(row_no, row) if stated is None else stated
+        indexes = indexes_of(matches >> skip << skip)
         if not indexes:
             return RowSelection(0, 0, 0, read=read)
         together = indexes[0] + row.together(indexes[0])
@@ -84,13 +84,13 @@ class Selection:
         return RowSelection(len(indexes), fitting, min(row.answer_bytes, fitting * summary.largest), indexes, read)
 
     def _read(self, row_no: int, row: Row) -> int:
-        assert self.wanted is not None
+        assert self.tag_filter is not None
         try:
             messages = messages_of(row, self.context.blobs_of(self.source.name))
         except Corrupt as error:
             unreadable(self.context, self.source.name, row_no, row.count, error)
             return 0
-        return set_of(index for index, message in enumerate(messages) if self.wanted.takes(message.tags))
+        return set_of(index for index, message in enumerate(messages) if self.tag_filter.takes(message.tags))
 
 
 @dataclass

@@ -53,23 +53,23 @@ def extend_ttl(context: Context, kind: str, log: str) -> bool:
     now_ms = context.clock.now_ms()
     key = Key(Table.META, "ttl-pass", watermark_name(kind, log))
     stored = CasRecord(context.store, context.ids, key, TtlPass)
-    held = stored.load()
-    current = _continued(held, now_ms)
+    loaded = stored.load()
+    current = _continued(loaded, now_ms)
     next_row = _extend(context, kind, log, max(current.next_row, watermark(context, kind, log)), now_ms)
     # Refused writes: another process has gone on with the pass.
     if next_row is not None:
         after = TtlPass(current.began_ms, next_row)
-        stored.swap(None if held is None else held.token, after, expires_ms=now_ms + _PASS_MS)
-    elif held is not None:
-        context.store.delete(key, expect=held.token)
+        stored.swap(None if loaded is None else loaded.token, after, expires_ms=now_ms + _PASS_MS)
+    elif loaded is not None:
+        context.store.delete(key, expect=loaded.token)
     return next_row is None
 
 
-def _continued(held: Versioned[TtlPass] | None, now_ms: int) -> TtlPass:
+def _continued(loaded: Versioned[TtlPass] | None, now_ms: int) -> TtlPass:
     """Returns the pass that goes on, or one that begins now."""
-    if held is None or not within(held.value.began_ms, now_ms, _PASS_MS):
+    if loaded is None or not within(loaded.value.began_ms, now_ms, _PASS_MS):
         return TtlPass(now_ms, 0)
-    return held.value
+    return loaded.value
 
 
 def _extend(context: Context, kind: str, log: str, start: int, now_ms: int) -> int | None:

@@ -46,28 +46,28 @@ class ChunkedBody:
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         parts: list[bytes] = []
-        at = 0
-        while at < len(data) and not self.complete:
+        position = 0
+        while position < len(data) and not self.complete:
             if self._missing:
-                at += self._take_chunk(data, at, parts)
+                position += self._take_chunk(data, position, parts)
                 continue
-            end = data.find(_EOL, at)
+            end = data.find(_EOL, position)
             if end < 0:
                 # A line that is longer than all that may come is refused before it ends.
-                self._check_extra(len(data) - at - 16)
+                self._check_extra(len(data) - position - 16)
                 break
-            self._take_line(data[at:end])
-            at = end + len(_EOL)
-        return b"".join(parts), data[at:]
+            self._take_line(data[position:end])
+            position = end + len(_EOL)
+        return b"".join(parts), data[position:]
 
-    def _take_chunk(self, data: bytes, at: int, parts: list[bytes]) -> int:
+    def _take_chunk(self, data: bytes, position: int, parts: list[bytes]) -> int:
         """Returns how many bytes were taken."""
         content = self._missing - len(_EOL)
         if content > 0:
-            parts.append(data[at : at + content])
+            parts.append(data[position : position + content])
             self._missing -= len(parts[-1])
             return len(parts[-1])
-        if data[at] != _EOL[-self._missing]:
+        if data[position] != _EOL[-self._missing]:
             raise Malformed("a chunk is longer than it says")
         self._missing -= 1
         return 1

@@ -43,14 +43,14 @@ class Bounds:
     """How often the bounds in seconds are checked."""
 
 
-def connection_cap(wanted: int) -> int:
+def connection_cap(limit: int) -> int:
     """The number of connections that the process has descriptors for, at most ``wanted``. Raises the soft limit of
     descriptors as far as that takes and the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + _RESERVED_DESCRIPTORS
+    needed = limit + _RESERVED_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY:
-        return wanted
-    return min(wanted, max(soft - _RESERVED_DESCRIPTORS, soft // 4))
+        return limit
+    return min(limit, max(soft - _RESERVED_DESCRIPTORS, soft // 4))

@@ -107,8 +107,8 @@ def _body_length(headers: Headers, *, modern: bool) -> int | None:
     return int(lengths[0])
 
 
-def _says(headers: Headers, wanted: bytes, token: bytes) -> bool:
+def _says(headers: Headers, header: bytes, token: bytes) -> bool:
     """Whether a list in the headers of that name has the token."""
     return any(
-        token in [part.strip(b" \t") for part in value.lower().split(b",")] for name, value in headers if name == wanted
+        token in [part.strip(b" \t") for part in value.lower().split(b",")] for name, value in headers if name == header
     )
