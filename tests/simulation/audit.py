@@ -21,7 +21,7 @@ from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.rows import Row, from_record
 from hourwheel.logs.segments import messages_of
-from hourwheel.model import Group, Message, Subject
+from hourwheel.model import Group, Message, Subject, TagFilter
 from hourwheel.ports import Counter, Key, Record, Table
 from hourwheel.queueing.dead import DeadState
 from hourwheel.queueing.records import Checkpoint, PullRow
@@ -46,6 +46,8 @@ class StoreAudit:
     groups: dict[tuple[str, int, str], Group] = field(default_factory=dict)
     paused_ms: dict[tuple[str, int, str], int] = field(default_factory=dict)
     """Since when each group, or each subject (without a member), is paused."""
+    filters: dict[tuple[str, int, str], list[TagFilter | None]] = field(default_factory=dict)
+    """The filters that each group has had, in order."""
     removed_groups: set[tuple[str, int, str]] = field(default_factory=set)
     sends: dict[str, int] = field(default_factory=dict)
     copies: dict[tuple[str, int, str], int] = field(default_factory=dict)
@@ -338,6 +340,9 @@ class StoreAudit:
             if position not in self.groups and group.start == "latest":
                 self._begins_at_the_end(verb, group)
             self.groups[position] = group
+            had = self.filters.setdefault(position, [])
+            if had[-1:] != [group.filter]:
+                had.append(group.filter)
             self._paused(position, paused=group.paused)
             if group.deleted:
                 self.removed_groups.add(position)

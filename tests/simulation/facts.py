@@ -51,7 +51,8 @@ class RowFact:
     @property
     def entry(self) -> ScheduleEntry | None:
         """What a row of a schedule log says beside its messages."""
-        return decode_entry(self.row.meta) if self.row.meta else None
+        # The rows of a queue expire, and have a summary of tags there.
+        return decode_entry(self.row.meta) if self.row.meta and not self.row.expires_ms else None
 
 
 @dataclass

@@ -9,6 +9,7 @@ from hourwheel.model import PullRequest
 from hourwheel.retention.watermarks import archived_ms
 from tests.simulation.actors import Actor
 from tests.simulation.couriers import target_of
+from tests.simulation.plan import FILTERS
 from tests.simulation.world import Violation
 
 
@@ -80,6 +81,10 @@ class Operator(Actor):
     def _attempts(self, subject: str, group: str) -> None:
         attempts = self.rng.choice((1, 2, 5))
         self.ask("attempts", lambda: self.cell.put_group(subject, group, max_attempts=attempts))
+
+    def _refilter(self, subject: str, group: str) -> None:
+        wanted = self.rng.choice((None, *FILTERS))
+        self.ask("refilter", lambda: self.cell.put_group(subject, group, filter=wanted))
 
     def _latest(self, subject: str, _: str) -> None:
         self.latest(subject)

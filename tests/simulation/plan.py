@@ -7,7 +7,7 @@ would hide is found by a seed that has no such fault.
 from dataclasses import dataclass, replace
 from random import Random
 
-from hourwheel.model import RetryPolicy
+from hourwheel.model import RetryPolicy, TagFilter
 
 DAY_MS = 86_400_000
 
@@ -120,6 +120,10 @@ class Plan:
     """The real store that runs beside the simulated one: ``sqlite``, ``dynamodb``, or none."""
     together: bool = False
     """All actors are requests of one process: they share its caches, and crash together."""
+    filters: tuple[TagFilter, ...] = ()
+    """The filters of the last groups. Where there are none, messages have no tags."""
+    tag_room: int | None = None
+    """The most bytes of a summary of tags, few enough that batches have to be read. None: what is left of a unit."""
     answer_bytes: int = 0
     """The most bytes that the messages of an answer take, few enough to cut small batches. 0: the limit of Lambda."""
     misuse: bool = False
@@ -135,6 +139,15 @@ _FAULTS = {"crash": 0.02, "throttle": 0.08, "lose": 0.10, "late": 0.04, "pause":
 _HOUR_MS = 3_600_000
 _SHARE = 0.3
 """The share of plans with delayed messages."""
+_FILTERED = 0.15
+"""The share of plans with groups that have a tag filter."""
+FILTERS = (
+    TagFilter(tags_any=("a",)),
+    TagFilter(tags_any=("a", "c")),
+    TagFilter(tags_all=("a", "b")),
+    TagFilter(tags_none=("a",)),
+    TagFilter(tags_any=("b",), tags_none=("c",)),
+)
 _PUSHED = 0.15
 """The share of plans with a group that is pushed."""
 _PAUSED = 0.15
@@ -153,7 +166,9 @@ def draw(seed: int) -> Plan:
     if prompt:
         return plan
     plan = slower(harder(plan, Random(seed ^ 0x4A4D)), Random(seed ^ 0x51013))
-    return paused(plan, Random(seed ^ 0x9A05E))
+    plan = paused(plan, Random(seed ^ 0x9A05E))
+    rng = Random(seed ^ 0xF117E5)
+    return filtered(plan, rng) if rng.random() < _FILTERED else plan
 
 
 def paused(plan: Plan, rng: Random) -> Plan:
@@ -223,6 +238,19 @@ def cut(plan: Plan, rng: Random) -> Plan:
 def retargeted(plan: Plan) -> Plan:
     """The plan with somebody who changes the target, takes it away, and sets it again."""
     return replace(plan, moves=(*plan.moves, "target"), operators=max(plan.operators, 1))
+
+
+def filtered(plan: Plan, rng: Random) -> Plan:
+    """The plan with groups that take some messages by their tags."""
+    filters = tuple(rng.choice(FILTERS) for _ in range(rng.randint(1, len(plan.groups))))
+    changes = ("refilter",) if rng.random() < 0.3 else ()
+    return replace(
+        plan,
+        filters=filters,
+        tag_room=rng.choice((None, None, 0, 14)),
+        moves=(*plan.moves, *changes),
+        operators=max(plan.operators, len(changes)),
+    )
 
 
 def unarchived(seed: int) -> Plan:

@@ -8,6 +8,7 @@ from hourwheel.model import IDEMPOTENCY_MS, AddressedMessage, NewMessage
 from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.simulation.actors import Actor
 from tests.simulation.dates import RequestedDue
+from tests.simulation.filters import tags_of
 
 _LONGEST_CALL_MS = 300_000
 
@@ -74,15 +75,18 @@ class Producer(Actor):
         whens: list[dict[str, Any]] = [{} if wait is None else wait.fields for wait in batch.waits]
         if len(self.world.plan.subjects) > 1:
             many = [
-                AddressedMessage(body=body, key=sequence, subject=subject, **when)
+                AddressedMessage(body=body, key=sequence, tags=self._tags(body), subject=subject, **when)
                 for body, sequence, subject, when in zip(batch.bodies, sequences, batch.targets, whens, strict=True)
             ]
             return self.cell.produce_many(many, idempotency)
         messages = [
-            NewMessage(body=body, key=sequence, **when)
+            NewMessage(body=body, key=sequence, tags=self._tags(body), **when)
             for body, sequence, when in zip(batch.bodies, sequences, whens, strict=True)
         ]
         return self.cell.produce("s", messages, idempotency)
+
+    def _tags(self, body: str) -> list[str] | None:
+        return tags_of(body) if self.world.plan.filters else None
 
     def _batch(self) -> Batch:
         self.count += 1

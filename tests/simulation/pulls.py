@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from hourwheel.handover.copies import RETRY
 from hourwheel.handover.handover import Transfer
 from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, Checkpoint, Position, PullRow
+from tests.simulation import filters
 from tests.simulation.facts import LogName, Promiser, RowFact
 from tests.simulation.world import Verb, Violation
 
@@ -50,7 +51,7 @@ class PullHistory:
             self._sought(verb, value)
             self.pulls[row] = PullFact(value, [])
         else:
-            covered = self._covered(value)
+            covered = filters.covered(value)
             self.audit.rules.check_claim(f"{self.partition}: pull row {row}", verb, value)
             if not gone:
                 self._check_claim(row, value, covered)
@@ -87,18 +88,9 @@ class PullHistory:
         waiting = [f"pull row {row} is open" for row in sorted(self.open)]
         for number, fact in sorted(self.audit.rows(self.source).items()):
             live = not fact.row.filler and not self.audit.expired(fact)
-            begin = self.end.index if number == self.end.row_no else 0
-            if live and number >= self.end.row_no and begin < fact.row.count:
+            if live and filters.waits(self, number, fact, self.end):
                 waiting.append(f"row {number} of {self.source} waits")
         return waiting
-
-    def _covered(self, value: PullRow) -> list[tuple[int, int]]:
-        """Returns the positions in the source of the messages of a claim."""
-        covered = []
-        for step, count in enumerate(value.counts):
-            skip = value.first.index if step == 0 else 0
-            covered += [(value.first.row_no + step, skip + index) for index in range(count)]
-        return covered
 
     def _check_claim(self, pull: int, value: PullRow, covered: list[tuple[int, int]]) -> None:
         """Checks that a pull hands no message out twice and passes none over."""
@@ -107,6 +99,9 @@ class PullHistory:
         if covered and not Position(*covered[-1]) < value.end:
             raise Violation("3", f"{self.partition}: pull row {pull} hands out messages beyond its end {value.end}")
         self._check_end_seq(pull, value)
+        if filters.filters_of(self.audit, self.source, self.member) != [None]:
+            filters.check_filtered(self, pull, value, covered)
+            return
         last = value.end.row_no if value.end.index else value.end.row_no - 1
         for number in range(self.end.row_no, last + 1):
             step = number - value.first.row_no
@@ -176,9 +171,10 @@ class PullHistory:
     def _changed(self, verb: Verb, row: int, fact: PullFact, value: PullRow) -> None:
         before, fact.value = fact.value, value
         where = f"{self.partition}: pull row {row}"
-        if (before.first, before.counts, before.end, before.consumer) != (
+        if (before.first, before.counts, before.picks, before.end, before.consumer) != (
             value.first,
             value.counts,
+            value.picks,
             value.end,
             value.consumer,
         ):

@@ -14,6 +14,7 @@ from hourwheel import answer_size
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
 from hourwheel.delay import changes, dispatch, orphans
+from hourwheel.logs import tags
 from hourwheel.model import MAX_LEASE_SECONDS, Pulled, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
 from hourwheel.queueing import dead, pull, pull_log
@@ -110,8 +111,19 @@ def scaled(plan: Plan) -> Iterator[None]:
         _answers(plan.answer_bytes),
         patch.object(pull_log, "EMPTY_ROWS", plan.empty_rows),
         patch.object(dispatch, "_STEP_PICKS", picks),
+        _summaries(plan),
         patch.object(changes, "_LOOK_SECONDS", 0.9),
     ):
+        yield
+
+
+@contextmanager
+def _summaries(plan: Plan) -> Iterator[None]:
+    """Summaries of tags take the plan's room, and a claim reads at most two batches that do not tell."""
+    with ExitStack() as stack:
+        if plan.tag_room is not None:
+            stack.enter_context(patch.object(tags, "_room", lambda row, log: plan.tag_room))
+            stack.enter_context(patch.object(pull_log, "MOST_BODIES", 2))
         yield
 
 
@@ -206,9 +218,10 @@ def _settings(plan: Plan) -> Settings:
 def prepare(keeper: Actor, plan: Plan) -> None:
     for subject in plan.subjects:
         keeper.cell.put_subject(subject, queues=plan.queues, retention_seconds=plan.retention_seconds)
-        for group in plan.groups:
+        for left, group in zip(range(len(plan.groups), 0, -1), plan.groups, strict=True):
             own = plan.own_retry if group == plan.groups[0] else None
-            keeper.cell.put_group(subject, group, max_attempts=plan.max_attempts, retry=own)
+            wanted = plan.filters[left - 1] if left <= len(plan.filters) else None
+            keeper.cell.put_group(subject, group, max_attempts=plan.max_attempts, retry=own, filter=wanted)
         if plan.couriers:
             keeper.cell.put_group(subject, plan.groups[0], push=target_of(plan.seed))
 

@@ -8,6 +8,7 @@ import pytest
 from tests.simulation.archivebugs import ARCHIVED
 from tests.simulation.bugs import PLANTED, Bug
 from tests.simulation.delaybugs import DELAYED
+from tests.simulation.filterbugs import FILTERED
 from tests.simulation.found import FOUND
 from tests.simulation.limitbugs import LIMITED
 from tests.simulation.plan import Plan, unarchived
@@ -21,7 +22,7 @@ RUNS = 600
 
 
 @pytest.mark.parametrize(
-    "bug", [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *LIMITED, *SLOW, *FOUND], ids=lambda bug: bug.name
+    "bug", [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *LIMITED, *SLOW, *FILTERED, *FOUND], ids=lambda bug: bug.name
 )
 def test_it_is_found_when(bug: Bug) -> None:
     with bug.plant():

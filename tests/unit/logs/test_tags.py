@@ -63,11 +63,19 @@ def test_a_summary_says_what_the_messages_say_or_that_they_have_to_be_read(room:
 
 def test_a_summary_that_has_no_room_for_indexes_tells_the_tags() -> None:
     batch = tagged(*(f"t{index % 7}" for index in range(100)))
-    summary = decode_summary(encode_summary(batch, 60))
-    assert summary.where is None
+    summary = decode_summary(encode_summary(batch, 40))
+    assert summary.where == ()
     assert summary.matching(TagFilter(tags_any=("other",)), 100) == 0
     assert summary.matching(TagFilter(tags_none=("other",)), 100) == every(100)
     assert summary.matching(TagFilter(tags_any=("t1",)), 100) is None
+
+
+def test_a_summary_leaves_out_the_commonest_tags_first() -> None:
+    batch = tagged(*("rare" if index == 700 else f"t{index % 7}" for index in range(1_000)))
+    summary = decode_summary(encode_summary(batch, 500))
+    assert summary.matching(TagFilter(tags_any=("rare",)), 1_000) == 1 << 700
+    told = [summary.matching(TagFilter(tags_any=(f"t{tag}",)), 1_000) for tag in range(7)]
+    assert 0 < told.count(None) < 7
 
 
 def test_a_summary_bounds_the_largest_message_in_an_answer() -> None:

@@ -260,7 +260,7 @@ def test_a_damaged_batch_that_has_to_be_read_is_reported_and_passed(bench: Bench
     bench.store.put(key, type(held)(spoilt, held.token, held.expires_ms), expect=held.token)
     send(bench, "b:eu")
     assert bench.bodies() == ["b"]
-    assert ("UnreadableMessages", 1) in bench.meter.figures
+    assert ("UnreadableMessages", 1) in bench.meter.metrics
 
 
 def test_a_pusher_of_a_filtered_group_ends_where_nothing_matches(bench: Bench) -> None:

@@ -3,14 +3,14 @@
     meta      msgpack array [3, largest, tags, where]; empty: no message of the batch has a tag
     largest   the most bytes that one message of the batch takes in an answer
     tags      the distinct tags of the batch, in order; nil: too many, the batch has to be read
-    where     for each tag the messages that have it, as ``index_sets.py`` encodes them (empty: all of them); nil: too
-              many, the batch has to be read
+    where     for each tag the messages that have it, as ``index_sets.py`` encodes them (empty: all of them; nil: the
+              batch has to be read); no list: that of all tags
 
 A summary takes no more than what is left of the last unit in which DynamoDB bills the row: it costs nothing. What does
-not fit is left out: first ``where``, then ``tags``.
+not fit is left out: first the largest sets, which are those of the commonest tags, then ``tags``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -28,12 +28,14 @@ _ITEM_BYTES = 45
 
 _UNKNOWN_BYTES = 11
 """The row has no sequence yet, which takes up to nine bytes, and its ``meta`` gets a longer header."""
+_LIST_BYTES = 4
+"""More than the header of the list of sets takes."""
 
 
 class TagSummary(msgspec.Struct, array_like=True, frozen=True, tag=3):
     largest: int
     tags: tuple[str, ...] | None = None
-    where: tuple[IndexSet, ...] | None = None
+    where: tuple[IndexSet | None, ...] = ()
 
     def matching(self, tag_filter: TagFilter, count: int) -> int | None:
         """Returns the set of messages of a batch of ``count`` that the filter takes; None if the batch has to be
@@ -43,23 +45,33 @@ class TagSummary(msgspec.Struct, array_like=True, frozen=True, tag=3):
         there = frozenset(self.tags)
         if (tag_filter.tags_any and there.isdisjoint(tag_filter.tags_any)) or not there.issuperset(tag_filter.tags_all):
             return 0
-        if self.where is None:
-            takes_all = tag_filter.takes_untagged and there.isdisjoint(tag_filter.tags_none)
-            return every(count) if takes_all else None
-        return self._matches(self.where, tag_filter, count)
+        sets = self._sets(
+            there.intersection((*tag_filter.tags_any, *tag_filter.tags_all, *tag_filter.tags_none)), count
+        )
+        return None if sets is None else _matches(sets, tag_filter, every(count))
 
-    def _matches(self, where: Sequence[IndexSet], tag_filter: TagFilter, count: int) -> int:
-        sets = {tag: unpack(packed) or every(count) for tag, packed in zip(self.tags or (), where, strict=True)}
-        matches = every(count)
-        if tag_filter.tags_any:
-            matches = 0
-            for tag in tag_filter.tags_any:
-                matches |= sets.get(tag, 0)
-        for tag in tag_filter.tags_all:
-            matches &= sets.get(tag, 0)
-        for tag in tag_filter.tags_none:
-            matches &= ~sets.get(tag, 0)
-        return matches & every(count)
+    def _sets(self, named: frozenset[str], count: int) -> dict[str, int] | None:
+        """Returns the messages that have each of these tags; None if the row does not tell them all."""
+        if named and not self.where:
+            return None
+        known = dict(zip(self.tags or (), self.where, strict=False))
+        packed = {tag: known[tag] for tag in named}
+        if None in packed.values():
+            return None
+        return {tag: unpack(part) or every(count) for tag, part in packed.items() if part is not None}
+
+
+def _matches(sets: Mapping[str, int], tag_filter: TagFilter, every_index: int) -> int:
+    matches = every_index
+    if tag_filter.tags_any:
+        matches = 0
+        for tag in tag_filter.tags_any:
+            matches |= sets.get(tag, 0)
+    for tag in tag_filter.tags_all:
+        matches &= sets.get(tag, 0)
+    for tag in tag_filter.tags_none:
+        matches &= ~sets.get(tag, 0)
+    return matches & every_index
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -81,13 +93,27 @@ def encode_summary(messages: Sequence[NewMessage], room: int) -> bytes:
             members[tag] = members.get(tag, 0) | 1 << index
     largest = max(map(worst_size, messages))
     tags, every_index = tuple(sorted(members)), every(len(messages))
-    if sum(map(len, tags)) < room:
-        where = tuple(b"" if members[tag] == every_index else pack(members[tag]) for tag in tags)
-        for summary in (TagSummary(largest, tags, where), TagSummary(largest, tags)):
-            data = _encoder.encode(summary)
-            if len(data) <= room:
-                return data
-    return _encoder.encode(TagSummary(largest))
+    if sum(map(len, tags)) >= room:
+        return _encoder.encode(TagSummary(largest))
+    data = _encoder.encode(TagSummary(largest, tags))
+    if len(data) > room:
+        return _encoder.encode(TagSummary(largest))
+    packed = {tag: b"" if members[tag] == every_index else pack(members[tag]) for tag in tags}
+    where = _fitting(packed, room - len(data) - len(tags) - _LIST_BYTES)
+    return _encoder.encode(TagSummary(largest, tags, where)) if where else data
+
+
+def _fitting(packed: Mapping[str, IndexSet], room: int) -> tuple[IndexSet | None, ...]:
+    """Returns as many of the sets, the smallest first, as fit into ``room`` bytes, in the order of ``packed``."""
+    sizes = {tag: len(_encoder.encode(part)) - 1 for tag, part in packed.items()}
+    left = room
+    fits = set()
+    for tag in sorted(sizes, key=sizes.__getitem__):
+        left -= sizes[tag]
+        if left < 0:
+            break
+        fits.add(tag)
+    return tuple(part if tag in fits else None for tag, part in packed.items()) if fits else ()
 
 
 def decode_summary(data: bytes) -> TagSummary:
@@ -95,7 +121,7 @@ def decode_summary(data: bytes) -> TagSummary:
         summary = _decoder.decode(data)
     except UNDECODABLE as error:
         raise Corrupt(f"not a summary of tags: {error}") from error
-    if summary.where is not None and len(summary.where) != len(summary.tags or ()):
+    if summary.where and len(summary.where) != len(summary.tags or ()):
         raise Corrupt("a summary of tags says of other tags where they are")
     return summary
 
