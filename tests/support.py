@@ -10,9 +10,10 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay.wheel import WheelEnd
-from hourwheel.errors import Unavailable
+from hourwheel.errors import CellUnavailable, Unavailable
 from hourwheel.model import Delay, Message, NewMessage, Placed, Pulled, PullRequest, PushTarget, RetryPolicy, Settlement
-from hourwheel.ports import Blobs, Counter, Key, MeterUnit, Record, Refused, Store, Table
+from hourwheel.ports import Blobs, CellStorage, Counter, Key, MeterUnit, Record, Refused, Store, Table
+from hourwheel.registry.cell_storage import GuardedCells
 from hourwheel.system import SystemIds
 from hourwheel.targets import DONE, Delivery, Outcome
 
@@ -205,6 +206,27 @@ class ListTargets:
 
 
 @dataclass
+class KnownCells:
+    """``Cells`` that are open already."""
+
+    opened: dict[str, CellStorage]
+
+    def storage(self, cell: str) -> CellStorage:
+        if cell not in self.opened:
+            raise CellUnavailable(f"cell {cell} is not known here")
+        return self.opened[cell]
+
+    def location(self, cell: str) -> str | None:
+        return f"/disks/{cell}" if cell in self.opened else None
+
+    def names(self) -> list[str]:
+        return sorted(self.opened)
+
+    def forget(self, cell: str) -> None:
+        pass
+
+
+@dataclass
 class Bench:
     """A cell and what it stands on."""
 
@@ -218,6 +240,8 @@ class Bench:
     pushes: HandPushes = field(default_factory=HandPushes)
     stream: HandStream = field(default_factory=HandStream)
     targets: ListTargets = field(default_factory=ListTargets)
+    cells: dict[str, CellStorage] = field(default_factory=dict)
+    """The storage of other cells, by name."""
 
     def __post_init__(self) -> None:
         self.cell = self.another_process()
@@ -228,6 +252,9 @@ class Bench:
             Context(
                 store=self.store,
                 blobs=self.blobs,
+                cells=GuardedCells(KnownCells(self.cells), self.store, self.clock, SystemIds(), seconds=0)
+                if self.cells
+                else None,
                 clock=self.clock,
                 ids=SystemIds(),
                 wakeups=self.wakeups,

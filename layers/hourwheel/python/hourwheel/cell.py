@@ -42,6 +42,8 @@ from hourwheel.model import (
     Subject,
     TagFilter,
 )
+from hourwheel.operations.cells import CellOperations
+from hourwheel.operations.routes import Routes
 from hourwheel.push.pauses import pause_group, pause_subject
 from hourwheel.push.state import PushState, retarget, state_record
 from hourwheel.queueing import progress
@@ -96,6 +98,16 @@ class Cell:
     @cached_property
     def sweeper(self) -> Sweeper:
         return Sweeper(self.context, self.registry, self.leases)
+
+    @cached_property
+    def routes(self) -> Routes:
+        """Moves queues, and shows routes."""
+        return Routes(self.registry)
+
+    @cached_property
+    def cells(self) -> CellOperations:
+        """Adds, shows, drains and removes cells."""
+        return CellOperations(self.registry)
 
     @cached_property
     def secret(self) -> bytes:

@@ -243,6 +243,10 @@ class Cells(Protocol):
         """Returns the names of the cells that this process can open."""
         ...
 
+    def forget(self, cell: str) -> None:
+        """Drops what is remembered of the cell's state."""
+        ...
+
 
 class Clock(Protocol):
     def now_ms(self) -> int:

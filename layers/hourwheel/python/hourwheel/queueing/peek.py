@@ -37,7 +37,7 @@ def queue_logs(context: Context, subject: Subject, queue: int) -> list[Log]:
         raise NotFound(
             "queue-unknown", f"subject {subject.name!r} has {subject.queues} queues, numbered from 0", field="queue"
         )
-    return [context.log(subject.log(queue))]
+    return [context.log(log) for _, log in subject.parts(queue)]
 
 
 def peek(context: Context, subject: Subject, queue: int, start: PeekStart, limit: int) -> PeekPage:
@@ -102,7 +102,7 @@ class _Page:
 
     def _show(self, log: Log, row_no: int, row: Row) -> bool:
         try:
-            messages = with_position(row, messages_of(row, self.context.blobs), self.queue)
+            messages = with_position(row, messages_of(row, self.context.blobs_of(log.name)), self.queue)
         except Corrupt as error:
             self.damaged.append(DamagedRow(row.first_seq, row.count, f"row {row_no} of {log.name}: {error}"))
             return False

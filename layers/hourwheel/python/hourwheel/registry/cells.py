@@ -40,6 +40,10 @@ class CellRecord(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     created_ms: int = 0
 
     @property
+    def takes_queues(self) -> bool:
+        return self.state == "normal" and "real-time" in self.kinds
+
+    @property
     def removed(self) -> bool:
         return self.state == "removed"
 

@@ -1,0 +1,242 @@
+"""Adds, shows, drains and removes cells."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected
+from hourwheel.log_names import HOME
+from hourwheel.model import Subject
+from hourwheel.operations.routes import Routes, RouteStep
+from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.records import CLOSED
+from hourwheel.registry.cells import (
+    HOME_NAME,
+    KINDS,
+    CellKind,
+    CellRecord,
+    CellState,
+    all_cells,
+    cell_record,
+    check_cell_name,
+    load_cell,
+    shown,
+)
+from hourwheel.registry.plans import plan_drain
+from hourwheel.registry.registry import Registry
+
+_LISTED = 20
+"""A refusal names at most this many parts of queues."""
+
+
+class ShownCell(msgspec.Struct, kw_only=True):
+    """A cell as operators see it. ``queues`` counts the queues that send to it, ``parts`` the closed parts that it
+    still holds; ``reachable`` says whether this process can read it."""
+
+    cell: str
+    kinds: tuple[CellKind, ...]
+    state: CellState
+    location: str
+    queues: int
+    parts: int
+    reachable: bool
+
+
+class Remains(msgspec.Struct, kw_only=True):
+    """What a part of a queue in a cell still holds. None: the cell cannot tell."""
+
+    subject: str
+    queue: int
+    log: str
+    writable: bool
+    messages: int | None
+    leases: int | None
+
+
+class Drained(msgspec.Struct, kw_only=True):
+    """The result of a drain: the routes that were changed, and what is left until the retention has removed it."""
+
+    cell: str
+    moved: list[RouteStep]
+    left: list[Remains]
+    dry_run: bool
+
+
+@dataclass(frozen=True)
+class CellOperations:
+    """The operations on the cells of a deployment."""
+
+    registry: Registry
+
+    @property
+    def context(self) -> Context:
+        return self.registry.context
+
+    def all(self) -> list[ShownCell]:
+        """Returns the home cell and the registered cells."""
+        return self._shown(all_cells(self.context))
+
+    def show(self, cell: str) -> ShownCell:
+        """Returns a cell. Raises ``NotFound``."""
+        return self._shown([load_cell(self.context, check_cell_name(cell))])[0]
+
+    def add(self, cell: str, kinds: Sequence[CellKind] = KINDS) -> ShownCell:
+        """Registers a cell whose storage this process can open, or changes its kinds. Raises ``Rejected`` for a cell
+        that the process does not know, or that would be of no kind."""
+        self._check_other(cell, "is always there")
+        location = None if self.context.cells is None else self.context.cells.location(cell)
+        if location is None:
+            raise NotFound(
+                "cell-unknown",
+                f"this deployment has no storage for cell {cell!r}: start the servers with --cell {cell}=DIRECTORY, or"
+                f" deploy with hourwheel:cells={cell}",
+                field="cell",
+            )
+        if not kinds:
+            raise Rejected("field-invalid", "a cell has at least one kind: real-time or delay", field="kinds")
+        self._change(
+            cell, lambda record: msgspec.structs.replace(record, kinds=tuple(kinds), location=location), location
+        )
+        return self.show(cell)
+
+    def set_state(self, cell: str, state: CellState, *, dry_run: bool = False) -> ShownCell:
+        """Sets the state of a cell. Raises ``Conflict`` for a state in which producers would meet queues that they
+        cannot send to."""
+        self._check_other(cell, "is always normal")
+        record = load_cell(self.context, cell)
+        writable = [f"{subject.name}/{queue}" for subject, queue, _, open_ in self._parts(cell) if open_]
+        if state in ("read_only", "offline") and writable:
+            detail = f"cell {cell!r} takes the messages of {len(writable)} queues ({', '.join(writable[:_LISTED])})"
+            raise Conflict("cell-in-use", f"{detail}: drain it, or move them", field="state")
+        if not dry_run:
+            self._change(cell, lambda record: msgspec.structs.replace(record, state=state))
+        shown_cell = self._shown([record])[0]
+        return msgspec.structs.replace(shown_cell, state=state)
+
+    def drain(self, cell: str, *, dry_run: bool = False) -> Drained:
+        """Moves every queue of the cell to other cells that take queues, and lets no queue move to it. Messages that
+        are there stay until they are consumed and expire."""
+        self._check_other(cell, "cannot be drained")
+        load_cell(self.context, cell)
+        if not dry_run:
+            self._change(cell, lambda record: msgspec.structs.replace(record, state="draining"))
+        others = [other.name for other in all_cells(self.context) if other.takes_queues and other.name != cell]
+        if not others:
+            raise Conflict("cell-state", "no other cell takes queues: add one", field="cell")
+        plan, routes = plan_drain(cell, others), Routes(self.registry)
+        moved = [
+            routes.change(name, plan, dry_run=dry_run)
+            for name in dict.fromkeys(subject.name for subject, _, _, open_ in self._parts(cell) if open_)
+        ]
+        return Drained(cell=cell, moved=moved, left=self.left(cell), dry_run=dry_run)
+
+    def remove(self, cell: str, *, dry_run: bool = False) -> ShownCell:
+        """Removes a drained cell. Raises ``Conflict``, and says what is left, while it holds anything."""
+        self._check_other(cell, "cannot be removed")
+        record = load_cell(self.context, cell)
+        # The state first: a move that does not see it yet is seen here.
+        if record.state == "normal":
+            raise Conflict("cell-in-use", f"cell {cell!r} is normal: drain it first", field="cell")
+        if left := self.left(cell):
+            raise Conflict("cell-in-use", f"cell {cell!r} still holds {_told(left)}", field="cell")
+        shown_cell = self._shown([record])[0]
+        if not dry_run:
+            self._change(cell, lambda record: msgspec.structs.replace(record, state="removed"))
+        return msgspec.structs.replace(shown_cell, state="removed")
+
+    def left(self, cell: str) -> list[Remains]:
+        """Returns what the cell still holds."""
+        return [self._remains(subject, queue, log, writable) for subject, queue, log, writable in self._parts(cell)]
+
+    def _remains(self, subject: Subject, queue: int, log: str, writable: bool) -> Remains:
+        messages = leases = None
+        try:
+            source = self.context.log(log)
+            first = source.first()
+            messages = max(0, source.totals().numbers - first[1].first_seq) if first and not first[1].filler else 0
+            leases = self._leases(subject, log)
+        except CellUnavailable:
+            pass
+        return Remains(subject=subject.name, queue=queue, log=log, writable=writable, messages=messages, leases=leases)
+
+    def _leases(self, subject: Subject, source: str) -> int:
+        count = 0
+        for group in self.registry.groups(subject):
+            log = PullLog(self.context, group, self.context.log(source), 0)
+            checkpoint = log.checkpoint_record.load()
+            start = 0 if checkpoint is None else checkpoint.value.row_no
+            count += sum(pull_row.value.state != CLOSED for _, pull_row in log.rows(start, limit=1_000))
+        return count
+
+    def _parts(self, cell: str) -> Iterator[tuple[Subject, int, str, bool]]:
+        """Yields the parts of queues that are in the cell, or are about to move to it: subject, queue, log, and whether
+        the part takes messages."""
+        for subject in self.registry.all_subjects():
+            if subject.erased:
+                continue
+            for queue in range(subject.queues):
+                for mapping, log in subject.parts(queue):
+                    if mapping.cell == cell:
+                        yield subject, queue, log, mapping.end is None
+            for target in subject.change.targets if subject.change else ():
+                if target.cell == cell:
+                    yield subject, target.queue, subject.log_of(target.queue, target), True
+
+    def _shown(self, records: Sequence[CellRecord]) -> list[ShownCell]:
+        parts: dict[str, list[bool]] = {record.name: [] for record in records}
+        for subject in self.registry.all_subjects():
+            if not subject.erased:
+                for route in subject.all_routes():
+                    for mapping in route.readable:
+                        parts.get(mapping.cell, []).append(mapping.end is None)
+        return [
+            ShownCell(
+                cell=shown(record.name),
+                kinds=record.kinds,
+                state=record.state,
+                location=record.location,
+                queues=sum(parts[record.name]),
+                parts=len(parts[record.name]) - sum(parts[record.name]),
+                reachable=self._reachable(record.name),
+            )
+            for record in records
+        ]
+
+    def _reachable(self, cell: str) -> bool:
+        try:
+            self.context.store_of(f"{cell}:" if cell else "").counter("reachable")
+        except CellUnavailable:
+            return False
+        return True
+
+    def _check_other(self, cell: str, why: str) -> None:
+        if check_cell_name(cell) == HOME:
+            raise Conflict("cell-home", f"cell {HOME_NAME!r} holds subjects and groups: it {why}", field="cell")
+
+    def _change(self, cell: str, change: Callable[[CellRecord], CellRecord], location: str = "") -> None:
+        """Changes the record of a cell, or with a ``location`` creates it. Raises ``Conflict`` if somebody else changes
+        it meanwhile."""
+        record = cell_record(self.context, cell)
+        current = record.load()
+        if current is None or current.value.removed:
+            fresh = CellRecord(name=cell, location=location, created_ms=self.context.clock.now_ms())
+            value = change(fresh)
+        else:
+            value = change(current.value)
+        if not record.swap(None if current is None else current.token, value).stored:
+            raise Conflict("cell-changed", f"cell {cell!r} was changed by somebody else: look at it, then try again")
+        if self.context.cells is not None:
+            self.context.cells.forget(cell)
+
+
+def _told(left: Sequence[Remains]) -> str:
+    """Returns a sentence's part that says what is left."""
+    parts = [
+        f"{each.subject}/{each.queue} ({'?' if each.messages is None else each.messages} messages,"
+        f" {'?' if each.leases is None else each.leases} leases)"
+        for each in left[:_LISTED]
+    ]
+    more = f" and {len(left) - _LISTED} more" if len(left) > _LISTED else ""
+    return f"{len(left)} parts of queues: {', '.join(parts)}{more}; they are gone once they are consumed and expired"
