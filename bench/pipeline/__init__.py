@@ -1,1 +1,1 @@
-"""Measures the speed of compacting an archive into a lake."""
+"""Measures the speed of the jobs of the pipeline."""

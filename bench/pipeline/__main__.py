@@ -18,6 +18,7 @@ from rich.console import Console
 from bench.__main__ import table
 from bench.measures import median, today
 from bench.pipeline.archives import build
+from bench.pipeline.growth import growth
 from hourwheel_pipeline import compact
 from hourwheel_pipeline.arrow import batches
 from hourwheel_pipeline.lake import Lake, layout_of
@@ -139,11 +140,19 @@ def main() -> int:
         console.print(table("segments to Arrow, 100-byte messages", {"": arrow}))
         spark = session()
         speed = compacting(spark, root / "archive", root, count)
+        sizes = (
+            {"subjects": 5, "days": 4, "messages": 10, "rounds": 1}
+            if options.quick
+            else {"subjects": 100, "days": 4, "messages": 250, "rounds": ROUNDS}
+        )
+        growing = growth(spark, root / "growth", **sizes)
         spark.stop()
         console.print(table(f"compact on {CORES} cores, beside the same job from Parquet", {"": speed}))
+        titles = f"{sizes['subjects']} subjects, {sizes['days']} days, {sizes['messages']} messages each"
+        console.print(table(f"runs of jobs, {titles}", growing))
         driving = {f"{segments:,} segments": driver(root, count // 5, segments) for segments in (2, 200, 2_000)}
         console.print(table(f"the driver, {count // 5:,} messages", driving))
-    print(json.dumps({"date": today(), "arrow": arrow, "compact": speed, "driver": driving}))
+    print(json.dumps({"date": today(), "arrow": arrow, "compact": speed, "jobs": growing, "driver": driving}))
     return 0
 
 

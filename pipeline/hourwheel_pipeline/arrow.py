@@ -21,9 +21,9 @@ _READERS: dict[str, Callable[[memoryview, int], Iterator[pa.RecordBatch]]] = {
 def batches(kind: str, segment: bytes, manifest: int) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a segment, one batch or more for each block. Raises ``Corrupt``, as a rule before the first
     batch."""
-    whole = memoryview(segment)
+    contents = memoryview(segment)
     for extent in segments.blocks_of(segment, kind):
-        block = whole[extent.offset : extent.offset + extent.length]
+        block = contents[extent.offset : extent.offset + extent.length]
         try:
             yield from _READERS[kind](block, manifest)
         except (pa.ArrowException, OverflowError, ValueError) as error:

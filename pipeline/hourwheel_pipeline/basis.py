@@ -1,4 +1,4 @@
-"""The digest of what a job judged, by which the next run sees whether there is anything new to judge."""
+"""Tells whether there is anything new for a job to read: by a digest of the names of files, and by the manifests."""
 
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -19,11 +19,11 @@ def digest_of(lake: Lake, *how: object) -> str:
     return digest.hexdigest()
 
 
-def quiet_horizon(archive: Blobs, start: int, last_manifest: int, known_ms: int) -> int | None:
-    """Returns the time before which the manifests up to ``last_manifest`` have archived everything; those below
-    ``start`` reach to ``known_ms``. Returns None if a manifest from ``start`` on brought more than a later time: rows,
-    a catalog, or damage."""
-    horizon_ms = known_ms
+def quiet_horizon(archive: Blobs, start: int, last_manifest: int, before_ms: int) -> int | None:
+    """Returns the time before which the manifests up to ``last_manifest`` have archived everything, where the manifests
+    below ``start`` have archived everything before ``before_ms``. Returns None if a manifest from ``start`` on brought
+    rows, a catalog, or damage, and not only a later time."""
+    horizon_ms = before_ms
     for number in range(start, last_manifest + 1):
         manifest = _manifest(archive, number)
         if manifest is None or manifest.segments or manifest.spans or manifest.unreadable or manifest.missing:

@@ -70,8 +70,8 @@ def byte_lengths(values: pa.Array) -> Ints:
     """Returns the UTF-8 bytes of each value; 0 for null."""
     if values.null_count == len(values):
         return np.zeros(len(values), np.int64)
-    found: Ints = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
-    return found
+    lengths: Ints = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
+    return lengths
 
 
 def sums(offsets: pa.Array, lengths: Ints) -> Ints:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import PositiveInt
 from pyspark.sql import SparkSession
 
 from hourwheel.errors import Corrupt
@@ -19,11 +19,11 @@ from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import Manifest, manifest_key, read
 from hourwheel.system import SystemIds
 from hourwheel_pipeline.integrity import Wholeness, inspect
-from hourwheel_pipeline.lake import NAMESPACE, CommitConflict, Lake, layout_of
-from hourwheel_pipeline.locations import blobs_at
+from hourwheel_pipeline.job_options import ArchiveOptions
+from hourwheel_pipeline.lake import CommitConflict, Lake, layout_of
 from hourwheel_pipeline.reading import Work, manifests_from
 from hourwheel_pipeline.schemas import PARTITION, SCHEMAS, SORTED_BY
-from hourwheel_pipeline.segment_rows import QUARANTINED, ArchivePlace, Unread, segment_rows, unread_of
+from hourwheel_pipeline.segment_rows import QUARANTINED, Unread, segment_rows, unread_of
 from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.writing import FILE_BYTES, share_of, write
 
@@ -37,7 +37,7 @@ class Damaged(Corrupt):
     """Segments cannot be read, and ``on_damage`` is ``stop``, or there are more of them than ``max_quarantined``."""
 
 
-class CompactOptions(BaseModel):
+class CompactOptions(ArchiveOptions):
     """The options of ``compact``. ``archive`` and ``lake`` are a folder or ``s3://bucket/prefix``.
 
     ``on_damage`` says whether the job quarantines a segment that cannot be read, or stops. ``again`` also takes
@@ -53,13 +53,6 @@ class CompactOptions(BaseModel):
         'quarantine'
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    archive: str
-    lake: str
-    namespace: str = NAMESPACE
-    region: str | None = None
-    endpoint_url: str | None = None
     on_damage: Literal["quarantine", "stop"] = "quarantine"
     again: bool = False
     step_bytes: PositiveInt = 2 << 30
@@ -123,23 +116,18 @@ def run(spark: SparkSession, options: CompactOptions) -> CompactReport:
         >>> sorted(table.table for table in report.tables)
         ['dispatches', 'messages', 'pulls']
     """
-    archive = blobs_at(options.archive, options.region, options.endpoint_url)
-    opened = Lake.open(
-        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
-    )
-    with closing(opened) as lake:
+    archive = options.open_archive()
+    with closing(options.open_lake()) as lake:
         return Compaction(spark, options, archive, lake).run()
 
 
 def idle(options: CompactOptions) -> CompactReport | None:
     """Runs the job and returns its report if no segment is to be read; None otherwise, because reading needs Spark."""
-    archive = blobs_at(options.archive, options.region, options.endpoint_url)
-    found = Lake.find(
-        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
-    )
-    if found is None:
+    archive = options.open_archive()
+    lake_or_none = options.find_lake()
+    if lake_or_none is None:
         return None
-    with closing(found) as lake:
+    with closing(lake_or_none) as lake:
         holdings = [lake.table_progress(table) for table in SCHEMAS]
         start = min(progress.last_manifest for progress in holdings) + 1
         retakes = options.again and any(progress.quarantined for progress in holdings)
@@ -255,7 +243,7 @@ class Compaction:
             if works:
                 raise CommitConflict("new segments have come since the job began without Spark")
             return _Written("", [], 0, [])
-        place = ArchivePlace(self.options.archive, self.options.region, self.options.endpoint_url)
+        place = self.options.place
         folder = self.lake.folder(table, SystemIds().token().hex())
         layout = layout_of(self.lake.table(table))
         partial: list[Unread] = []

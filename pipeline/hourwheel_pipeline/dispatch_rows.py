@@ -15,10 +15,10 @@ from hourwheel_pipeline.schemas import DISPATCHES
 
 
 def dispatch_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
-    found = blocks.decode_dispatches(block)
+    decoded = blocks.decode_dispatches(block)
     transfers = [
-        (found.logs[log], row, value.owner, number, transfer)
-        for log, row, value in found.rows
+        (decoded.logs[log], row, value.owner, number, transfer)
+        for log, row, value in decoded.rows
         for number, transfer in enumerate(value.transfers)
     ]
     if not transfers:

@@ -6,6 +6,7 @@ of one run have the same ``found_at``. ``first_seen`` is the ``found_at`` of the
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -96,6 +97,11 @@ _SAME = ("kind", "log", "row", "index", "group")
 """A finding with equal values in these columns is the same finding in another run."""
 
 
+def found_at(at_ms: int) -> str:
+    """Returns the Iceberg condition that selects the findings of the run at ``at_ms``."""
+    return f"found_at = '{datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec='milliseconds')}'"
+
+
 def findings(frame: DataFrame, kind: str | Column, *, detail: Column, **columns: Column | str) -> DataFrame:
     """Returns the rows of the frame as findings. Columns that ``columns`` does not name are taken from the frame, or
     are null if the frame lacks them."""
@@ -124,15 +130,15 @@ def _column(value: Column | str) -> Column:
     return fn.col(value) if isinstance(value, str) else value
 
 
-def dated(found: DataFrame, earlier: DataFrame | None, now: Column) -> DataFrame:
+def dated(findings: DataFrame, earlier: DataFrame | None, now: Column) -> DataFrame:
     """Returns findings as rows of the table. ``earlier``: the findings of all runs before; None for the first run."""
     severity = fn.create_map(*(fn.lit(text) for name, kind in KINDS.items() for text in (name, kind.severity)))
     if earlier is None:
-        with_first = found.withColumn("seen", fn.lit(None).cast("timestamp"))
+        with_first = findings.withColumn("seen", fn.lit(None).cast("timestamp"))
     else:
         seen = earlier.groupBy(*(fn.col(name).alias(f"seen_{name}") for name in _SAME))
         same = [fn.col(name).eqNullSafe(fn.col(f"seen_{name}")) for name in _SAME]
-        with_first = found.join(seen.agg(fn.min("first_seen").alias("seen")), same, "left")
+        with_first = findings.join(seen.agg(fn.min("first_seen").alias("seen")), same, "left")
     return with_first.select(
         fn.to_date(now).alias("day"),
         now.alias("found_at"),

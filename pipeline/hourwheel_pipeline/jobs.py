@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from hourwheel.errors import Rejected
 from hourwheel_pipeline.exits import OPTION_WRONG
 from hourwheel_pipeline.failures import in_one_sentence
+from hourwheel_pipeline.job_options import sentences_of
 
 DAILY = ("compact", "reconcile", "metrics", "report", "maintain")
 """The daily jobs, in their order: ``maintain`` comes last, so that no other job waits for it."""
@@ -49,10 +50,10 @@ class Job:
     def options(self) -> list[Option]:
         kind = self._kind
         if issubclass(kind, BaseModel):
-            found = [Option(name, field.is_required()) for name, field in kind.model_fields.items()]
+            options = [Option(name, field.is_required()) for name, field in kind.model_fields.items()]
         else:
-            found = [Option(field.name, field.required) for field in msgspec.structs.fields(kind)]
-        return [option for option in found if option.name != _NOW]
+            options = [Option(field.name, field.required) for field in msgspec.structs.fields(kind)]
+        return [option for option in options if option.name != _NOW]
 
     def read(self, given: Mapping[str, str], now_ms: int) -> Any:
         """Returns the options of the job. Raises ``Rejected``, which names an option that is wrong, unknown or
@@ -64,8 +65,7 @@ class Job:
             now = {_NOW: now_ms} if _NOW in kind.__struct_fields__ else {}
             return msgspec.convert({**given, **now}, kind, strict=False)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise _wrong(self.name, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            raise _wrong(self.name, sentences_of(kind, error)[0]) from error
         except msgspec.ValidationError as error:
             raise _wrong(self.name, str(error)) from error
 
@@ -86,9 +86,9 @@ class Job:
         return get_type_hints(import_module(f"{__package__}.{self.name}").run)["options"]
 
 
-def _call(job: Callable[..., Any], **given: Any) -> Any:
+def _call(job: Callable[..., Any], **arguments: Any) -> Any:
     """Calls the function with those arguments that it has parameters for."""
-    return job(**{name: value for name, value in given.items() if name in signature(job).parameters})
+    return job(**{name: value for name, value in arguments.items() if name in signature(job).parameters})
 
 
 def jobs_of(name: str) -> list[Job]:

@@ -9,13 +9,14 @@ always describe the rows of that snapshot, also after a roll-back to an earlier 
 succeeds only on the snapshot that it was made from.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from typing import Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -23,6 +24,8 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationException,
 )
+from pyiceberg.expressions import AlwaysTrue, And, In
+from pyiceberg.expressions.parser import parse
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import DataScan, Table
@@ -144,16 +147,16 @@ class Lake:
             3
         """
         try:
-            found = self.catalog.load_table((self.namespace, name))
+            table = self.catalog.load_table((self.namespace, name))
         except NoSuchTableError as error:
             raise NotFound("table-unknown", f"there is no table {name!r} in {self.location}") from error
-        place = f"{self.location}/{name}"
-        if found.location() != place:
+        expected = f"{self.location}/{name}"
+        if table.location() != expected:
             raise Broken(
-                f"this lake was copied or moved from {found.location()}; table {name} is expected in {place}: put it"
+                f"this lake was copied or moved from {table.location()}; table {name} is expected in {expected}: put it"
                 " back, or make another lake from the archive"
             )
-        return found
+        return table
 
     def tables(self) -> list[str]:
         """Lists the names of the tables, in order.
@@ -174,14 +177,7 @@ class Lake:
     def notes(self, name: str) -> dict[str, str]:
         """Returns the notes of the table; empty before the first commit. Raises ``Broken`` if the notes are lost: a job
         that took the table for an empty one would add its rows again."""
-        table = self.table(name)
-        notes = _notes_of(table)
-        if not notes and table.current_snapshot() is not None:
-            raise Broken(
-                f"table {name} of the lake does not say what it holds: another engine replaced it, or removed the"
-                " snapshots that said so"
-            )
-        return notes
+        return _checked_notes(self.table(name))
 
     def table_progress(self, name: str) -> TableProgress:
         """Returns what the table holds of the archive: nothing if the table does not exist yet."""
@@ -194,8 +190,26 @@ class Lake:
         """Returns the number of the last manifest that the table holds; -1 for none."""
         return self.table_progress(name).last_manifest
 
-    def read(self, spark: SparkSession, name: str, since: date | None = None, until: date | None = None) -> DataFrame:
-        """Reads the rows of a table whose ``day`` is in ``[since, until)``, in Spark.
+    def state(self, name: str) -> tuple[TableProgress, int]:
+        """Returns the progress of the table and how many rows it has, both of one snapshot; nothing and 0 where there
+        is no such table."""
+        try:
+            table = self.table(name)
+        except NotFound:
+            return TableProgress(), 0
+        return TableProgress.of(_checked_notes(table)), _rows_of(table)
+
+    def read(
+        self,
+        spark: SparkSession,
+        name: str,
+        since: date | None = None,
+        until: date | None = None,
+        *,
+        subjects: Collection[str] | None = None,
+    ) -> DataFrame:
+        """Reads the rows of a table whose ``day`` is in ``[since, until)``, in Spark; with ``subjects``, only the files
+        of these subjects.
 
         Raises:
             NotFound: there is no such table.
@@ -208,8 +222,32 @@ class Lake:
         """
         table = self.table(name)
         bounds = [f"day >= '{since}'"] * (since is not None) + [f"day < '{until}'"] * (until is not None)
-        scan = table.scan(row_filter=" and ".join(bounds)) if bounds else table.scan()
-        return frame_of(spark, table, [file.file_path for file in files_of(scan)])
+        wanted = parse(" and ".join(bounds)) if bounds else AlwaysTrue()
+        if subjects is not None:
+            wanted = And(wanted, In("subject", set(subjects)))  # type: ignore[call-arg,arg-type]  # mypy sees a model
+        return frame_of(spark, table, [file.file_path for file in files_of(table.scan(row_filter=wanted))])
+
+    def subjects(self, name: str, where: str) -> set[str]:
+        """Returns the subjects with data files that may have rows for which a condition of Iceberg holds. Reads no data
+        file."""
+        try:
+            table = self.table(name)
+        except NotFound:
+            return set()
+        place = layout_of(table).partition.index("subject")
+        return {file.partition[place] for file in files_of(table.scan(row_filter=where))}
+
+    def subjects_of_rows(self, name: str, where: str) -> set[str]:
+        """Returns the subjects of the rows for which a condition of Iceberg holds. Reads the columns of the condition,
+        without Spark."""
+        try:
+            scan = self.table(name).scan(row_filter=where, selected_fields=("subject",))
+        except NotFound:
+            return set()
+        files_of(scan)
+        return {
+            subject for batch in scan.to_arrow_batch_reader() for subject in pc.unique(batch["subject"]).to_pylist()
+        }
 
     def size(self, names: Iterable[str]) -> int:
         """Returns the number of rows of these tables together, as their snapshots count them."""
@@ -217,11 +255,9 @@ class Lake:
 
     def _size(self, name: str) -> int:
         try:
-            snapshot = self.table(name).current_snapshot()
+            return _rows_of(self.table(name))
         except NotFound:
             return 0
-        summary = None if snapshot is None else snapshot.summary
-        return 0 if summary is None else int(summary.additional_properties.get("total-records", "0"))
 
     def rows(self, name: str, where: str) -> pa.Table:
         """Reads the rows for which a condition of Iceberg holds, without Spark, into memory.
@@ -348,6 +384,13 @@ def frame_of(spark: SparkSession, table: Table, paths: Sequence[str]) -> DataFra
         return spark.read.schema(ddl).parquet(*sorted(paths))
 
 
+def _rows_of(table: Table) -> int:
+    """Returns how many rows the table has, as its snapshot counts them."""
+    snapshot = table.current_snapshot()
+    summary = None if snapshot is None else snapshot.summary
+    return 0 if summary is None else int(summary.additional_properties.get("total-records", "0"))
+
+
 def noted(table: Table) -> list[Snapshot]:
     """Returns the current snapshot and those before it, back to the last one with notes: other engines may write to the
     table, and do not repeat the notes."""
@@ -360,6 +403,17 @@ def noted(table: Table) -> list[Snapshot]:
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
     return snapshots
+
+
+def _checked_notes(table: Table) -> dict[str, str]:
+    """Raises ``Broken`` where the table has rows and no notes."""
+    notes = _notes_of(table)
+    if not notes and table.current_snapshot() is not None:
+        raise Broken(
+            f"table {table.name()[-1]} of the lake does not say what it holds: another engine replaced it, or removed"
+            " the snapshots that said so"
+        )
+    return notes
 
 
 def _notes_of(table: Table) -> dict[str, str]:
@@ -378,9 +432,11 @@ def _described(table: Table, paths: Sequence[str]) -> list[DataFile]:
 
 
 def _check_rows(name: str, added: Sequence[DataFile], removed: Sequence[DataFile]) -> None:
-    come, go = (sum(file.record_count for file in files) for files in (added, removed))
-    if come != go:
-        raise Broken(f"{len(removed)} files of table {name} have {go} rows, those in their place {come}")
+    rows_added, rows_removed = (sum(file.record_count for file in files) for files in (added, removed))
+    if rows_added != rows_removed:
+        raise Broken(
+            f"{len(removed)} files of table {name} have {rows_removed} rows, those in their place {rows_added}"
+        )
 
 
 def _commit(table: Table, added: Sequence[DataFile], removed: Sequence[DataFile], notes: Mapping[str, str]) -> None:

@@ -41,11 +41,11 @@ def blobs_at(location: str, region: str | None = None, endpoint_url: str | None 
 
 def object_sizes(folder: str, region: str | None = None, endpoint_url: str | None = None) -> dict[str, int]:
     """Returns the bytes of each object below a folder of an archive, by its key within the folder, from one listing."""
-    found = Files(region, endpoint_url).below(folder)
+    files = Files(region, endpoint_url).below(folder)
     start = len(folder if on_s3(folder) else str(folder_of(folder))) + 1
     if on_s3(folder):
-        return {file.path[start:]: file.bytes for file in found}
-    return {key: file.bytes for file in found if (key := key_of_file(file.path[start:])) is not None}
+        return {file.path[start:]: file.bytes for file in files}
+    return {key: file.bytes for file in files if (key := key_of_file(file.path[start:])) is not None}
 
 
 class FoundFile(NamedTuple):
@@ -67,9 +67,9 @@ class Files:
         """Lists the files in the folder and its subfolders, in order; none if the folder does not exist."""
         system, path = self._opened(folder)
         start = "s3://" if on_s3(folder) else ""
-        found = system.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
+        infos = system.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
         files = [
-            FoundFile(start + info.path, info.size, (info.mtime_ns or 0) // 1_000_000) for info in found if info.is_file
+            FoundFile(start + info.path, info.size, (info.mtime_ns or 0) // 1_000_000) for info in infos if info.is_file
         ]
         return sorted(files)
 
@@ -87,10 +87,10 @@ class Files:
             with system.open_input_file(inner) as file:
                 if file.size() != size:
                     return f"it has {file.size()} bytes and should have {size}"
-                found = pq.ParquetFile(file)
-                if found.metadata.num_rows != rows:
-                    return f"it has {found.metadata.num_rows} rows and should have {rows}"
-                for _ in found.iter_batches() if deep else ():
+                parquet = pq.ParquetFile(file)
+                if parquet.metadata.num_rows != rows:
+                    return f"it has {parquet.metadata.num_rows} rows and should have {rows}"
+                for _ in parquet.iter_batches() if deep else ():
                     pass
         except FileNotFoundError:
             return "it is missing"

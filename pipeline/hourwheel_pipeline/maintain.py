@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from hourwheel.system import SystemIds
-from hourwheel_pipeline.lake import NAMESPACE, CommitConflict, Lake, files_of, frame_of, layout_of, noted
+from hourwheel_pipeline.job_options import LakeOptions
+from hourwheel_pipeline.lake import CommitConflict, Lake, files_of, frame_of, layout_of, noted
 from hourwheel_pipeline.writing import FILE_BYTES, write
 
 __all__ = ["MaintainOptions", "MaintainReport", "run"]
@@ -29,7 +30,7 @@ _STEP_FILES = 2_000
 _TRIES = 10
 
 
-class MaintainOptions(BaseModel):
+class MaintainOptions(LakeOptions):
     """The options of ``maintain``. ``lake`` is a folder or ``s3://bucket/prefix``.
 
     The job merges the files under half of ``file_bytes`` of a partition that has ``fewest_files`` of them. It removes
@@ -44,12 +45,6 @@ class MaintainOptions(BaseModel):
         5
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    lake: str
-    namespace: str = NAMESPACE
-    region: str | None = None
-    endpoint_url: str | None = None
     file_bytes: PositiveInt = FILE_BYTES
     fewest_files: PositiveInt = 5
     keep_seconds: NonNegativeInt = 7 * 86_400
@@ -92,19 +87,13 @@ def run(spark: SparkSession, options: MaintainOptions, now_ms: int) -> MaintainR
         >>> sum(table.files_removed for table in report.tables)
         0
     """
-    opened = Lake.open(
-        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
-    )
-    with closing(opened) as lake:
+    with closing(options.open_lake()) as lake:
         return MaintainReport(tables=[Maintenance(spark, options, lake, name).run(now_ms) for name in lake.tables()])
 
 
 def idle(options: MaintainOptions, now_ms: int) -> MaintainReport | None:
     """Runs the job and returns its report if no files are to be merged; None otherwise, because merging needs Spark."""
-    opened = Lake.open(
-        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
-    )
-    with closing(opened) as lake:
+    with closing(options.open_lake()) as lake:
         names = lake.tables()
         if any(files for name in names for files in _crowds(lake.table(name), options)):
             return None

@@ -21,30 +21,30 @@ from hourwheel_pipeline.schemas import CANCEL_MARKER, MESSAGES, QUEUE, SCHEMAS, 
 
 
 def message_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
-    found = blocks.decode_messages(block)
-    notes = {
-        at: decode_entry(entry.meta)
-        for at, entry in enumerate(found.entries)
-        if entry.meta and is_schedule(found.logs[entry.log])
+    decoded = blocks.decode_messages(block)
+    metas = {
+        i: decode_entry(entry.meta)
+        for i, entry in enumerate(decoded.entries)
+        if entry.meta and is_schedule(decoded.logs[entry.log])
     }
-    plans = {at: note for at, note in notes.items() if isinstance(note, DueTimes)}
-    cancel_markers = {at: note for at, note in notes.items() if isinstance(note, CancelMarker)}
-    if found.present:
-        yield _message_batch(found, plans, manifest)
+    due_times = {i: meta for i, meta in metas.items() if isinstance(meta, DueTimes)}
+    cancel_markers = {i: meta for i, meta in metas.items() if isinstance(meta, CancelMarker)}
+    if decoded.present:
+        yield _message_batch(decoded, due_times, manifest)
     if cancel_markers:
-        yield _cancel_marker_batch(found, cancel_markers, manifest)
+        yield _cancel_marker_batch(decoded, cancel_markers, manifest)
 
 
-def _message_batch(found: MessageRows, plans: Mapping[int, DueTimes], manifest: int) -> pa.RecordBatch:
-    entries, columns = found.entries, found.columns
-    held = ints(entry.present for entry in entries)
-    total = int(held.sum())
+def _message_batch(decoded: MessageRows, due_times: Mapping[int, DueTimes], manifest: int) -> pa.RecordBatch:
+    entries, columns = decoded.entries, decoded.columns
+    present = ints(entry.present for entry in entries)
+    total = int(present.sum())
     if columns.body is None and columns.body_base64 is None:
         raise Corrupt(f"block claims {total} messages, holds no bodies")
-    entry = np.repeat(np.arange(len(entries)), held)
-    index = np.arange(total) - np.repeat(np.cumsum(held) - held, held)
+    entry = np.repeat(np.arange(len(entries)), present)
+    index = np.arange(total) - np.repeat(np.cumsum(present) - present, present)
     sequence = ints(one.first_seq for one in entries)[entry] + index
-    places, at = _places(found, plans)
+    places, at = _places(decoded, due_times)
     whose = _place_columns(places, at[entry])
     queued = pa.array(np.array([place.kind == QUEUE for place in places])[at[entry]])
     fields = {
@@ -58,16 +58,16 @@ def _message_batch(found: MessageRows, plans: Mapping[int, DueTimes], manifest: 
         "origin_offset": pc.if_else(queued, pa.array(sequence), column_of(columns.offset, pa.int64(), total)),
         "attempt": _attempts(columns, queued, total),
     }
-    if plans:
-        fields["due_at"] = pc.coalesce(_planned(plans, held, total), fields["due_at"])
+    if due_times:
+        fields["due_at"] = pc.coalesce(_planned(due_times, present, total), fields["due_at"])
     return batch_of(MESSAGES, fields, total, manifest)
 
 
 def _cancel_marker_batch(
-    found: MessageRows, cancel_markers: Mapping[int, CancelMarker], manifest: int
+    decoded: MessageRows, cancel_markers: Mapping[int, CancelMarker], manifest: int
 ) -> pa.RecordBatch:
-    entries = [found.entries[at] for at in cancel_markers]
-    places = [place_of(found.logs[entry.log])._replace(kind=CANCEL_MARKER) for entry in entries]
+    entries = [decoded.entries[i] for i in cancel_markers]
+    places = [place_of(decoded.logs[entry.log])._replace(kind=CANCEL_MARKER) for entry in entries]
     rows = range(len(entries))
     fields = {
         **_place_columns(places, np.array(rows)),
@@ -81,17 +81,17 @@ def _cancel_marker_batch(
     return batch_of(MESSAGES, fields, len(entries), manifest)
 
 
-def _places(found: MessageRows, plans: Mapping[int, DueTimes]) -> tuple[list[Place], Ints]:
+def _places(decoded: MessageRows, due_times_of: Mapping[int, DueTimes]) -> tuple[list[Place], Ints]:
     """Returns the places of the block, and for each entry the index of its place."""
-    places = [place_of(log) for log in found.logs]
-    at = ints(entry.log for entry in found.entries)
+    places = [place_of(log) for log in decoded.logs]
+    at = ints(entry.log for entry in decoded.entries)
     indexes: dict[tuple[int, str, int, str | None], int] = {}
-    for number, plan in plans.items():
-        log = found.entries[number].log
-        key = log, plan.subject, plan.generation, plan.member
+    for number, due_times in due_times_of.items():
+        log = decoded.entries[number].log
+        key = log, due_times.subject, due_times.generation, due_times.member
         if key not in indexes:
             indexes[key] = len(places)
-            places.append(places[log].planned(plan))
+            places.append(places[log].planned(due_times))
         at[number] = indexes[key]
     return places, at
 
@@ -150,16 +150,16 @@ def _attempts(columns: Columns, queued: pa.Array, total: int) -> pa.Array:
     return pc.if_else(queued, pa.scalar(1, pa.int32()), counted)
 
 
-def _planned(plans: Mapping[int, DueTimes], held: Ints, total: int) -> pa.Array:
+def _planned(due_times: Mapping[int, DueTimes], present: Ints, total: int) -> pa.Array:
     """Returns the due times of messages that have any; null for others."""
     due, delayed = np.zeros(total, np.int64), np.zeros(total, bool)
-    starts = np.cumsum(held) - held
-    for number, plan in plans.items():
-        count, start = int(held[number]), int(starts[number])
+    starts = np.cumsum(present) - present
+    for number, times in due_times.items():
+        count, start = int(present[number]), int(starts[number])
         if not count:
             continue  # the messages of the row could not be read
-        if plan.after_ms and len(plan.after_ms) != count:
-            raise Corrupt(f"row has {count} messages and due times for {len(plan.after_ms)}")
-        due[start : start + count] = plan.first_ms + np.array(plan.after_ms or 0, np.int64)
+        if times.after_ms and len(times.after_ms) != count:
+            raise Corrupt(f"row has {count} messages and due times for {len(times.after_ms)}")
+        due[start : start + count] = times.first_ms + np.array(times.after_ms or 0, np.int64)
         delayed[start : start + count] = True
     return timestamps(due, ~delayed)

@@ -1,24 +1,31 @@
-"""Metrics: what each subject took in and each group got done in each hour, and how long it took.
+"""Metrics: computes what each subject took in and what each group did in each hour, and the time that this took.
 
 A row of the table ``metrics`` is an hour of a subject (``group`` is null) or of a group:
 
-    subject    accepted, accepted_bytes, hot_keys     what came into its queues
-               scheduled                              sent to be delivered later
-               dispatched, late_*_ms                  delayed messages that came, and how late
-               due                                    delayed messages that are still to come, in hours to come
-    group      delivered, attempts_*                  handed out, how often that was tried
-               settled, retried, released, dead       what became of it
-               pull_*_ms                              from when it was accepted to when it was first handed out
-               settle_*_ms, total_*_ms                from then, and from when it was accepted, to when it was settled
-               lag                                    messages before it at the end of the hour
+    subject    accepted, accepted_bytes, hot_keys     messages that came into its queues
+               scheduled                              messages that were sent to be delivered later
+               dispatched, late_*_ms                  delayed messages that were handed over, and their lateness
+               due                                    delayed waiting messages, by the hour in which they are due
+    group      delivered, attempts_*                  messages that were handed out, and their attempts
+               settled, retried, released, dead       how these messages were settled
+               pull_*_ms                              time from the acceptance to the first pull
+               settle_*_ms                            time from the pull to the acknowledgement
+               total_*_ms                             time from the acceptance to the acknowledgement
+               lag                                    messages that the group has not pulled at the end of the hour
 
-A delayed message counts as accepted when it comes. Each run adds its rows with its ``computed_at``; of an hour the
-newest ones hold. What an earlier run told of hours long before its horizon stays true, and is not told again.
+A delayed message counts as accepted when a wheel hands it over to its queue. Each run adds rows with its
+``computed_at``; if several runs computed an hour, the newest row holds.
+
+A run reads only the subjects whose hours may have changed since the last run (``changed_subjects.py``), and computes
+their hours from two days before the last horizon on, or from the earliest new row on. While all stored messages span a
+few hours, a run reads and computes everything.
 """
 
+from collections.abc import Mapping
 from contextlib import closing
+from datetime import UTC, datetime
 from functools import reduce
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -29,12 +36,19 @@ from pyspark.sql import functions as fn
 from hourwheel.archive.segments import HOUR_MS
 from hourwheel.errors import NotFound
 from hourwheel_pipeline.basis import digest_of, quiet_horizon
+from hourwheel_pipeline.changed_subjects import (
+    MAX_SUBJECTS,
+    ChangeSearch,
+    ChangesUnknown,
+    TableState,
+    day_of,
+    states_of,
+)
 from hourwheel_pipeline.checks.claims import Archive, claims, groups
 from hourwheel_pipeline.checks.coverage import archive_times, groups_of, moment
 from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
-from hourwheel_pipeline.days import Days
-from hourwheel_pipeline.lake import NAMESPACE, Lake
-from hourwheel_pipeline.locations import blobs_at
+from hourwheel_pipeline.job_options import ArchiveOptions, Days
+from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.measures import groups as by_group
 from hourwheel_pipeline.measures import subjects as by_subject
 from hourwheel_pipeline.measures.hours import PERCENTILES
@@ -46,10 +60,11 @@ __all__ = ["Measured", "MetricsOptions", "run"]
 
 TABLE: Final = "metrics"
 NOTE: Final = "hourwheel.measured"
-"""The note of the table with what the last run did, a ``_Note``."""
+"""The note of the table with the report of the last run, a ``_Note``."""
 
 _SETTLED_MS = 48 * HOUR_MS
-"""So long before the horizon hours may still change: pulls are told once they are closed."""
+"""Hours may change until this long before the horizon: a pull is archived once it is closed, at most a day after its
+claim."""
 
 _LONG = pa.int64()
 _TIMES: Final = ("late", "pull", "settle", "total")
@@ -74,16 +89,16 @@ SCHEMA: Final = pa.schema(
         *(pa.field(name, kind) for name, kind in VALUES.items()),
     ]
 )
-"""``day`` is that of ``hour``. ``step_seconds``: 3,600. Where all that was stored spans a few hours, the newest run
-tells it in finer steps as well: ``hour`` is where a step begins then."""
+"""``day`` is the day of ``hour``. ``step_seconds`` is 3,600. While all stored messages span a few hours, each run also
+adds rows of shorter steps: ``hour`` is then the time at which the step begins."""
 
 
-class MetricsOptions(Days):
+class MetricsOptions(Days, ArchiveOptions):
     """The options of ``metrics``. ``archive`` and ``lake`` are a folder or ``s3://bucket/prefix``.
 
     The job computes the hours from the day ``since`` on, also those that it computed before; without ``since``, the
-    hours from two days before the last run's horizon on, of at most ``days``. It names at most ``hot_keys`` keys for
-    each hour and subject.
+    hours from two days before the last run's horizon on, or from the earliest new row on, of at most ``days``. It names
+    at most ``hot_keys`` keys for each hour and subject.
 
     Raises:
         ValidationError: an option is unknown, missing or out of its range.
@@ -93,11 +108,6 @@ class MetricsOptions(Days):
         10
     """
 
-    archive: str
-    lake: str
-    namespace: str = NAMESPACE
-    region: str | None = None
-    endpoint_url: str | None = None
     hot_keys: PositiveInt = 10
 
 
@@ -117,11 +127,22 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Note(Measured, frozen=True, kw_only=True):
-    """A report, and what the next run needs. ``basis``: of what the rows were computed, from manifests up to
-    ``through``."""
+    """The report of a run, and what the next run needs. ``basis``: a digest of the data from which the rows were
+    computed. ``through``: the last manifest of this data. ``tables``: the states of the tables. ``first_ms``: the time
+    at which the first message came into a queue. ``hot_keys``: the option of the run."""
 
     basis: str = ""
     through: int = -1
+    tables: dict[str, TableState] = {}
+    first_ms: int | None = None
+    hot_keys: int = 0
+
+
+class _Changed(NamedTuple):
+    """The subjects that changed; None: any subject may have changed. No hour before ``since_ms`` changed."""
+
+    subjects: frozenset[str] | None
+    since_ms: int
 
 
 def run(spark: SparkSession, options: MetricsOptions, now_ms: int) -> Measured:
@@ -136,42 +157,87 @@ def run(spark: SparkSession, options: MetricsOptions, now_ms: int) -> Measured:
         >>> metrics.run(spark, options, now_ms).computed_ms == now_ms
         True
     """
-    opened = Lake.open(
-        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
-    )
-    with closing(opened) as lake:
+    with closing(options.open_lake()) as lake:
         lake.ensure(TABLE, SCHEMA, partition=("day",), sorted_by=("subject", "group", "hour"))
         with sized(spark, lake.size(SCHEMAS)):
             return _run(spark, lake, options, now_ms)
 
 
 def _run(spark: SparkSession, lake: Lake, options: MetricsOptions, now_ms: int) -> Measured:
-    last_manifest = {name: lake.last_manifest(name) for name in SCHEMAS}
+    basis, tables, last = _basis(lake, options), states_of(lake), _last(lake)
+    last_manifest = {name: state.progress.last_manifest for name, state in tables.items()}
     archive = Archive(options.archive, max(last_manifest.values()), options.region, options.endpoint_url)
     _, horizon_ms = archive_times(claims(spark, archive), min(last_manifest.values()))
-    basis = _basis(lake, options)
-    evidence = evidence_of(spark, lake, last_manifest)
-    rows = _rows(evidence, groups(spark, archive), horizon_ms, options, now_ms)
-    rows = evidence.keep(rows.where(fn.col("hour") >= moment(first_ms(options, _last(lake), now_ms))))
-    found = Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count())
-    note = _Note(**msgspec.structs.asdict(found), basis=basis, through=min(last_manifest.values()))
+    catalogs = groups(spark, archive)
+    changed = _changed(spark, lake, options, last, tables, catalogs)
+    evidence = evidence_of(spark, lake, last_manifest, subjects=changed.subjects)
+    oldest_ms = _oldest_ms(evidence, None if changed.subjects is None else last)
+    rows = _rows(evidence, catalogs, horizon_ms, oldest_ms, options, now_ms)
+    since_ms = first_ms(options, last, now_ms, changed.since_ms)
+    rows = evidence.keep(rows.where(fn.col("hour") >= moment(since_ms)))
+    report = Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count())
+    note = _Note(
+        **msgspec.structs.asdict(report),
+        basis=basis,
+        through=min(last_manifest.values()),
+        tables=tables,
+        first_ms=oldest_ms,
+        hot_keys=options.hot_keys,
+    )
     lake.append(TABLE, rows, notes={NOTE: msgspec.json.encode(note).decode()})
     evidence.forget()
-    return found
+    return report
+
+
+def _changed(
+    spark: SparkSession,
+    lake: Lake,
+    options: MetricsOptions,
+    last: _Note | None,
+    tables: Mapping[str, TableState],
+    catalogs: DataFrame,
+) -> _Changed:
+    """Returns which subjects this run has to read. Finer steps cover all subjects or none, and need a short span."""
+    if last is None or options.since is not None:
+        return _Changed(None, 0)
+    if not last.tables:
+        return _Changed(None, last.horizon_ms)
+    fine = last.first_ms is None or step_for(last.horizon_ms - last.first_ms) < HOUR_MS
+    if fine or last.hot_keys != options.hot_keys:
+        return _Changed(None, 0)
+    archive = options.open_archive()
+    search = ChangeSearch(spark, lake, archive, last.tables, tables, last.horizon_ms)
+    try:
+        new = search.new_rows()
+    except ChangesUnknown:
+        return _Changed(None, 0)
+    subjects = new.subjects | _waiting(lake, last.horizon_ms) | search.regrouped(catalogs)
+    return _Changed(subjects if len(subjects) <= MAX_SUBJECTS else None, new.since_ms)
+
+
+def _waiting(lake: Lake, horizon_ms: int) -> set[str]:
+    """Returns the subjects of which messages waited at the last horizon, in a queue or for their time: each hour counts
+    how many still do."""
+    hour_ms = horizon_ms // HOUR_MS * HOUR_MS
+    try:
+        rows = lake.rows(TABLE, f"day >= '{day_of(hour_ms)}' and (lag > 0 or due > 0)")
+    except NotFound:
+        return set()
+    hour = datetime.fromtimestamp(hour_ms / 1_000, UTC)
+    return {row["subject"] for row in rows.select(["subject", "hour"]).to_pylist() if row["hour"] >= hour}
 
 
 def idle(options: MetricsOptions, now_ms: int) -> Measured | None:
-    """The report where every hour was told, and none has begun since; nothing is written."""
-    found = Lake.find(
-        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
-    )
-    if found is None or options.since is not None:
+    """Returns a report without rows, and writes nothing, if the last run computed all hours and no hour has begun
+    since; None otherwise."""
+    existing = options.find_lake()
+    if existing is None or options.since is not None:
         return None
-    with closing(found) as lake:
+    with closing(existing) as lake:
         last = _last(lake)
         if last is None or last.basis != _basis(lake, options):
             return None
-        archive = blobs_at(options.archive, options.region, options.endpoint_url)
+        archive = options.open_archive()
         last_manifest = max(lake.last_manifest(name) for name in SCHEMAS)
         horizon_ms = quiet_horizon(archive, last.through + 1, last_manifest, last.horizon_ms)
         if horizon_ms is None or horizon_ms // HOUR_MS != last.horizon_ms // HOUR_MS:
@@ -191,54 +257,63 @@ def _last(lake: Lake) -> _Note | None:
     return None if note is None else msgspec.json.decode(note, type=_Note)
 
 
-def first_ms(options: MetricsOptions, last: Measured | None, now_ms: int) -> int:
-    """From when on hours are told; ``last``: what the run before did."""
+def first_ms(options: MetricsOptions, last: Measured | None, now_ms: int, changed_ms: int) -> int:
+    """Returns the first hour to compute. ``last``: the report of the last run. ``changed_ms``: the hour of the earliest
+    new row."""
     day = options.first_day(now_ms)
-    asked_ms = 0 if day is None else start_ms(day)
+    limit_ms = 0 if day is None else start_ms(day)
     if options.since is not None or last is None:
-        return asked_ms
-    return max(asked_ms, last.horizon_ms // HOUR_MS * HOUR_MS - _SETTLED_MS)
+        return limit_ms
+    return max(limit_ms, min(changed_ms, last.horizon_ms // HOUR_MS * HOUR_MS - _SETTLED_MS))
 
 
-def _rows(evidence: Evidence, catalogs: DataFrame, horizon_ms: int, options: MetricsOptions, now_ms: int) -> DataFrame:
+def _rows(
+    evidence: Evidence,
+    catalogs: DataFrame,
+    horizon_ms: int,
+    oldest_ms: int | None,
+    options: MetricsOptions,
+    now_ms: int,
+) -> DataFrame:
     hours = _table(measured(evidence, catalogs, horizon_ms, options.hot_keys), HOUR_MS, now_ms)
-    step_ms = step_for(_span_ms(evidence, horizon_ms))
+    step_ms = step_for(0 if oldest_ms is None else max(0, horizon_ms - oldest_ms))
     if step_ms >= HOUR_MS:
         return hours
     fine = measured(evidence, catalogs, horizon_ms, 0, step_ms)
     return hours.unionByName(_table(fine, step_ms, now_ms), allowMissingColumns=True)
 
 
-def _span_ms(evidence: Evidence, horizon_ms: int) -> int:
-    """From the first message that came into a queue to the horizon."""
+def _oldest_ms(evidence: Evidence, last: _Note | None) -> int | None:
+    """Returns when the first message came into a queue, as the evidence and the last run know it."""
     first = evidence.messages.where(fn.col("kind") == QUEUE).agg(fn.min(fn.unix_millis("accepted_at"))).first()
-    return 0 if first is None or first[0] is None else max(0, horizon_ms - first[0])
+    times = (None if first is None else first[0], None if last is None else last.first_ms)
+    return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
 
 def measured(
     evidence: Evidence, catalogs: DataFrame, horizon_ms: int, hot_keys: int, step_ms: int = HOUR_MS
 ) -> DataFrame:
-    """Hour, or a step of that length; subject, group, and the values: null where there is nothing to tell. What comes
-    later is told by the hour alone, and so are keys."""
+    """Returns the values of each hour, or of each step of ``step_ms``, by subject and group; a value that does not
+    apply is null. Keys, and messages that are due later, are counted by the hour alone."""
     horizon = moment(horizon_ms)
-    handed = evidence.keep(by_group.deliveries(evidence))
+    deliveries = evidence.keep(by_group.deliveries(evidence))
     by_hour = [by_subject.hot_keys(evidence.raw_messages, hot_keys), by_subject.due(evidence, horizon)]
     frames = [
         *(by_hour if step_ms == HOUR_MS else ()),
         by_subject.accepted(evidence.raw_messages, step_ms),
         by_subject.scheduled(evidence, step_ms),
         by_subject.dispatched(evidence, step_ms),
-        by_group.delivered(handed, step_ms),
-        by_group.settled(handed, step_ms),
+        by_group.delivered(deliveries, step_ms),
+        by_group.settled(deliveries, step_ms),
         by_group.moved(evidence, step_ms),
         by_group.lag(evidence, groups_of(catalogs), horizon, step_ms),
     ]
-    every: DataFrame = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    every: DataFrame = reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), frames)
     values = [fn.max(name).alias(name) for name in VALUES if name in every.columns]
     return every.groupBy("hour", "subject", "group").agg(*values)
 
 
 def _table(rows: DataFrame, step_ms: int, now_ms: int) -> DataFrame:
-    step, told = fn.lit(step_ms // 1_000).alias("step_seconds"), moment(now_ms).alias("computed_at")
-    first = (fn.to_date("hour").alias("day"), "hour", step, told, "subject", "group")
-    return rows.select(*first, *(name for name in VALUES if name in rows.columns))
+    step, computed_at = fn.lit(step_ms // 1_000).alias("step_seconds"), moment(now_ms).alias("computed_at")
+    identity = (fn.to_date("hour").alias("day"), "hour", step, computed_at, "subject", "group")
+    return rows.select(*identity, *(name for name in VALUES if name in rows.columns))

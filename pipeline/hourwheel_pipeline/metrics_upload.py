@@ -32,14 +32,14 @@ _CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"mode": "standard",
 
 def metrics_of(reports: Iterable[Any]) -> dict[str, int]:
     """Returns the metrics of the reports by name; reports of other jobs have none."""
-    found: dict[str, int] = {}
+    metrics: dict[str, int] = {}
     for report in reports:
         if isinstance(report, CompactReport):
-            found["QuarantinedSegments"] = sum(len(table.quarantined) for table in report.tables)
+            metrics["QuarantinedSegments"] = sum(len(table.quarantined) for table in report.tables)
         elif isinstance(report, Reconciled):
-            found["ReconcileFindings"] = report.new_errors
-            found["ArchiveLacksObjects"] = 0 if report.archive is None else report.archive.count
-    return found
+            metrics["ReconcileFindings"] = report.new_errors
+            metrics["ArchiveLacksObjects"] = 0 if report.archive is None else report.archive.count
+    return metrics
 
 
 def log_group(cell: str) -> str:

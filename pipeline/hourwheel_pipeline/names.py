@@ -28,10 +28,12 @@ class Place(NamedTuple):
     group: str | None = None
     group_generation: int | None = None
 
-    def planned(self, plan: DueTimes) -> Self:
+    def planned(self, due_times: DueTimes) -> Self:
         """Returns the place in a schedule log for messages with these due times. Raises ``Corrupt``."""
-        group, number = (None, None) if plan.member is None else Member.parse(plan.member)
-        return self._replace(subject=plan.subject, generation=plan.generation, group=group, group_generation=number)
+        group, number = (None, None) if due_times.member is None else Member.parse(due_times.member)
+        return self._replace(
+            subject=due_times.subject, generation=due_times.generation, group=group, group_generation=number
+        )
 
 
 @lru_cache(maxsize=10_000)

@@ -41,9 +41,9 @@ def damage_in(report: Any) -> list[str]:
         return [*lost, *_quarantined(report.quarantined), *_problems(report.archive, report.quarantined, named)]
     if isinstance(report, Status):
         counts = [
-            f"{counted(one.quarantined, 'segment')} of {one.table} quarantined: run reconcile to have them named"
-            for one in report.tables
-            if one.quarantined
+            f"{counted(table.quarantined, 'segment')} of {table.table} quarantined: run reconcile to have them named"
+            for table in report.tables
+            if table.quarantined
         ]
         return [*counts, *_problems(report.whole), *report.lake]
     return []
@@ -55,20 +55,20 @@ def _findings_in(report: Any) -> int:
     return errors_in(report.findings or {}) if isinstance(report, Status) else 0
 
 
-def _quarantined(found: Iterable[QuarantinedSegment]) -> list[str]:
+def _quarantined(segments: Iterable[QuarantinedSegment]) -> list[str]:
     return [
-        f"{one.key} is quarantined ({one.reason}): put it back from a copy, then run compact with --again"
-        for one in found
+        f"{segment.key} is quarantined ({segment.reason}): put it back from a copy, then run compact with --again"
+        for segment in segments
     ]
 
 
 def _problems(
-    whole: Wholeness | None, quarantined: Iterable[QuarantinedSegment] = (), named: Collection[str] = frozenset()
+    inspected: Wholeness | None, quarantined: Iterable[QuarantinedSegment] = (), named: Collection[str] = frozenset()
 ) -> list[str]:
     """Returns the problems of the archive, without the objects that were named already."""
-    if whole is None:
+    if inspected is None:
         return []
     keys = {segment.key for segment in quarantined}.union(named)
-    more = whole.count - len(whole.problems)
+    more = inspected.count - len(inspected.problems)
     rest = [f"and {counted(more, 'more problem')} of the archive"] if more else []
-    return [*(problem.says for problem in whole.problems if problem.key not in keys), *rest]
+    return [*(problem.says for problem in inspected.problems if problem.key not in keys), *rest]

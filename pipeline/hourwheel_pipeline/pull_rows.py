@@ -22,20 +22,20 @@ OUTCOMES = {
 
 
 def pull_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
-    found = blocks.decode_pulls(block)
-    places = [pull_place_of(found.logs[log]) for log, _, _ in found.rows]
-    pulls = [pull for _, _, pull in found.rows]
+    decoded = blocks.decode_pulls(block)
+    places = [pull_place_of(decoded.logs[log]) for log, _, _ in decoded.rows]
+    pulls = [pull for _, _, pull in decoded.rows]
     closed = ints(pull.closed_ms for pull in pulls)
     fields = {
         "day": days(closed),
         "subject": [place.source.subject for place in places],
-        "log": [found.logs[log] for log, _, _ in found.rows],
+        "log": [decoded.logs[log] for log, _, _ in decoded.rows],
         "source": [place.source.log for place in places],
         "queue": [place.source.queue for place in places],
         "generation": [place.source.generation for place in places],
         "group": [place.group for place in places],
         "group_generation": [place.group_generation for place in places],
-        "pull_row": [row for _, row, _ in found.rows],
+        "pull_row": [row for _, row, _ in decoded.rows],
         "consumer": [pull.consumer for pull in pulls],
         "first_row": [pull.first.row_no for pull in pulls],
         "first_index": [pull.first.index for pull in pulls],

@@ -1,9 +1,10 @@
 """Reconcile: compares the messages that were accepted, dispatched, pulled, retried, given up and settled, and finds
 errors. A working system has no findings.
 
-The job reads the three tables of the lake from the beginning, or from a day on (``since``, ``days``). From a part of
-the tables it cannot judge rows stored on the first day itself, pulls whose previous row is older, redriven dead
-letters, and messages that were moved out of an older bucket.
+The job judges the subjects that changed since its last run, and takes over what it found before about all others
+(``judgement.py``). With ``full`` it judges all subjects. With ``since`` or ``days`` it reads a part of the tables. From
+a part it cannot judge rows stored on the first day itself, pulls whose previous row is older, redriven dead letters,
+and messages that were moved out of an older bucket.
 
 The job adds its findings to the table ``findings``, those of one run with the same ``found_at``, and notes what it
 counted in the summary of the table.
@@ -11,10 +12,10 @@ counted in the summary of the table.
 
 from collections.abc import Mapping
 from contextlib import closing
-from datetime import UTC, datetime
-from functools import reduce
-from itertools import chain
-from typing import TypeVar
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -25,21 +26,26 @@ from pyspark.sql import functions as fn
 
 from hourwheel.errors import NotFound
 from hourwheel_pipeline.basis import digest_of, quiet_horizon
-from hourwheel_pipeline.checks.chains import chain_findings, expired_unseen
+from hourwheel_pipeline.changed_subjects import ChangeSearch, TableState, day_of, states_of
 from hourwheel_pipeline.checks.claims import Archive, claims, groups
-from hourwheel_pipeline.checks.coverage import MARGIN_MS, Coverage, coverage_of, moment
-from hourwheel_pipeline.checks.delays import delay_findings
+from hourwheel_pipeline.checks.coverage import Coverage, coverage_of, moment
 from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
-from hourwheel_pipeline.checks.handovers import handover_findings
-from hourwheel_pipeline.checks.rows import row_findings
 from hourwheel_pipeline.columns import milliseconds_of
-from hourwheel_pipeline.days import Days
-from hourwheel_pipeline.findings import DDL, SCHEMA, TABLE, dated
+from hourwheel_pipeline.findings import COLUMNS, SCHEMA, TABLE, dated, found_at
 from hourwheel_pipeline.integrity import Wholeness, inspect
-from hourwheel_pipeline.lake import NAMESPACE, Lake
-from hourwheel_pipeline.locations import blobs_at
-from hourwheel_pipeline.schemas import DISPATCHES, PULLS, SCHEMAS
-from hourwheel_pipeline.segment_rows import ArchivePlace
+from hourwheel_pipeline.job_options import ArchiveOptions, Days
+from hourwheel_pipeline.judgement import (
+    Judgement,
+    Scope,
+    may_be_carried,
+    most_expired,
+    numbers_of,
+    readable,
+    scope_of,
+)
+from hourwheel_pipeline.judging import Limits, Tally, expired, judged, open_until_ms, tally
+from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.schemas import SCHEMAS
 from hourwheel_pipeline.table_progress import QuarantinedSegment
 from hourwheel_pipeline.writing import sized
 
@@ -56,13 +62,14 @@ _LISTED = 100
 _STORAGE = StorageLevel.MEMORY_AND_DISK
 
 
-class ReconcileOptions(Days):
+class ReconcileOptions(Days, ArchiveOptions):
     """The options of ``reconcile``. ``archive`` and ``lake`` are a folder or ``s3://bucket/prefix``.
 
     Clocks of writers may differ by ``skew_seconds``. A delayed message is late ``late_seconds`` after it was due, and
     stuck after ``stuck_seconds``. A pull that is open ``lease_seconds`` after its lease is stuck: the sweeper may rest
     for half an hour. ``since`` (a day) or ``days`` limits the reading. The report lists ``listed`` findings of a kind,
-    the table holds all. ``deep`` also reads all segments of the archive and compares their checksums.
+    the table holds all. ``deep`` also reads all segments of the archive and compares their checksums. ``full`` judges
+    all subjects, also those that did not change.
 
     Raises:
         ValidationError: an option is unknown, missing or out of its range.
@@ -72,17 +79,13 @@ class ReconcileOptions(Days):
         60.0
     """
 
-    archive: str
-    lake: str
-    namespace: str = NAMESPACE
-    region: str | None = None
-    endpoint_url: str | None = None
     skew_seconds: NonNegativeFloat = 5.0
     late_seconds: NonNegativeFloat = 60.0
     stuck_seconds: NonNegativeFloat = 300.0
     lease_seconds: NonNegativeFloat = 2_400.0
     listed: PositiveInt = _LISTED
     deep: bool = False
+    full: bool = False
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,10 +157,12 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Note(Reconciled, frozen=True, kw_only=True):
     """The report of a run without its findings, and what the next run needs. ``basis``: a digest of what was judged,
-    and how. ``open_until_ms``: while the basis stays the same, a horizon beyond that time changes no answer."""
+    and how. ``open_until_ms``: while the basis stays the same, a horizon beyond that time changes no answer.
+    ``judgement``: the last one of the whole lake; None if the next run has to judge the whole lake."""
 
     basis: str = ""
     open_until_ms: int = 0
+    judgement: Judgement | None = None
 
     @property
     def encoded(self) -> str:
@@ -183,28 +188,23 @@ def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconcil
         >>> reconcile.run(spark, options, now_ms).counts
         {}
     """
-    opened = Lake.open(
-        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
-    )
-    with closing(opened) as lake:
+    with closing(options.open_lake()) as lake:
         lake.ensure(TABLE, SCHEMA, partition=("day",), sorted_by=("kind", "log", "row", "index"))
         with sized(spark, lake.size(SCHEMAS)):
-            return _run(spark, lake, options, now_ms)
+            return _Run(spark, lake, options, now_ms).report()
 
 
 def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
     """Returns the last report, and notes that it still holds, if there is nothing new to judge; None otherwise."""
-    found = Lake.find(
-        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
-    )
-    if found is None:
+    lake_or_none = options.find_lake()
+    if lake_or_none is None or options.full:
         return None
-    with closing(found) as lake:
+    with closing(lake_or_none) as lake:
         last = _last(lake, _Note)
         if last is None or last.basis != _basis(lake, options, now_ms):
             return None
         last_manifest = {name: lake.last_manifest(name) for name in SCHEMAS}
-        archive = blobs_at(options.archive, options.region, options.endpoint_url)
+        archive = options.open_archive()
         horizon_ms = quiet_horizon(
             archive, min(last.last_manifest.values()) + 1, max(last_manifest.values()), last.horizon_ms
         )
@@ -240,13 +240,8 @@ def with_findings(lake: Lake, last: Reconciled, listed: int) -> Reconciled:
     """Returns the report with the first findings of each kind, read from the table."""
     if not last.counts:
         return last
-    rows = lake.rows(TABLE, _found_at(last.listed_ms or last.found_ms))
+    rows = lake.rows(TABLE, found_at(last.listed_ms or last.found_ms))
     return msgspec.structs.replace(last, findings=_first_of_each_kind(rows, listed))
-
-
-def _found_at(at_ms: int) -> str:
-    """Returns the Iceberg condition that selects the findings of the run at ``at_ms``."""
-    return f"found_at = '{datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec='milliseconds')}'"
 
 
 def _first_of_each_kind(rows: pa.Table, listed: int) -> list[Finding]:
@@ -254,17 +249,16 @@ def _first_of_each_kind(rows: pa.Table, listed: int) -> list[Finding]:
     ordered = rows.sort_by([(name, "ascending") for name in ("kind", "at", "log", "row", "index")])
     for name in ("at", "first_seen"):
         ordered = ordered.append_column(f"{name}_ms", milliseconds_of(ordered[name]))
-    found: dict[str, list[Finding]] = {}
+    by_kind: dict[str, list[Finding]] = {}
     for row in ordered.select(list(Finding.__struct_fields__)).to_pylist():
-        of_kind = found.setdefault(row["kind"], [])
+        of_kind = by_kind.setdefault(row["kind"], [])
         if len(of_kind) < listed:
             of_kind.append(Finding(**row))
-    return [finding for of_kind in found.values() for finding in of_kind]
+    return [finding for of_kind in by_kind.values() for finding in of_kind]
 
 
 def _basis(lake: Lake, options: ReconcileOptions, now_ms: int) -> str:
-    limits = (options.skew_seconds, options.late_seconds, options.stuck_seconds, options.lease_seconds)
-    return digest_of(lake, _VERSION, options.first_day(now_ms), options.deep, *limits)
+    return digest_of(lake, options.first_day(now_ms), options.deep, *_judged_with(options))
 
 
 def _inspected(options: ReconcileOptions, last_manifest: Mapping[str, int]) -> Wholeness:
@@ -277,111 +271,178 @@ def _inspected(options: ReconcileOptions, last_manifest: Mapping[str, int]) -> W
     )
 
 
-def _run(spark: SparkSession, lake: Lake, options: ReconcileOptions, now_ms: int) -> Reconciled:
-    since = options.first_day(now_ms)
-    holdings = {name: lake.table_progress(name) for name in SCHEMAS}
-    last_manifest = {name: progress.last_manifest for name, progress in holdings.items()}
-    quarantined = [segment for progress in holdings.values() for segment in progress.quarantined]
-    basis = _basis(lake, options, now_ms)
-    evidence = evidence_of(spark, lake, last_manifest, since)
-    archive = Archive(options.archive, max(last_manifest.values()), options.region, options.endpoint_url)
-    named, listed = claims(spark, archive).persist(_STORAGE), groups(spark, archive).persist(_STORAGE)
-    since_ms = None if since is None else start_ms(since)
-    coverage = coverage_of(named, listed, evidence, last_manifest, [segment.key for segment in quarantined], since_ms)
-    now = moment(now_ms)
-    found = dated(judged(evidence, coverage, options), lake.read(spark, TABLE), now).persist(_STORAGE)
-    unreadable = [row["detail"] for row in listed.where(fn.col("detail").isNotNull()).limit(options.listed).collect()]
-    rows = _sizes(evidence)
-    report = Reconciled(
-        found_ms=now_ms,
-        began_ms=coverage.began_ms,
-        horizon_ms=coverage.horizon_ms,
-        last_manifest=last_manifest,
-        rows=rows,
-        totals=_totals(evidence, rows),
-        counts={row["kind"]: row["count"] for row in found.groupBy("kind").count().orderBy("kind").collect()},
-        new_errors=found.where((fn.col("first_seen") == fn.col("found_at")) & (fn.col("severity") == "error")).count(),
-        expired=_expired(evidence, coverage, options),
-        unknown=_unknown(coverage, quarantined, unreadable, options.listed),
-        archive=_inspected(options, last_manifest),
-    )
-    note = _Note(**msgspec.structs.asdict(report), basis=basis, open_until_ms=_open_until_ms(evidence, options))
-    report = msgspec.structs.replace(report, findings=listed_of(found, options.listed))
-    lake.append(TABLE, found, notes={NOTE: note.encoded})
-    for frame in (named, listed, found):
-        frame.unpersist()
-    evidence.forget()
-    return report
+class _Carried(NamedTuple):
+    """The last judgement of the whole lake, and what this run judges anew."""
+
+    before: Judgement
+    scope: Scope
 
 
-def judged(evidence: Evidence, coverage: Coverage, options: ReconcileOptions) -> DataFrame:
-    """Returns the findings of all checks."""
-    skew_ms, late_ms, stuck_ms, lease_ms = (
-        round(seconds * 1_000)
-        for seconds in (options.skew_seconds, options.late_seconds, options.stuck_seconds, options.lease_seconds)
-    )
-    every = chain(
-        row_findings(evidence, coverage, ArchivePlace(options.archive, options.region, options.endpoint_url)),
-        chain_findings(evidence, coverage, skew_ms=skew_ms, lease_ms=lease_ms),
-        handover_findings(evidence, coverage, skew_ms=skew_ms),
-        delay_findings(evidence, coverage, skew_ms=skew_ms, late_ms=late_ms, stuck_ms=stuck_ms),
-    )
-    # One by one: to plan all checks together takes Spark longer than to run them.
-    frames = [some for check in every if check is not None and (some := evidence.some(check)) is not None]
-    none = evidence.messages.sparkSession.createDataFrame([], DDL)
-    together = reduce(DataFrame.unionByName, frames, none)
-    if coverage.whole:
-        return together
-    return together.where(fn.col("at").isNull() | (fn.col("at") >= moment(coverage.began_ms)))
+@dataclass(frozen=True)
+class _Run:
+    """One run of the job over an open lake."""
+
+    spark: SparkSession
+    lake: Lake
+    options: ReconcileOptions
+    now_ms: int
+
+    def report(self) -> Reconciled:
+        """Judges, adds the findings and the note to the table, and returns the report."""
+        last, basis = _last(self.lake, _Note), _basis(self.lake, self.options, self.now_ms)
+        carried = self._carried(last)
+        evidence = evidence_of(
+            self.spark, self.lake, self._numbers, self._since, None if carried is None else carried.scope.subjects
+        )
+        coverage = self._coverage(evidence, counted=carried is not None)
+        findings = self._findings(evidence, coverage, carried).persist(_STORAGE)
+        judgement = self._judgement(evidence, coverage, carried)
+        report = self._report(coverage, findings, judgement)
+        keep = last.judgement if last is not None and self._limited else None
+        note = _Note(
+            **msgspec.structs.asdict(report),
+            basis=basis,
+            open_until_ms=judgement.open_until_ms,
+            judgement=keep if self._limited or not may_be_carried(report.counts) else judgement,
+        )
+        report = msgspec.structs.replace(report, findings=listed_of(findings, self.options.listed))
+        self.lake.append(TABLE, findings, notes={NOTE: note.encoded})
+        for frame in (self._claims, self._catalogs, findings):
+            frame.unpersist()
+        evidence.forget()
+        return report
+
+    @cached_property
+    def _tables(self) -> dict[str, TableState]:
+        return states_of(self.lake)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: state.progress.last_manifest for name, state in self._tables.items()}
+
+    @cached_property
+    def _quarantined(self) -> list[QuarantinedSegment]:
+        return [segment for state in self._tables.values() for segment in state.progress.quarantined]
+
+    @cached_property
+    def _archive(self) -> Archive:
+        return Archive(
+            self.options.archive, max(self._numbers.values()), self.options.region, self.options.endpoint_url
+        )
+
+    @cached_property
+    def _claims(self) -> DataFrame:
+        return claims(self.spark, self._archive).persist(_STORAGE)
+
+    @cached_property
+    def _catalogs(self) -> DataFrame:
+        return groups(self.spark, self._archive).persist(_STORAGE)
+
+    @property
+    def _since(self) -> date | None:
+        return self.options.first_day(self.now_ms)
+
+    @property
+    def _limited(self) -> bool:
+        return self._since is not None
+
+    def _carried(self, last: "_Note | None") -> _Carried | None:
+        """Returns None if the run judges everything that its options ask for."""
+        before = None if last is None else last.judgement
+        if before is None or self.options.full or self._limited or before.limits != _judged_with(self.options):
+            return None
+        archive = self.options.open_archive()
+        search = ChangeSearch(self.spark, self.lake, archive, before.tables, self._tables, before.horizon_ms)
+        scope = scope_of(search, before, self._claims, self._catalogs, _limits(self.options).stuck_ms)
+        return None if scope is None else _Carried(before, scope)
+
+    def _coverage(self, evidence: Evidence, *, counted: bool) -> Coverage:
+        return coverage_of(
+            self._claims,
+            self._catalogs,
+            evidence,
+            self._numbers,
+            [segment.key for segment in self._quarantined],
+            None if self._since is None else start_ms(self._since),
+            counted=counted,
+        )
+
+    def _findings(self, evidence: Evidence, coverage: Coverage, carried: _Carried | None) -> DataFrame:
+        """Returns the findings of this run and those that it takes over, as rows of the table."""
+        findings = judged(evidence, coverage, _limits(self.options), self.options.place)
+        if carried is not None:
+            day = day_of(carried.before.found_ms)
+            last = self.lake.read(self.spark, TABLE, since=day, until=day + timedelta(days=1))
+            last = last.where(fn.col("found_at") == moment(carried.before.found_ms)).select(*COLUMNS)
+            findings = carried.scope.anew(findings).unionByName(carried.scope.before(last))
+        return dated(findings, self.lake.read(self.spark, TABLE), moment(self.now_ms))
+
+    def _judgement(self, evidence: Evidence, coverage: Coverage, carried: _Carried | None) -> Judgement:
+        """Returns what this run has counted, together with what it takes over."""
+        after = dict.fromkeys(SCHEMAS, -1) if carried is None else numbers_of(carried.before.tables)
+        counted, until_ms = tally(evidence, after), open_until_ms(evidence, _limits(self.options))
+        unseen = expired(evidence, coverage, _limits(self.options))
+        if carried is not None:
+            counted = Tally(carried.before.rows, carried.before.totals).plus(counted)
+            until_ms = max(until_ms, carried.before.open_until_ms)
+            unseen = carried.scope.without(carried.before.expired) | unseen
+        manifests, catalogs = readable(self._claims, self._catalogs, self._archive.last_manifest)
+        return Judgement(
+            limits=_judged_with(self.options),
+            found_ms=self.now_ms,
+            horizon_ms=coverage.horizon_ms,
+            open_until_ms=until_ms,
+            tables=self._tables,
+            manifests=manifests,
+            catalogs=catalogs,
+            rows=counted.rows,
+            totals=counted.totals,
+            expired=unseen,
+        )
+
+    def _report(self, coverage: Coverage, findings: DataFrame, judgement: Judgement) -> Reconciled:
+        new = (fn.col("first_seen") == fn.col("found_at")) & (fn.col("severity") == "error")
+        return Reconciled(
+            found_ms=self.now_ms,
+            began_ms=coverage.began_ms,
+            horizon_ms=coverage.horizon_ms,
+            last_manifest=self._numbers,
+            rows=judgement.rows,
+            totals=judgement.totals,
+            counts={row["kind"]: row["count"] for row in findings.groupBy("kind").count().orderBy("kind").collect()},
+            new_errors=findings.where(new).count(),
+            expired=most_expired(judgement.expired, self.options.listed),
+            unknown=_unknown(coverage, self._quarantined, self._catalogs, self.options.listed),
+            archive=_inspected(self.options, self._numbers),
+        )
 
 
-def _totals(evidence: Evidence, rows: Mapping[str, int]) -> dict[str, int]:
-    handed = evidence.pulls.agg(fn.sum("messages")).first()
-    assert handed is not None
-    delivered = (handed[0] or 0) - evidence.moves.count()
-    return {
-        "accepted": rows.get("messages queue", 0),
-        "delivered": delivered,
-        "dead": rows.get("messages dead", 0),
-    }
+def _limits(options: ReconcileOptions) -> Limits:
+    seconds = (options.skew_seconds, options.late_seconds, options.stuck_seconds, options.lease_seconds)
+    return Limits(*(round(second * 1_000) for second in seconds))
 
 
-def _open_until_ms(evidence: Evidence, options: ReconcileOptions) -> int:
-    """Returns the time from which on a later horizon alone brings no row into judgement."""
-    last = evidence.messages.agg(fn.max(fn.unix_millis("accepted_at")), fn.max(fn.unix_millis("due_at"))).first()
-    handed = evidence.dispatches.agg(fn.max(fn.unix_millis("at"))).first()
-    assert last is not None
-    assert handed is not None
-    times = [at for at in (*last, *handed) if at is not None]
-    return max(times, default=0) + MARGIN_MS + round(1_000 * max(options.stuck_seconds, options.skew_seconds))
+def _judged_with(options: ReconcileOptions) -> tuple[float, ...]:
+    """Returns what decides, besides the rows, which findings there are."""
+    return (_VERSION, *_limits(options))
 
 
-def _sizes(evidence: Evidence) -> dict[str, int]:
-    kinds = {f"messages {row['kind']}": row["count"] for row in evidence.messages.groupBy("kind").count().collect()}
-    return dict(sorted(kinds.items())) | {PULLS: evidence.pulls.count(), DISPATCHES: evidence.dispatches.count()}
-
-
-def _expired(evidence: Evidence, coverage: Coverage, options: ReconcileOptions) -> dict[str, int]:
-    found = expired_unseen(evidence, coverage, round(options.skew_seconds * 1_000))
-    most = found.orderBy(fn.desc("messages"), "subject", "group").limit(options.listed).collect()
-    return {f"{row['subject']} {row['group']}": row["messages"] for row in most}
-
-
-def _unknown(coverage: Coverage, quarantined: list[QuarantinedSegment], catalogs: list[str], listed: int) -> Unknown:
+def _unknown(coverage: Coverage, quarantined: list[QuarantinedSegment], catalogs: DataFrame, listed: int) -> Unknown:
     rows = coverage.doubtful.orderBy("log", "start").limit(listed).collect()
+    unreadable = catalogs.where(fn.col("detail").isNotNull()).limit(listed).collect()
     return Unknown(
         segments=len(quarantined),
         quarantined=quarantined[:listed],
         ranges=coverage.doubtful.count(),
         rows=[Lost(log=row["log"], start=row["start"], end=row["end"], why=row["why"]) for row in rows],
-        catalogs=catalogs,
+        catalogs=[row["detail"] for row in unreadable],
     )
 
 
-def listed_of(found: DataFrame, listed: int) -> list[Finding]:
+def listed_of(findings: DataFrame, listed: int) -> list[Finding]:
     """Returns the first findings of each kind, at most ``listed`` of a kind."""
     order = Window.partitionBy("kind").orderBy("at", "log", "row", "index")
-    first = found.withColumn("nth", fn.row_number().over(order)).where(fn.col("nth") <= listed)
+    first = findings.withColumn("nth", fn.row_number().over(order)).where(fn.col("nth") <= listed)
     # As integers: times that Spark hands to Python have no zone.
     timed = first.withColumns({"at_ms": fn.unix_millis("at"), "first_seen_ms": fn.unix_millis("first_seen")})
     rows = timed.orderBy("kind", "nth").collect()

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 import msgspec
-from pydantic import BaseModel, ConfigDict
 from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
@@ -26,10 +25,11 @@ from hourwheel_pipeline.checks.coverage import missing_of, stored_of
 from hourwheel_pipeline.exits import DamagedLake
 from hourwheel_pipeline.failures import in_one_sentence
 from hourwheel_pipeline.integrity import Wholeness, inspect
+from hourwheel_pipeline.job_options import ArchiveOptions
 from hourwheel_pipeline.lacking import IDENTITY, Fewer, lacking
-from hourwheel_pipeline.lake import NAMESPACE, CommitConflict, Lake, files_of, frame_of, layout_of
+from hourwheel_pipeline.lake import CommitConflict, Lake, files_of, frame_of, layout_of
 from hourwheel_pipeline.schemas import SCHEMAS
-from hourwheel_pipeline.segment_rows import QUARANTINED, ArchivePlace, unread_of
+from hourwheel_pipeline.segment_rows import QUARANTINED, unread_of
 from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.writing import FILE_BYTES, write
 
@@ -40,7 +40,7 @@ NOTE = "hourwheel.repaired"
 Without it both would bring the rows."""
 
 
-class RepairOptions(BaseModel):
+class RepairOptions(ArchiveOptions):
     """The options of ``repair``. ``archive`` and ``lake`` are a folder or ``s3://bucket/prefix``. ``deep`` reads all
     data files, not only their sizes and ends.
 
@@ -52,13 +52,6 @@ class RepairOptions(BaseModel):
         True
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    archive: str
-    lake: str
-    namespace: str = NAMESPACE
-    region: str | None = None
-    endpoint_url: str | None = None
     deep: bool = False
 
 
@@ -126,10 +119,7 @@ def run(spark: SparkSession, options: RepairOptions) -> RepairReport:
 
 
 def _run(spark: SparkSession, options: RepairOptions) -> RepairReport:
-    opened = Lake.open(
-        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
-    )
-    with closing(opened) as lake:
+    with closing(options.open_lake()) as lake:
         return report_of(lake, options, [_Repair(spark, options, lake, name).run() for name in lake.tables()])
 
 
@@ -137,7 +127,7 @@ def report_of(lake: Lake, options: RepairOptions, tables: Sequence[TableRepair])
     """Returns the report: what was done to the tables, and what is left for an operator to put back."""
     holdings = [lake.table_progress(name) for name in SCHEMAS]
     files = sum(len(files_of(lake.table(name).scan())) for name in lake.tables())
-    whole = inspect(
+    inspected = inspect(
         options.archive,
         last_manifest=max(progress.last_manifest for progress in holdings),
         region=options.region,
@@ -146,7 +136,7 @@ def report_of(lake: Lake, options: RepairOptions, tables: Sequence[TableRepair])
     return RepairReport(
         tables=[report for report in tables if report.removed or report.rows or report.lost],
         files=files + sum(len(report.removed) for report in tables),
-        archive=whole,
+        archive=inspected,
         quarantined=tuple(segment for progress in holdings for segment in progress.quarantined),
     )
 
@@ -198,7 +188,7 @@ class _Repair:
 
     def _write(self, sound: DataFrame, fewer: Sequence[Fewer], folder: str, report: TableRepair) -> list[str]:
         """Writes the rows that the sound files lack. Returns the paths of the new files."""
-        place = ArchivePlace(self.options.archive, self.options.region, self.options.endpoint_url)
+        place = self.options.place
         rows = lacking(self.spark, place, self.name, fewer, sound).cache()
         report.rows = rows.where(~fn.col("subject").eqNullSafe(QUARANTINED)).count()
         write(rows, folder, layout_of(self.lake.table(self.name)), task_bytes=FILE_BYTES, size=0)
@@ -206,9 +196,9 @@ class _Repair:
         paths = [file.path for file in self.lake.written(folder)]
         reports = [path for path in paths if f"/_subject={QUARANTINED}/" in path]
         report.lost = [
-            f"{one.key}: {one.reason}; put it back from a copy, then run repair again"
+            f"{segment.key}: {segment.reason}; put it back from a copy, then run repair again"
             for path in reports
-            for one in unread_of(self.name, self.lake.files.rows(path))
+            for segment in unread_of(self.name, self.lake.files.rows(path))
         ]
         return [path for path in paths if path not in reports]
 
@@ -218,7 +208,7 @@ class _Repair:
         show."""
         archive = Archive(self.options.archive, progress.last_manifest, self.options.region, self.options.endpoint_url)
         brought = claims(self.spark, archive)
-        quarantined = [one.key for one in progress.quarantined]
+        quarantined = [segment.key for segment in progress.quarantined]
         once = stored_of(self.name, sound.dropDuplicates(list(IDENTITY[self.name])))
         missing = missing_of(brought, once, quarantined).where(fn.col("table") == self.name)
         parts = brought.where(

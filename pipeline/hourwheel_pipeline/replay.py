@@ -22,7 +22,6 @@ from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
 from hourwheel.model import BATCH_MESSAGES, IDEMPOTENCY_MS
 from hourwheel.ports import Clock, Ids
 from hourwheel.system import SystemClock, SystemIds
-from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.replaying.chunks import Chunk, Chunks
 from hourwheel_pipeline.replaying.options import ReplayOptions
@@ -104,14 +103,14 @@ class Replay:
 
     def run(self) -> ReplayReport:
         earlier = self._progress.plan()
-        found, last_manifest = self._found(earlier)
-        totals, before = totals_of(found), 0
+        selection, last_manifest = self._found(earlier)
+        totals, before = totals_of(selection), 0
         if self.server is not None and not self.options.dry_run:
             if self.options.header is not None and totals.headers >= _MOST_HEADERS:
                 raise Rejected("header-too-many", f"a message has {totals.headers} headers already", field="header")
             plan = earlier or self._progress.begin(self._plan(totals, last_manifest))
             self._check(plan, totals, last_manifest)
-            before = self._send_all(self.server, plan, found, totals)
+            before = self._send_all(self.server, plan, selection, totals)
         return ReplayReport(
             name=self.options.name,
             messages=totals.messages,
@@ -126,10 +125,7 @@ class Replay:
         """Returns the selected rows, and the last manifest that counts: that of the plan, if the replay was begun
         before."""
         options = self.options
-        opened = Lake.open(
-            options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
-        )
-        with closing(opened) as lake:
+        with closing(options.open_lake()) as lake:
             last_manifest = lake.last_manifest(MESSAGES) if plan is None else plan.last_manifest
             since = options.since.astimezone(UTC).date() if options.since else None
             return selected(lake.read(self.spark, MESSAGES, since=since), options, last_manifest), last_manifest
@@ -154,13 +150,13 @@ class Replay:
                 " was sent"
             )
 
-    def _send_all(self, server: Server, plan: Plan, found: DataFrame, totals: Totals) -> int:
+    def _send_all(self, server: Server, plan: Plan, selection: DataFrame, totals: Totals) -> int:
         """Sends all chunks that are left. Returns the number of messages that earlier runs had sent."""
         number, done = self._progress.last()
         total = before = done.total if done else 0
         if before == totals.messages:
             return before
-        rows = in_order(found, totals, done.last if done else None)
+        rows = in_order(selection, totals, done.last if done else None)
         chunks = Chunks(plan.unique, self.options.header, rows)
         began_ms = self.clock.now_ms()
         attempts = self._progress.attempts(number)

@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import PositiveInt
 
 from hourwheel.archive.segments import HOUR_MS
 from hourwheel.errors import NotFound
 from hourwheel_pipeline import metrics
 from hourwheel_pipeline.columns import milliseconds_of
-from hourwheel_pipeline.lake import NAMESPACE, Lake
+from hourwheel_pipeline.job_options import LakeOptions, Location
+from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.locations import Files
 from hourwheel_pipeline.reconcile import last_of, with_findings
 from hourwheel_pipeline.reporting.contents import Contents, GroupHours, HotKey, Hour, SubjectHours
@@ -29,7 +30,7 @@ __all__ = ["ReportOptions", "Reported", "run"]
 _PAGE, _JSON = "report.html", "report.json"
 
 
-class ReportOptions(BaseModel):
+class ReportOptions(LakeOptions):
     """The options of ``report``. ``lake`` and ``output`` are a folder or ``s3://bucket/prefix``.
 
     The report shows the last ``hours`` of the ``subjects`` with the most messages, as many hours ahead, and ``listed``
@@ -43,13 +44,7 @@ class ReportOptions(BaseModel):
         168
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    lake: str
-    output: str
-    namespace: str = NAMESPACE
-    region: str | None = None
-    endpoint_url: str | None = None
+    output: Location
     hours: PositiveInt = 168
     subjects: PositiveInt = 20
     listed: PositiveInt = 100
@@ -81,19 +76,16 @@ def run(options: ReportOptions, now_ms: int) -> Reported:
         >>> report.run(report.ReportOptions(lake="orders-data/lake", output="orders-data/report"), now_ms).page
         'orders-data/report/report.html'
     """
-    opened = Lake.open(
-        options.lake, namespace=options.namespace, region=options.region, endpoint_url=options.endpoint_url
-    )
-    with closing(opened) as lake:
+    with closing(options.open_lake()) as lake:
         contents = contents_of(lake, options, now_ms)
     folder, files = options.output.rstrip("/"), Files(options.region, options.endpoint_url)
     files.write(f"{folder}/{_PAGE}", page(contents).encode())
     files.write(f"{folder}/{_JSON}", msgspec.json.encode(contents))
-    found = contents.reconciled
+    reconciled = contents.reconciled
     return Reported(
         page=f"{folder}/{_PAGE}",
         json=f"{folder}/{_JSON}",
-        findings=None if found is None else sum(found.counts.values()),
+        findings=None if reconciled is None else sum(reconciled.counts.values()),
         subjects=contents.subjects_total,
     )
 
@@ -156,10 +148,10 @@ def newest(table: pa.Table) -> pa.Table:
     ordered = table.sort_by([("computed_at", "descending")])
     numbered = ordered.append_column("place", pa.array(range(len(ordered)), pa.int64()))
     first = numbered.group_by(["step_seconds", "hour", "subject", "group"]).aggregate([("place", "min")])
-    found = ordered.take(first["place_min"])
-    last = pc.equal(found["computed_at"], pc.max(table["computed_at"]))
-    due = pc.if_else(last, found["due"], pa.scalar(None, found.schema.field("due").type))
-    return found.set_column(found.schema.get_field_index("due"), "due", due)
+    rows = ordered.take(first["place_min"])
+    last = pc.equal(rows["computed_at"], pc.max(table["computed_at"]))
+    due = pc.if_else(last, rows["due"], pa.scalar(None, rows.schema.field("due").type))
+    return rows.set_column(rows.schema.get_field_index("due"), "due", due)
 
 
 def _iso(at_ms: int) -> str:

@@ -106,9 +106,9 @@ def _rows(place: ArchivePlace, table: str, works: Sequence[Work]) -> Iterator[pa
 
 
 def _unread_row(table: str, unread: Unread, manifest: int) -> pa.RecordBatch:
-    given = {**dict(zip(_FIELDS[table], unread, strict=True)), "subject": QUARANTINED, "manifest": manifest}
+    fields = {**dict(zip(_FIELDS[table], unread, strict=True)), "subject": QUARANTINED, "manifest": manifest}
     schema = SCHEMAS[table]
-    arrays = [pa.array([given.get(field.name, _nothing(field))], field.type) for field in schema]
+    arrays = [pa.array([fields.get(field.name, _nothing(field))], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -120,11 +120,11 @@ def _nothing(field: pa.Field) -> str | int | list[int] | None:
     return "" if pa.types.is_string(field.type) else 0
 
 
-def _joined(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Joins small batches until they have ``_BATCH_ROWS`` rows."""
     small: list[pa.RecordBatch] = []
     rows = 0
-    for batch in found:
+    for batch in batches:
         small.append(batch)
         rows += batch.num_rows
         if rows >= _BATCH_ROWS:

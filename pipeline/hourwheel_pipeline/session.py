@@ -75,9 +75,9 @@ def session(
     for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         # They write a line of JSON on stderr for each error that Spark raises as well.
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
-    found = builder.getOrCreate()
-    found.sparkContext.setLogLevel(log_level)
-    return found
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(log_level)
+    return spark
 
 
 def _one_machine(master: str, parent: Path | None) -> dict[str, str]:

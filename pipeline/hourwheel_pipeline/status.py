@@ -64,11 +64,11 @@ def status_of(
     blobs = blobs_at(archive, region, endpoint_url)
     manifests = max(manifest_numbers(blobs), default=-1) + 1
     look = partial(inspect, archive, deep=deep, region=region, endpoint_url=endpoint_url)
-    found = Lake.find(lake, namespace=namespace, region=region, endpoint_url=endpoint_url)
-    if found is None:
+    lake_or_none = Lake.find(lake, namespace=namespace, region=region, endpoint_url=endpoint_url)
+    if lake_or_none is None:
         tables = [TableStatus(table=name, behind=manifests, quarantined=0, rows=0) for name in SCHEMAS]
         return Status(archive=_archive(blobs, manifests), whole=look(), tables=tables, found_at=None, findings=None)
-    with closing(found) as opened:
+    with closing(lake_or_none) as opened:
         reconciled = last_of(opened)
         return Status(
             archive=_archive(blobs, manifests),
@@ -94,8 +94,8 @@ def _file_faults(lake: Lake, name: str) -> Iterator[str]:
 
 def _archive(blobs: Blobs, manifests: int) -> ArchiveStatus:
     last = _manifest(blobs, manifests - 1)
-    found = (_manifest(blobs, number) for number in range(manifests - 1, -1, -1))
-    complete = next((one for one in found if one is not None and one.complete_ms), None)
+    newest_first = (_manifest(blobs, number) for number in range(manifests - 1, -1, -1))
+    complete = next((manifest for manifest in newest_first if manifest is not None and manifest.complete_ms), None)
     return ArchiveStatus(
         manifests=manifests,
         complete_until=None if complete is None else rfc3339(complete.complete_ms),

@@ -84,8 +84,8 @@ def batch_of(rows: MessageRows, subject: str, queues: Mapping[str, int], window:
     count = int(mask.sum())
     if not count:
         return None
-    whole = count == len(mask)
-    chosen: list[bool] = [] if whole else mask.tolist()
+    all_chosen = count == len(mask)
+    chosen: list[bool] = [] if all_chosen else mask.tolist()
     made: dict[str, Callable[[], Any]] = {
         "subject": lambda: pa.repeat(pa.scalar(subject), count),
         "queue": lambda: pa.array(np.repeat(queue, held)[mask]),
@@ -98,7 +98,7 @@ def batch_of(rows: MessageRows, subject: str, queues: Mapping[str, int], window:
             columns.append(made[field.name]())
             continue
         values = getattr(rows.columns, _STORED.get(field.name, field.name))
-        columns.append(_array(values if whole or values is None else list(compress(values, chosen)), field, count))
+        columns.append(_array(values if all_chosen or values is None else list(compress(values, chosen)), field, count))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

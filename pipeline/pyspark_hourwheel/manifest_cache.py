@@ -7,7 +7,7 @@ from hourwheel.archive.reading import registry_snapshots
 from hourwheel.retention.kinds import REGISTRY
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from
-from pyspark_hourwheel.options import ArchiveOptions
+from pyspark_hourwheel.options import ReadOptions
 from pyspark_hourwheel.positions import Position
 from pyspark_hourwheel.subject_blocks import Piece, newest, subject_blocks_of
 
@@ -16,7 +16,7 @@ class ManifestCache:
     """The segments with rows of a subject, from the reader's position on. ``count``: the number of manifests of the
     archive that were seen. For one thread."""
 
-    def __init__(self, options: ArchiveOptions) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._archive = blobs_at(options.archive, options.region, options.endpoint)
         self._begin = (0, 0)

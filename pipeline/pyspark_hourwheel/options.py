@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from hourwheel.errors import Rejected
-from hourwheel.model import check_name
 from hourwheel.times import parse_rfc3339
+from hourwheel_pipeline.job_options import Location, Name, sentences_of
 
 _OF_SPARK = {"checkpointlocation", "queryname"}
 """Options of Spark itself, which it passes along."""
@@ -51,25 +51,17 @@ def _moment(value: str, advice: str) -> Moment:
         raise ValueError(f"{value!r} is none: {advice}") from None
 
 
-def _name(value: str) -> str:
-    try:
-        return check_name(value, "it")
-    except Rejected as error:
-        raise ValueError(str(error)) from None
-
-
-Name = Annotated[str, BeforeValidator(_name)]
 Bound = Annotated[Number | Moment, BeforeValidator(_bound)]
 Position = Annotated[Literal["earliest", "latest"] | Moment, BeforeValidator(_position)]
 
 
-class ArchiveOptions(BaseModel):
+class ReadOptions(BaseModel):
     """The options of reads. ``archive``: a folder, or ``s3://bucket/prefix``. ``generation`` None: the newest one of
     the subject."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    archive: str = Field(min_length=1)
+    archive: Location
     subject: Name
     queue: int | None = Field(default=None, ge=0)
     generation: int | None = Field(default=None, ge=1)
@@ -78,14 +70,14 @@ class ArchiveOptions(BaseModel):
     endpoint: str | None = None
 
 
-class BatchOptions(ArchiveOptions):
+class BatchOptions(ReadOptions):
     """The options of a batch: it reads ``[start, end)``, as sequences of each queue or times of acceptance."""
 
     start: Bound | None = Field(default=None, alias="from")
     end: Bound | None = Field(default=None, alias="to")
 
 
-class StreamOptions(ArchiveOptions):
+class StreamOptions(ReadOptions):
     """The options of a stream. ``startingposition`` is for a new query; one that continues begins at its checkpoint."""
 
     startingposition: Position = "earliest"
@@ -122,16 +114,4 @@ def read_options(model: type[Options], given: Mapping[str, str]) -> Options:
         lower = {name.lower(): text for name, text in given.items()}
         return model.model_validate({name: text for name, text in lower.items() if name not in _OF_SPARK})
     except ValidationError as error:
-        faults = [_sentence(model, fault) for fault in error.errors(include_url=False)]
-        raise ValueError("format hourwheel: " + "; ".join(dict.fromkeys(faults))) from None
-
-
-def _sentence(model: type[BaseModel], fault: Any) -> str:
-    name = str(fault["loc"][0]) if fault["loc"] else ""
-    if fault["type"] == "extra_forbidden":
-        names = sorted(field.alias or name for name, field in model.model_fields.items())
-        return f"there is no option {name!r} here; the options are {', '.join(names)}"
-    if fault["type"] == "missing":
-        return f"the option {name!r} is missing"
-    message = fault["msg"].removeprefix("Value error, ")
-    return f"option {name!r}: {message}" if name else message
+        raise ValueError("format hourwheel: " + "; ".join(sentences_of(model, error))) from None

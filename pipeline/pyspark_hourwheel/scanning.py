@@ -15,7 +15,7 @@ from hourwheel.retention.kinds import MESSAGES
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work
 from pyspark_hourwheel.columns import Window, batch_of
-from pyspark_hourwheel.options import ArchiveOptions
+from pyspark_hourwheel.options import ReadOptions
 from pyspark_hourwheel.subject_blocks import Piece
 
 _logger = logging.getLogger("hourwheel")
@@ -47,21 +47,21 @@ class Slice(InputPartition):
 
 def slices_of(pieces: Sequence[Piece], window: Window) -> list[Slice]:
     """Divides the segments among tasks, in their order."""
-    found: list[Slice] = []
+    slices: list[Slice] = []
     parts: list[Part] = []
     size = 0
     for piece in pieces:
         if parts and (size + piece.work.bytes > _SLICE_BYTES or len(parts) == _SLICE_SEGMENTS):
-            found.append(Slice(tuple(parts), window))
+            slices.append(Slice(tuple(parts), window))
             parts, size = [], 0
         parts.append(Part(piece.work, {stretch.log: stretch.queue for stretch in piece.stretches}))
         size += piece.work.bytes
     if parts:
-        found.append(Slice(tuple(parts), window))
-    return found
+        slices.append(Slice(tuple(parts), window))
+    return slices
 
 
-def scan(options: ArchiveOptions, schema: pa.Schema, share: Slice) -> Iterator[pa.RecordBatch]:
+def scan(options: ReadOptions, schema: pa.Schema, share: Slice) -> Iterator[pa.RecordBatch]:
     """Yields the messages of a slice. For a segment or block that cannot be read, raises ``Damaged``, or with
     ``onDamage=skip`` logs an error in the worker and goes on."""
     archive = blobs_at(options.archive, options.region, options.endpoint)
@@ -83,7 +83,7 @@ def scan(options: ArchiveOptions, schema: pa.Schema, share: Slice) -> Iterator[p
                 yield batch
 
 
-def _give_up(what: str, error: Exception, options: ArchiveOptions) -> None:
+def _give_up(what: str, error: Exception, options: ReadOptions) -> None:
     if options.ondamage == "fail":
         raise Damaged(
             f"{what} of archive {options.archive} cannot be read: {error}. Put it back from a copy, or read on without"

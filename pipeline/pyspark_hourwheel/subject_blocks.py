@@ -68,7 +68,7 @@ def subject_blocks_of(manifest: Manifest, subject: str, queue: int | None) -> It
     for place, segment in enumerate(manifest.segments):
         if segment.kind != MESSAGES:
             continue
-        found = []
+        stretches = []
         for part in segment.parts:
             if not part.messages or not part.log.startswith(prefix):
                 continue
@@ -79,7 +79,9 @@ def subject_blocks_of(manifest: Manifest, subject: str, queue: int | None) -> It
                 and log.queue is not None
                 and queue in {None, log.queue}
             ):
-                found.append(Stretch(part.log, log.generation, log.queue, part.first, part.following, part.messages))
-        if found:
+                stretches.append(
+                    Stretch(part.log, log.generation, log.queue, part.first, part.following, part.messages)
+                )
+        if stretches:
             work = Work.of(manifest.number, segment)
-            yield Piece(work, place, segment.earliest_ms, segment.latest_ms, tuple(found))
+            yield Piece(work, place, segment.earliest_ms, segment.latest_ms, tuple(stretches))

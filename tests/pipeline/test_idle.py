@@ -1,6 +1,5 @@
 """Where nothing is new, no job asks for Spark, and each says what it said before."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ from hourwheel_pipeline import exits, outcomes
 from hourwheel_pipeline.jobs import DAILY, jobs_of, read_options
 from hourwheel_pipeline.metrics import Measured
 from hourwheel_pipeline.reconcile import Reconciled
-from hourwheel_pipeline.writing import configured
-from tests.pipeline.worlds import DAY, FEW_ROWS, HOUR, World
+from tests.pipeline.worlds import DAY, HOUR, World
 
 
 class SparkNeeded(Exception):
@@ -21,12 +19,6 @@ class SparkNeeded(Exception):
 
 def none() -> SparkSession:
     raise SparkNeeded
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_rows(spark: SparkSession) -> Iterator[None]:
-    with configured(spark, FEW_ROWS):
-        yield
 
 
 @pytest.fixture(scope="module")

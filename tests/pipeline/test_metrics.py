@@ -1,6 +1,5 @@
 """Metrics of a day whose every message is known."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import date
 from typing import Any
@@ -18,19 +17,12 @@ from hourwheel_pipeline.measures.hours import percentiles
 from hourwheel_pipeline.metrics import Measured, MetricsOptions, first_ms
 from hourwheel_pipeline.report import ReportOptions, contents_of, newest
 from hourwheel_pipeline.reporting.contents import Contents
-from hourwheel_pipeline.writing import configured
-from tests.pipeline.worlds import FEW_ROWS, HOUR, World
+from tests.pipeline.worlds import HOUR, World
 from tests.support import NOON_MS
 
 HOUR_MS = HOUR * 1_000
 MIDNIGHT_MS = NOON_MS - 12 * HOUR_MS
 WHERE = {"subject": "orders", "group": "billing"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_rows(spark: SparkSession) -> Iterator[None]:
-    with configured(spark, FEW_ROWS):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -131,12 +123,14 @@ def options(**given: Any) -> MetricsOptions:
 
 def test_hours_are_told_again_while_they_may_change() -> None:
     now_ms, last = NOON_MS + 90, Measured(computed_ms=NOON_MS, horizon_ms=NOON_MS + 5, rows=1)
-    assert first_ms(options(), None, now_ms) == 0
-    assert first_ms(options(days=3), None, now_ms) == MIDNIGHT_MS - 72 * HOUR_MS
+    changed_ms = NOON_MS
+    assert first_ms(options(), None, now_ms, changed_ms) == 0
+    assert first_ms(options(days=3), None, now_ms, changed_ms) == MIDNIGHT_MS - 72 * HOUR_MS
     for given in ({}, {"days": 3}):
-        assert first_ms(options(**given), last, now_ms) == NOON_MS - 48 * HOUR_MS
-    assert first_ms(options(days=1), last, now_ms) == MIDNIGHT_MS - 24 * HOUR_MS
-    assert first_ms(options(since=date(2025, 1, 1)), last, now_ms) == 1_735_689_600_000
+        assert first_ms(options(**given), last, now_ms, changed_ms) == NOON_MS - 48 * HOUR_MS
+    assert first_ms(options(days=1), last, now_ms, changed_ms) == MIDNIGHT_MS - 24 * HOUR_MS
+    assert first_ms(options(since=date(2025, 1, 1)), last, now_ms, changed_ms) == 1_735_689_600_000
+    assert first_ms(options(), last, now_ms, NOON_MS - 60 * HOUR_MS) == NOON_MS - 60 * HOUR_MS
 
 
 def test_what_was_told_long_ago_is_not_told_again(spark: SparkSession, world: World) -> None:

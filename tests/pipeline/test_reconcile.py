@@ -1,7 +1,6 @@
 """A system that works has no findings; what goes wrong is found, and nothing else."""
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,15 +17,8 @@ from hourwheel_pipeline.findings import COLUMNS, DDL, KINDS, dated
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.reconcile import Finding, Reconciled
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
-from hourwheel_pipeline.writing import configured
 from tests.pipeline.faults import faulty
-from tests.pipeline.worlds import FEW_ROWS, World, lively
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_rows(spark: SparkSession) -> Iterator[None]:
-    with configured(spark, FEW_ROWS):
-        yield
+from tests.pipeline.worlds import World, lively
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """What the lake lacks is brought back from the archive: rows, and the rows of files that are damaged."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,15 +12,7 @@ from hourwheel_pipeline.failures import in_one_sentence
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.repair import RepairOptions, RepairReport
 from hourwheel_pipeline.schemas import MESSAGES, PULLS
-from hourwheel_pipeline.writing import configured
 from tests.pipeline.lakes import HOUR_MS, NOON_MS, Compacted
-from tests.pipeline.worlds import FEW_ROWS
-
-
-@pytest.fixture(autouse=True)
-def few_rows(spark: SparkSession) -> Iterator[None]:
-    with configured(spark, FEW_ROWS):
-        yield
 
 
 @pytest.fixture

@@ -22,9 +22,6 @@ from tests.support import AT_ONCE, Bench
 HOUR = 3_600
 DAY = 24 * HOUR
 
-FEW_ROWS = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
-"""Settings of Spark under which it takes half the time for the few rows of a world."""
-
 
 @dataclass
 class World:

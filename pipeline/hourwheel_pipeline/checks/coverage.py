@@ -84,12 +84,16 @@ def coverage_of(
     last_manifest: Mapping[str, int],
     quarantined: Sequence[str],
     since_ms: int | None = None,
+    *,
+    counted: bool = False,
 ) -> Coverage:
     """Returns the coverage of the evidence. ``last_manifest``: the last one that each table holds. ``quarantined``: the
     keys of quarantined segments. ``since_ms``: the time from which the evidence has rows; only rows stored
-    ``MARGIN_MS`` later count as known."""
+    ``MARGIN_MS`` later count as known. ``counted``: no row is missing, as the caller knows; the evidence may then have
+    some subjects only."""
     claims = claims.where(fn.col("manifest") <= _last_manifest(last_manifest))
-    missing = evidence.keep(missing_of(claims, _stored(evidence), quarantined, since_ms))
+    missing = missing_of(claims, _stored(evidence), quarantined, since_ms)
+    missing = evidence.keep(claims.sparkSession.createDataFrame([], missing.schema) if counted else missing)
     groups = evidence.keep(groups_of(catalogs))
     doubtful = evidence.keep(_doubtful(claims, quarantined, missing))
     began_ms, horizon_ms = archive_times(claims, min(last_manifest.values()))
@@ -175,20 +179,20 @@ def missing_of(
     """Returns the logs and manifests of which fewer rows are ``stored`` than the manifest names, with the numbers
     ``expected`` and ``found``."""
     parts = claims.where(fn.col("claim") == "part").groupBy("table", "log", "manifest")
-    whole = parts.agg(
+    expected_parts = parts.agg(
         fn.sum("messages").alias("messages"),
         fn.min("at").alias("earliest"),
         fn.max(fn.col("key").isin(list(quarantined))).alias("quarantined"),
     ).where(~fn.col("quarantined"))
     if since_ms is not None:
-        whole = whole.where(fn.col("earliest") >= moment(since_ms))
-    pulled = _pull_rows(claims).join(whole.where(fn.col("table") == PULLS), ["log", "manifest"])
-    expected = whole.where(fn.col("table") != PULLS).select(
+        expected_parts = expected_parts.where(fn.col("earliest") >= moment(since_ms))
+    pulled = _pull_rows(claims).join(expected_parts.where(fn.col("table") == PULLS), ["log", "manifest"])
+    expected = expected_parts.where(fn.col("table") != PULLS).select(
         "table", "log", "manifest", fn.col("messages").alias("expected")
     )
     expected = expected.unionByName(pulled.select("table", "log", "manifest", "expected"))
-    found = stored.groupBy("table", "log", "manifest").agg(fn.count("*").alias("found"))
-    compared = expected.join(found, ["table", "log", "manifest"], "left").fillna(0, ["found"])
+    stored_rows = stored.groupBy("table", "log", "manifest").agg(fn.count("*").alias("found"))
+    compared = expected.join(stored_rows, ["table", "log", "manifest"], "left").fillna(0, ["found"])
     return compared.where(fn.col("found") < fn.col("expected"))
 
 
@@ -196,8 +200,8 @@ def _pull_rows(claims: DataFrame) -> DataFrame:
     """Returns the number of rows of a pull log that each manifest brought: its span without the removed rows."""
     size = fn.sum(fn.col("end") - fn.col("start"))
     spans = claims.where((fn.col("claim") == "span") & (fn.col("table") == PULLS))
-    gone = claims.where(fn.col("claim") == "gone").groupBy("log", "manifest").agg(size.alias("gone"))
-    rows = spans.groupBy("log", "manifest").agg(size.alias("rows")).join(gone, ["log", "manifest"], "left")
+    removed = claims.where(fn.col("claim") == "gone").groupBy("log", "manifest").agg(size.alias("gone"))
+    rows = spans.groupBy("log", "manifest").agg(size.alias("rows")).join(removed, ["log", "manifest"], "left")
     return rows.select("log", "manifest", (fn.col("rows") - fn.coalesce("gone", fn.lit(0))).alias("expected"))
 
 

@@ -11,7 +11,7 @@
 ``[low, low + count)`` of the source row.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import cached_property
@@ -154,11 +154,18 @@ class Evidence:
 
 
 def evidence_of(
-    spark: SparkSession, lake: Lake, last_manifest: Mapping[str, int], since: date | None = None
+    spark: SparkSession,
+    lake: Lake,
+    last_manifest: Mapping[str, int],
+    since: date | None = None,
+    subjects: Collection[str] | None = None,
 ) -> Evidence:
-    """Returns the rows of the lake from the manifests up to ``last_manifest`` of each table. With ``since``, only rows
-    stored from that day on, and delayed messages that are due from then on."""
-    frames = {name: _table(spark, lake, name, number, since) for name, number in last_manifest.items()}
+    """Returns the rows that each table has of the manifests up to its ``last_manifest``.
+
+    With ``since``, only rows stored from that day on, and messages due from then on. With ``subjects``, only rows of
+    these subjects, and rows that name no subject."""
+    wanted = None if subjects is None else {*subjects, ""}
+    frames = {name: _table(spark, lake, name, number, since, wanted) for name, number in last_manifest.items()}
     messages = frames[MESSAGES]
     if since is not None and last_manifest[MESSAGES] >= 0:
         # A message that is due only now may have been accepted two years ago.
@@ -172,11 +179,18 @@ def _handed(each: DataFrame, row: Column, low: Column) -> DataFrame:
     return each.select(*columns, "claimed_at", "closed_at")
 
 
-def _table(spark: SparkSession, lake: Lake, name: str, last_manifest: int, since: date | None) -> DataFrame:
+def _table(
+    spark: SparkSession,
+    lake: Lake,
+    name: str,
+    last_manifest: int,
+    since: date | None,
+    subjects: Collection[str] | None,
+) -> DataFrame:
     if last_manifest < 0:
         return spark.createDataFrame([], spark_ddl(SCHEMAS[name]))
     # Another job may have added manifests since the progress of the table was read.
-    return lake.read(spark, name, since=since).where(fn.col("manifest") <= last_manifest)
+    return lake.read(spark, name, since=since, subjects=subjects).where(fn.col("manifest") <= last_manifest)
 
 
 def start_ms(day: date) -> int:
@@ -190,7 +204,10 @@ def scheduled_since(log: Column, since_ms: int) -> Column:
 
 
 def _once(frame: DataFrame, key: tuple[str, ...], columns: tuple[str, ...]) -> DataFrame:
-    return frame.groupBy(*key).agg(fn.count("*").alias("copies"), *(fn.first(name).alias(name) for name in columns))
+    # Of a doubled row the first manifest counts: a run that judges only changes counts the row as an old one.
+    values = (fn.min(name) if name == "manifest" else fn.first(name) for name in columns)
+    named = (value.alias(name) for name, value in zip(columns, values, strict=True))
+    return frame.groupBy(*key).agg(fn.count("*").alias("copies"), *named)
 
 
 def holds(low: Column | str, count: Column | str, index: Column | str) -> Column:

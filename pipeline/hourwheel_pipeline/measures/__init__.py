@@ -1,1 +1,1 @@
-"""Measures: what is counted and timed by subject, group and hour."""
+"""Measures: computes counts and times by subject, group and hour."""

@@ -1,4 +1,4 @@
-"""What groups are handed, what they do with it, and how long it takes them."""
+"""Counts the messages that groups pull and settle, and measures the time that this takes."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
@@ -13,8 +13,9 @@ _DEAD = ("attempts", "rejected")
 
 
 def deliveries(evidence: Evidence) -> DataFrame:
-    """What was handed out: ``messages`` at once, of which ``fresh`` for the first time and ``acked`` settled for good,
-    accepted at ``born``. A delayed message counts from when it was due."""
+    """Returns what pulls handed out: rows of ``messages`` messages that were accepted at ``born``. ``fresh`` of them
+    were handed out for the first time, ``acked`` were acknowledged. The time of a delayed message counts from its due
+    time."""
     columns = (*_GROUP, "messages", "fresh", "acked", "born", "attempt", "claimed_at", "closed_at")
     return _from_queues(evidence).select(*columns).unionByName(_from_retries(evidence).select(*columns))
 
@@ -39,18 +40,18 @@ def settled(deliveries: DataFrame, step_ms: int = HOUR_MS) -> DataFrame:
 
 
 def moved(evidence: Evidence, step_ms: int = HOUR_MS) -> DataFrame:
-    def those(*kinds: str) -> Column:
+    def count(*kinds: str) -> Column:
         return fn.count_if(fn.col("kind").isin(*kinds))
 
     return evidence.moves.groupBy(hour("at", step_ms), *_GROUP).agg(
-        those("retry").alias("retried"), those("released").alias("released"), those(*_DEAD).alias("dead")
+        count("retry").alias("retried"), count("released").alias("released"), count(*_DEAD).alias("dead")
     )
 
 
 def lag(evidence: Evidence, groups: DataFrame, horizon: Column, step_ms: int = HOUR_MS) -> DataFrame:
-    """How many messages lie before a group at the end of each hour. ``groups``: as the catalogs have them; those that
-    are alive count from the hour in which they were made, up to the hour of the horizon. Of hours in which nothing lay
-    before a group, the first one alone is told."""
+    """Returns the number of messages that each group has not pulled at the end of each hour. ``groups``: those of the
+    catalogs. A group that is not deleted counts from the hour in which it was created, up to the hour of the horizon.
+    Of successive hours without lag only the first one is returned."""
     stored = evidence.messages.where(fn.col("kind") == QUEUE).groupBy(
         fn.col("log").alias("source"), hour("accepted_at", step_ms)
     )
@@ -72,7 +73,7 @@ def lag(evidence: Evidence, groups: DataFrame, horizon: Column, step_ms: int = H
 
 
 def _begun(evidence: Evidence, groups: DataFrame, step_ms: int = HOUR_MS) -> DataFrame:
-    """The pull logs of groups on queues: ``origin`` is the sequence at which they begin."""
+    """Returns the pull logs of groups on queues. ``origin``: the sequence at which the group begins."""
     queues = groups.where("alive").select(
         *_GROUP,
         hour("created_at", step_ms).alias("made"),
@@ -86,21 +87,21 @@ def _begun(evidence: Evidence, groups: DataFrame, step_ms: int = HOUR_MS) -> Dat
     rows = evidence.messages.where(fn.col("kind") == QUEUE).select(fn.col("log").alias("source"), "row", "sequence")
     before = later.join(rows, "source").where(fn.col("row") < fn.col("origin_row"))
     origins = before.groupBy("log").agg((fn.max("sequence") + 1).alias("origin"))
-    found = queues.join(origins, "log", "left").withColumn("origin", fn.coalesce("origin", fn.lit(0)))
-    return found.select(*_GROUP, "log", "source", "made", "origin")
+    begun = queues.join(origins, "log", "left").withColumn("origin", fn.coalesce("origin", fn.lit(0)))
+    return begun.select(*_GROUP, "log", "source", "made", "origin")
 
 
 def _from_queues(evidence: Evidence) -> DataFrame:
-    """Row by row: its messages were accepted at once."""
+    """Returns the deliveries from queues, by row: all messages of a row were accepted at one time."""
     end = fn.col("low") + fn.col("count")
     earlier = Window.partitionBy("log", "row").orderBy("pull_row").rowsBetween(Window.unboundedPreceding, -1)
-    known = fn.coalesce(fn.max(end).over(earlier), fn.lit(0))
+    before = fn.coalesce(fn.max(end).over(earlier), fn.lit(0))
     handed = evidence.handed.where("queue is not null")
-    handed = handed.withColumn("fresh", fn.greatest(end - fn.greatest("low", known), fn.lit(0)))
+    handed = handed.withColumn("fresh", fn.greatest(end - fn.greatest("low", before), fn.lit(0)))
     away = evidence.moves.groupBy("log", "pull_row", "row").agg(fn.count("*").alias("away"))
     rows = evidence.batches.select(fn.col("log").alias("source"), "row", fn.col("accepted_at").alias("born"))
-    found = handed.join(rows, ["source", "row"]).join(away, ["log", "pull_row", "row"], "left")
-    return found.select(
+    deliveries = handed.join(rows, ["source", "row"]).join(away, ["log", "pull_row", "row"], "left")
+    return deliveries.select(
         "*",
         fn.col("count").alias("messages"),
         (fn.col("count") - fn.coalesce("away", fn.lit(0))).alias("acked"),
@@ -109,7 +110,7 @@ def _from_queues(evidence: Evidence) -> DataFrame:
 
 
 def _from_retries(evidence: Evidence) -> DataFrame:
-    """Message by message: each has its own history."""
+    """Returns the deliveries from retry logs, by message: each message has a history of its own."""
     born = fn.coalesce("due_at", "produced_at", "accepted_at")
     copies = evidence.messages.select(fn.col("log").alias("source"), "row", "index", "attempt", born.alias("born"))
     away = evidence.moves.select("log", "pull_row", "row", "index", fn.lit(1).alias("away"))

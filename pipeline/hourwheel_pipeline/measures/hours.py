@@ -1,4 +1,4 @@
-"""Hours, and percentiles of times."""
+"""Columns for hours, lengths of time, and their percentiles."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as fn
@@ -11,23 +11,23 @@ _DIGITS = 3
 
 
 def hour(at: Column | str, step_ms: int = HOUR_MS) -> Column:
-    """The hour of a time, or the step of that length."""
+    """Returns the hour of a time, or the start of the step of ``step_ms`` that contains the time."""
     floor = fn.floor(fn.unix_millis(at) / step_ms) * step_ms
     return fn.timestamp_millis(floor.cast("bigint")).alias("hour")
 
 
 def milliseconds(since: Column | str, until: Column | str) -> Column:
-    """Between the two; 0 where clocks disagree."""
+    """Returns the milliseconds between two times; 0 if the second time is earlier, because clocks differ."""
     return fn.greatest(fn.unix_millis(until) - fn.unix_millis(since), fn.lit(0))
 
 
 def percentiles(name: str, value: Column, weight: Column) -> list[Column]:
-    """``{name}_p50_ms`` and so on: of a time that so many messages have. Times count with three digits, so that few
-    different ones are held at once."""
+    """Returns the columns ``{name}_p50_ms``, ``{name}_p90_ms`` and so on, of the times ``value``, each of which
+    ``weight`` messages took. Times are rounded to three digits, so that Spark holds few different values at once."""
     shares = fn.array(*(fn.lit(share) for share in PERCENTILES.values()))
-    found = fn.percentile(_rounded(value), shares, weight)
-    whole = (fn.round(fn.get(found, fn.lit(at))).cast("bigint") for at in range(len(PERCENTILES)))
-    return [column.alias(f"{name}_{share}_ms") for share, column in zip(PERCENTILES, whole, strict=True)]
+    times = fn.percentile(_rounded(value), shares, weight)
+    rounded = (fn.round(fn.get(times, fn.lit(i))).cast("bigint") for i in range(len(PERCENTILES)))
+    return [column.alias(f"{name}_{share}_ms") for share, column in zip(PERCENTILES, rounded, strict=True)]
 
 
 def _rounded(value: Column) -> Column:

@@ -1,4 +1,4 @@
-"""What subjects take in, and how their delayed messages come."""
+"""Counts the messages that subjects take in, and measures the hand-over of their delayed messages."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
@@ -10,32 +10,36 @@ from hourwheel_pipeline.schemas import QUEUE
 
 
 def accepted(messages: DataFrame, step_ms: int = HOUR_MS) -> DataFrame:
-    """Messages that came into the queues. ``messages``: the lake's."""
+    """Counts the messages that came into the queues, and their bytes. ``messages``: rows of the table of the lake."""
     counted = messages.where(fn.col("kind") == QUEUE).groupBy(hour("accepted_at", step_ms), "subject")
     return counted.agg(fn.count("*").alias("accepted"), fn.sum("size").alias("accepted_bytes"))
 
 
 def hot_keys(messages: DataFrame, most: int) -> DataFrame:
-    """The keys with the most messages."""
+    """Returns the keys with the most messages of each hour and subject, at most ``most`` of them, the first one
+    first."""
     keyed = messages.where((fn.col("kind") == QUEUE) & fn.col("key").isNotNull())
     counted = keyed.groupBy(hour("accepted_at"), "subject", "key").agg(fn.count("*").alias("messages"))
     nth = fn.row_number().over(Window.partitionBy("hour", "subject").orderBy(fn.desc("messages"), "key"))
     first = counted.withColumn("nth", nth).where(fn.col("nth") <= most)
     listed = fn.array_sort(fn.collect_list(fn.struct("nth", "key", "messages")))
-    keys = fn.transform(listed, lambda one: fn.struct(one["key"].alias("key"), one["messages"].alias("messages")))
+    keys = fn.transform(listed, lambda key: fn.struct(key["key"].alias("key"), key["messages"].alias("messages")))
     return first.groupBy("hour", "subject").agg(keys.alias("hot_keys"))
 
 
 def scheduled(evidence: Evidence, step_ms: int = HOUR_MS) -> DataFrame:
-    """Messages that were sent to be delivered later; one that is moved counts once."""
+    """Counts the messages that were sent to be delivered later. A message that was moved to another time counts
+    once."""
     first = evidence.planned.where(fn.col("group").isNull() & fn.col("produced_at").isNull())
     return first.groupBy(hour("accepted_at", step_ms), "subject").agg(fn.count("*").alias("scheduled"))
 
 
 def dispatched(evidence: Evidence, step_ms: int = HOUR_MS) -> DataFrame:
-    """Delayed messages that came, and how late. A message that came too late for its time is due at once."""
-    handed = _placed(evidence.dispatches.where("kind = 'due'")).groupBy(*MESSAGE_KEY).agg(fn.max("at").alias("at"))
-    late = handed.join(evidence.planned, list(MESSAGE_KEY))
+    """Counts the delayed messages that were handed over to their queues, and measures their lateness. A message that
+    was sent after its due time is due when it is sent."""
+    handed_over = _by_position(evidence.dispatches.where("kind = 'due'"))
+    last = handed_over.groupBy(*MESSAGE_KEY).agg(fn.max("at").alias("at"))
+    late = last.join(evidence.planned, list(MESSAGE_KEY))
     lateness = milliseconds(fn.greatest("due_at", "accepted_at"), "at")
     return late.groupBy(hour("at", step_ms), "subject").agg(
         fn.count("*").alias("dispatched"), *percentiles("late", lateness, fn.lit(1))
@@ -43,13 +47,13 @@ def dispatched(evidence: Evidence, step_ms: int = HOUR_MS) -> DataFrame:
 
 
 def due(evidence: Evidence, horizon: Column) -> DataFrame:
-    """Delayed messages that are still to come, by the hour in which they are due."""
-    left = evidence.planned.where(fn.col("group").isNull() & (fn.col("due_at") >= horizon))
-    left = left.join(_placed(evidence.dispatches).select(*MESSAGE_KEY), list(MESSAGE_KEY), "left_anti")
-    left = left.join(evidence.cancel_markers, list(MESSAGE_KEY), "left_anti")
-    return left.groupBy(hour("due_at"), "subject").agg(fn.count("*").alias("due"))
+    """Counts the delayed messages that wait, by the hour in which they are due."""
+    waiting = evidence.planned.where(fn.col("group").isNull() & (fn.col("due_at") >= horizon))
+    waiting = waiting.join(_by_position(evidence.dispatches).select(*MESSAGE_KEY), list(MESSAGE_KEY), "left_anti")
+    waiting = waiting.join(evidence.cancel_markers, list(MESSAGE_KEY), "left_anti")
+    return waiting.groupBy(hour("due_at"), "subject").agg(fn.count("*").alias("due"))
 
 
-def _placed(dispatches: DataFrame) -> DataFrame:
-    """Dispatches by the place of their message in its schedule log."""
+def _by_position(dispatches: DataFrame) -> DataFrame:
+    """Returns the times of hand-overs, by the position of the message in its schedule log."""
     return dispatches.select(*(fn.col(f"source_{name}").alias(name) for name in MESSAGE_KEY), "at")

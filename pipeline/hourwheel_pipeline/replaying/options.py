@@ -4,23 +4,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from hourwheel.errors import Rejected
-from hourwheel.model import check_name
-from hourwheel_pipeline.lake import NAMESPACE
-
-
-def _name(value: Any) -> Any:
-    try:
-        return check_name(value, "it") if isinstance(value, str) else value
-    except Rejected as error:
-        raise ValueError(str(error)) from None
+from hourwheel_pipeline.job_options import LakeOptions, Name
 
 
 def _list(value: Any) -> Any:
     return tuple(part for part in value.split(",") if part) if isinstance(value, str) else value
 
 
-Name = Annotated[str, BeforeValidator(_name)]
 List = Annotated[tuple[str, ...], BeforeValidator(_list)]
 
 
@@ -41,7 +31,7 @@ class Selection(BaseModel):
     where: str | None = None
 
 
-class ReplayOptions(Selection):
+class ReplayOptions(Selection, LakeOptions):
     """The options of ``replay``: the selection of messages, and where to send them.
 
     A replay of one ``name`` continues where the run before stopped. It sends to the subject ``to`` of the server at
@@ -59,7 +49,6 @@ class ReplayOptions(Selection):
         'orders'
     """
 
-    lake: str
     name: Name
     to: Name | None = None
     url: str | None = None
@@ -70,9 +59,6 @@ class ReplayOptions(Selection):
     retry_seconds: float = Field(default=120.0, ge=0, le=400)
     dry_run: bool = False
     assume: Literal["sent", "unsent"] | None = None
-    namespace: str = NAMESPACE
-    region: str | None = None
-    endpoint_url: str | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -50,24 +50,24 @@ def selected(rows: DataFrame, selection: Selection, last_manifest: int) -> DataF
     if ``where`` is no condition."""
     rows = rows.where((fn.col("subject") == selection.subject) & (fn.col("manifest") <= last_manifest))
     if selection.dead_of is None:
-        found = rows.where(fn.col("kind") == QUEUE)
+        chosen = rows.where(fn.col("kind") == QUEUE)
     else:
         of_group = rows.where(fn.col("group") == selection.dead_of)
-        found = _not_redriven(of_group.where(fn.col("kind") == DEAD), of_group.where(fn.col("kind") == RETRY))
+        chosen = _not_redriven(of_group.where(fn.col("kind") == DEAD), of_group.where(fn.col("kind") == RETRY))
     for condition in _conditions(selection):
-        found = found.where(condition)
+        chosen = chosen.where(condition)
     if selection.where is None:
-        return found
+        return chosen
     try:
-        return found.where(selection.where)
+        return chosen.where(selection.where)
     except (ParseException, AnalysisException) as error:
         first = str(error).strip().split("\n\n")[0].split("\n")[0]
         raise Rejected("condition-wrong", f"where is no condition on messages: {first}", field="where") from None
 
 
-def totals_of(found: DataFrame) -> Totals:
+def totals_of(chosen: DataFrame) -> Totals:
     days = (
-        found.groupBy(fn.col("day").cast("string").alias("day"))
+        chosen.groupBy(fn.col("day").cast("string").alias("day"))
         .agg(
             fn.count("*").alias("messages"),
             fn.sum("size").alias("bytes"),
@@ -84,10 +84,10 @@ def totals_of(found: DataFrame) -> Totals:
     )
 
 
-def in_order(found: DataFrame, totals: Totals, after: Place | None) -> Iterator[Replayed]:
+def in_order(chosen: DataFrame, totals: Totals, after: Place | None) -> Iterator[Replayed]:
     """Yields the messages after a place. The driver keeps one partition at a time, of about 32 MB."""
     log = Window.partitionBy("log").orderBy("row", "index")
-    placed = found.select(
+    placed = chosen.select(
         fn.max(fn.unix_micros("accepted_at")).over(log).alias("at_us"),
         fn.col("index").alias("item"),
         *("log", "row", "id", "key", "tags", "headers", "body", "body_bytes"),

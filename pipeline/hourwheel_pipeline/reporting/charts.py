@@ -109,15 +109,15 @@ def _ceiling(value: float) -> float:
 
 
 def _axes(scale: _Scale, form: Callable[[float], str]) -> list[Markup]:
-    found = []
+    axes = []
     for share in (0.0, 0.5, 1.0):
         value, right = scale.top * share, _WIDTH - _RIGHT
         y = scale.y(value)
-        found.append(tag("line", x1=_LEFT, x2=right, y1=y, y2=y, class_="grid"))
-        found.append(tag("text", form(value), x=_LEFT - 6, y=y + 4, text_anchor="end"))
+        axes.append(tag("line", x1=_LEFT, x2=right, y1=y, y2=y, class_="grid"))
+        axes.append(tag("text", form(value), x=_LEFT - 6, y=y + 4, text_anchor="end"))
     ends = ((scale.start_ms, _LEFT, "start"), (scale.end_ms, _WIDTH - _RIGHT, "end"))
     times = [(moment(at, scale.step_ms), x, anchor) for at, x, anchor in ends]
-    return found + [tag("text", text, x=x, y=_HEIGHT - 6, text_anchor=anchor) for text, x, anchor in times]
+    return axes + [tag("text", text, x=x, y=_HEIGHT - 6, text_anchor=anchor) for text, x, anchor in times]
 
 
 def _line(series: Series, scale: _Scale) -> Markup:

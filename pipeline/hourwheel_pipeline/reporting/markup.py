@@ -30,13 +30,13 @@ def join(*contents: Content) -> Markup:
 def tag(name: str, *contents: Content, **attributes: Content) -> Markup:
     """An element. An underscore in an attribute's name stands for a dash; at its end it is dropped (``class_``)."""
     named = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value is not None)
-    given = "".join(f' {key}="{markup(value)}"' for key, value in named)
-    return Markup(f"<{name}{given}>{join(*contents)}</{name}>")
+    attributes_text = "".join(f' {key}="{markup(value)}"' for key, value in named)
+    return Markup(f"<{name}{attributes_text}>{join(*contents)}</{name}>")
 
 
 def table(caption: str, heads: list[str], rows: list[list[Content]]) -> Markup:
     """Returns a table with a scroll bar of its own if it is wide."""
     head = tag("tr", *(tag("th", text, scope="col") for text in heads))
     body = (tag("tr", *(tag("td", cell) for cell in row)) for row in rows)
-    whole = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
-    return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label=caption)
+    element = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
+    return tag("div", element, class_="wide", tabindex="0", role="region", aria_label=caption)

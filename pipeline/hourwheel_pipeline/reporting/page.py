@@ -72,11 +72,11 @@ def page(contents: Contents) -> str:
     return f"<!doctype html>\n{tag('html', head, tag('body', body), lang='en')}\n"
 
 
-def _totals(found: Reconciled | None) -> Iterator[Markup]:
+def _totals(report: Reconciled | None) -> Iterator[Markup]:
     """Yields the totals, which a reader wants to see first."""
-    if found is None:
+    if report is None:
         return
-    numbers = {**found.totals, "findings": sum(found.counts.values())}
+    numbers = {**report.totals, "findings": sum(report.counts.values())}
     cells = (tag("div", tag("dt", name), tag("dd", count(number))) for name, number in numbers.items())
     yield tag("dl", *cells, class_="totals")
     yield tag(
@@ -87,34 +87,34 @@ def _totals(found: Reconciled | None) -> Iterator[Markup]:
     )
 
 
-def _reconciled(found: Reconciled | None) -> Iterator[Markup]:
-    if found is None:
+def _reconciled(report: Reconciled | None) -> Iterator[Markup]:
+    if report is None:
         yield tag("section", tag("h2", "Findings"), tag("p", "Nothing has been reconciled yet."))
         return
-    yield tag("section", tag("h2", "Findings"), *_findings(found))
-    yield tag("section", tag("h2", "Unknown"), *_unknown(found))
+    yield tag("section", tag("h2", "Findings"), *_findings(report))
+    yield tag("section", tag("h2", "Unknown"), *_unknown(report))
 
 
-def _findings(found: Reconciled) -> Iterator[Markup]:
-    judged = f"Judged: what was stored before {moment(found.horizon_ms)} UTC"
-    known = f"known without gaps since {moment(found.began_ms)}"
-    yield tag("p", f"{judged}, {known}. Comparing began at {moment(found.found_ms)}.", class_="soft")
-    if not found.counts:
+def _findings(report: Reconciled) -> Iterator[Markup]:
+    judged = f"Judged: what was stored before {moment(report.horizon_ms)} UTC"
+    complete = f"known without gaps since {moment(report.began_ms)}"
+    yield tag("p", f"{judged}, {complete}. Comparing began at {moment(report.found_ms)}.", class_="soft")
+    if not report.counts:
         yield tag("p", "No findings: every message was delivered or accounted for.", class_="good")
     else:
-        yield table("Findings by kind", ["kind", "severity", "number", "what it means"], [*_kinds(found)])
-    for kind in found.counts:
-        yield _listed(kind, [one for one in found.findings if one.kind == kind], found.counts[kind])
-    sizes: list[list[Content]] = [[name, count(rows)] for name, rows in found.rows.items()]
+        yield table("Findings by kind", ["kind", "severity", "number", "what it means"], [*_kinds(report)])
+    for kind in report.counts:
+        yield _listed(kind, [finding for finding in report.findings if finding.kind == kind], report.counts[kind])
+    sizes: list[list[Content]] = [[name, count(rows)] for name, rows in report.rows.items()]
     yield tag("details", tag("summary", "Rows that were compared"), table("Rows", ["what", "rows"], sizes))
-    if found.expired:
-        rows: list[list[Content]] = [[name, count(messages)] for name, messages in found.expired.items()]
+    if report.expired:
+        rows: list[list[Content]] = [[name, count(messages)] for name, messages in report.expired.items()]
         yield tag("p", "Messages expired before their group came to them. That is no fault of the queue.")
         yield table("Expired", ["subject and group", "messages"], rows)
 
 
-def _kinds(found: Reconciled) -> Iterator[list[Content]]:
-    for kind, number in found.counts.items():
+def _kinds(report: Reconciled) -> Iterator[list[Content]]:
+    for kind, number in report.counts.items():
         severity = KINDS[kind].severity
         yield [kind, tag("span", severity, class_=severity), count(number), KINDS[kind].says]
 
@@ -124,32 +124,32 @@ def _listed(kind: str, listed: Sequence[Finding], total: int) -> Markup:
     heads = ["at (UTC)", "subject", "group", "place", "id", "detail", "first seen"]
     rows: list[list[Content]] = [
         [
-            "" if one.at_ms is None else moment(one.at_ms),
-            one.subject,
-            one.group,
-            _place(one),
-            one.id,
-            one.detail,
-            moment(one.first_seen_ms),
+            "" if finding.at_ms is None else moment(finding.at_ms),
+            finding.subject,
+            finding.group,
+            _place(finding),
+            finding.id,
+            finding.detail,
+            moment(finding.first_seen_ms),
         ]
-        for one in listed
+        for finding in listed
     ]
     return tag("details", tag("summary", f"{kind}: {count(total)}{more}"), table(kind, heads, rows))
 
 
-def _place(one: Finding) -> str:
-    row = "" if one.row is None else f", row {one.row}"
-    index = "" if one.index is None else f", index {one.index}"
-    return f"{one.log}{row}{index}"
+def _place(finding: Finding) -> str:
+    row = "" if finding.row is None else f", row {finding.row}"
+    index = "" if finding.index is None else f", index {finding.index}"
+    return f"{finding.log}{row}{index}"
 
 
-def _unknown(found: Reconciled) -> Iterator[Markup]:
-    unknown = found.unknown
-    last_manifest = ", ".join(f"{name} up to manifest {number}" for name, number in found.last_manifest.items())
+def _unknown(report: Reconciled) -> Iterator[Markup]:
+    unknown = report.unknown
+    last_manifest = ", ".join(f"{name} up to manifest {number}" for name, number in report.last_manifest.items())
     yield tag("p", f"The lake holds {last_manifest}. Rows stored later, and pulls that were open then, are not judged.")
-    if found.archive is not None and found.archive.count:
-        problems: list[list[Content]] = [[one.kind, one.says] for one in found.archive.problems]
-        yield tag("p", f"The archive is not complete: {counted(found.archive.count, 'problem')}.", class_="error")
+    if report.archive is not None and report.archive.count:
+        problems: list[list[Content]] = [[one.kind, one.says] for one in report.archive.problems]
+        yield tag("p", f"The archive is not complete: {counted(report.archive.count, 'problem')}.", class_="error")
         yield table("Problems of the archive", ["kind", "what to do"], problems)
     if not (unknown.segments or unknown.ranges or unknown.catalogs):
         yield tag("p", "Nothing before that is missing.", class_="good")
@@ -181,7 +181,7 @@ def _subjects(contents: Contents) -> Iterator[Markup]:
 def _charts(subject: SubjectHours, fine_ms: int) -> Iterator[Markup]:
     groups = subject.groups[:_GROUPS]
     own = subject.steps if fine_ms else subject.hours
-    of_groups = {one.group: one.steps if fine_ms else one.hours for one in groups}
+    of_groups = {group.group: group.steps if fine_ms else group.hours for group in groups}
     drawn = _Drawn.of([own, *of_groups.values()], fine_ms or HOUR_MS)
     unit = name_of(drawn.step_ms)
 
@@ -239,8 +239,8 @@ class _Drawn:
 
 
 def _value(hour: Hour, name: str) -> float | None:
-    found: float | None = getattr(hour, name)
-    return found
+    number: float | None = getattr(hour, name)
+    return number
 
 
 def _keys(subject: SubjectHours) -> Markup:

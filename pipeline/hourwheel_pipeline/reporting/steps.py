@@ -40,11 +40,11 @@ def spread(points: Points, start_ms: int, end_ms: int, step_ms: int, between: Be
     """Returns a point for each step from ``start_ms`` to ``end_ms``."""
     if not points or between == "unknown":
         return points
-    known, last, found = dict(points), 0.0, []
+    values, last, filled = dict(points), 0.0, []
     for at in range(start_ms, end_ms + 1, step_ms):
-        last = known.get(at, 0.0 if between == "nothing" else last)
-        found.append((at, last))
-    return found
+        last = values.get(at, 0.0 if between == "nothing" else last)
+        filled.append((at, last))
+    return filled
 
 
 def gathered(points: Points, step_ms: int, join: Callable[[Iterable[float]], float]) -> Points:

@@ -1,0 +1,174 @@
+"""Finds the subjects with rows that are new in the lake since an earlier run of a job.
+
+Metrics and most checks follow from the rows of one subject and from rows that name no subject (cancel markers, dropped
+messages). So a run reads only the subjects for which something may have changed. Which subjects these are besides those
+with new rows, ``metrics.py`` and ``judgement.py`` decide.
+
+The search gives up, and the run reads everything, where rows may have changed in other ways: a quarantined segment was
+taken, the numbers of rows do not add up (rows were deleted, doubled or repaired), or a manifest cannot be read.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import msgspec
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as fn
+
+from hourwheel.archive.segments import HOUR_MS
+from hourwheel.errors import Corrupt
+from hourwheel.log_names import LogName, is_schedule, source_of
+from hourwheel.ports import Blobs
+from hourwheel.retention.manifests import Manifest, Segment, read
+from hourwheel_pipeline.checks.coverage import groups_of
+from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS
+from hourwheel_pipeline.table_progress import TableProgress
+
+MAX_SUBJECTS = 1_000
+"""Planning a condition with more names takes longer than reading all files saves."""
+
+_EARLIEST: Final = {MESSAGES: "accepted_at", PULLS: "claimed_at", DISPATCHES: "at"}
+"""The column with the earliest time for which a row counts: a pull is closed after it was claimed."""
+
+
+class TableState(msgspec.Struct, frozen=True):
+    """What a table held of the archive at one moment, and the number of its rows."""
+
+    progress: TableProgress
+    rows: int
+
+
+class ChangesUnknown(Exception):
+    """The search cannot tell what changed: read everything."""
+
+
+class NewRows(NamedTuple):
+    """The subjects with new rows, and the hour of the earliest new row."""
+
+    subjects: frozenset[str]
+    since_ms: int
+
+
+class _Origin(NamedTuple):
+    """The manifests that brought new rows of a table, the days and the subjects of these rows; None: any subject."""
+
+    manifests: tuple[int, ...]
+    first: date
+    last: date
+    subjects: frozenset[str] | None
+
+
+def states_of(lake: Lake) -> dict[str, TableState]:
+    """Returns the state of each table that is filled from the archive."""
+    return {name: TableState(*lake.state(name)) for name in SCHEMAS}
+
+
+def day_of(at_ms: int) -> date:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).date()
+
+
+def subject_of(table: str, log: str) -> str:
+    """Returns the subject of a log that is not a schedule log, or of a pull log."""
+    return LogName.parse(source_of(log) if table == PULLS else log).subject
+
+
+@dataclass(frozen=True)
+class ChangeSearch:
+    """Compares the lake ``now`` with ``before``, when the job had judged everything up to ``horizon_ms``."""
+
+    spark: SparkSession
+    lake: Lake
+    archive: Blobs
+    before: Mapping[str, TableState]
+    now: Mapping[str, TableState]
+    horizon_ms: int
+
+    @cached_property
+    def manifests(self) -> Mapping[int, Manifest]:
+        """The manifests of which any table took rows since. Raises ``ChangesUnknown`` if one cannot be read."""
+        first = min(state.progress.last_manifest for state in self.before.values()) + 1
+        last = max(state.progress.last_manifest for state in self.now.values())
+        return {number: self._manifest(number) for number in range(first, last + 1)}
+
+    def new_rows(self) -> NewRows:
+        """Raises ``ChangesUnknown``."""
+        subjects: set[str] = set()
+        earliest_ms = self.horizon_ms
+        for table in SCHEMAS:
+            count = 0
+            for row in self._counted(table):
+                subjects.add(row["subject"])
+                count += row["rows"]
+                earliest_ms = min(earliest_ms, row["at"])
+            if self.before[table].rows + count != self.now[table].rows:
+                raise ChangesUnknown
+        return NewRows(frozenset(subjects - {""}), earliest_ms // HOUR_MS * HOUR_MS)
+
+    def rows_of(self, table: str) -> DataFrame | None:
+        """Returns the rows of the table that are new; None if there are none."""
+        origin = self._origin(table)
+        if origin is None:
+            return None
+        until = origin.last + timedelta(days=1)
+        rows = self.lake.read(self.spark, table, since=origin.first, until=until, subjects=origin.subjects)
+        return rows.where(fn.col("manifest").isin(list(origin.manifests)))
+
+    def regrouped(self, catalogs: DataFrame) -> set[str]:
+        """Returns the subjects with groups that were created, deleted, changed, or begin elsewhere since. ``catalogs``:
+        those of the manifests that the lake holds."""
+        last = max(state.progress.last_manifest for state in self.before.values())
+        now, before = groups_of(catalogs), groups_of(catalogs.where(fn.col("manifest") <= last))
+        changed = now.exceptAll(before).unionByName(before.exceptAll(now))
+        return {row["subject"] for row in changed.select("subject").distinct().collect()}
+
+    def _counted(self, table: str) -> list[Row]:
+        """Counts the new rows of each subject in the lake, and finds their earliest time."""
+        rows = self.rows_of(table)
+        if rows is None:
+            return []
+        earliest = fn.min(fn.unix_millis(_EARLIEST[table])).alias("at")
+        return rows.groupBy("subject").agg(fn.count("*").alias("rows"), earliest).collect()
+
+    def _origin(self, table: str) -> _Origin | None:
+        numbers, times = set[int](), set[int]()
+        subjects: set[str] | None = set()
+        for number, segment in self._new_segments(table):
+            numbers.add(number)
+            times |= {segment.earliest_ms, segment.latest_ms}
+            logs = [part.log for part in segment.parts]
+            if table == DISPATCHES or any(map(is_schedule, logs)):
+                subjects = None
+            if subjects is not None:
+                subjects |= {subject_of(table, log) for log in logs}
+        if not numbers:
+            return None
+        return _Origin(
+            tuple(sorted(numbers)),
+            day_of(min(times)),
+            day_of(max(times)),
+            None if subjects is None else frozenset(subjects),
+        )
+
+    def _new_segments(self, table: str) -> Iterator[tuple[int, Segment]]:
+        """Yields the segments that the table took since, each with the number of its manifest."""
+        before, now = self.before[table].progress, self.now[table].progress
+        quarantined = {segment.key for segment in now.quarantined}
+        if any(segment.key not in quarantined for segment in before.quarantined):
+            raise ChangesUnknown
+        for number in range(before.last_manifest + 1, now.last_manifest + 1):
+            for segment in self.manifests[number].segments:
+                if segment.kind == table and segment.key not in quarantined:
+                    yield number, segment
+
+    def _manifest(self, number: int) -> Manifest:
+        try:
+            manifest = read(self.archive, number)
+        except Corrupt as error:
+            raise ChangesUnknown from error
+        if manifest is None:
+            raise ChangesUnknown
+        return manifest

@@ -1,0 +1,203 @@
+"""What a run of ``reconcile`` may take over from the last run that judged the whole lake, and what it judges anew.
+
+The findings about a subject follow from its own rows, from rows that name no subject (cancel markers, dropped
+messages), from the manifests and catalogs, and from the horizon. So a run judges these subjects, each with all of its
+rows, and takes the findings of all others over:
+
+- subjects with new rows, or with logs of which the archive has more rows;
+- subjects with rows stored within a day before the last horizon: only a later horizon decides about these rows;
+- subjects with messages that fell due since;
+- subjects with overdue messages, and those from whose buckets a wheel dropped messages since;
+- subjects with groups that were created, deleted, changed, or begin elsewhere.
+
+Rows that are missing or doubled, and new damage of the archive, are not judged by subject: then the run judges the
+whole lake, and so does the next one until no such finding is left.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+from hourwheel.archive.segments import HOUR_MS
+from hourwheel.log_names import SCHEDULE_PREFIX, is_schedule
+from hourwheel_pipeline.changed_subjects import (
+    MAX_SUBJECTS,
+    ChangeSearch,
+    ChangesUnknown,
+    TableState,
+    day_of,
+    subject_of,
+)
+from hourwheel_pipeline.checks.coverage import MARGIN_MS, missing_of, stored_of
+from hourwheel_pipeline.findings import TABLE, found_at
+from hourwheel_pipeline.lacking import IDENTITY
+from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, SCHEMAS
+
+BY_ROW: Final = ("missing_rows", "doubled_rows")
+"""Findings about rows of the lake, not about messages: with any of them, the next run judges everything."""
+
+_MAX_LOGS = 200
+"""Iceberg compares a column with at most this many values when it chooses files."""
+
+_BEFORE_DUE_MS = 2 * HOUR_MS
+"""A bucket begins at most this long before its messages are due."""
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that judged the whole lake, with ``limits``: what the next run needs to judge only changes.
+
+    ``found_ms``: the time of its findings in the table. ``tables``: the states of the tables then. ``manifests``,
+    ``catalogs``: the numbers of manifests and of groups in catalogs that could be read. ``expired``: the messages that
+    expired, by subject and group."""
+
+    limits: tuple[float, ...]
+    found_ms: int
+    horizon_ms: int
+    open_until_ms: int
+    tables: dict[str, TableState]
+    manifests: int
+    catalogs: int
+    rows: dict[str, int]
+    totals: dict[str, int]
+    expired: dict[str, int]
+
+
+class Scope(NamedTuple):
+    """The subjects that a run judges. ``logs``: schedule logs from which messages were dropped since the last run."""
+
+    subjects: frozenset[str]
+    logs: frozenset[str]
+
+    def anew(self, findings: DataFrame) -> DataFrame:
+        """Returns the findings that this run decides. Of the rows without a subject, which it reads all, it decides
+        about those whose messages it has read."""
+        return findings.where(self._decided() | fn.col("kind").isin(*BY_ROW))
+
+    def before(self, findings: DataFrame) -> DataFrame:
+        """Returns the findings of the last run that this run takes over."""
+        return findings.where(~self._decided())
+
+    def without(self, expired: Mapping[str, int]) -> dict[str, int]:
+        """Returns the numbers of expired messages, by ``subject group``, of all other subjects."""
+        return {name: count for name, count in expired.items() if name.partition(" ")[0] not in self.subjects}
+
+    def _decided(self) -> Column:
+        subject = fn.coalesce("subject", fn.lit(""))
+        return subject.isin(*self.subjects) | ((subject == "") & fn.col("log").isin(*self.logs))
+
+
+def readable(claims: DataFrame, catalogs: DataFrame, last: int) -> tuple[int, int]:
+    """Returns the numbers of manifests, and of groups in catalogs, that can be read up to the manifest ``last``."""
+    begun = (fn.col("claim") == "began") & (fn.col("manifest") <= last)
+    readable_catalogs = (fn.col("manifest") <= last) & fn.col("detail").isNull()
+    return claims.where(begun).count(), catalogs.where(readable_catalogs).count()
+
+
+def numbers_of(tables: Mapping[str, TableState]) -> dict[str, int]:
+    """Returns the number of the last manifest that each table held."""
+    return {name: state.progress.last_manifest for name, state in tables.items()}
+
+
+def may_be_carried(counts: Mapping[str, int]) -> bool:
+    """Returns whether the next run may take findings over from one with these findings."""
+    return counts.keys().isdisjoint(BY_ROW)
+
+
+def most_expired(expired: Mapping[str, int], listed: int) -> dict[str, int]:
+    """Returns the groups with the most expired messages, the most first."""
+    ordered = sorted(expired.items(), key=lambda item: (-item[1], *item[0].split(" ")))
+    return dict(ordered[:listed])
+
+
+def scope_of(
+    search: ChangeSearch, before: Judgement, claims: DataFrame, catalogs: DataFrame, stuck_ms: int
+) -> Scope | None:
+    """Returns what a run after ``before`` judges anew; None: everything. ``stuck_ms``: the time after which a delayed
+    message is stuck."""
+    try:
+        return _scope(search, before, claims, catalogs, stuck_ms)
+    except ChangesUnknown:
+        return None
+
+
+def _scope(search: ChangeSearch, before: Judgement, claims: DataFrame, catalogs: DataFrame, stuck_ms: int) -> Scope:
+    if (before.manifests, before.catalogs) != readable(claims, catalogs, max(numbers_of(before.tables).values())):
+        raise ChangesUnknown  # a manifest or a catalog was lost or put back
+    for table in SCHEMAS:
+        if search.before[table].progress.quarantined != search.now[table].progress.quarantined:
+            raise ChangesUnknown
+    if any(manifest.unreadable or manifest.missing for manifest in search.manifests.values()):
+        raise ChangesUnknown
+    subjects = search.new_rows().subjects | _with_longer_logs(search) | search.regrouped(catalogs)
+    if _lacks_new_rows(search, claims):
+        raise ChangesUnknown
+    logs = _dropped_from(search)
+    subjects |= _lately_active(search, stuck_ms) | _due_since(search, stuck_ms) | _waiting_in(search, logs)
+    subjects |= _overdue(search, before)
+    if len(subjects) > MAX_SUBJECTS:
+        raise ChangesUnknown
+    return Scope(frozenset(subjects - {""}), frozenset(logs))
+
+
+def _with_longer_logs(search: ChangeSearch) -> set[str]:
+    spans = (span for manifest in search.manifests.values() for span in manifest.spans)
+    return {subject_of(span.kind, span.log) for span in spans if span.kind != DISPATCHES and not is_schedule(span.log)}
+
+
+def _lacks_new_rows(search: ChangeSearch, claims: DataFrame) -> bool:
+    """Returns whether the lake lacks rows that the new manifests say they brought."""
+    for table in SCHEMAS:
+        state = search.before[table].progress
+        new = claims.where(fn.col("manifest") > state.last_manifest)
+        new = new.where(fn.col("manifest") <= search.now[table].progress.last_manifest)
+        brought = new.where((fn.col("table") == table) | (fn.col("claim") == "gone"))
+        rows = search.rows_of(table)
+        if rows is None:
+            rows = search.lake.read(search.spark, table, subjects=())
+        kind = ("kind",) if table == MESSAGES else ()
+        stored = stored_of(table, rows.select(*IDENTITY[table], *kind, "manifest").distinct())
+        quarantined = [segment.key for segment in search.now[table].progress.quarantined]
+        if not missing_of(brought, stored, quarantined).isEmpty():
+            return True
+    return False
+
+
+def _lately_active(search: ChangeSearch, stuck_ms: int) -> set[str]:
+    since = day_of(max(0, search.horizon_ms - MARGIN_MS - stuck_ms))
+    return set().union(*(search.lake.subjects(table, f"day >= '{since}'") for table in SCHEMAS))
+
+
+def _due_since(search: ChangeSearch, stuck_ms: int) -> set[str]:
+    """Returns the subjects with delayed messages that the last horizon left open and a later one decides about."""
+    horizon_ms = max([search.horizon_ms, *(manifest.complete_ms for manifest in search.manifests.values())])
+    first_ms = max(0, search.horizon_ms - stuck_ms - _BEFORE_DUE_MS)
+    low, high = (f"{SCHEDULE_PREFIX}{at_ms:013d}" for at_ms in (first_ms, horizon_ms))
+    return search.lake.subjects_of_rows(MESSAGES, f"log >= '{low}' and log < '{high}'")
+
+
+def _dropped_from(search: ChangeSearch) -> set[str]:
+    """Returns the schedule logs of messages that wheels dropped since, because their group was deleted or their row
+    could not be read."""
+    rows = search.rows_of(DISPATCHES)
+    if rows is None:
+        return set()
+    logs = {row["source_log"] for row in rows.where("subject = ''").select("source_log").distinct().collect()}
+    if len(logs) > _MAX_LOGS:
+        raise ChangesUnknown
+    return logs
+
+
+def _waiting_in(search: ChangeSearch, logs: set[str]) -> set[str]:
+    if not logs:
+        return set()
+    names = ", ".join(f"'{log}'" for log in sorted(logs))
+    return search.lake.subjects_of_rows(MESSAGES, f"log in ({names})")
+
+
+def _overdue(search: ChangeSearch, before: Judgement) -> set[str]:
+    """Returns the subjects with overdue messages: a cancel marker ends the finding, and each horizon changes it."""
+    rows = search.lake.rows(TABLE, f"{found_at(before.found_ms)} and kind = 'stuck'")
+    return {subject for subject in rows["subject"].to_pylist() if subject is not None}

@@ -1,0 +1,72 @@
+"""Random histories of a world: what producers, consumers and operators do, and faults."""
+
+import random
+from dataclasses import replace
+
+from hourwheel.adapters.files import FileBlobs
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.archive.rebuild import rebuild
+from tests.pipeline.faults import FAULTS, Scene
+from tests.pipeline.worlds import DAY, HOUR, World
+
+SUBJECTS = ("orders", "bills", "new")
+_GROUP = "billing"
+_ACTS = ("send", "later", "cancel", "retry", "dead", "redrive", "all", "seek", "group", "delete", "wait")
+
+
+def act(world: World, draw: random.Random) -> None:
+    """Does one random thing to one subject, and lets the wheels turn for a while."""
+    kind, subject = draw.choice(_ACTS), draw.choice(SUBJECTS)
+    world.bench.cell.put_group(subject, _GROUP)
+    if kind in ("send", "later", "cancel"):
+        _produce(world, draw, kind, subject)
+    elif kind in ("retry", "dead"):
+        where = {"subject": subject, "group": _GROUP}
+        for pull in world.bench.pull(2, **where):
+            world.bench.settle(pull, **{kind: [0]}, **where)
+    elif kind != "wait":
+        _operate(world, draw, kind, subject)
+    world.bench.turn(3 * HOUR if kind == "wait" else draw.choice((1, 60, HOUR)))
+
+
+def _produce(world: World, draw: random.Random, kind: str, subject: str) -> None:
+    bench = world.bench
+    if kind == "send":
+        bench.send(*"abc"[: draw.randint(1, 3)], subject=subject)
+    elif kind == "later":
+        bench.send_later("d", delay=draw.choice((60, 2 * HOUR, DAY)), subject=subject)
+    else:
+        (placed,) = bench.send_later("x", delay=5 * HOUR, subject=subject)
+        bench.cell.cancel(placed.scheduled_id or "")
+
+
+def _operate(world: World, draw: random.Random, kind: str, subject: str) -> None:
+    cell = world.bench.cell
+    if kind == "redrive":
+        cell.redrive(subject, _GROUP, lambda *_: True)
+    elif kind == "all":
+        world.acknowledge(subject, _GROUP)
+    elif kind == "seek":
+        world.bench.pull(1, subject=subject, group=_GROUP)
+        cell.seek(subject, _GROUP, to="start")
+    elif kind == "delete":
+        cell.delete_group(subject, _GROUP)
+    else:
+        cell.put_group(subject, f"late-{draw.randint(1, 3)}", start="latest")
+
+
+def fail(world: World, draw: random.Random, number: int) -> None:
+    """Does something wrong to a subject of its own."""
+    name = draw.choice(sorted(FAULTS))
+    world.bench.turn(HOUR)
+    FAULTS[name][0](Scene(world, f"{name}-{number}"))
+    world.bench.turn(HOUR)
+
+
+def lose_the_store(world: World) -> None:
+    """Rebuilds the store from what is archived."""
+    bench = replace(world.bench, store=MemoryStore(), blobs=MemoryBlobs(), timers=type(world.bench.timers)())
+    rebuild(bench.cell.context, FileBlobs(world.archive), gap=1_000)
+    world.bench = bench
+    bench.cell.sweep()
+    bench.turn(60)

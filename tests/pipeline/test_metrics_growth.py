@@ -1,0 +1,72 @@
+"""A run of metrics reads only subjects that changed, and ends with the rows that a run over everything computes."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from hourwheel.adapters.files import FileBlobs
+from hourwheel_pipeline.compact import CompactOptions
+from hourwheel_pipeline.compact import run as compact
+from hourwheel_pipeline.lake import Lake
+from tests.pipeline.growth import LONG, archived_and_compacted, same_metrics_as_over_everything
+from tests.pipeline.readings import subjects_read
+from tests.pipeline.worlds import HOUR, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    found = World(tmp_path)
+    for subject in ("orders", "bills"):
+        found.bench.send("a", "b", subject=subject)
+        found.acknowledge(subject, "billing")
+    found.bench.clock.pass_time(LONG)
+    found.bench.send("after", subject="after")
+    return found
+
+
+def computed(world: World, spark: SparkSession) -> None:
+    """Archives, compacts and computes metrics, at a time of its own."""
+    archived_and_compacted(world, spark)
+    world.measured(spark)
+
+
+def test_a_run_reads_only_the_files_of_subjects_that_changed(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed(world, spark)
+    world.bench.send("c", subject="orders")
+    world.acknowledge("orders", "billing")
+    world.archived()
+    world.compacted(spark)
+    read = subjects_read(monkeypatch)
+    world.measured(spark)
+    assert read == {"orders"}
+    same_metrics_as_over_everything(world, spark)
+
+
+def test_a_quarantined_segment_that_is_taken_later_counts_in_its_own_hour(spark: SparkSession, world: World) -> None:
+    world.archived()
+    archive = FileBlobs(world.archive)
+    key = sorted(archive.list("segments/messages/"))[0]
+    data = archive.get(key)
+    archive.delete(key)
+    computed(world, spark)
+    archive.put(key, data)
+    world.bench.clock.pass_time(HOUR)
+    compact(spark, CompactOptions(archive=world.archive, lake=world.lake, again=True))
+    world.measured(spark)
+    same_metrics_as_over_everything(world, spark)
+
+
+def test_a_run_reads_everything_after_rows_were_deleted(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed(world, spark)
+    with closing(Lake.open(world.lake)) as lake:
+        lake.table("messages").delete("subject == 'bills'")
+    read = subjects_read(monkeypatch)
+    world.bench.clock.pass_time(1)
+    world.measured(spark)
+    assert "orders" in read
