@@ -96,10 +96,11 @@ def _lose_a_manifest(world: World) -> Callable[[SparkSession], None]:
 
 
 def _truncate_a_new_segment(world: World) -> Callable[[SparkSession], None]:
+    archive = FileBlobs(world.archive)
+    before = set(archive.list("segments/messages/"))
     world.bench.send("c", "d", subject="orders")
     world.archived()
-    archive = FileBlobs(world.archive)
-    key = sorted(archive.list("segments/messages/"))[-1]
+    (key,) = set(archive.list("segments/messages/")) - before
     data = archive.get(key)
     archive.delete(key)
     archive.put(key, data[:-10])
