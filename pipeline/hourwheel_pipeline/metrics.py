@@ -22,7 +22,7 @@ few hours, a run reads and computes everything.
 """
 
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Final, NamedTuple
@@ -171,21 +171,22 @@ def _run(spark: SparkSession, lake: Lake, options: MetricsOptions, now_ms: int) 
     catalogs = groups(spark, archive)
     changed = _changed(spark, lake, options, last, tables, catalogs)
     evidence = evidence_of(spark, lake, last_manifest, subjects=changed.subjects)
-    oldest_ms = _oldest_ms(evidence, None if changed.subjects is None else last)
-    rows = _rows(evidence, catalogs, horizon_ms, oldest_ms, options, now_ms)
-    since_ms = first_ms(options, last, now_ms, changed.since_ms)
-    rows = evidence.keep(rows.where(fn.col("hour") >= moment(since_ms)))
-    report = Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count())
-    note = _Note(
-        **msgspec.structs.asdict(report),
-        basis=basis,
-        through=min(last_manifest.values()),
-        tables=tables,
-        first_ms=oldest_ms,
-        hot_keys=options.hot_keys,
-    )
-    lake.append(TABLE, rows, notes={NOTE: msgspec.json.encode(note).decode()})
-    evidence.forget()
+    with ExitStack() as cached:
+        cached.callback(evidence.forget)
+        oldest_ms = _oldest_ms(evidence, None if changed.subjects is None else last)
+        rows = _rows(evidence, catalogs, horizon_ms, oldest_ms, options, now_ms)
+        since_ms = first_ms(options, last, now_ms, changed.since_ms)
+        rows = evidence.keep(rows.where(fn.col("hour") >= moment(since_ms)))
+        report = Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count())
+        note = _Note(
+            **msgspec.structs.asdict(report),
+            basis=basis,
+            through=min(last_manifest.values()),
+            tables=tables,
+            first_ms=oldest_ms,
+            hot_keys=options.hot_keys,
+        )
+        lake.append(TABLE, rows, notes={NOTE: msgspec.json.encode(note).decode()})
     return report
 
 

@@ -11,8 +11,8 @@ counted in the summary of the table.
 """
 
 from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -190,8 +190,8 @@ def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconcil
     """
     with closing(options.open_lake()) as lake:
         lake.ensure(TABLE, SCHEMA, partition=("day",), sorted_by=("kind", "log", "row", "index"))
-        with sized(spark, lake.size(SCHEMAS)):
-            return _Run(spark, lake, options, now_ms).report()
+        with sized(spark, lake.size(SCHEMAS)), closing(_Run(spark, lake, options, now_ms)) as job:
+            return job.report()
 
 
 def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
@@ -286,6 +286,7 @@ class _Run:
     lake: Lake
     options: ReconcileOptions
     now_ms: int
+    _cached: ExitStack = field(default_factory=ExitStack)
 
     def report(self) -> Reconciled:
         """Judges, adds the findings and the note to the table, and returns the report."""
@@ -294,8 +295,9 @@ class _Run:
         evidence = evidence_of(
             self.spark, self.lake, self._numbers, self._since, None if carried is None else carried.scope.subjects
         )
+        self._cached.callback(evidence.forget)
         coverage = self._coverage(evidence, counted=carried is not None)
-        findings = self._findings(evidence, coverage, carried).persist(_STORAGE)
+        findings = self._keep(self._findings(evidence, coverage, carried))
         judgement = self._judgement(evidence, coverage, carried)
         report = self._report(coverage, findings, judgement)
         keep = last.judgement if last is not None and self._limited else None
@@ -307,10 +309,17 @@ class _Run:
         )
         report = msgspec.structs.replace(report, findings=listed_of(findings, self.options.listed))
         self.lake.append(TABLE, findings, notes={NOTE: note.encoded})
-        for frame in (self._claims, self._catalogs, findings):
-            frame.unpersist()
-        evidence.forget()
         return report
+
+    def close(self) -> None:
+        """Frees what the run has cached. Spark would take a frame that stays cached for that of a later run, which
+        would then see the manifests of before."""
+        self._cached.close()
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        kept = frame.persist(_STORAGE)
+        self._cached.callback(kept.unpersist)
+        return kept
 
     @cached_property
     def _tables(self) -> dict[str, TableState]:
@@ -332,11 +341,11 @@ class _Run:
 
     @cached_property
     def _claims(self) -> DataFrame:
-        return claims(self.spark, self._archive).persist(_STORAGE)
+        return self._keep(claims(self.spark, self._archive))
 
     @cached_property
     def _catalogs(self) -> DataFrame:
-        return groups(self.spark, self._archive).persist(_STORAGE)
+        return self._keep(groups(self.spark, self._archive))
 
     @property
     def _since(self) -> date | None:
