@@ -1,4 +1,4 @@
-"""Archives for tests: made row by row, or by a real cell."""
+"""Builds archives for tests: row by row, or by a real cell."""
 
 import zlib
 from collections import Counter

@@ -1,4 +1,4 @@
-"""One Spark for all tests; where it cannot start, they fail and say why."""
+"""Starts one Spark session for all tests; if Spark cannot start, the tests fail and give the reason."""
 
 import gc
 import importlib

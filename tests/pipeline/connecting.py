@@ -1,4 +1,4 @@
-"""Archives of the subject ``orders``, and how the data source is asked for them."""
+"""Builds archives of the subject ``orders``, and reads them with the data source."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime

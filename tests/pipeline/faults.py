@@ -1,4 +1,4 @@
-"""What can go wrong with a system, each thing in a subject of its own that is called after it."""
+"""Faults of a system, each in a subject of its own with the name of the fault."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Lakes for tests: what must be in them, and what is."""
+"""Compares the rows of a lake with those of its archive."""
 
 from collections import Counter
 from collections.abc import Callable

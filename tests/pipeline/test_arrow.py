@@ -1,4 +1,4 @@
-"""What becomes of the rows of the archive: told once more, message by message."""
+"""Rows of the archive become rows of the tables: compared message by message."""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -335,7 +335,7 @@ def test_pulls_with_and_without_moves_become_rows() -> None:
         assert_told(row, "g~1@a~1/0", one)
 
 
-def test_what_was_dropped_has_no_target_and_no_subject() -> None:
+def test_a_dropped_message_has_no_target_and_no_subject() -> None:
     archive = MemoryBlobs()
     builder = ArchiveBuilder(archive)
     due = Transfer(

@@ -1,4 +1,4 @@
-"""``hourwheel pipeline`` where something is wrong: a sentence, and an exit status that a script can act on."""
+"""``hourwheel pipeline`` after a fault prints a sentence, and ends with a status on which a script can act."""
 
 import re
 import stat
@@ -60,7 +60,7 @@ def test_the_command_line_knows_the_jobs_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("name", ["nojob", "session", "lake", "Report", "jobs.x", ""])
-def test_what_is_no_job_is_refused_with_a_list_of_those_there_are(root: Path, name: str) -> None:
+def test_an_unknown_job_is_refused_with_a_list_of_the_jobs(root: Path, name: str) -> None:
     found = command(root, "run", name)
     assert found.exit_code == exits.USAGE
     assert f"there is no job {name!r}" in found.stderr
@@ -76,7 +76,7 @@ def test_a_segment_that_was_deleted_after_it_was_compacted_is_damage(root: Path)
     assert found.stderr == f"hourwheel: damaged: {key}, of manifest 0, is missing: put it back from a copy\n"
 
 
-def test_an_up_to_date_lake_says_that_a_manifest_is_missing(root: Path) -> None:
+def test_compacting_an_up_to_date_lake_reports_a_missing_manifest(root: Path) -> None:
     FileBlobs(root / "archive").delete(manifest_key(2))
     found = command(root, "run", "compact")
     assert found.exit_code == exits.DAMAGE
@@ -86,7 +86,7 @@ def test_an_up_to_date_lake_says_that_a_manifest_is_missing(root: Path) -> None:
     )
 
 
-def test_an_up_to_date_lake_says_that_a_segment_is_missing(root: Path) -> None:
+def test_compacting_an_up_to_date_lake_reports_a_missing_segment(root: Path) -> None:
     archive = FileBlobs(root / "archive")
     (key, *_) = archive.list("segments/messages/")
     archive.delete(key)
@@ -95,7 +95,7 @@ def test_an_up_to_date_lake_says_that_a_segment_is_missing(root: Path) -> None:
     assert found.stderr == f"hourwheel: damaged: {key}, of manifest 0, is missing: put it back from a copy\n"
 
 
-def test_a_data_file_of_the_lake_that_is_gone_or_cut_off_is_damage(root: Path) -> None:
+def test_a_missing_or_truncated_data_file_of_the_lake_is_damage(root: Path) -> None:
     files = [data_file(root, name) for name in ("whole", "gone", "short")]
     assert command(root, "status").exit_code == exits.FINE
     _, gone, short = files
@@ -139,11 +139,13 @@ def test_numbers_agree_with_their_nouns(root: Path) -> None:
         assert f"listed: {sentence}\n" in command(root, "status").stdout
 
 
-def test_a_job_is_told_in_a_line_with_what_it_did_and_how_long_it_took(root: Path) -> None:
+def test_a_job_is_reported_in_a_line_with_its_result_and_its_time(root: Path) -> None:
     assert re.fullmatch(r"compact   nothing new \(\d+\.\d s\)\n", command(root, "run", "compact").stdout)
 
 
-def test_what_a_job_starts_writes_into_a_log_that_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_programs_that_a_job_starts_write_into_a_log_that_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     words = [sys.executable, "-c", "import sys; sys.stderr.write('a warning of Java')"]
     with Output(json=False, verbose=False).aside(tmp_path):
         subprocess.run(words, check=True)
@@ -160,7 +162,7 @@ def test_a_condition_that_is_none_is_wrong_usage() -> None:
     assert exits.of_error(Rejected("subject-wrong", "from the server")) == exits.FAULT
 
 
-def test_repair_names_what_only_a_copy_can_bring_back_and_ends_with_damage(root: Path) -> None:
+def test_repair_names_the_objects_that_only_a_copy_can_restore_and_ends_with_damage(root: Path) -> None:
     archive = FileBlobs(root / "archive")
     missing, quarantined = archive.list("segments/messages/")[:2]
     archive.delete(missing)
@@ -197,7 +199,7 @@ def test_an_option_that_does_not_exist_is_wrong_usage(root: Path) -> None:
     )
 
 
-def test_a_catalog_that_is_none_is_told_in_a_sentence_and_with_its_frames_if_they_are_wanted(root: Path) -> None:
+def test_an_unreadable_catalog_is_reported_in_a_sentence_and_with_frames_on_demand(root: Path) -> None:
     (root / "lake/catalog.db").write_bytes(b"no database" * 100)
     found = command(root, "run", "compact")
     assert (found.exit_code, found.stderr) == (
@@ -207,7 +209,7 @@ def test_a_catalog_that_is_none_is_told_in_a_sentence_and_with_its_frames_if_the
     assert "Traceback (most recent call last)" in command(root, "run", "compact", "--traceback").stderr
 
 
-def test_a_table_whose_metadata_is_gone_is_damage_and_named(root: Path) -> None:
+def test_a_table_whose_metadata_is_missing_is_damage_and_named(root: Path) -> None:
     with closing(Lake.open(str(root / "lake"))) as lake:
         metadata = Path(lake.table(MESSAGES).metadata_location.removeprefix("file://"))
     metadata.unlink()
@@ -229,7 +231,7 @@ SYNTAX = "[PARSE_SYNTAX_ERROR] Syntax error at 'lik'."
         (f"{SYNTAX} SQLSTATE: 42601\n== SQL ==\nkey lik", SYNTAX),
     ],
 )
-def test_of_what_a_library_says_one_sentence_is_left(raised: str, sentence: str) -> None:
+def test_an_error_of_a_library_becomes_one_sentence(raised: str, sentence: str) -> None:
     error = translated(pa.ArrowInvalid(raised))
     assert str(error) == sentence
     assert isinstance(error, Corrupt if "Corrupt" in raised else Failed)

@@ -1,4 +1,4 @@
-"""Invariant: what the lake holds is what the archive holds, each row once, whatever happens."""
+"""Invariant: the lake has each row of the archive once, whatever happens."""
 
 import random
 import struct
@@ -68,7 +68,7 @@ def test_a_manifest_without_segments_is_passed(lake: Compacted) -> None:
     assert lake.places() == lake.archived()
 
 
-def test_what_comes_late_goes_to_the_day_when_it_was_stored(lake: Compacted) -> None:
+def test_late_rows_go_to_the_day_on_which_they_were_stored(lake: Compacted) -> None:
     lake.add(NOON_MS + DAY_MS)
     lake.compact()
     lake.add(NOON_MS)
@@ -161,7 +161,9 @@ def killed_at(verb: str, number: int, late: bool, patch: pytest.MonkeyPatch) -> 
     patch.setattr(Lake, "open", opened)
 
 
-def test_of_two_at_once_one_wins_and_the_other_goes_on(lake: Compacted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_two_concurrent_runs_wins_and_the_other_goes_on(
+    lake: Compacted, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other is faster each time that the first wants to commit."""
     lake.add()
     committing = Lake.commit
@@ -284,7 +286,7 @@ def manifests_in(lake: Compacted, table: str) -> dict[int, int]:
     return {row["manifest"]: row["count"] for row in lake.frame(table).groupBy("manifest").count().collect()}
 
 
-def test_what_comes_before_a_manifest_that_cannot_be_read_is_taken(lake: Compacted) -> None:
+def test_manifests_before_an_unreadable_one_are_taken(lake: Compacted) -> None:
     for number in range(3):
         lake.add(NOON_MS + number)
     archive = lake.builder.archive

@@ -1,4 +1,4 @@
-"""An archive as a DataFrame."""
+"""Reads an archive as a DataFrame."""
 
 import zlib
 from collections.abc import Callable
@@ -160,17 +160,17 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("options", "sentence"), WRONG, ids=[next(iter(options)) for options, _ in WRONG])
-def test_a_wrong_option_is_told(orders: Orders, options: dict[str, str], sentence: str) -> None:
+def test_a_wrong_option_is_refused_in_a_sentence(orders: Orders, options: dict[str, str], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         reader_of(orders, **options)
 
 
-def test_spark_tells_what_is_wrong_with_the_options(spark: SparkSession) -> None:
+def test_spark_shows_the_sentences_about_wrong_options(spark: SparkSession) -> None:
     with pytest.raises(PySparkException, match=r"the option 'archive' is missing; the option 'subject' is missing"):
         spark.read.format("hourwheel").load().collect()
 
 
-def test_a_place_without_an_archive_is_told(orders: Orders) -> None:
+def test_a_location_without_an_archive_is_refused(orders: Orders) -> None:
     with pytest.raises(ValueError, match=r"nothing is archived at .* yet: is the option 'archive' right"):
         scanned(orders)
 

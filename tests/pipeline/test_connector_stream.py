@@ -1,4 +1,4 @@
-"""An archive as a stream: what Spark asks of a reader, in the order in which it does, and Spark itself."""
+"""Reads an archive as a stream: by the calls that Spark makes, in their order, and by Spark itself."""
 
 import json
 from dataclasses import dataclass, field
@@ -142,7 +142,7 @@ def test_a_planned_batch_is_the_same_when_it_is_planned_again_later(orders: Orde
     assert query.run() == ["b"]
 
 
-def test_a_batch_holds_no_more_rows_than_are_wanted_but_one_segment(orders: Orders, version: str) -> None:
+def test_a_batch_has_at_most_the_rows_of_its_limit_but_at_least_one_segment(orders: Orders, version: str) -> None:
     for count in (1, 1, 5, 1):
         orders.archive(*(f"{count}-{number}" for number in range(count)))
     query = Query(orders, version, {"maxrowspertrigger": "3"})
@@ -187,7 +187,7 @@ def test_a_new_query_may_begin_at_a_time(orders: Orders, version: str) -> None:
     assert query.run() == ["later"]
 
 
-def test_a_subject_that_was_made_again_ends_the_query_once_the_old_one_is_read(orders: Orders, version: str) -> None:
+def test_a_subject_that_was_created_again_ends_the_query_once_the_old_one_is_read(orders: Orders, version: str) -> None:
     orders.archive("old", generation=1)
     query = Query(orders, version)
     query.run()
@@ -248,7 +248,7 @@ def test_manifests_without_the_subject_are_passed_by_in_time(
     assert query.run() == ["b"]
 
 
-def test_what_is_archived_during_a_run_for_what_is_there_waits_for_the_next_one(orders: Orders) -> None:
+def test_rows_that_are_archived_during_an_available_now_run_wait_for_the_next_run(orders: Orders) -> None:
     orders.archive("a")
     orders.archive("b")
     query = Query(orders, NEW, {"maxrowspertrigger": "1"})

@@ -1,4 +1,4 @@
-"""A DataFrame and a stream sent to a subject of a server."""
+"""Writes a DataFrame and a stream to a subject of a server."""
 
 import shutil
 import time
@@ -123,7 +123,7 @@ def test_a_write_that_failed_midway_and_is_repeated_sends_nothing_twice(spark: S
     assert len({message.id for message in target.messages()}) == 1_500
 
 
-def test_each_write_without_a_run_id_is_one_of_its_own(spark: SparkSession, target: Target) -> None:
+def test_each_write_without_a_run_id_is_another_write(spark: SparkSession, target: Target) -> None:
     target.save(numbers(spark, 1))
     target.save(numbers(spark, 1))
 
@@ -191,14 +191,14 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize(("schema", "sentence"), COLUMNS, ids=["unknown", "no body", "no text", "no zone"])
-def test_columns_that_are_no_part_of_a_message_are_told(schema: StructType, sentence: str) -> None:
+def test_columns_that_are_no_part_of_a_message_are_refused_by_name(schema: StructType, sentence: str) -> None:
     options = WriteOptions(url="http://127.0.0.1:1", subject="orders")
     for writer in (batch_writer, stream_writer):
         with pytest.raises(ValueError, match=sentence):
             writer(options, schema, overwrite=False)
 
 
-def test_what_was_sent_cannot_be_overwritten(spark: SparkSession, target: Target) -> None:
+def test_messages_that_were_sent_cannot_be_overwritten(spark: SparkSession, target: Target) -> None:
     with pytest.raises(PySparkException, match=r"messages can only be added: use mode 'append'"):
         numbers(spark, 1).write.format("hourwheel").mode("overwrite").options(**target.options).save()
 
@@ -230,7 +230,7 @@ def test_a_chunk_falls_due_in_few_hours() -> None:
     assert lengths([Message("a", delay=3_600.0 * step) for step in range(120)]) == [50, 50, 20]
 
 
-def test_names_of_chunks_tell_tasks_batches_and_chunks_apart() -> None:
+def test_names_of_chunks_differ_by_task_batch_and_chunk() -> None:
     messages = [Message("a")] * 1_001
     tasks = [Task("run", 0, 0), Task("run", 0, 1), Task("run", 1, 0), Task("other", 0, 0)]
     named = [chunk for task in tasks for chunk in chunks_of(task, messages)]

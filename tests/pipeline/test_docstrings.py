@@ -1,4 +1,4 @@
-"""The public names of the pipeline and of the data source: their docstrings have the format, their examples run."""
+"""The docstrings of the public names of the pipeline and of the data source have the format; their examples run."""
 
 from collections.abc import Iterator
 from contextlib import closing

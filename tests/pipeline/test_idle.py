@@ -1,4 +1,4 @@
-"""Where nothing is new, no job asks for Spark, and each says what it said before."""
+"""If nothing is new, no job starts Spark, and each repeats its last report."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def run(world: World, spark: Any, *names: str) -> dict[str, Any]:
     return found
 
 
-def test_a_run_with_nothing_new_needs_no_spark_and_says_that_all_still_holds(world: World) -> None:
+def test_a_run_with_nothing_new_needs_no_spark_and_repeats_the_last_report(world: World) -> None:
     world.bench.clock.pass_time(60)
     reports = run(world, none)
     assert reports["reconcile"].rows["messages queue"] == 2
@@ -57,7 +57,7 @@ def test_reports_hold_nothing_that_only_the_next_run_needs(world: World) -> None
     assert {"basis", "open_until_ms"}.isdisjoint((*Reconciled.__struct_fields__, *Measured.__struct_fields__))
 
 
-def test_a_segment_that_was_deleted_since_is_told_without_spark(world: World) -> None:
+def test_a_deleted_segment_is_reported_without_spark(world: World) -> None:
     archive = FileBlobs(world.archive)
     (key, *_) = archive.list("segments/messages/")
     data = archive.get(key)
@@ -68,7 +68,9 @@ def test_a_segment_that_was_deleted_since_is_told_without_spark(world: World) ->
     assert outcomes.of_reports([report]) == exits.DAMAGE
 
 
-def test_what_is_new_is_judged_and_so_is_what_a_later_horizon_decides(spark: SparkSession, world: World) -> None:
+def test_new_rows_are_judged_and_so_are_rows_that_a_later_horizon_decides_about(
+    spark: SparkSession, world: World
+) -> None:
     world.bench.clock.pass_time(2 * HOUR)
     world.archived()
     run(world, none, "compact")  # of a manifest without rows only its number is noted

@@ -1,4 +1,4 @@
-"""Each command that inspects an archive notices when it is incomplete, without Spark."""
+"""Each command that inspects an archive reports, without Spark, that the archive is incomplete."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def test_the_last_manifest_is_missed_where_the_lake_holds_it(tmp_path: Path) -> 
     assert kinds(tmp_path, last_manifest=3) == [("missing_manifest", manifest_key(3))]
 
 
-def test_with_a_manifest_missing_the_status_counts_up_to_the_last_one_and_tells_damage(tmp_path: Path) -> None:
+def test_with_a_manifest_missing_the_status_counts_up_to_the_last_one_and_reports_damage(tmp_path: Path) -> None:
     archived(tmp_path).delete(manifest_key(1))
     status = asked(tmp_path)
     assert (status.archive.manifests, status.archive.last) == (4, "1970-01-01T00:00:04.000Z")
@@ -78,7 +78,7 @@ def test_a_manifest_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     assert asked(tmp_path).archive.last is None
 
 
-def test_a_segment_that_is_gone_or_cut_off_is_a_problem(tmp_path: Path) -> None:
+def test_a_missing_or_truncated_segment_is_a_problem(tmp_path: Path) -> None:
     archive = archived(tmp_path)
     gone, short = segment_of(archive, 1), segment_of(archive, 2)
     data = archive.get(short)
@@ -101,7 +101,7 @@ def test_a_segment_of_the_right_size_is_judged_by_its_checksum_where_it_is_read(
 
 
 @pytest.mark.parametrize("start", [0, 1, 2])
-def test_one_who_reads_on_where_a_manifest_is_missing_does_not_take_it_for_the_end(tmp_path: Path, start: int) -> None:
+def test_a_reader_does_not_take_a_missing_manifest_for_the_end(tmp_path: Path, start: int) -> None:
     archive = archived(tmp_path)
     archive.delete(manifest_key(2))
     with pytest.raises(Corrupt, match="manifests/000000000002 is missing, and a later one is there"):

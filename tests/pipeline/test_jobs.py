@@ -1,4 +1,4 @@
-"""The program that EMR Serverless runs: its options, its reports, what it tells CloudWatch, what it asks of Glue."""
+"""The program that EMR Serverless runs: its options, its reports, its metrics in CloudWatch, its requests to Glue."""
 
 import json
 import threading
@@ -102,7 +102,7 @@ def test_the_same_arguments_start_any_job() -> None:
     assert parser().parse_args(["replay", *daily, *replay, "--cell=c"]).job == "replay"
 
 
-def test_who_forgets_an_option_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["compact", "--archive=/archive"])
     assert ended.value.code == 2
@@ -180,7 +180,7 @@ def arguments(world: World) -> list[str]:
     ]
 
 
-def test_all_that_is_done_daily_is_reported_and_told(
+def test_the_daily_jobs_print_reports_and_write_metrics(
     spark: SparkSession, world: World, cloudwatch: CloudWatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["daily", *arguments(world)]) == 0
@@ -197,7 +197,7 @@ def test_on_the_first_day_there_is_nothing_and_nothing_is_wrong(
     assert cloudwatch.figures == {"ReconcileFindings": 0, "QuarantinedSegments": 0, "ArchiveLacksObjects": 0}
 
 
-def test_what_is_damaged_is_told_and_a_job_that_is_told_to_stop_fails(
+def test_damage_is_reported_and_a_job_with_on_damage_stop_fails(
     spark: SparkSession, world: World, cloudwatch: CloudWatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     segments = sorted((world.root / "archive/segments/messages").rglob("*"))

@@ -39,7 +39,7 @@ def numbers(spark: SparkSession, lake: Lake, **bounds: date) -> list[int]:
     return sorted(row["n"] for row in lake.read(spark, "findings", **bounds).collect())
 
 
-def test_what_is_appended_is_read_by_day(spark: SparkSession, lake: Lake) -> None:
+def test_appended_rows_are_read_by_day(spark: SparkSession, lake: Lake) -> None:
     lake.append("findings", rows(spark, *range(9)))
     lake.append("findings", rows(spark, 9))
     assert numbers(spark, lake) == list(range(10))
@@ -60,14 +60,14 @@ def test_a_table_that_is_not_there_is_not_found(spark: SparkSession, lake: Lake)
     assert lake.table_progress("metrics") == TableProgress()
 
 
-def test_a_table_is_made_once_and_stays_what_it_is(lake: Lake) -> None:
+def test_a_table_is_created_once_and_keeps_its_columns(lake: Lake) -> None:
     lake.ensure("findings", SCHEMA, partition=("day",), sorted_by=("n",))
     with pytest.raises(Broken, match="has the columns"):
         lake.ensure("findings", SCHEMA.append(pa.field("new", pa.int64())), partition=("day",), sorted_by=("n",))
     assert lake.tables() == ["findings"]
 
 
-def test_a_lake_that_was_moved_is_told_and_not_taken_for_another(lake: Lake, tmp_path: Path) -> None:
+def test_a_lake_that_was_moved_is_refused_and_not_taken_for_another(lake: Lake, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copytree(lake.location, copy)
     with closing(Lake.open(str(copy))) as moved:
@@ -77,7 +77,7 @@ def test_a_lake_that_was_moved_is_told_and_not_taken_for_another(lake: Lake, tmp
             moved.ensure("findings", SCHEMA, partition=("day",), sorted_by=("n",))
 
 
-def test_a_place_has_one_name_however_it_is_given(lake: Lake, tmp_path: Path) -> None:
+def test_a_location_has_one_name_however_it_is_spelled(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(lake.location)
     for name in (tmp_path / "link", tmp_path / "link/../a lake, 100%"):
         with closing(Lake.open(str(name))) as opened:
@@ -164,7 +164,7 @@ def test_a_commit_that_expects_other_notes_changes_nothing(spark: SparkSession, 
     assert numbers(spark, lake) == [1]
 
 
-def test_a_commit_that_is_overtaken_by_one_that_matters_not_is_repeated(
+def test_a_commit_that_an_unrelated_one_overtakes_is_repeated(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.append("findings", rows(spark, 1))
@@ -193,7 +193,7 @@ def test_files_that_are_there_already_cannot_replace_others_with_more_rows(spark
     assert numbers(spark, lake) == [0, 3, 6]
 
 
-def test_the_catalog_is_one_that_other_tools_open(spark: SparkSession, lake: Lake) -> None:
+def test_other_tools_open_the_catalog(spark: SparkSession, lake: Lake) -> None:
     lake.append("findings", rows(spark, 1, 2))
     catalog = SqlCatalog("lake", uri=f"sqlite:///{lake.location}/catalog.db")
     with closing(catalog):
@@ -201,7 +201,7 @@ def test_the_catalog_is_one_that_other_tools_open(spark: SparkSession, lake: Lak
     assert found.to_pylist() == [{"day": date(2026, 1, 3), "n": 2, "text": "t2"}]
 
 
-def test_what_a_table_holds_is_read_as_it_was_noted() -> None:
+def test_the_progress_of_a_table_is_read_as_it_was_noted() -> None:
     segment = QuarantinedSegment(manifest=3, key="segments/messages/x", rows=9, reason='"quoted"')
     holding = TableProgress(4, (segment,))
     assert TableProgress.of(holding.notes) == holding

@@ -106,13 +106,13 @@ def meanwhile(patch: pytest.MonkeyPatch, happen: Callable[[], object]) -> None:
     patch.setattr(Lake, "commit", overtaken)
 
 
-def test_what_is_added_during_a_merge_stays(lake: Crowded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_added_during_a_merge_stay(lake: Crowded, monkeypatch: pytest.MonkeyPatch) -> None:
     meanwhile(monkeypatch, lake.add)
     assert lake.maintain().merged == 9
     lake.check()
 
 
-def test_of_two_merges_at_once_one_wins(lake: Crowded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_two_concurrent_merges_wins(lake: Crowded, monkeypatch: pytest.MonkeyPatch) -> None:
     meanwhile(monkeypatch, lake.maintain)
     report = lake.maintain(keep_seconds=0)
     assert (report.merged, report.lost_races) == (0, 1)
@@ -208,7 +208,7 @@ def test_a_snapshot_goes_when_it_was_replaced_long_enough_ago(before_ms: int, ex
     assert maintain.expired(told([True] * 4), before_ms) == expired
 
 
-def test_the_way_to_the_notes_stays_and_so_does_what_has_a_name() -> None:
+def test_snapshots_that_lead_to_the_notes_or_have_a_name_stay() -> None:
     assert maintain.expired(told([True, True, True, False, False]), 9_000) == [1, 2]
     assert maintain.expired(told([True] * 4, tagged=2), 9_000) == [1, 3]
 
@@ -237,7 +237,7 @@ def test_statistics_of_another_engine_are_not_taken_for_leftovers(tmp_path: Path
     assert (report.files_removed, path.exists(), leftover.exists()) == (1, True, False)
 
 
-def test_what_old_snapshots_name_stays_as_long_as_they_do(lake: Crowded) -> None:
+def test_files_that_old_snapshots_name_stay_as_long_as_the_snapshots(lake: Crowded) -> None:
     lake.maintain(later_seconds=30 * DAY_SECONDS, keep_seconds=365 * DAY_SECONDS)
     assert len(lake.stored) == 9 + 3
     with closing(Lake.open(lake.location)) as opened:
@@ -246,7 +246,7 @@ def test_what_old_snapshots_name_stays_as_long_as_they_do(lake: Crowded) -> None
     assert rows == [6, 12, 18, 18]
 
 
-def test_who_is_killed_between_a_merge_and_its_commit_has_changed_nothing(
+def test_a_job_that_is_killed_between_a_merge_and_its_commit_has_changed_nothing(
     lake: Crowded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):

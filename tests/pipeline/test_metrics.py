@@ -1,4 +1,4 @@
-"""Metrics of a day whose every message is known."""
+"""Metrics of a day of which the tests know every message."""
 
 from contextlib import closing
 from datetime import date
@@ -66,19 +66,19 @@ def hours(contents: Contents, group: str | None = None) -> dict[int, dict[str, A
     return {(hour.hour_ms - NOON_MS) // HOUR_MS: msgspec.to_builtins(hour) for hour in found}
 
 
-def test_a_subject_tells_what_it_took_in(told: Contents) -> None:
+def test_the_hours_of_a_subject_count_its_accepted_messages(told: Contents) -> None:
     noon = hours(told)[0]
     assert (noon["accepted"], noon["scheduled"], noon["dispatched"]) == (9, 5, 3)
     assert noon["accepted_bytes"] == 6 * len("body" + "a") + len("soon" + "cancelled" + "far")
     assert noon["hot_keys"] == [{"key": "a", "messages": 5}, {"key": "b", "messages": 1}]
 
 
-def test_delayed_messages_tell_how_late_they_came_and_when_others_are_due(told: Contents) -> None:
+def test_delayed_messages_are_counted_with_their_lateness_and_by_their_due_hour(told: Contents) -> None:
     assert 0 <= hours(told)[0]["late_max_ms"] <= 500
     assert hours(told)[8] == {"hour_ms": NOON_MS + 8 * HOUR_MS, "due": 1}
 
 
-def test_a_group_tells_what_became_of_its_messages(told: Contents) -> None:
+def test_the_hours_of_a_group_count_how_its_messages_were_settled(told: Contents) -> None:
     found = hours(told, "billing")
     assert (found[1]["delivered"], found[1]["settled"]) == (4, 1)
     assert (found[1]["retried"], found[1]["dead"], found[1]["released"]) == (2, 1, 0)
@@ -87,20 +87,20 @@ def test_a_group_tells_what_became_of_its_messages(told: Contents) -> None:
     assert found[2]["attempts_mean"] == pytest.approx(9 / 7)
 
 
-def test_a_group_tells_how_long_it_took(told: Contents) -> None:
+def test_the_hours_of_a_group_have_percentiles_of_times(told: Contents) -> None:
     found = hours(told, "billing")
     assert found[1]["pull_max_ms"] == HOUR_MS
     assert (found[1]["settle_p50_ms"], found[1]["total_p50_ms"]) == (10_000, 3_610_000)
     assert found[2]["total_max_ms"] == pytest.approx(2 * HOUR_MS, rel=0.005)
 
 
-def test_lag_is_told_until_it_is_none(told: Contents) -> None:
+def test_lag_is_counted_until_it_is_zero(told: Contents) -> None:
     billing, idle = (hours(told, group) for group in ("billing", "idle"))
     assert {at: hour["lag"] for at, hour in billing.items() if "lag" in hour} == {0: 9, 1: 5, 2: 0}
     assert {at: hour["lag"] for at, hour in idle.items()} == {0: 9, 1: 9, 2: 9}
 
 
-def test_the_newest_rows_of_an_hour_hold_and_what_is_no_longer_due_is_gone() -> None:
+def test_the_newest_row_of_an_hour_holds_and_cancelled_messages_are_no_longer_due() -> None:
     first = [("2025-11-20 12:00", "a", None, 1, 5, None), ("2025-11-20 20:00", "a", None, 1, None, 3)]
     second = [("2025-11-20 12:00", "a", None, 2, 6, None)]
     names = ("hour", "subject", "group", "computed_at", "accepted", "due")
@@ -121,7 +121,7 @@ def options(**given: Any) -> MetricsOptions:
     return MetricsOptions(archive="archive", lake="lake", **given)
 
 
-def test_hours_are_told_again_while_they_may_change() -> None:
+def test_hours_are_computed_again_while_they_may_change() -> None:
     now_ms, last = NOON_MS + 90, Measured(computed_ms=NOON_MS, horizon_ms=NOON_MS + 5, rows=1)
     changed_ms = NOON_MS
     assert first_ms(options(), None, now_ms, changed_ms) == 0
@@ -133,7 +133,7 @@ def test_hours_are_told_again_while_they_may_change() -> None:
     assert first_ms(options(), last, now_ms, NOON_MS - 60 * HOUR_MS) == NOON_MS - 60 * HOUR_MS
 
 
-def test_what_was_told_long_ago_is_not_told_again(spark: SparkSession, world: World) -> None:
+def test_hours_long_before_the_horizon_are_not_computed_again(spark: SparkSession, world: World) -> None:
     with closing(Lake.open(world.lake)) as lake:
         note = lake.notes(metrics.TABLE)[metrics.NOTE]
         last = msgspec.json.decode(note, type=Measured)

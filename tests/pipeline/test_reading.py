@@ -82,9 +82,7 @@ def test_a_manifest_that_cannot_be_read_is_corrupt(tmp_path: Path) -> None:
         (lambda data: b"", "has 0 bytes"),
     ],
 )
-def test_a_segment_that_is_not_what_was_written_is_corrupt(
-    tmp_path: Path, change: Callable[[bytes], bytes], reason: str
-) -> None:
+def test_a_changed_segment_is_corrupt(tmp_path: Path, change: Callable[[bytes], bytes], reason: str) -> None:
     archive = FileBlobs(tmp_path)
     archived(archive, 1)
     (work,) = (Work.of(one.number, segment) for one in manifests_from(archive, 0) for segment in one.segments)

@@ -1,4 +1,4 @@
-"""A system that works has no findings; what goes wrong is found, and nothing else."""
+"""A working system has no findings; each fault leads to its finding, and to no other."""
 
 from collections import Counter
 from contextlib import closing
@@ -80,7 +80,7 @@ def test_findings_say_where_to_look(broken: Faulty) -> None:
     assert one.first_seen_ms == broken.found.found_ms
 
 
-def test_rows_that_the_lake_lacks_are_named_by_subject_and_row_with_what_brings_them_back(broken: Faulty) -> None:
+def test_missing_rows_are_named_by_subject_and_row_with_the_command_that_restores_them(broken: Faulty) -> None:
     (one,) = [one for one in broken.found.findings if one.kind == "missing_rows"]
     assert (one.subject, one.log, one.row) == ("missing", "missing~1/0", 0)
     assert "the lake 0; absent: 2 in rows 0 to 0; hourwheel pipeline run repair restores them" in one.detail
@@ -92,7 +92,7 @@ def test_findings_stand_in_their_table(spark: SparkSession, broken: Faulty) -> N
     assert {row["kind"]: row["count"] for row in kinds} == broken.found.counts
 
 
-def test_from_a_day_on_it_finds_what_went_wrong_since(spark: SparkSession, broken: Faulty) -> None:
+def test_a_run_from_a_day_on_finds_the_errors_since_that_day(spark: SparkSession, broken: Faulty) -> None:
     broken.world.bench.clock.pass_time(1)
     first = min(one.at_ms for one in broken.found.findings if one.at_ms is not None)
     found = broken.world.reconciled(spark, datetime.fromtimestamp(first // 1_000, UTC).date())
@@ -121,7 +121,7 @@ def test_quarantined_segments_are_reported_and_lead_to_no_findings(spark: SparkS
     assert all("bytes" in one.reason for one in found.unknown.quarantined)
 
 
-def test_without_a_manifest_and_a_segment_the_rest_is_judged_and_the_damage_is_told(
+def test_without_a_manifest_and_a_segment_the_rest_is_judged_and_the_damage_reported(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     world = World(tmp_path)

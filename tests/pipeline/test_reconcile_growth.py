@@ -150,6 +150,7 @@ def test_damage_and_its_repair_are_judged_over_everything(
     assert (report.unknown.segments, "missing_rows" in report.counts) == (1, True)
     for undo in (put_back, take_again, restore):
         undo(spark)
-    assert scope_of_a_run(world, spark, monkeypatch) is None
+    read = subjects_read(monkeypatch)
     assert judged(world, spark).counts == {}
+    assert "mail" in read
     assert scope_of_a_run(world, spark, monkeypatch) is not None

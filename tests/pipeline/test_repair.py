@@ -1,4 +1,4 @@
-"""What the lake lacks is brought back from the archive: rows, and the rows of files that are damaged."""
+"""Repair restores rows and damaged files of the lake from the archive."""
 
 from contextlib import closing
 from pathlib import Path
@@ -34,7 +34,7 @@ def files(lake: Compacted, table: str) -> list[Path]:
         return [Path(task.file.file_path) for task in opened.table(table).scan().plan_files()]
 
 
-def test_rows_that_were_deleted_and_files_that_are_gone_come_back(lake: Compacted) -> None:
+def test_deleted_rows_and_missing_files_are_restored(lake: Compacted) -> None:
     with closing(Lake.open(lake.lake)) as opened:
         opened.table(MESSAGES).delete("subject == 'bills'")
     cut_off, other = files(lake, MESSAGES)
@@ -65,7 +65,7 @@ def test_a_file_that_is_damaged_within_is_named_and_read_to_be_found(lake: Compa
     assert lake.places() == lake.archived()
 
 
-def test_what_the_archive_lacks_as_well_is_named_and_is_damage(lake: Compacted) -> None:
+def test_rows_that_the_archive_lacks_too_are_named_and_are_damage(lake: Compacted) -> None:
     for key in lake.builder.archive.list("segments/messages/"):
         lake.builder.archive.delete(key)
     with closing(Lake.open(lake.lake)) as opened:

@@ -1,4 +1,4 @@
-"""Replays of one lake, each to a cell of its own."""
+"""Replays one lake, each time to another cell."""
 
 import re
 from collections import Counter
@@ -204,7 +204,7 @@ def test_bytes_and_headers_are_sent_as_they_were(runs: Runs) -> None:
         ({"where": "queue = 7"}, set()),
     ],
 )
-def test_what_is_selected_is_sent(runs: Runs, which: dict[str, Any], expected: set[str]) -> None:
+def test_the_selected_messages_are_sent(runs: Runs, which: dict[str, Any], expected: set[str]) -> None:
     report = runs.run(**which)
     assert report.messages == report.sent == len(expected)
     assert set(runs.arrived()) == expected
@@ -281,7 +281,7 @@ def sent_of(runs: Runs) -> list[NewMessage]:
 
 
 @pytest.mark.parametrize(("assumed", "there"), [("sent", 0), ("unsent", 60)])
-def test_where_nobody_can_tell_somebody_has_to_say(runs: Runs, assumed: str, there: int) -> None:
+def test_a_chunk_whose_fate_is_unknown_needs_the_decision_of_an_operator(runs: Runs, assumed: str, there: int) -> None:
     runs.server.fails = 1
     with pytest.raises(Unavailable):
         runs.run()
@@ -293,7 +293,7 @@ def test_where_nobody_can_tell_somebody_has_to_say(runs: Runs, assumed: str, the
     assert len(runs.arrived()) == there
 
 
-def test_what_may_have_expired_is_not_guessed(runs: Runs) -> None:
+def test_a_chunk_that_may_have_expired_needs_a_decision_too(runs: Runs) -> None:
     runs.server.fails, runs.server.after = 1, True
     with pytest.raises(Unavailable):
         runs.run()
@@ -323,7 +323,7 @@ def test_a_name_stands_for_one_replay(runs: Runs) -> None:
     assert runs.run(rate=5).before == 60
 
 
-def test_a_lake_that_lost_messages_meanwhile_is_told(runs: Runs) -> None:
+def test_a_lake_that_lost_messages_meanwhile_is_reported(runs: Runs) -> None:
     runs.run()
     plan = next(Path(runs.given["lake"]).glob(f"replays/{runs.given['name']}/plan*"))
     plan.write_bytes(plan.read_bytes().replace(b'"messages":60', b'"messages":61'))
@@ -385,7 +385,7 @@ def test_a_server_that_does_not_answer_may_be_asked_later(asked: Ask, monkeypatc
                 asked()
 
 
-def test_a_group_that_cannot_be_deleted_is_named_and_what_it_found_holds(
+def test_a_probe_group_that_cannot_be_deleted_is_named_and_its_result_holds(
     asked: Ask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failing(monkeypatch, "delete_group", ServerUnavailable(Problem(detail="no answer")))

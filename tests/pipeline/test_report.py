@@ -1,4 +1,4 @@
-"""The report: what is in the tables stands on the page, whatever it is."""
+"""The report shows the findings and metrics of the tables, whatever their text."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -111,7 +111,7 @@ def test_a_page_without_findings_says_so() -> None:
     assert "Nothing before that is missing" in text
 
 
-def test_each_finding_is_told_with_what_its_kind_means_and_how_many_there_are() -> None:
+def test_each_kind_of_finding_stands_on_the_page_with_its_meaning_and_its_number() -> None:
     text = page(contents(found(lost=1_500, stuck=1)))
     assert "A group passed a message and was never handed it." in text
     assert "lost: 1\u202f500, the first 1" in text
@@ -130,7 +130,7 @@ def test_without_a_reconciliation_the_page_says_so() -> None:
     assert "Nothing has been reconciled yet" in page(contents())
 
 
-def test_a_chart_is_drawn_within_its_frame_and_told_as_a_table() -> None:
+def test_a_chart_is_drawn_within_its_frame_and_has_a_table() -> None:
     series = Series("billing", [(NOON_MS + at * HOUR_MS, at**3) for at in (0, 1, 2, 5)])
     figure = ET.fromstring(chart("Lag", [series]))
     points = [point for line in figure.iter("polyline") for point in (line.get("points") or "").split()]
@@ -199,7 +199,7 @@ def test_the_page_begins_with_totals() -> None:
     assert text.index("<dl") < text.index("<section")
 
 
-def test_an_archive_that_is_not_whole_is_told() -> None:
+def test_an_incomplete_archive_stands_on_the_page() -> None:
     problem = Problem(kind="missing_segment", key="segments/x", says="segments/x is missing: put it back")
     whole = Wholeness(manifests=1, segments=1, bytes=1, deep=False, count=1, problems=[problem])
     text = page(contents(msgspec.structs.replace(found(), archive=whole)))

@@ -1,4 +1,4 @@
-"""What other users of the machine see of a job: nothing of its files, and no open port without a secret."""
+"""Other users of the machine see no files of a job, and no open port without a secret."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def seen(scratch: Path) -> dict[str, Any]:
     return told
 
 
-def test_what_is_spilled_lies_in_a_folder_that_nobody_else_may_open(seen: dict[str, Any], scratch: Path) -> None:
+def test_spark_spills_to_a_folder_that_nobody_else_may_open(seen: dict[str, Any], scratch: Path) -> None:
     mine = f"{scratch}/spark-"
     assert seen["spilled"]
     assert all(

@@ -1,4 +1,4 @@
-"""How far archive and lake are, where there is nothing yet."""
+"""The status of archive and lake before there is anything."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Systems for the checks: a real cell through all that it can do, archived and compacted."""
+"""Builds systems for the checks: a real cell that does everything a cell can do, archived and compacted."""
 
 from dataclasses import dataclass, field
 from datetime import date
