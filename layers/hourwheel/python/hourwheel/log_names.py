@@ -116,10 +116,10 @@ class LogName(NamedTuple):
 def _parse(text: str) -> LogName:
     if is_schedule(text):
         return LogName.of_schedule(text.removeprefix(SCHEDULE_PREFIX))
-    found = _LOG.fullmatch(text)
-    if found is None:
+    match = _LOG.fullmatch(text)
+    if match is None:
         raise Corrupt(f"{text!r} is not the name of a log")
-    cell, subject, generation, queue, part, turn, retrying, dead = found.groups()
+    cell, subject, generation, queue, part, turn, retrying, dead = match.groups()
     if queue is not None:
         return LogName.of_queue(subject, int(generation), int(queue), int(part or 0), int(turn or 1), cell or HOME)
     if cell is not None:

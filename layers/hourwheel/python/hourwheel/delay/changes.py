@@ -1,10 +1,17 @@
 """Changes: looks up, cancels and reschedules messages that are still delayed.
 
-A request first stores its change, then appends a cancel marker to the schedule log in which the message waits. Once no
-wheel can miss the marker any more, the dispatch log says whether the marker came in time: it names the message, or it
-never will. No wheel can miss the marker once the owner has published that it read beyond the marker, or while there is
-no owner. A message that moves is then handed over to the schedule log of its new time. A change that was cut off is
-finished by the next caller who asks about the message, or by the sweeper. ``pending_changes.py`` draws its records.
+    1  store the change
+    2  append a cancel marker to the schedule log in which the message waits
+    3  wait until every wheel must see the marker
+    4  search the dispatch log for the message, and store the decision
+    5  for a move: hand the message over to the schedule log of its new time
+
+Step 3 is over once the bucket's owner has published that it read beyond the marker, or when the bucket has no owner.
+From then on the dispatch log decides: the marker came too late if the log names the message, and in time if it does
+not.
+
+If a change is cut off, the next caller who asks about the message finishes it, or the sweeper does.
+``pending_changes.py`` draws the records.
 """
 
 from collections.abc import Callable

@@ -68,7 +68,8 @@ class GreenletRunner:
         return await done
 
     def pause(self, begin: Callable[[Callable[[], object]], None], seconds: float | None = None) -> None:
-        """Lets other greenlets run until the callback that ``begin`` gets is called, from any thread, or time is up."""
+        """Pauses the current greenlet, and lets others run. Passes a callback to ``begin``; the greenlet goes on once
+        any thread has called it, or after ``seconds``."""
         loop = self._loop
         assert loop is not None
         current = getcurrent()

@@ -66,9 +66,9 @@ def taken_from(row: Row, indexes: Sequence[int], blobs: Blobs, queue: int | None
 def with_position(
     row: Row, messages: list[Message], queue: int | None, indexes: Sequence[int] | None = None
 ) -> list[Message]:
-    """Sets queue, offset, attempt and time of messages in a row of a queue, which the row implies; returns the
-    messages. Copies in retry and dead logs contain all of them; messages in schedule logs lack only ``produced_at``.
-    ``indexes`` are those of the messages in the row (None: the messages are all of the row)."""
+    """Sets the fields that messages leave out because their row states them, and returns the messages. In a row of a
+    queue these are queue, offset, attempt and ``produced_at``; in a schedule log only ``produced_at``; copies in retry
+    and dead logs leave nothing out. ``indexes``: the indexes of the messages in the row (None: all of the row)."""
     if queue is None and row.meta:
         for message in messages:
             message.produced_at = message.produced_at or rfc3339(row.at_ms)

@@ -54,8 +54,8 @@ class TagSummary(msgspec.Struct, array_like=True, frozen=True, tag=3):
         """Returns the messages that have each of these tags; None if the row does not tell them all."""
         if named and not self.where:
             return None
-        known = dict(zip(self.tags or (), self.where, strict=False))
-        packed = {tag: known[tag] for tag in named}
+        set_by_tag = dict(zip(self.tags or (), self.where, strict=False))
+        packed = {tag: set_by_tag[tag] for tag in named}
         if None in packed.values():
             return None
         return {tag: unpack(part) or every(count) for tag, part in packed.items() if part is not None}

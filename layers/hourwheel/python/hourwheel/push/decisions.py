@@ -12,13 +12,13 @@ from enum import StrEnum
 from hourwheel.push.state import PushState
 from hourwheel.targets import Outcome
 
-# Leaves time to settle after a delivery that took as long as it may.
+# Room to settle after a delivery that took its full time-out.
 SETTLING_SECONDS = 30
 """A new or extended lease, of messages or of the group, outlasts a delivery by at least this."""
 
-# Below SETTLING_SECONDS, so that a delivery that follows its pull at once extends nothing.
+# Below SETTLING_SECONDS: a delivery right after its pull needs no extension.
 SPARE_SECONDS = 5
-"""The pusher extends a lease of messages that would outlast the next delivery by less than this."""
+"""The pusher extends a lease of messages before a delivery, unless the lease outlasts the delivery by at least this."""
 
 # A bad message fails in the same way as a bad target: one failed delivery says nothing about the target.
 FAILURES = 5

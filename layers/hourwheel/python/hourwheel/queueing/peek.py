@@ -138,5 +138,5 @@ def _backwards(log: Log, below: int) -> Iterator[tuple[int, Row | Corrupt]]:
     first = log.trimmed()
     while below > first:
         start = max(first, below - _PAGE)
-        yield from reversed([found for found in log.stored_page(start, below - start) if found[0] < below])
+        yield from reversed([(row_no, row) for row_no, row in log.stored_page(start, below - start) if row_no < below])
         below = start

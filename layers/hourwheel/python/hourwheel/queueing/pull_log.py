@@ -42,8 +42,8 @@ _RACES = 100  # a claim that lost this often gives up, and its pull looks again
 
 @dataclass(frozen=True)
 class Claim:
-    """A range that was claimed: its pull row, the rows of the source log that it covers, and the most bytes that its
-    messages take in an answer."""
+    """A claimed range: its pull row, the rows of the source log that it covers, and an upper bound of the bytes that
+    its messages take in an answer."""
 
     row_no: int
     pull_row: Versioned[PullRow]
@@ -52,8 +52,9 @@ class Claim:
 
 
 class Nothing(NamedTuple):
-    """The source has no message for the group below row ``end``; the next claim is pull row ``row_no``. ``unmatched``:
-    the group's filter took none of the last rows, and no pull row passes over them yet."""
+    """The result of a look that found no message for the group: every row below ``end`` was examined, and the next
+    claim will be pull row ``row_no``. ``unmatched``: the group's filter took none of the last rows, and no pull row
+    passes over them yet."""
 
     row_no: int
     end: int

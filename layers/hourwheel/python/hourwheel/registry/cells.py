@@ -70,17 +70,20 @@ def load_cell(context: Context, name: str) -> CellRecord:
     """Returns the record of a cell, the home cell's too. Raises ``NotFound`` for a cell that is not registered."""
     if name == HOME:
         return CellRecord(name=HOME)
-    held = cell_record(context, name).load()
-    if held is None or held.value.removed:
+    current = cell_record(context, name).load()
+    if current is None or current.value.removed:
         raise NotFound("cell-unknown", f"there is no cell {name!r}: add it with hourwheel cell add", field="cell")
-    return held.value
+    return current.value
 
 
 def all_cells(context: Context) -> list[CellRecord]:
     """Returns the home cell and the registered cells, by name."""
     items = items_of(context.store, Table.META, "cells", page=_PAGE)
-    found = [cell_record(context, name).opened(record) for name, record in items]
-    return [CellRecord(name=HOME), *(held.value for held in found if held is not None and not held.value.removed)]
+    stored = [cell_record(context, name).opened(record) for name, record in items]
+    return [
+        CellRecord(name=HOME),
+        *(current.value for current in stored if current is not None and not current.value.removed),
+    ]
 
 
 def check_takes_queues(context: Context, name: str) -> None:

@@ -35,23 +35,23 @@ def request_change(
     record = subject_record(context, name)
     first: Subject | None = None
     for _ in range(_TRIES):
-        held = record.load()
-        if held is None or held.value.deleted:
+        current = record.load()
+        if current is None or current.value.deleted:
             raise unknown_subject(name)
-        change = plan(held.value)
+        change = plan(current.value)
         if change is None:
-            return held.value, held.value
-        first = first or held.value
+            return current.value, current.value
+        first = first or current.value
         if once:
-            _check_unmoved(first, held.value, change)
-        if held.value.change is not None:
-            _check_apart(held.value, held.value.change, change)
+            _check_unmoved(first, current.value, change)
+        if current.value.change is not None:
+            _check_apart(current.value, current.value.change, change)
             finish_change(registry, name)
             continue
-        _check_room(held.value, change)
-        outcome = record.swap(held.token, msgspec.structs.replace(held.value, change=change))
+        _check_room(current.value, change)
+        outcome = record.swap(current.token, msgspec.structs.replace(current.value, change=change))
         if outcome.stored:
-            return held.value, _finished(registry, held.value, change)
+            return current.value, _finished(registry, current.value, change)
     raise Unavailable(f"subject {name!r} is being changed by many at once: send the request again")
 
 
@@ -76,13 +76,13 @@ def finish_change(registry: Registry, name: str) -> Subject | None:
     none). Raises ``Unavailable`` when a log that has to be sealed cannot be reached."""
     context = registry.context
     record = subject_record(context, name)
-    held = record.load()
-    while held is not None and held.value.change is not None and not held.value.deleted:
-        change = held.value.change
-        after = _carried_out(context, held.value, change) or _withdrawn(context, held.value, change)
-        held = record.swap(held.token, after).current
+    current = record.load()
+    while current is not None and current.value.change is not None and not current.value.deleted:
+        change = current.value.change
+        after = _carried_out(context, current.value, change) or _withdrawn(context, current.value, change)
+        current = record.swap(current.token, after).current
     registry.forget(name)
-    return None if held is None else held.value
+    return None if current is None else current.value
 
 
 def _carried_out(context: Context, subject: Subject, change: RouteChange) -> Subject | None:
@@ -131,14 +131,14 @@ def catch_up(registry: Registry, seen: Subject) -> None:
     for a subject that was deleted."""
     registry.forget(seen.name)
     record = subject_record(registry.context, seen.name)
-    held = record.load()
-    if held is None or held.value.deleted or held.value.generation != seen.generation:
+    current = record.load()
+    if current is None or current.value.deleted or current.value.generation != seen.generation:
         return
-    if held.value.change is None and held.value.epoch == seen.epoch:
-        change = _continuation(registry.context, held.value)
+    if current.value.change is None and current.value.epoch == seen.epoch:
+        change = _continuation(registry.context, current.value)
         if change is None:
             return
-        record.swap(held.token, msgspec.structs.replace(held.value, change=change))
+        record.swap(current.token, msgspec.structs.replace(current.value, change=change))
     finish_change(registry, seen.name)
 
 
@@ -159,13 +159,17 @@ def stay(subject: Subject, queues: list[int], count: int) -> RouteChange:
 def expire(registry: Registry, seen: Subject, queue: int, mapping: Mapping) -> None:
     """Marks a closed mapping as expired. The caller has seen that its log is empty for ever."""
     record = subject_record(registry.context, seen.name)
-    held = record.load()
-    if held is None or held.value.generation != seen.generation or mapping not in held.value.route(queue).mappings:
+    current = record.load()
+    if (
+        current is None
+        or current.value.generation != seen.generation
+        or mapping not in current.value.route(queue).mappings
+    ):
         return
-    routes = list(held.value.all_routes())
+    routes = list(current.value.all_routes())
     routes[queue] = routes[queue].expired(mapping)
-    after = msgspec.structs.replace(held.value, routes=tuple(routes), epoch=held.value.epoch + 1)
-    record.swap(held.token, after)  # refused: somebody changed the subject, and the next sweep tries again
+    after = msgspec.structs.replace(current.value, routes=tuple(routes), epoch=current.value.epoch + 1)
+    record.swap(current.token, after)  # refused: somebody changed the subject, and the next sweep tries again
     registry.forget(seen.name)
 
 

@@ -32,8 +32,8 @@ _decoder = msgspec.msgpack.Decoder(int)
 
 class ArchiveHead(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The progress of the archiver. ``number`` is the number of the next manifest; the watermarks contain all manifests
-    before it. Everything that was stored before ``complete_ms`` is archived; ``last_manifest_ms`` is the largest such
-    time that a manifest says. The archive exists since ``since_ms``. The current pass through all logs began at
+    before it. Every row that was stored before ``complete_ms`` is archived; ``last_manifest_ms`` is the largest
+    ``complete_ms`` of any manifest. The archive exists since ``since_ms``. The current pass through all logs began at
     ``pass_ms`` (0: the next call begins a pass), goes on behind the watermark named ``resume``, and has skipped no log
     so far if ``complete``. ``registry`` is the digest of the registry snapshot that was archived last."""
 
@@ -77,8 +77,8 @@ def advance_watermark(context: Context, span: Span) -> None:
 
 
 def removable_below(context: Context, kind: str, log: str, below: int) -> int:
-    """Returns the row below which rows of the log may be removed, of which no reader needs those below ``below``: in a
-    cell with an archive, rows are removed only after they are archived."""
+    """Returns the row below which the log may be trimmed. ``below`` is the row below which no reader needs the rows.
+    In a cell with an archive the result is lower while rows below ``below`` are not archived."""
     if not below or not context.settings.archive:
         return below
     return min(below, watermark(context, kind, log))
@@ -146,9 +146,9 @@ def rows_beyond(context: Context, archive: Blobs) -> dict[str, int]:
     for manifest in manifests(archive, 0 if current is None else current.value.number):
         for span in manifest.spans:
             with suppress(CellUnavailable):
-                given = context.store_of(span.log).counter(span.log).rows if span.kind == MESSAGES else span.end
-                if span.end - given > missing.get(span.log, 0):
-                    missing[span.log] = span.end - given
+                given_out = context.store_of(span.log).counter(span.log).rows if span.kind == MESSAGES else span.end
+                if span.end - given_out > missing.get(span.log, 0):
+                    missing[span.log] = span.end - given_out
     return missing
 
 

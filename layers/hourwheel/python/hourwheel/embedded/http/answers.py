@@ -1,4 +1,4 @@
-"""Answers, and their bytes."""
+"""Encodes answers."""
 
 from http import HTTPStatus
 from typing import NamedTuple
@@ -7,7 +7,7 @@ _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" fo
 
 
 class Answer(NamedTuple):
-    """A header ``connection`` closes the connection, whatever it says."""
+    """An answer to a request. A header ``connection`` of any value closes the connection after the answer."""
 
     status: int
     headers: dict[str, str]
@@ -15,7 +15,8 @@ class Answer(NamedTuple):
 
 
 def encode_answer(answer: Answer, *, close: bool, body: bool = True) -> bytes:
-    """The answer in one piece: one call into the kernel. Without ``body`` its length is told, as HEAD wants it."""
+    """Returns the answer as one piece, which one call into the kernel sends. Without ``body``, returns the head alone,
+    with the length of the body: the answer to HEAD."""
     lines = [_STATUS_LINES[answer.status]]
     lines += [f"{name}: {text}\r\n" for name, text in answer.headers.items() if name != "connection"]
     if answer.status != HTTPStatus.NO_CONTENT:

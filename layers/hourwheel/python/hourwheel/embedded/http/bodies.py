@@ -1,4 +1,4 @@
-"""Where the body of a request ends."""
+"""Finds the end of a request's body."""
 
 import re
 from typing import Protocol
@@ -10,15 +10,16 @@ _EOL = b"\r\n"
 
 
 class TooMuch(Exception):
-    """Extensions of chunks, the framing of tiny chunks, and trailers take more than they may."""
+    """The extensions of chunks, the framing of tiny chunks, and the trailers exceed their bound."""
 
 
 class Body(Protocol):
     complete: bool
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Takes bytes from the connection. Returns what belongs to the body, and the rest: fed again with more behind
-        it, or, once the body is complete, part of the next request. Raises ``Malformed``, ``TooMuch``."""
+        """Takes bytes from the connection. Returns the part that belongs to the body, and the rest. While the body is
+        incomplete, the caller feeds the rest again together with later bytes; afterwards the rest belongs to the next
+        request. Raises ``Malformed`` and ``TooMuch``."""
 
 
 class SizedBody:
@@ -34,14 +35,14 @@ class SizedBody:
 
 
 class ChunkedBody:
-    """Extensions of chunks and trailers are dropped. All of them together, and by how much the sizes and line ends of
-    chunks exceed their content, may take ``extra_bytes``."""
+    """A chunked body, whose extensions and trailers are dropped. These may take ``extra_bytes`` in all, together with
+    the bytes by which the sizes and line ends of chunks exceed the content of the chunks."""
 
     def __init__(self, extra_bytes: int) -> None:
         self.complete = False
         self._extra_bytes = extra_bytes
         self._missing = 0
-        """Of the chunk, its end of line included."""
+        """The bytes that are missing of the chunk, its end of line included."""
         self._in_trailers = False
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
@@ -53,7 +54,7 @@ class ChunkedBody:
                 continue
             end = data.find(_EOL, position)
             if end < 0:
-                # A line that is longer than all that may come is refused before it ends.
+                # A line longer than the rest of the bound is refused before its end has come.
                 self._check_extra(len(data) - position - 16)
                 break
             self._take_line(data[position:end])
@@ -61,7 +62,7 @@ class ChunkedBody:
         return b"".join(parts), data[position:]
 
     def _take_chunk(self, data: bytes, position: int, parts: list[bytes]) -> int:
-        """Returns how many bytes were taken."""
+        """Takes content of the chunk from ``data`` and appends it to ``parts``. Returns the number of bytes taken."""
         content = self._missing - len(_EOL)
         if content > 0:
             parts.append(data[position : position + content])

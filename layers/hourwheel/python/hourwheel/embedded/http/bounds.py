@@ -1,51 +1,58 @@
-"""What a connection may take: bytes, seconds, and how many of them there may be."""
+"""Bounds the bytes and the seconds that a connection may take, and the number of connections."""
 
 import resource
 from dataclasses import dataclass
 
 _RESERVED_DESCRIPTORS = 256
-"""For the database, segments, threads that push and archive, and connections that are told to come back later."""
+"""Descriptors left for the database, segments, threads that push and archive, and refused connections that still get
+an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
     head_bytes: int = 64 * 1024
-    """The request line and the headers."""
+    """The largest request line and headers together."""
 
     header_count: int = 100
 
     empty_bytes: int = 1_024
-    """Empty lines before a request, which are dropped."""
+    """The most empty lines before a request, which are dropped."""
 
     extra_bytes: int = 16 * 1024
-    """Extensions of chunks and trailers of one request, which are dropped, and what framing exceeds tiny chunks by."""
+    """The most that one request may spend on extensions of chunks and trailers, which are dropped, and on framing
+    beyond the
+content of tiny chunks."""
 
     head_seconds: float = 10.0
-    """From the first byte of a request to the end of its headers; for the first request from the connection's start."""
+    """The time from the first byte of a request to the end of its headers; for the first request, from the start of the
+connection."""
 
     request_seconds: float = 30.0
-    """From the first byte of a request to the end of its body; for the first request from the connection's start."""
+    """The time from the first byte of a request to the end of its body; for the first request, from the start of the
+connection."""
 
     idle_seconds: float = 75.0
-    """Between two requests. Longer than proxies keep an idle connection (60 s is common), so that the proxy closes it
-    and never sends a request into a connection that is about to end."""
+    """The time between two requests. Longer than proxies keep an idle connection (60 s is common), so that the proxy
+    closes the connection, and never sends a request into one that is about to end."""
 
     answer_seconds: float = 60.0
-    """For each 64 KB of an answer that the client leaves unread."""
+    """The time that a client may leave 64 KB of an answer unread."""
 
     farewell_seconds: float = 1.0
-    """How long a connection that was refused stays: closed at once, it would be reset and the answer lost."""
+    """The time for which a refused connection stays open: an immediate close would reset the connection, and the answer
+    would be lost."""
 
     farewells: int = 64
-    """Connections beyond the cap that are told so at the same time; others are closed without a word."""
+    """The number of connections beyond the cap that get a refusal at the same time; others are closed without an
+    answer."""
 
     tick_seconds: float = 0.5
-    """How often the bounds in seconds are checked."""
+    """The interval at which the bounds in seconds are checked."""
 
 
 def connection_cap(limit: int) -> int:
-    """The number of connections that the process has descriptors for, at most ``wanted``. Raises the soft limit of
-    descriptors as far as that takes and the hard limit allows."""
+    """Returns the number of connections for which the process has descriptors, at most ``limit``. Raises the soft limit
+    of descriptors as far as this number requires and the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = limit + _RESERVED_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -1,12 +1,12 @@
-"""One connection: reads a request, has it answered, reads the next.
+"""Serves one connection: reads a request, has the application answer it, and reads the next one.
 
     IDLE ──first byte──► HEAD ──empty line──► BODY ──last byte──► WORKING ──answer──► IDLE
       │                    │                    │                                      ▲
       │                    └────refused─────────┤ an answer may come before the body:  │
       └──late──► closed          ▼              └───── the rest of it is dropped ──────┘
-                              CLOSING: what still comes is dropped for a moment, so that the answer is not lost
+                              CLOSING: later bytes are dropped for a moment, so that the answer is not lost
 
-Upgrades are ignored, as RFC 9110 allows: such a request is answered over HTTP/1.1.
+Upgrades are ignored, as RFC 9110 allows: a request for one is answered over HTTP/1.1.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _PROGRESS_BYTES = 64 * 1024
 
 
 Respond: TypeAlias = Callable[[Request], Awaitable[Answer]]
-"""May raise ``Disconnected``; anything else ends the connection without an answer."""
+"""Answers a request. May raise ``Disconnected``; any other exception ends the connection without an answer."""
 
 
 class State(Enum):
@@ -63,15 +63,15 @@ class Connection(asyncio.Protocol):
         self._unread_deadline = _NEVER
         self._unread_bytes = 0
         self._ended = False
-        """The client sends nothing any more."""
+        """The client has ended its side, and sends nothing more."""
         self._paused = False
 
-    # What the transport calls
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._secure = transport.get_extra_info("sslcontext") is not None
-        # Told as soon as one byte waits: 0 would mean "always" to TLS.
+        # The transport calls as soon as one byte waits: TLS would take 0 to mean "always".
         self._transport.set_write_buffer_limits(high=1, low=0)
         self._begun = self._loop.time()
         registry = self._registry
@@ -97,7 +97,8 @@ class Connection(asyncio.Protocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        """A client that has sent a whole request may end its side and still read the answer."""
+        """Keeps the connection open: a client that has sent a complete request may end its side and still read the
+        answer."""
         self._ended = True
         if self._request is not None:
             self._request.leave()
@@ -115,7 +116,7 @@ class Connection(asyncio.Protocol):
         if self._state is State.IDLE:
             self._advance()
 
-    # What the server calls
+    # Called by the server
 
     def check_time(self, now: float) -> None:
         if self._unread_deadline <= now:
@@ -151,7 +152,7 @@ class Connection(asyncio.Protocol):
     # Reading
 
     def _advance(self) -> None:
-        """Goes as far as what has arrived allows."""
+        """Continues as far as the bytes that have arrived allow."""
         try:
             if self._state in {State.IDLE, State.HEAD} and self._unread_deadline == _NEVER:
                 self._read_head()
@@ -186,7 +187,7 @@ class Connection(asyncio.Protocol):
             self._begin(parse_head(self._data[:end]), self._data[end + len(_END) :])
 
     def _drop_empty_lines(self) -> None:
-        """Before a request; RFC 9112, 2.2: some clients send one after a body."""
+        """Drops empty lines before a request: some clients send one after a body (RFC 9112, 2.2)."""
         match = _EMPTY_LINES.match(self._data)
         if match is None:
             return
@@ -225,7 +226,7 @@ class Connection(asyncio.Protocol):
         request.asked_for_body = True
 
     def _regulate(self) -> None:
-        """Reads no further ahead than the head of one request."""
+        """Pauses reading once the head of one further request has arrived."""
         full = len(self._data) > self._bounds.head_bytes and self._state is not State.CLOSING
         if full != self._paused and not self._transport.is_closing():
             self._paused = full
@@ -250,7 +251,7 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, request: Request, answer: Answer) -> None:
         request.answered = True
-        # A client that asked whether to send its body may now not send it: what comes next is not known.
+        # A client that asked whether to send its body may leave it out now: the next bytes may be a body or a request.
         unsure = not request.framing.complete and request.head.expects_continue and not request.asked_for_body
         last = unsure or not request.head.keep_alive or self._registry.stopping or "connection" in answer.headers
         self._transport.write(encode_answer(answer, close=last, body=request.method != "HEAD"))
@@ -260,7 +261,7 @@ class Connection(asyncio.Protocol):
             self._go_on()
 
     def _go_on(self) -> None:
-        """The request is read and answered: the next one."""
+        """Begins the next request, after this one was read and answered."""
         self._request = self._task = None
         self._state = State.IDLE
         self._begun = _NEVER
@@ -273,8 +274,8 @@ class Connection(asyncio.Protocol):
     # Ending
 
     def _end(self) -> None:
-        """Ends our side. What still comes is dropped for a moment: closing at once would reset the connection, and the
-        client might lose the answer."""
+        """Ends the server's side, and drops later bytes for a moment: an immediate close would reset the connection,
+        and the client might lose the answer."""
         request = self._request
         if request is not None and request.framing.complete and not self._data:
             self.close()

@@ -1,4 +1,5 @@
-"""The head of a request, as strict as RFC 9112 allows: whatever two readers could understand differently is refused."""
+"""Parses the head of a request as strictly as RFC 9112 allows. A head that two readers could understand differently is
+refused."""
 
 import re
 from typing import NamedTuple
@@ -16,11 +17,11 @@ _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n")
 
 
 class Malformed(Exception):
-    """The request is not HTTP/1.1. Where its body would end is unknown, so nothing after it can be read."""
+    """The request is not HTTP/1.1. The end of its body is unknown, so no later byte of the connection can be read."""
 
 
 class Head(NamedTuple):
-    """``length`` is None when the body is chunked. Names of headers are in lower case."""
+    """The head of a request. ``length`` is None when the body is chunked. Names of headers are in lower case."""
 
     method: str
     path: str
@@ -80,7 +81,7 @@ def _check_host(headers: Headers, *, modern: bool) -> None:
 
 
 def _split_target(method: bytes, target: bytes) -> tuple[bytes | None, bytes]:
-    """The authority, if the target is an absolute URI, and the path with the query."""
+    """Returns the authority, if the target is an absolute URI, and the path with the query."""
     if b"#" in target:
         raise Malformed("its target has a fragment")
     if target.startswith(b"/") or (target == b"*" and method == b"OPTIONS"):
@@ -93,7 +94,7 @@ def _split_target(method: bytes, target: bytes) -> tuple[bytes | None, bytes]:
 
 
 def _body_length(headers: Headers, *, modern: bool) -> int | None:
-    """The bytes of the body; None: it is chunked."""
+    """Returns the length of the body in bytes; None when the body is chunked."""
     lengths = [value for name, value in headers if name == b"content-length"]
     codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
     if codings:
@@ -108,7 +109,7 @@ def _body_length(headers: Headers, *, modern: bool) -> int | None:
 
 
 def _says(headers: Headers, header: bytes, token: bytes) -> bool:
-    """Whether a list in the headers of that name has the token."""
+    """Returns whether a list in the headers of this name has the token."""
     return any(
         token in [part.strip(b" \t") for part in value.lower().split(b",")] for name, value in headers if name == header
     )

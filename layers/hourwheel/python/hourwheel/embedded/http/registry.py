@@ -1,4 +1,4 @@
-"""The connections of a server: how many there are, and the time that each may take."""
+"""Keeps the connections of a server, and bounds their number and the time that each may take."""
 
 import asyncio
 from typing import Protocol
@@ -18,15 +18,15 @@ class Registry:
         self.cap = cap
         self.open: set[Watched] = set()
         self.farewells: set[Watched] = set()
-        """Connections beyond the cap, which are told so."""
+        """Connections beyond the cap, which get a refusal."""
         self.busy = 0
-        """Requests that are worked on, also those whose client left."""
+        """Requests that are being answered, including those whose client has left."""
         self.stopping = False
-        """Each answer is the last one of its connection."""
+        """Set while the server stops: each answer is then the last one of its connection."""
 
     async def watch(self) -> None:
-        """Ends what takes too long, until it is cancelled. One timer for all of them: setting one for each request
-        would cost more than reading the request."""
+        """Ends connections that take too long, until the task is cancelled. One timer serves all connections: setting a
+        timer for each request would cost more than reading the request."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self.bounds.tick_seconds)
@@ -35,7 +35,7 @@ class Registry:
                 connection.check_time(now)
 
     async def drained(self, seconds: float) -> bool:
-        """Waits for the connections and the work to end; whether they did in time."""
+        """Waits for the connections and the work to end. Returns whether they ended in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while (self.open or self.busy) and loop.time() < deadline:

@@ -1,4 +1,4 @@
-"""A request as the application sees it."""
+"""Presents a request to the application."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from hourwheel.model import REQUEST_BYTES
 
 
 class Disconnected(Exception):
-    """The client went away, or its body was refused: nobody waits for an answer."""
+    """The client has left, or its body was refused: nobody waits for an answer."""
 
 
 class Request:
-    """``method``, ``path`` and ``query`` are as they were sent; names of ``headers`` are in lower case. ``secure``
-    says that the request came over TLS."""
+    """A request. ``method``, ``path`` and ``query`` are as the client sent them; names of ``headers`` are in lower
+    case. ``secure``: the request came over TLS."""
 
     def __init__(
         self, head: Head, framing: Body, ask_for_body: Callable[[], None], *, client: str, secure: bool
@@ -36,7 +36,8 @@ class Request:
         self._waiter: asyncio.Future[None] | None = None
 
     async def body(self) -> bytes:
-        """The body; a little more than ``REQUEST_BYTES`` of one that is larger. Raises ``Disconnected``."""
+        """Returns the body; of a body larger than ``REQUEST_BYTES``, returns a little more than this many bytes. Raises
+        ``Disconnected``."""
         if not self.framing.complete and not self._disconnected:
             self._ask_for_body()
         while not self.framing.complete and self._size <= REQUEST_BYTES and not self._disconnected:
@@ -46,12 +47,12 @@ class Request:
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
 
     async def left(self) -> None:
-        """Returns once the client has gone away, or will send nothing any more."""
+        """Waits until the client has left, or has ended its side."""
         while not self._disconnected:
             await self._wait()
 
     def take(self, part: bytes) -> None:
-        """Adds a part of the body. What nobody will read is dropped."""
+        """Adds a part of the body. Drops the part when nobody will read it."""
         if part and not self.answered and self._size <= REQUEST_BYTES:
             self._parts.append(part)
             self._size += len(part)

@@ -1,8 +1,9 @@
-"""TLS between a connection and its socket.
+"""Puts TLS between a connection and its socket.
 
-That of the event loop tells a protocol nothing of what waits to be sent below it: answers that nobody reads would pile
-up, and closing a connection would cut an answer that takes longer to read than the end of TLS may take. It also hides
-connections until they have shaken hands. So this one is thin: bytes in, bytes out, and the socket's own word on both.
+The event loop's own TLS does not say how many bytes wait below it: answers that nobody reads would pile up, and closing
+a connection would cut off an answer that takes longer to read than the end of TLS may take. It also hides connections
+until their handshake is over. This layer therefore only encrypts and decrypts, and passes on the socket's own reports
+of full and empty buffers.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ _READ_BYTES = 256 * 1024
 
 
 class Secure(asyncio.Protocol, asyncio.Transport):
-    """Towards the socket a protocol, towards ``protocol`` a transport, from before the handshake on."""
+    """Acts as a protocol towards the socket, and as a transport towards ``protocol``, from before the handshake on."""
 
     def __init__(self, context: ssl.SSLContext, protocol: asyncio.Protocol) -> None:
         super().__init__({"sslcontext": context})
@@ -24,9 +25,9 @@ class Secure(asyncio.Protocol, asyncio.Transport):
         self._socket: asyncio.Transport = cast(asyncio.Transport, None)
         self._established = False
         self._unsent: list[bytes] = []
-        """Written before the handshake was over."""
+        """Bytes that were written before the handshake was over."""
 
-    # What the socket calls
+    # Called by the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast(asyncio.Transport, transport)
@@ -46,11 +47,12 @@ class Secure(asyncio.Protocol, asyncio.Transport):
         except ssl.SSLWantReadError:
             self._flush()
         except ssl.SSLError:
-            self._flush()  # it says why
+            self._flush()  # sends the alert that states the reason
             self._socket.close()
 
     def eof_received(self) -> bool:
-        """The other side can hear nothing of ours once TLS has ended, whatever TCP may do."""
+        """Ends the connection: after the end of TLS the other side reads nothing more, even over an open TCP
+        connection."""
         self._protocol.eof_received()
         return False
 
@@ -63,7 +65,7 @@ class Secure(asyncio.Protocol, asyncio.Transport):
     def connection_lost(self, exc: Exception | None) -> None:
         self._protocol.connection_lost(exc)
 
-    # What the protocol calls
+    # Called by the protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return super().get_extra_info(name) or self._socket.get_extra_info(name, default)
@@ -81,9 +83,9 @@ class Secure(asyncio.Protocol, asyncio.Transport):
         return False
 
     def close(self) -> None:
-        """Sends what is written, and the end of TLS; waits for no answer to that."""
+        """Sends the bytes that were written, and then the end of TLS. Does not wait for the other side to end TLS."""
         if not self.is_closing() and self._established:
-            with suppress(ssl.SSLError):  # the other side has not ended it yet: ours is said
+            with suppress(ssl.SSLError):  # raised until the other side ends TLS too: this end is encoded already
                 self._tls.unwrap()
             self._flush()
         self._socket.close()
@@ -121,6 +123,6 @@ class Secure(asyncio.Protocol, asyncio.Transport):
             self._socket.write(self._outgoing.read())
 
     def _end(self) -> None:
-        """The other side has ended TLS."""
+        """Handles the end of TLS by the other side."""
         if not self._protocol.eof_received():
             self.close()
