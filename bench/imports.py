@@ -48,7 +48,7 @@ ENVIRONMENT = {
     "AWS_SECRET_ACCESS_KEY": "none",
     "AWS_DEFAULT_REGION": "us-east-1",
     "HOURWHEEL_TABLE_PREFIX": "hourwheel",
-    "HOURWHEEL_BUCKET": "hourwheel-segments",
+    "HOURWHEEL_BUCKET": "hourwheel-batches",
     "HOURWHEEL_LAKE_BUCKET": "hourwheel-lake",
     "HOURWHEEL_WHEEL_FUNCTION": "arn:aws:lambda:us-east-1:123456789012:function:hourwheel-wheel",
     "HOURWHEEL_PUSH_FUNCTION": "arn:aws:lambda:us-east-1:123456789012:function:hourwheel-push",

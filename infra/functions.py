@@ -219,7 +219,7 @@ class Functions(Construct):
                 role,
                 [f"s3:{verb}" for verb in verbs],
                 bucket.arn_for_objects(f"{folder}*"),
-                "The keys of segments are made at run time; this is their folder.",
+                "The keys of large batches are made at run time; this is their folder.",
             )
         if permissions.lists(folders):
             _allow(role, ["s3:ListBucket"], [bucket.bucket_arn])

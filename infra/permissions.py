@@ -91,16 +91,16 @@ TABLE_ACTIONS: Verbs = {
 }
 
 OBJECT_ACTIONS: Verbs = {
-    # Copies of delayed messages go to scheduled/, all others to segments/.
-    "produce": {"segments/": ("PutObject",), "scheduled/": ("PutObject",)},
-    "pull": {"segments/": ("GetObject", "PutObject"), "scheduled/": ("PutObject",)},
-    "ack": {"segments/": ("GetObject", "PutObject"), "scheduled/": ("PutObject",)},
-    "meta": {"segments/": ("GetObject", "PutObject"), "scheduled/": ("GetObject", "PutObject")},
-    # Segments of closed buckets are deleted; those in segments/ expire by the bucket's lifecycle.
-    "sweep": {"segments/": ("GetObject", "PutObject"), "scheduled/": ("DeleteObject", "GetObject", "PutObject")},
-    "wheel": {"segments/": ("PutObject",), "scheduled/": ("GetObject",)},
-    "push": {"segments/": ("GetObject", "PutObject"), "scheduled/": ("PutObject",)},
-    "archive": {"segments/": ("GetObject",), "scheduled/": ("GetObject",)},
+    # Copies of delayed messages go to scheduled/, all others to batches/.
+    "produce": {"batches/": ("PutObject",), "scheduled/": ("PutObject",)},
+    "pull": {"batches/": ("GetObject", "PutObject"), "scheduled/": ("PutObject",)},
+    "ack": {"batches/": ("GetObject", "PutObject"), "scheduled/": ("PutObject",)},
+    "meta": {"batches/": ("GetObject", "PutObject"), "scheduled/": ("GetObject", "PutObject")},
+    # Large batches of closed buckets are deleted; those in batches/ expire by the bucket's lifecycle.
+    "sweep": {"batches/": ("GetObject", "PutObject"), "scheduled/": ("DeleteObject", "GetObject", "PutObject")},
+    "wheel": {"batches/": ("PutObject",), "scheduled/": ("GetObject",)},
+    "push": {"batches/": ("GetObject", "PutObject"), "scheduled/": ("PutObject",)},
+    "archive": {"batches/": ("GetObject",), "scheduled/": ("GetObject",)},
 }
 
 LAKE_ACTIONS: Verbs = {"archive": {ARCHIVE: ("GetObject", "PutObject")}}

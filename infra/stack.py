@@ -54,7 +54,7 @@ class HourwheelStack(Stack):
         Tags.of(self).add("hourwheel:cell", settings.cell)
         for key, value in (
             ("TablePrefix", settings.cell),
-            ("SegmentsBucket", storage.bucket.bucket_name),
+            ("BatchesBucket", storage.bucket.bucket_name),
             ("FailuresQueue", functions.failures.queue_url),
         ):
             CfnOutput(self, key, value=value)

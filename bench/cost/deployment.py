@@ -72,7 +72,7 @@ def _environment(prefix: str) -> Environment:
     return Environment.read(
         {
             "HOURWHEEL_TABLE_PREFIX": prefix,
-            "HOURWHEEL_BUCKET": f"{prefix}-segments",
+            "HOURWHEEL_BUCKET": f"{prefix}-batches",
             "HOURWHEEL_WHEEL_FUNCTION": f"arn:aws:lambda:{account}:function:{prefix}-wheel",
             "HOURWHEEL_TIMER_GROUP": prefix,
             "HOURWHEEL_TIMER_ROLE": "arn:aws:iam::123456789012:role/timers",

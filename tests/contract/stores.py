@@ -104,7 +104,7 @@ def memory_blobs(request: pytest.FixtureRequest) -> Iterator[Blobs]:
 
 @contextmanager
 def file_blobs(request: pytest.FixtureRequest) -> Iterator[Blobs]:
-    yield FileBlobs(request.getfixturevalue("tmp_path") / "segments")
+    yield FileBlobs(request.getfixturevalue("tmp_path") / "blobs")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from hourwheel.errors import Broken, NotFound, StorageFull
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return tmp_path / "data" / "segments"
+    return tmp_path / "data" / "blobs"
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_file_and_folders_are_synced_before_put_returns(
     monkeypatch.setattr(os, "fsync", recorded_sync)
     monkeypatch.setattr(os, "link", recorded_link)
     blobs.put("a/b", b"1")
-    assert steps == ["sync folder data", "sync folder segments", "file", "link", "sync folder a"]
+    assert steps == ["sync folder data", "sync folder blobs", "file", "link", "sync folder a"]
     steps.clear()
     blobs.put("a/c", b"1")
     assert steps == ["file", "link", "sync folder a"]

@@ -13,8 +13,8 @@ from hourwheel.api.services import ARCHIVE_PREFIX
 from hourwheel.cell import Cell
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
+from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import from_record
-from hourwheel.logs.segments import messages_of
 from hourwheel.model import Message, Subject
 from hourwheel.ports import Key, Record, Refused, Timers
 from hourwheel.system import SystemIds

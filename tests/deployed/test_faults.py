@@ -41,7 +41,7 @@ _VARIABLES = {
     "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
     "AWS_DEFAULT_REGION": REGION,
     "HOURWHEEL_TABLE_PREFIX": "cell",
-    "HOURWHEEL_BUCKET": "segments",
+    "HOURWHEEL_BUCKET": "batches",
     "HOURWHEEL_INLINE_BYTES": "1024",
     "HOURWHEEL_WHEEL_FUNCTION": _FUNCTION.format("wheel"),
     "HOURWHEEL_LAKE_BUCKET": "lake",

@@ -16,7 +16,7 @@ from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, listed
 
 # Resources that end with * in a policy of ours, and nothing else does.
 BELOW = (
-    "arn:aws:s3:::*/segments/*",
+    "arn:aws:s3:::*/batches/*",
     "arn:aws:s3:::*/scheduled/*",
     "arn:aws:s3:::*/archive/*",
     "arn:aws:s3:::*/lake/*",
@@ -47,7 +47,7 @@ def wanted(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
         for table, verbs in TABLE_ACTIONS[function].items()
         for verb in verbs
     }
-    for purpose, folders in (("Segments", OBJECT_ACTIONS[function]), ("Lake", LAKE_ACTIONS.get(function, {}))):
+    for purpose, folders in (("Batches", OBJECT_ACTIONS[function]), ("Lake", LAKE_ACTIONS.get(function, {}))):
         (bucket,) = (key for key in synthesis.resources("S3::Bucket") if purpose in key)
         found |= {
             (f"s3:{verb}", f"arn:aws:s3:::{bucket}/{folder}*") for folder, verbs in folders.items() for verb in verbs

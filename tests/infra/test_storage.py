@@ -61,7 +61,7 @@ def test_nothing_else_outlives_the_stack(each: Synthesis) -> None:
     assert left <= KEPT.keys()
 
 
-@pytest.mark.parametrize("purpose", ["Segments", "Lake"])
+@pytest.mark.parametrize("purpose", ["Batches", "Lake"])
 def test_buckets_are_closed_and_encrypted(each: Synthesis, purpose: str) -> None:
     (bucket,) = bucket_of(each, purpose).values()
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
@@ -104,7 +104,7 @@ def test_busy_tables_are_warm_from_the_first_second(everything: Synthesis, defau
     assert not any("WarmThroughput" in table for table in tables(defaults).values())
 
 
-@pytest.mark.parametrize("purpose", ["Segments", "Lake"])
+@pytest.mark.parametrize("purpose", ["Batches", "Lake"])
 def test_buckets_answer_over_tls_only(each: Synthesis, purpose: str) -> None:
     (name,) = bucket_of(each, purpose)
     (policy,) = (found for found in each.properties("S3::BucketPolicy") if found["Bucket"] == name)
@@ -116,10 +116,10 @@ def test_buckets_answer_over_tls_only(each: Synthesis, purpose: str) -> None:
 
 def test_segments_go_once_nothing_can_name_them_and_those_that_wait_never(each: Synthesis) -> None:
     days = 62 if "archive" in each.functions() else 32  # rows are kept until they are archived
-    (bucket,) = bucket_of(each, "Segments").values()
+    (bucket,) = bucket_of(each, "Batches").values()
     rules = bucket["LifecycleConfiguration"]["Rules"]
     expiring = [rule for rule in rules if "AbortIncompleteMultipartUpload" not in rule]
-    assert expiring == [{"Id": "segments", "Prefix": "segments/", "ExpirationInDays": days, "Status": "Enabled"}]
+    assert expiring == [{"Id": "batches", "Prefix": "batches/", "ExpirationInDays": days, "Status": "Enabled"}]
     assert [rule["AbortIncompleteMultipartUpload"] for rule in rules if rule not in expiring] == [
         {"DaysAfterInitiation": 1}
     ]

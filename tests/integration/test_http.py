@@ -91,7 +91,7 @@ def test_large_batches_go_through_segments(server: Server, tmp_path: Path) -> No
     with server.connect() as connection:
         send(connection, *noise)
         assert bodies(pull(connection, max_messages=1_000)) == noise
-    assert [path for path in (tmp_path / "data" / "segments").rglob("*") if path.is_file()]
+    assert [path for path in (tmp_path / "data" / "batches").rglob("*") if path.is_file()]
 
 
 def test_a_lease_that_ends_while_a_consumer_waits_wakes_it(server: Server) -> None:

@@ -24,7 +24,7 @@ from hourwheel.times import rfc3339
 from tests.lambdajson import MOST_ANSWER_BYTES, as_lambda_encodes
 from tests.support import NOON_MS, HandClock
 
-PREFIX, BUCKET, TIMERS = "hw-test", "hw-test-segments", "hw-test-timers"
+PREFIX, BUCKET, TIMERS = "hw-test", "hw-test-batches", "hw-test-timers"
 FUNCTION = "arn:aws:lambda:us-east-1:123456789012:function:hw-test-wheel"
 MESSAGES = "/v1/subjects/orders/messages"
 GROUP = "/v1/subjects/orders/groups/billing"

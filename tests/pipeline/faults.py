@@ -10,8 +10,8 @@ from hourwheel.delay.ownership import Dispatched
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.codec import encode
 from hourwheel.logs.entries import CancelMarker, encode_entry
+from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row, row_key, sort_of, to_record
-from hourwheel.logs.segments import messages_of
 from hourwheel.model import Message
 from hourwheel.ports import Key, Record, Table
 from hourwheel.queueing.pull_log import PullLog

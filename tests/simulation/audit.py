@@ -19,8 +19,8 @@ from hourwheel.handover.copies import REDRIVE, RETRY
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.logs.entries import DueTimes
+from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row, from_record
-from hourwheel.logs.segments import messages_of
 from hourwheel.model import Group, Message, Subject, TagFilter
 from hourwheel.ports import Counter, Key, Record, Table
 from hourwheel.queueing.dead import DeadState

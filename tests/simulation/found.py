@@ -19,9 +19,9 @@ from hourwheel.errors import Corrupt, Unavailable
 from hourwheel.handover import copies
 from hourwheel.handover.copies import with_position
 from hourwheel.logs.cas import Versioned
+from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row
-from hourwheel.logs.segments import messages_of
 from hourwheel.model import Group, Message, Settled, Subject
 from hourwheel.queueing import produce, progress, settle
 from hourwheel.queueing.dead import DeadLetters

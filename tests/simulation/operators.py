@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from hourwheel.logs.segments import drop_expired_segments
+from hourwheel.logs.large_batches import drop_expired_batches
 from hourwheel.model import PullRequest
 from hourwheel.retention.watermarks import archived_ms
 from tests.simulation.actors import Actor
@@ -22,7 +22,7 @@ class SweepingActor(Actor):
             context, now_ms = self.cell.context, self.process.now_ms()
             self.ask(
                 "drop segments",
-                lambda: drop_expired_segments(context.blobs, min(now_ms, archived_ms(context))),
+                lambda: drop_expired_batches(context.blobs, min(now_ms, archived_ms(context))),
             )
 
 

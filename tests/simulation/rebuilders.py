@@ -6,7 +6,7 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.archive.rebuild import rebuild
 from hourwheel.cell import Cell
 from hourwheel.context import Context
-from hourwheel.logs.segments import messages_of
+from hourwheel.logs.large_batches import messages_of
 from hourwheel.model import Group, PullRequest
 from tests.simulation.actors import Actor
 from tests.simulation.checker import living_groups

@@ -444,7 +444,7 @@ def test_large_batches_come_back_as_segments(bench: Bench, archive: MemoryBlobs)
     bench.cell.produce("orders", [NewMessage(body=body) for body in bodies])
     archived(bench, archive)
     anew, _ = rebuilt(bench, archive)
-    assert anew.blobs.list("segments/")
+    assert anew.blobs.list("batches/")
     assert anew.bodies() == bodies
 
 

@@ -13,7 +13,7 @@ from hourwheel.embedded.directory import Neighbours, archive_of, database, prepa
 from hourwheel.errors import Broken
 
 FILES = ("format", "hourwheel.db", "hourwheel.db-wal", "hourwheel.db-shm", "servers")
-FOLDERS = ("segments", "archive", "scratch")
+FOLDERS = ("batches", "archive", "scratch")
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def data(tmp_path: Path) -> Path:
     prepare(folder)
     SqliteStore(database(folder)).close()
     Neighbours(folder).close()
-    FileBlobs(folder).put("segments/1", b"x")
+    FileBlobs(folder).put("batches/1", b"x")
     FileBlobs(archive_of(folder)).put("manifests/1", b"x")
     prepare(folder)
     return folder
@@ -38,7 +38,7 @@ def test_all_that_is_made_is_closed_to_others(data: Path) -> None:
     try:
         store = SqliteStore(database(data))
         store.add("rows", rows=1, numbers=1)
-        FileBlobs(data).put("segments/2026/11/2", b"x")
+        FileBlobs(data).put("batches/2026/11/2", b"x")
         found = {path: mode(path) for path in data.rglob("*")}
         store.close()
     finally:
@@ -126,7 +126,7 @@ def test_a_hard_link_to_another_file_is_refused(data: Path, tmp_path: Path, name
     ("spoil", "said"),
     [
         (lambda data: (data / "servers").chmod(0o622), "others may write to .*servers"),
-        (lambda data: (data / "segments").chmod(0o777), "others may write to .*segments"),
+        (lambda data: (data / "batches").chmod(0o777), "others may write to .*batches"),
         (lambda data: (data / "archive").rename(data / "a") and (data / "archive").write_text("x"), "is no folder"),
     ],
 )

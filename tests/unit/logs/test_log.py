@@ -7,9 +7,9 @@ import pytest
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.errors import Corrupt, Filled, Sealed
 from hourwheel.logs.codec import encode
+from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import FILLER_MS, GRACE_MS, Log
 from hourwheel.logs.rows import Row, row_key
-from hourwheel.logs.segments import messages_of
 from hourwheel.model import NewMessage
 from hourwheel.ports import Key, Record, Refused, Table
 from hourwheel.system import SystemIds

@@ -8,7 +8,7 @@ import pytest
 from hourwheel.answer_size import message_size
 from hourwheel.errors import Corrupt
 from hourwheel.logs.index_sets import every, indexes_of, pack, set_of, unpack
-from hourwheel.logs.rows import Row, SegmentRef, to_record
+from hourwheel.logs.rows import LargeBatchRef, Row, to_record
 from hourwheel.logs.tags import decode_summary, encode_summary, with_tags
 from hourwheel.model import NewMessage, TagFilter
 
@@ -20,9 +20,14 @@ def tagged(*tags: str | None) -> list[NewMessage]:
     return [NewMessage(body="b", tags=text.split() if text else None) for text in tags]
 
 
-def row(block: bytes = b"", segment: SegmentRef | None = None) -> Row:
+def row(block: bytes = b"", large_batch: LargeBatchRef | None = None) -> Row:
     return Row(
-        first_seq=0, count=1, at_ms=1_763_640_000_000, expires_ms=1_763_640_000_000, block=block, segment=segment
+        first_seq=0,
+        count=1,
+        at_ms=1_763_640_000_000,
+        expires_ms=1_763_640_000_000,
+        block=block,
+        large_batch=large_batch,
     )
 
 
@@ -91,8 +96,10 @@ def test_a_batch_without_tags_costs_no_byte() -> None:
 @pytest.mark.parametrize("size", [0, 200, 800, 850, 1_000, 5_000, 11_900])
 @pytest.mark.parametrize("tags", [1, 4, 60])
 def test_a_summary_needs_no_further_unit_of_a_write(size: int, tags: int) -> None:
-    segment = None if size else SegmentRef("segments/001763640000000/0197f00d-0000-7000-8000-0123456789ab", 0, 99_999)
-    plain = row(b"x" * size, segment)
+    large_batch = (
+        None if size else LargeBatchRef("batches/001763640000000/0197f00d-0000-7000-8000-0123456789ab", 0, 99_999)
+    )
+    plain = row(b"x" * size, large_batch)
     batch = tagged(*(f"region-{index % tags}" for index in range(200)))
 
     def units(stored: Row) -> int:

@@ -88,8 +88,8 @@ def test_large_batches_lie_in_the_bucket_of_their_cell(bench: Bench) -> None:
     bench.cell.put_subject("orders")
     bench.cell.routes.move("orders", 0, "fast")
     bench.send(body)
-    assert len(bench.cells["fast"].blobs.list("segments/")) == 1
-    assert bench.blobs.list("segments/") == []
+    assert len(bench.cells["fast"].blobs.list("batches/")) == 1
+    assert bench.blobs.list("batches/") == []
     (pull,) = bench.pull()
     assert bench.settle(pull, retry=[0]) == "settled"
     assert bench.bodies() == [body]

@@ -23,7 +23,7 @@ def bench() -> Bench:
 
 
 def remove_segments(bench: Bench) -> dict[str, bytes]:
-    kept = {key: bench.blobs.get(key) for key in bench.blobs.list("segments/")}
+    kept = {key: bench.blobs.get(key) for key in bench.blobs.list("batches/")}
     for key in kept:
         bench.blobs.delete(key)
     return kept

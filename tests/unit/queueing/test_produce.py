@@ -66,7 +66,7 @@ def test_a_large_batch_goes_to_one_segment_and_comes_back(bench: Bench) -> None:
     noise = random.Random(1)
     bodies = [noise.randbytes(20_000).hex() for _ in range(4)]
     bench.cell.produce("orders", [NewMessage(body=body, key=str(index)) for index, body in enumerate(bodies)])
-    assert len(bench.blobs.list("segments/")) == 1
+    assert len(bench.blobs.list("batches/")) == 1
     assert sorted(body or "" for body in bench.bodies()) == sorted(bodies)
 
 

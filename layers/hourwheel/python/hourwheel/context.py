@@ -9,9 +9,9 @@ import msgspec
 from hourwheel.errors import CellUnavailable
 from hourwheel.log_names import HOME, cell_of
 from hourwheel.logs.codec import encode
+from hourwheel.logs.large_batches import large_batch_folder, rows_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, filler
-from hourwheel.logs.segments import rows_of, segment_folder
 from hourwheel.model import (
     DEFAULT_RETENTION_SECONDS,
     MAX_RETENTION_SECONDS,
@@ -45,7 +45,7 @@ T = TypeVar("T")
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of a cell. ``msgspec.convert`` checks them where they enter the library.
 
-    ``inline_bytes``: a larger encoded batch goes to a segment instead of its row; from 8 to 13 KB on DynamoDB's writes
+    ``inline_bytes``: a larger encoded batch goes to an object instead of its row; from 8 to 13 KB on DynamoDB's writes
     cost more than an S3 PUT. ``compression_level``: the level of zstd for batches up to 64 KB. ``registry_seconds``:
     the largest age at which cached settings of a subject or group are used. ``bucket_minutes`` and ``shards``: the
     length of a bucket of delayed messages, and the number of buckets for the same time; operators may change both while
@@ -130,19 +130,19 @@ class Context:
         """Builds the row of a log that holds these messages: a filler without messages. The row has no sequence yet."""
         if not messages:
             return filler(at_ms, expires_ms, meta)
-        segment = f"{segment_folder(log, expires_ms)}/{self.ids.unique(at_ms)}"
-        (row,) = self.build_rows(log, segment, [messages], at_ms=at_ms, expires_ms=expires_ms)
+        key = f"{large_batch_folder(log, expires_ms)}/{self.ids.unique(at_ms)}"
+        (row,) = self.build_rows(log, key, [messages], at_ms=at_ms, expires_ms=expires_ms)
         return msgspec.structs.replace(row, meta=meta) if meta else row
 
     def build_rows(
-        self, log: str, segment: str, batches: Sequence[Sequence[NewMessage | Message]], *, at_ms: int, expires_ms: int
+        self, log: str, key: str, batches: Sequence[Sequence[NewMessage | Message]], *, at_ms: int, expires_ms: int
     ) -> list[Row]:
         """Builds a row for each batch of logs in the cell of ``log``. The large ones are stored together in an object
-        with the key ``segment``. The rows have no sequence yet."""
+        with this key. The rows have no sequence yet."""
         return rows_of(
             [encode(messages, self.settings.compression_level) for messages in batches],
             blobs=self.blobs_of(log),
-            segment=segment,
+            key=key,
             at_ms=at_ms,
             expires_ms=expires_ms,
             inline_bytes=self.settings.inline_bytes,

@@ -1,4 +1,4 @@
-"""Segments as files of a folder.
+"""``Blobs`` as files of a folder.
 
 {root}/{all parts of the key but the last}/{last part}=
 {root}/…/~{random}                                         being written

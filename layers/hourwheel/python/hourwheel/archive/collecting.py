@@ -10,8 +10,8 @@ from hourwheel.context import Context
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
 from hourwheel.logs.codec import Block
+from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row
-from hourwheel.logs.segments import messages_of
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow

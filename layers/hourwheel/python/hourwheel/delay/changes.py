@@ -43,9 +43,9 @@ from hourwheel.log_names import LogName
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry, encode_entry
+from hourwheel.logs.large_batches import raw_messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import filler
-from hourwheel.logs.segments import raw_messages_of
 
 State: TypeAlias = Literal["waiting", "cancelled", "dispatched", "moved"]
 

@@ -24,9 +24,9 @@ from hourwheel.handover.handover import Transfer, release
 from hourwheel.log_names import HOME, LogName, Member
 from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import DueTimes, decode_entry
+from hourwheel.logs.large_batches import raw_messages_of
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
-from hourwheel.logs.segments import raw_messages_of
 from hourwheel.logs.tags import with_tags
 from hourwheel.model import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS, Message, Subject
 from hourwheel.ports import GET_MANY

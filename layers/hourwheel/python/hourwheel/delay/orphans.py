@@ -16,9 +16,9 @@ from hourwheel.answer_size import PULL_BYTES, answerable, message_size
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.faults import unreadable
+from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.logs.segments import messages_of
 from hourwheel.model import DeadPage, Message
 from hourwheel.ports import Key, Record, Table, items_of
 

@@ -2,7 +2,7 @@
 
 format            the version of its layout, in decimal
 hourwheel.db      the store, and beside it SQLite's own -wal and -shm
-segments/         batches too large for a row
+batches/          batches too large for a row
 archive/          the archive
 scratch/          temporary files of Spark while a job of the pipeline runs
 live/             a file for each server that has the directory open

@@ -34,7 +34,7 @@ from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.embedded.wakeups import EmbeddedWakeups
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.errors import Broken
-from hourwheel.logs.segments import drop_expired_segments
+from hourwheel.logs.large_batches import drop_expired_batches
 from hourwheel.model import RetryPolicy
 from hourwheel.push import state
 from hourwheel.retention.watermarks import archived_ms
@@ -202,4 +202,4 @@ class Runtime:
     def _sweep(self) -> None:
         context = self.cell.context
         self.cell.sweep()
-        drop_expired_segments(context.blobs, min(context.clock.now_ms(), archived_ms(context)))
+        drop_expired_batches(context.blobs, min(context.clock.now_ms(), archived_ms(context)))

@@ -10,9 +10,9 @@ from hourwheel.faults import unreadable
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import encode_entry
+from hourwheel.logs.large_batches import messages_of, raw_messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.logs.segments import messages_of, raw_messages_of
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
 from hourwheel.times import rfc3339
@@ -47,7 +47,7 @@ def _retained(context: Context, source: Log, row_no: int, row: Row, strict: bool
     try:
         return messages_of(row, context.blobs_of(source.name))
     except Corrupt as error:
-        # An expired row may have lost its segment already: segments are removed before rows.
+        # The large batch of an expired row may be gone already: objects are removed before rows.
         if row.live(context.clock.now_ms()):
             if strict:
                 raise

@@ -1,1 +1,1 @@
-"""Logs: a counter and write-once rows, their batches and segments, and records changed by compare-and-set."""
+"""Logs: a counter and write-once rows, their batches, large ones included, and records changed by compare-and-set."""

@@ -45,7 +45,7 @@ _MAGIC = b"HWB1"
 _SCHEMA = 1
 _FAST = 1  # the lowest level of zstd
 _LARGE = 64 << 10
-"""A larger batch is compressed fast: it goes to a segment, where its size costs next to nothing."""
+"""A larger batch is compressed fast: it goes to an object, where its size costs next to nothing."""
 
 _SMALL = 512
 """For a smaller payload zstd saves less than its own cost in time."""

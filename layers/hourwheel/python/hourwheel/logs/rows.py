@@ -3,12 +3,13 @@
     table      consume               schedule
     partition  {log}                 {log}      the log's name, e.g. orders~1/0, schedule/{bucket}
     sort       {row:016d}            {row:016d}
-    value      msgpack array [first_seq, count, at_ms, expires_ms, raw_bytes, block, segment, meta, answer_bytes, cuts]
+    value      msgpack array [first_seq, count, at_ms, expires_ms, raw_bytes, block, large_batch, meta, answer_bytes,
+               cuts]
 
 ``first_seq`` is the sequence of the row's first message. A filler has ``count`` 0: its number was never used. A batch
-lies in ``block``, or in a segment that ``segment`` names as [key, offset, length]. A row with ``expires_ms`` 0 does not
-expire: rows of schedule logs are removed with their bucket. Their ``meta`` is drawn in ``entries.py``. ``answer_bytes``
-and ``cuts`` say how much the messages take in an answer (``answer_size.py``).
+lies in ``block``; a large one lies in an object, at the position ``large_batch``: [key, offset, length]. A row with
+``expires_ms`` 0 does not expire: rows of schedule logs are removed with their bucket. Their ``meta`` is drawn in
+``entries.py``. ``answer_bytes`` and ``cuts`` say how much the messages take in an answer (``answer_size.py``).
 """
 
 import msgspec
@@ -18,8 +19,8 @@ from hourwheel.log_names import is_schedule
 from hourwheel.ports import Key, Record, Table
 
 
-class SegmentRef(msgspec.Struct, array_like=True, frozen=True):
-    """The position of a block in a segment."""
+class LargeBatchRef(msgspec.Struct, array_like=True, frozen=True):
+    """The position of a block in an object of large batches."""
 
     key: str
     offset: int
@@ -33,7 +34,7 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
     expires_ms: int
     raw_bytes: int = 0
     block: bytes = b""
-    segment: SegmentRef | None = None
+    large_batch: LargeBatchRef | None = None
     meta: bytes = b""
     answer_bytes: int = 0
     cuts: tuple[int, ...] = ()

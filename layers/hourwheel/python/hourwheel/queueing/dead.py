@@ -21,9 +21,9 @@ from hourwheel.faults import unreadable
 from hourwheel.handover.copies import REDRIVE, row_builder
 from hourwheel.handover.handover import Transfer, carry_out, release, reserve
 from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import GARBAGE_MS, Log
 from hourwheel.logs.rows import Row, sort_of
-from hourwheel.logs.segments import messages_of
 from hourwheel.model import DeadPage, Group, Message, Subject
 from hourwheel.ports import Key, Table, items_of
 from hourwheel.queueing.records import Position

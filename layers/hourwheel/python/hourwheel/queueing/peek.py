@@ -11,9 +11,9 @@ from hourwheel.answer_size import PULL_BYTES, answerable, message_size
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, NotFound, Rejected
 from hourwheel.handover.copies import with_position
+from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.logs.segments import messages_of
 from hourwheel.model import DamagedRow, Message, PeekPage, Subject
 from hourwheel.queueing.progress import row_at_offset, row_at_time
 

@@ -17,9 +17,9 @@ from hourwheel.due import Due, check_limit, dues_of
 from hourwheel.errors import Conflict, Filled, NotFound, Rejected, Sealed, Unavailable
 from hourwheel.log_names import HOME, cell_of
 from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.logs.large_batches import large_batch_folder
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
-from hourwheel.logs.segments import segment_folder
 from hourwheel.logs.tags import with_tags
 from hourwheel.model import MAX_DELAY_MS, AddressedMessage, NewMessage, Placed, Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, remember, remember_reservations
@@ -215,8 +215,8 @@ class _Batch:
             return reservation
 
     def _put(self, context: Context, part: BatchPart, row: Row, reservation: Reservation, token: bytes) -> None:
-        if row.segment is not None and reservation.log != part.log:
-            # The segment must be in the cell of the row, and in the folder of its bucket. The bucket is over, and
+        if row.large_batch is not None and reservation.log != part.log:
+            # The object must be in the cell of the row, and in the folder of its bucket. The bucket is over, and
             # the row goes to a later one; or the queue has moved since the row was reserved.
             (row,) = self._rows([part.in_log(reservation.log)], row.at_ms)
         context.log(reservation.log).put(reservation, row, token)
@@ -297,11 +297,11 @@ class _Batch:
     def _rows(self, parts: Sequence[BatchPart], at_ms: int) -> list[Row]:
         longest_ms = at_ms + max((part.subject.retention_ms for part in parts if part.bucket is None), default=0)
         name = self.context.ids.unique(at_ms)
-        # One segment for all messages that are sent at once, one for each bucket: a segment is removed as a whole.
-        # A segment is in the cell of the rows that name it.
+        # One object for all messages that are sent at once, one for each bucket: an object is removed as a whole.
+        # An object is in the cell of the rows that name it.
         by_folder: dict[tuple[str, str], list[int]] = {}
         for i, part in enumerate(parts):
-            by_folder.setdefault((cell_of(part.log), segment_folder(part.log, longest_ms)), []).append(i)
+            by_folder.setdefault((cell_of(part.log), large_batch_folder(part.log, longest_ms)), []).append(i)
         rows: dict[int, Row] = {}
         for (_, folder), inside in by_folder.items():
             batches = [parts[i].messages for i in inside]

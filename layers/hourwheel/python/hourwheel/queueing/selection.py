@@ -12,9 +12,9 @@ from hourwheel.context import Context
 from hourwheel.errors import Corrupt
 from hourwheel.faults import unreadable
 from hourwheel.logs.index_sets import indexes_of, set_of
+from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.logs.segments import messages_of
 from hourwheel.logs.tags import TagSummary, decode_summary
 from hourwheel.model import TagFilter
 

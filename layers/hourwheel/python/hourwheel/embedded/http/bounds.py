@@ -4,8 +4,8 @@ import resource
 from dataclasses import dataclass
 
 _RESERVED_DESCRIPTORS = 256
-"""Descriptors left for the database, segments, threads that push and archive, and refused connections that still get
-an answer."""
+"""Descriptors left for the database, large batches, threads that push and archive, and refused connections that still
+get an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,11 @@
-"""Stores batches that are too large for a row in segments: one object for each produce call.
+"""Stores batches that are too large for a row as objects: one for each produce call, and for each bucket.
 
-    key      segments/{hour in which the last of its rows expires, ms}/{unique}
+    key      batches/{hour in which the last of its rows expires, ms}/{unique}
              scheduled/{bucket}/{unique}
-    bytes    block … block, footer: msgpack array of [offset, length], its length (u32 LE), "HWS1"
+    bytes    block … block, footer: msgpack array of [offset, length], its length (u32 LE), "HWL1"
 
-A segment is written before the rows that name it. A segment is garbage if no row names it, if its hour is over, or if
-its bucket was removed.
+An object is written before the rows that name it. It is garbage if no row names it, if its hour is over, or if its
+bucket was removed. Segments are something else: they hold the rows of the archive (``archive/segments.py``).
 """
 
 import struct
@@ -17,28 +17,28 @@ import msgspec
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.log_names import LogName, is_schedule
 from hourwheel.logs.codec import Block, decode, split
-from hourwheel.logs.rows import Row, SegmentRef
+from hourwheel.logs.rows import LargeBatchRef, Row
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
 
 T = TypeVar("T")
 
 _HOUR_MS = 3_600_000
-_MAGIC = b"HWS1"
+_MAGIC = b"HWL1"
 
 
-def segment_folder(log: str, expires_ms: int) -> str:
-    """Returns the first part of the keys of segments for rows of a log that expire at this time."""
+def large_batch_folder(log: str, expires_ms: int) -> str:
+    """Returns the first part of the keys of large batches for rows of a log that expire at this time."""
     if is_schedule(log):
         return f"scheduled/{LogName.parse(log).bucket}"
-    return f"segments/{-(-expires_ms // _HOUR_MS) * _HOUR_MS:015d}"
+    return f"batches/{-(-expires_ms // _HOUR_MS) * _HOUR_MS:015d}"
 
 
-def write_segment(blobs: Blobs, key: str, blocks: Sequence[Block]) -> list[SegmentRef]:
+def write_large_batches(blobs: Blobs, key: str, blocks: Sequence[Block]) -> list[LargeBatchRef]:
     """Stores the blocks as one object and returns the position of each block."""
     refs, offset = [], 0
     for block in blocks:
-        refs.append(SegmentRef(key, offset, len(block.data)))
+        refs.append(LargeBatchRef(key, offset, len(block.data)))
         offset += len(block.data)
     footer = msgspec.msgpack.encode([(ref.offset, ref.length) for ref in refs])
     parts = [block.data for block in blocks]
@@ -47,12 +47,12 @@ def write_segment(blobs: Blobs, key: str, blocks: Sequence[Block]) -> list[Segme
 
 
 def rows_of(
-    blocks: Sequence[Block], *, blobs: Blobs, segment: str, at_ms: int, expires_ms: int, inline_bytes: int
+    blocks: Sequence[Block], *, blobs: Blobs, key: str, at_ms: int, expires_ms: int, inline_bytes: int
 ) -> list[Row]:
     """Returns a row for each block. A small block stands in its row; the large ones are stored together in an object
-    with the key ``segment``. The rows have no sequence yet."""
+    with this key. The rows have no sequence yet."""
     large = [block for block in blocks if len(block.data) > inline_bytes]
-    refs = iter(write_segment(blobs, segment, large) if large else ())
+    refs = iter(write_large_batches(blobs, key, large) if large else ())
 
     def row(block: Block) -> Row:
         fits = len(block.data) <= inline_bytes
@@ -63,7 +63,7 @@ def rows_of(
             expires_ms=expires_ms,
             raw_bytes=block.raw_bytes,
             block=block.data if fits else b"",
-            segment=None if fits else next(refs),
+            large_batch=None if fits else next(refs),
             answer_bytes=block.answer.total,
             cuts=block.answer.cuts,
         )
@@ -72,7 +72,7 @@ def rows_of(
 
 
 def messages_of(row: Row, blobs: Blobs) -> list[Message]:
-    """Reads the messages of a row, from the row or its segment. Raises ``Corrupt``, also when the segment is
+    """Reads the messages of a row, from the row or its object. Raises ``Corrupt``, also when the object is
     missing."""
     return [] if row.filler else _counted(row, decode(_block(row, blobs)))
 
@@ -89,19 +89,19 @@ def _counted(row: Row, messages: list[T]) -> list[T]:
 
 
 def _block(row: Row, blobs: Blobs) -> bytes:
-    return row.block if row.segment is None else _part(blobs, row.segment)
+    return row.block if row.large_batch is None else _part(blobs, row.large_batch)
 
 
-def _part(blobs: Blobs, segment: SegmentRef) -> bytes:
+def _part(blobs: Blobs, ref: LargeBatchRef) -> bytes:
     try:
-        return blobs.get(segment.key, offset=segment.offset, length=segment.length)
+        return blobs.get(ref.key, offset=ref.offset, length=ref.length)
     except NotFound as error:
-        raise Corrupt(f"a segment is missing: {error}") from error
+        raise Corrupt(f"the object of a large batch is missing: {error}") from error
 
 
-def drop_expired_segments(blobs: Blobs, before_ms: int) -> int:
-    """Removes the segments whose hour ended at least an hour before ``before_ms``; returns their number."""
-    expired = [key for key in blobs.list("segments/") if int(key.split("/")[1]) <= before_ms - _HOUR_MS]
+def drop_expired_batches(blobs: Blobs, before_ms: int) -> int:
+    """Removes the large batches whose hour ended at least an hour before ``before_ms``; returns their number."""
+    expired = [key for key in blobs.list("batches/") if int(key.split("/")[1]) <= before_ms - _HOUR_MS]
     for key in expired:
         blobs.delete(key)
     return len(expired)
