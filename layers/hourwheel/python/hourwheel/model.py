@@ -17,6 +17,7 @@ from hourwheel.routes import Mapping, MoveTarget, Route, RouteChange
 MESSAGE_BYTES = 1 << 20
 # With base64 (a third more) and the names of the fields a full batch still fits into a request.
 BATCH_BYTES = 4 << 20
+# An index within a batch fits into ten bits (``delay/timing.py``).
 BATCH_MESSAGES = 1_000
 # Lambda takes 6 MiB with headers and wrapping.
 REQUEST_BYTES = 6_000_000
@@ -25,8 +26,9 @@ MAX_QUEUES = 64
 MIN_RETENTION_SECONDS = 60
 MAX_RETENTION_SECONDS = 30 * 86_400
 DEFAULT_RETENTION_SECONDS = 3 * 86_400
-DEFAULT_MAX_ATTEMPTS = 16
+DEFAULT_MAX_ATTEMPTS = 16  # with the default pauses, from 5 s doubling to 2 h, about 11 hours
 DEFAULT_LEASE_SECONDS = 30
+# Settled rows, which say where the next claim goes, are kept for three days (docs/decisions/0005-leases.md).
 MAX_LEASE_SECONDS = 12 * 3_600
 # API Gateway gives up on an invocation after 30 s.
 MAX_WAIT_SECONDS = 20

@@ -3,6 +3,7 @@
 from hourwheel.ports import Clock
 
 _FIRST_SECONDS = 0.1
+# Each look reads the counters of all queues of the subject (docs/decisions/0021-looks.md).
 _LONGEST_SECONDS = 1.0
 
 

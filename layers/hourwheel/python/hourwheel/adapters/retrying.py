@@ -9,7 +9,7 @@ from hourwheel.ports import Clock, Counter, Ids, Key, Meter, Record, Refused, St
 T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS = 0.02
-_LONGEST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 0.5  # leaves several tries within the budget of 5 s
 
 
 class RetryingStore:

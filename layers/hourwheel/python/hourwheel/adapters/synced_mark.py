@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _WORDS = struct.Struct("@8sQQ")
-_MAGIC = b"hwsync 1"
+_MAGIC = b"hwsync 1"  # with the format, so that another format is not taken for a mark
 _NUMBER, _AT = 1, 2
 
 

@@ -42,7 +42,7 @@ _READ_SECONDS = 10
 _CONNECTIONS = 20
 """A group may have at most this many deliveries under way."""
 
-_FUNCTION_BYTES = 6 << 20
+_FUNCTION_BYTES = 6 << 20  # the largest payload of a synchronous invocation of Lambda
 _TOO_LARGE = frozenset(
     {
         "413",
@@ -64,9 +64,9 @@ _ABOUT_MESSAGES = frozenset(
 )
 """Refusals that are about a message: the target may take another one."""
 
-_ENTRIES = 10
-_QUEUE_BYTES = 1 << 20
-_BUS_BYTES = 256 << 10
+_ENTRIES = 10  # the most that SendMessageBatch and PutEvents take in one call
+_QUEUE_BYTES = 1 << 20  # SQS: of one message, and of all messages of a call together
+_BUS_BYTES = 256 << 10  # EventBridge: of all events of a call together
 _ENTRY_BYTES = 1_000
 """The names of an entry take less than this beside its content."""
 

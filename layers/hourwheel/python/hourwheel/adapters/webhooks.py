@@ -36,12 +36,12 @@ Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], Iterable[str]]
 
 CONNECT_SECONDS = 5.0
-ANSWER_BYTES = 1 << 20
+ANSWER_BYTES = 1 << 20  # bounds the memory that a receiver can make a pusher take
 URL_CHARACTERS = 2_000
-_ADDRESSES = 4
+_ADDRESSES = 4  # bounds the tries for a name that lists many addresses
 _PORTS = {"https": 443, "http": 80}
 _BUSY = frozenset({429, 503})
-_LONGEST_WAIT_SECONDS = 86_400.0
+_LONGEST_WAIT_SECONDS = 86_400.0  # of a Retry-After header, whose number may be of any size
 
 _NAME = re.compile(r"(?=.{1,253}\Z)(?:[a-z0-9_](?:[a-z0-9_-]{0,62})\.)*[a-z0-9_][a-z0-9_-]{0,62}")
 _NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")

@@ -73,7 +73,7 @@ class Columns(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 FIELDS = Columns.__struct_fields__
-_ABSENT = {"attempt": 0}
+_ABSENT = {"attempt": 0}  # the value of a field that a message does not have, where it is not None
 
 
 class MessageRows(msgspec.Struct, array_like=True, frozen=True):

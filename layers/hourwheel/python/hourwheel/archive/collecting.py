@@ -19,11 +19,11 @@ from hourwheel.retention.kinds import MESSAGES, REGISTRY
 from hourwheel.retention.manifests import MissingRows, Segment, SegmentPart, Span, UnreadableRow
 
 _BLOCK_BYTES = 1 << 20
-_BLOCK_ROWS = 4_096
+_BLOCK_ROWS = 4_096  # half of what readers accept (``MOST_ROWS``)
 _SEGMENT_BYTES = 16 << 20
-_OPEN_BYTES = 32 << 20
-_RELIEF_BYTES = 8 << 20
-_ROW_BYTES = 60
+_OPEN_BYTES = 32 << 20  # of all open segments: there is one for each kind and hour of a backlog
+_RELIEF_BYTES = 8 << 20  # the sizes are summed once for these bytes of rows, because a sum visits every open segment
+_ROW_BYTES = 60  # about the size of a row without its messages
 
 
 @dataclass

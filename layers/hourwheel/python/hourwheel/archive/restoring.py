@@ -26,7 +26,7 @@ from hourwheel.ports import Blobs, Key, Record, Table
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.manifests import Manifest, Segment, manifests
 
-_BATCH_ROWS = 100
+_BATCH_ROWS = 100  # of rows that one thread puts before it takes the next ones
 _LONGEST_MS = max(MAX_RETENTION_SECONDS * 1_000, DEAD_RETENTION_MS)
 
 _encoder = msgspec.msgpack.Encoder()

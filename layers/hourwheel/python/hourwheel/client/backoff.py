@@ -6,7 +6,7 @@ from hourwheel.client.errors import AnswerError, ServerUnavailable
 from hourwheel.ports import Ids
 
 FIRST_SECONDS = 0.05
-LONGEST_SECONDS = 5.0
+LONGEST_SECONDS = 5.0  # a server that is back gets the first retries within this time
 THROTTLED_SECONDS = 20.0  # longer: where the gateway throttles, many consumers share few executions
 _DOUBLINGS = 9  # enough to reach the longest pause; keeps the power small
 

@@ -12,7 +12,7 @@ from hourwheel.ports import Key, Table
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.watermarks import removable_below
 
-_DAY_MS = 86_400_000
+_DAY_MS = 86_400_000  # a closed bucket stays this long, so that late questions about its messages have an answer
 _LONGEST_MS = 3_600_000  # the longest bucket that can be set
 _PAGE = 200
 _REMOVING_MS = 30_000

@@ -40,11 +40,11 @@ from hourwheel.push import state
 from hourwheel.retention.watermarks import archived_ms
 from hourwheel.system import SystemClock, SystemIds
 
-_LOOK_SECONDS = 0.25
-_OTHERS_SECONDS = 1.0
-_MARK_SECONDS = 1.0
-_LEASES_SECONDS = 1.0
-_PUSHES_SECONDS = 1.0
+_LOOK_SECONDS = 0.25  # the longest that a message stored by another server waits before pulls here are woken
+_OTHERS_SECONDS = 1.0  # how soon the leases of a killed server are taken over
+_MARK_SECONDS = 1.0  # the oldest that the mark may be after a power failure (docs/decisions/0019)
+_LEASES_SECONDS = 1.0  # how late after its end a lease may be noticed
+_PUSHES_SECONDS = 1.0  # how soon an overdue pusher starts after a pause is over
 _CHANGES_SECONDS = 1.0
 _CUT_OFF_MS = 2_000
 """A cancel or a move that is not decided after this long was most likely cut off."""
@@ -53,7 +53,7 @@ _SWEEP_SECONDS = 60.0
 _ARCHIVE_MS = 3_000
 """The longest run of the archiver, for which a stop of the server waits."""
 
-_TICK_MS = 100
+_TICK_MS = 100  # on one machine a tick costs no call of a service (docs/decisions/0010-ticks.md)
 _WHEELS = 6  # wheels that turn at the same time: each has a thread, and they share one interpreter lock
 
 

@@ -12,9 +12,9 @@ from hourwheel.cell import Cell
 from hourwheel.delay.wheel import WheelEnd
 from hourwheel.system import SystemClock
 
-_RETRY_MS = 2_000
-_LONGEST_RETRY_MS = 60_000
-_LONGEST_SLEEP_SECONDS = 5.0
+_RETRY_MS = 2_000  # doubled after each error in a row
+_LONGEST_RETRY_MS = 60_000  # the interval of the sweeper, which starts overdue wheels as well
+_LONGEST_SLEEP_SECONDS = 5.0  # the clock may be set forward while the thread sleeps
 _SPARE = 2
 """The number of threads that stay free for buckets that are not over."""
 

@@ -32,7 +32,7 @@ sweep."""
 
 _FIRST_PAGE = 16  # rows; later pages follow from the size of the rows
 _LARGEST_PAGE = 1_000
-_PAGE_BYTES = 2 << 20
+_PAGE_BYTES = 2 << 20  # bounds the memory of a reader, whatever the size of the rows
 _ROW_BYTES = 100  # about the size of a row without its block and meta
 
 _trim_encoder = msgspec.msgpack.Encoder()

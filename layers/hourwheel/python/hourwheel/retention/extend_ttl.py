@@ -28,6 +28,7 @@ _BEHIND_MS = 6 * 3_600_000
 _SOON_MS = 24 * 3_600_000
 """Rows that expire within this time are extended: longer than the longest pass and the pause after it together."""
 
+# Twice the time before the end at which rows are extended: each row is written about once a day.
 _EXTENSION_MS = 48 * 3_600_000
 _PASS_MS = 12 * 3_600_000
 """A pass that takes longer is given up, as the rows in front need the next extension first."""

@@ -24,7 +24,7 @@ from hourwheel.retention.manifests import Manifest, Span, manifests, read
 
 _PARTITION = "archive"
 _PAGE = 1_000
-_BUCKETS_MS = 3 * 366 * 86_400_000
+_BUCKETS_MS = 3 * 366 * 86_400_000  # longer than the longest delay, of two years
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(int)

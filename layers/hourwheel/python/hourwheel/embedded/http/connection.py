@@ -27,7 +27,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END = b"\r\n\r\n"
 _EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 _NEVER = math.inf
-_PROGRESS_BYTES = 64 * 1024
+_PROGRESS_BYTES = 64 * 1024  # a client that reads fewer bytes of an answer in the bound of time is cut off
 
 
 Respond: TypeAlias = Callable[[Request], Awaitable[Answer]]
