@@ -1,4 +1,4 @@
-"""Actors: the common part of every user of the queue; each kind of actor has a module of its own.
+"""Implements the common part of the actors, which use the queue. Each kind of actor has a module of its own.
 
 What an actor keeps in its attributes survives its crashes (its outbox, the receipts it holds); the
 cell with its caches does not.
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Watches(dict[str, Any]):
-    """What ``Leases`` knows of the pull logs, behind locks that leave the turn to others."""
+    """``Leases`` whose locks let other actors run while an actor waits for them."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Watches(dict[str, Any]):
 
 @dataclass
 class Machine:
-    """Everything that actors share."""
+    """The objects that all actors of a run share."""
 
     world: World
     state: State
@@ -56,11 +56,11 @@ class Machine:
     engine: Engine | None = None
     """The real store that runs beside the simulated one, if the plan names one."""
     shared: Cell | None = None
-    """A cell of the process of which all actors are requests, if they are."""
+    """The cell of the one process of which all actors are requests; None where each actor is a process."""
 
 
 def open_cell(machine: Machine, process: Process) -> Cell:
-    """A new process of the library: real code, empty caches."""
+    """Makes a new process of the library: real code with empty caches."""
     plan, ids = machine.world.plan, SimulatedIds(machine.world.rng)
     state = machine.state if machine.engine is None else machine.engine.connect(process.name, machine.state)
     if plan.transactional:
@@ -88,7 +88,7 @@ def open_cell(machine: Machine, process: Process) -> Cell:
 
 
 def share(mine: Cell, theirs: Cell) -> None:
-    """Makes two cells those of two requests of one process, over the same caches."""
+    """Makes the two cells share their caches, as two requests of one process do."""
     mine.context = replace(mine.context, buckets=theirs.context.buckets)
     mine.leases, mine.ends, mine.pending_counts = theirs.leases, theirs.ends, theirs.pending_counts
     mine.registry = replace(theirs.registry, context=mine.context)
@@ -97,19 +97,19 @@ def share(mine: Cell, theirs: Cell) -> None:
 
 @dataclass
 class Actor:
-    """Works until the run is over, and begins anew when it crashes."""
+    """Works until the run is over. Begins anew after each crash."""
 
     machine: Machine
     process: Process
     cell: Cell = field(init=False)
     paced: ClassVar[bool] = True
-    """Whether it takes its time where a plan is about delayed messages, and it is not."""
+    """Returns whether the actor sleeps longer: its plan is about delayed messages, and the actor is not."""
 
     def __post_init__(self) -> None:
         self.open()
 
     def open(self) -> None:
-        """Begins with empty caches, or with those of the process that it shares."""
+        """Begins a process with empty caches, or joins the process that all actors share."""
         self.cell = open_cell(self.machine, self.process)
         if not self.world.plan.together:
             return
@@ -148,7 +148,7 @@ class Actor:
     def _crashed(self) -> None:
         shared = self.machine.shared
         if shared is not None and self.cell.leases is shared.leases:
-            # The first to crash takes the others along.
+            # In a shared process, the first crash ends all actors.
             self.machine.shared = None
             self.world.crash_others(self.process)
         self.open()
@@ -165,22 +165,23 @@ class Actor:
             self.process.sleep(self.rng.random() * longest_ms * pace / 1_000)
 
     def earliest_ms(self) -> int:
-        """The earliest time that its clock may show from now on."""
+        """The earliest time that the actor's clock may show from now on."""
         world = self.world
         return world.now_ms - world.plan.skew_ms if world.plan.clocks_change else self.process.now_ms()
 
     def latest_ms(self) -> int:
-        """The latest time that its clock may have shown until now."""
+        """The latest time that the actor's clock may have shown until now."""
         world = self.world
         return world.now_ms + world.plan.skew_ms if world.plan.clocks_change else self.process.now_ms()
 
     def wait(self, seconds: float) -> bool:
-        """``Pause`` of a wheel that nobody disturbs: ticks that are far apart."""
+        """Implements ``Pause`` for a wheel that runs alone: its ticks lie far apart."""
         self.process.sleep(max(seconds, 20 + 20 * self.rng.random()))
         return True
 
     def ask(self, name: str, call: Callable[[], T], **details: Any) -> tuple[Verb, T | None]:
-        """One call into the library; None when it failed as calls may fail."""
+        """Makes a call into the library. Returns None for an answer when the call failed with an error that the plan
+        allows."""
         verb = self.process.verb = Verb(name, self.process.name, self.world.calls, details, self.world.now_ms)
         try:
             result = call()

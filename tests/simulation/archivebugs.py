@@ -24,7 +24,7 @@ def _archived(plan: Plan) -> Plan:
 
 
 def _brief(plan: Plan) -> Plan:
-    """Messages whose time is soon over, and stores that remove them at once."""
+    """Sharpens a plan: messages expire soon, and stores remove them at once."""
     return replace(_archived(plan), retention_seconds=60, trims=True, moves=("redrive", "drop"), operators=1)
 
 
@@ -55,7 +55,7 @@ def who_comes_second_thinks_that_he_has_committed() -> Iterator[None]:
 
 
 def _mortal(plan: Plan) -> Plan:
-    """Archivists that often end between two calls."""
+    """Sharpens a plan: archivists often end between two calls."""
     return replace(_archived(plan), archivists=2, faults=replace(plan.faults, crash=0.06), transactional=False)
 
 

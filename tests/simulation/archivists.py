@@ -32,7 +32,7 @@ class Archivist(Actor):
 
 
 def finish(actor: Actor) -> None:
-    """Archives what is left, then looks whether all of it is there."""
+    """Archives the remaining rows, then checks that the archive contains every row."""
     for _ in range(_ROUNDS):
         report = archive(actor, Limits(), 600)
         if report is not None and report.complete:
@@ -93,6 +93,6 @@ def _same(found: Contents, log: str, row: int, messages: list[object]) -> bool:
 
 
 def _names(log: str) -> tuple[str, str]:
-    """Of a log or of a pull log: the log it reads, and its group."""
+    """Returns the log that a log or a pull log reads, and the group."""
     member, at, source = log.partition("@")
     return (source, member) if at else (log, LogName.parse(log).member)

@@ -1,4 +1,4 @@
-"""The audit: judges every write of the store when it happens.
+"""Judges every write of the store when it happens.
 
 The audit reads the stored formats. It remembers which batch each row of each log contained, and what each hand-over
 promised and where it was stored. ``pulls`` judges what groups do with the rows.
@@ -45,7 +45,7 @@ class StoreAudit:
     subjects: dict[str, Subject] = field(default_factory=dict)
     groups: dict[tuple[str, int, str], Group] = field(default_factory=dict)
     paused_ms: dict[tuple[str, int, str], int] = field(default_factory=dict)
-    """Since when each group, or each subject (without a member), is paused."""
+    """The time from which each group, or each subject (without a member), is paused."""
     filters: dict[tuple[str, int, str], list[TagFilter | None]] = field(default_factory=dict)
     """The filters that each group has had, in order."""
     removed_groups: set[tuple[str, int, str]] = field(default_factory=set)
@@ -117,7 +117,7 @@ class StoreAudit:
 
     @property
     def soon(self) -> int:
-        """The latest time that any clock may show now."""
+        """Returns the latest time that any clock may show now."""
         return self.world.now_ms + self.world.plan.skew_ms
 
     def rows(self, log: str) -> dict[int, RowFact]:
@@ -136,7 +136,7 @@ class StoreAudit:
         return not fact.row.live(self.soon)
 
     def gone(self, log: str, member: str = "") -> bool:
-        """Whether the log's subject or group was deleted."""
+        """Returns whether the log's subject or group was deleted."""
         name = LogName.parse(log)
         current = self.subjects.get(name.subject)
         if current is not None and (current.generation > name.generation or current.deleted):
@@ -144,17 +144,17 @@ class StoreAudit:
         return (name.subject, name.generation, member or name.member) in self.removed_groups
 
     def lost(self, log: str) -> bool:
-        """Whether what the log held is gone with its subject or group."""
+        """Returns whether the log's rows were erased with its subject or group."""
         return self.gone(log) and LogName.parse(log).kind != "orphans"
 
     def missed(self, transfer: Transfer) -> bool:
-        """Whether messages came to nothing because their row was filled, and nobody looked until their time there
-        would have been over."""
+        """Returns whether messages expired on their way: the reserved row was filled, and no process carried the
+        transfer out before the expiry of the messages."""
         left = self.rows(transfer.log).get(transfer.row_no)
         return left is not None and left.row.filler and transfer.expires_ms <= self.soon
 
     def abandoned(self, plan: DueTimes) -> bool:
-        """Whether messages are retries of a group that was deleted: what becomes of its pulls is not looked at."""
+        """Returns whether messages are retries of a deleted group, whose pulls are not judged."""
         return plan.member is not None and self.gone(f"{plan.subject}~{plan.generation}/0", plan.member)
 
     def pull_history(self, partition: str) -> PullHistory:
@@ -224,7 +224,7 @@ class StoreAudit:
         facts = self.rows(key.partition)
         old = facts.setdefault(number, fact)
         if old is not fact:
-            # It was removed before. A late filler, or the same batch again, does no harm there.
+            # The row was removed before: a late filler, or the same batch again, does no harm.
             late = row.filler or self.expired(fact) or self.lost(key.partition) or old.token == record.token
             if not late:
                 raise Violation("3", f"row {number} of {key.partition} held something else before")
@@ -244,13 +244,13 @@ class StoreAudit:
         try:
             return messages_of(row, self.blobs)
         except Corrupt:
-            # A row may come so late that its segment was removed at the end of its retention.
+            # A row may be stored after its segment was removed at the end of the retention.
             if row.live(self.soon):
                 raise
             return []
 
     def _batch_stored(self, verb: Verb, name: LogName, fact: RowFact) -> None:
-        """Messages that a producer sends."""
+        """Judges a row with messages that a producer sends."""
         subject, generation = name.subject, name.generation
         plan = fact.entry
         if isinstance(plan, DueTimes) and self.abandoned(plan):
@@ -268,7 +268,7 @@ class StoreAudit:
 
     def _handed_over(self, log: str, number: int, fact: RowFact) -> None:
         promise = self.promises.get(fact.token)
-        # Its messages may have been erased before they were copied: then a filler stands there, without a note.
+        # The messages may have been erased before they were copied: the row is a filler then, without an entry.
         planned = fact.entry if promise is None else promise.transfer.due_times
         if isinstance(planned, DueTimes) and self.abandoned(planned):
             return

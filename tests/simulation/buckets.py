@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 _DAY_MS = 86_400_000
 _LATEST_MS = 40_000
-"""A wheel is started 90 s before it is needed, timers are a minute late at most, a wheel that turns rests for 12 s at
-most. Twice what thousands of such messages took."""
+"""A wheel starts 90 s before its first message is due, timers are at most a minute late, and a wheel rests for at most
+12 s. Twice the longest delay of thousands of such messages."""
 
 
 @dataclass
 class BucketHistory:
-    """``named`` is the transfer that hands a message over, ``cancelled`` whose senders were told so."""
+    """The history of a bucket. ``named``: the transfer that hands each message over; ``cancelled``: the messages whose
+    senders got the answer that they are cancelled."""
 
     audit: "StoreAudit"
     bucket: Bucket
@@ -35,7 +36,7 @@ class BucketHistory:
     last_ms: int = 0
     named: dict[Pick, bytes] = field(default_factory=dict)
     named_at: dict[Pick, int] = field(default_factory=dict)
-    """The moment in the run at which a message was first named."""
+    """The moment of the run at which the dispatch log first named each message."""
     marked: set[Pick] = field(default_factory=set)
     changes: dict[Pick, PendingChange] = field(default_factory=dict)
     cancelled: set[Pick] = field(default_factory=set)
@@ -50,11 +51,12 @@ class BucketHistory:
 
     @property
     def may_go(self) -> bool:
-        """Whether what is left of it may be removed, or was: one that is registered again holds nothing."""
+        """Returns whether the rest of the bucket may be removed, or was removed: a bucket that is registered again is
+        empty."""
         return self.dropped or 0 < self.closed_ms <= self.audit.soon - _DAY_MS
 
     def changed(self, record: BucketRecord) -> None:
-        """Registered, or closed: then nothing in it waits any more (12)."""
+        """Judges a changed record: in a closed bucket no message waits any more (12)."""
         self.registered = True
         if record.closed_ms and not self.closed_ms:
             self._check_closed()
@@ -66,7 +68,7 @@ class BucketHistory:
         self.registered, self.dropped = False, True
 
     def item_removed(self, key: Key) -> None:
-        """Parts of a bucket go once it has been closed for a day."""
+        """Checks that parts of a bucket are removed only once the bucket has been closed for a day."""
         if not self.may_go:
             raise Violation("12", f"{key} was removed before its bucket had been closed for a day")
         if key.table == Table.DISPATCH:
@@ -80,7 +82,8 @@ class BucketHistory:
             raise Violation("12", f"row {number} came into bucket {self.name}, which is closed")
 
     def dispatched(self, verb: Verb, row: int, value: Dispatched) -> None:
-        """A step of a wheel: in turn (9), of what is due by its own clock (7), and not cancelled (8)."""
+        """Judges a step of a wheel: its row is the next one (9), and its messages are due by the wheel's clock (7) and
+        not cancelled (8)."""
         if row != self.next_row:
             raise Violation("9", f"bucket {self.name}: dispatch row {row} came, {self.next_row} is next")
         self.next_row = row + 1
@@ -96,7 +99,7 @@ class BucketHistory:
                 self.named_at.setdefault(pick, self.audit.world.calls)
 
     def fated(self, pick: Pick, value: PendingChange) -> None:
-        """The pending change of a message, which is final once it is certain (8)."""
+        """Judges a pending change, which is final once it is decided (8)."""
         where = f"message {pick} of bucket {self.name}"
         before = self.changes.get(pick) or PendingChange(due_ms=value.due_ms)
         if before.due_ms != value.due_ms or (before.state != "waiting" and before.state != value.state):
@@ -116,7 +119,7 @@ class BucketHistory:
             self._check_moved(where, before, value)
 
     def tell_cancelled(self, pick: Pick) -> None:
-        """A sender was told that the message is cancelled."""
+        """Records that a sender got the answer that the message is cancelled."""
         if pick in self.named:
             raise Violation("8", f"message {pick} of bucket {self.name} was handed over, the answer is cancelled")
         self.cancelled.add(pick)
@@ -165,7 +168,7 @@ class BucketHistory:
             raise Violation("9", f"{where} does not exist")
         self._check_target(transfer, self.plan(pick))
         due_ms, clock_ms = self.plan(pick).due_ms(pick[1]), self.audit.world.latest_clock(verb.actor)
-        # By the clock of the wheel: it may go wrong by as much as the plan allows.
+        # The wheel's clock may be wrong by as much as the plan allows.
         if due_ms > min(clock_ms, value.at_ms, transfer.at_ms):
             raise Violation("7", f"{where} is due at {due_ms}, handed over at {clock_ms}, {value.at_ms}")
         self._check_late(where, max(due_ms, fact.at_ms))
@@ -183,7 +186,7 @@ class BucketHistory:
             raise Violation("7", f"{where} is handed over {late_ms} ms late, in a run without faults")
 
     def _check_renamed(self, where: str, token: bytes) -> None:
-        """A message may be named again if the row that was reserved for it was filled."""
+        """Judges a message that is named again, which is right only if its reserved row was filled."""
         promise = self.audit.promises[token]
         log, row = promise.transfer.log, promise.transfer.row_no
         if promise.stored_row is not None:

@@ -1,4 +1,4 @@
-"""Planted bugs: the real code with one clause of the protocol left out.
+"""Plants bugs: each leaves one clause of the protocol out of the real code.
 
 A simulator that finds no bug in the library proves something only if it finds these.
 """
@@ -42,7 +42,7 @@ class Bug:
 
 
 def registrar(bugs: list[Bug]) -> Callable[..., Callable[[Callable[[], Iterator[None]]], None]]:
-    """A decorator that adds a bug to the list, under its function's name, which reads as a sentence."""
+    """Returns a decorator that adds a bug to the list, under the name of its function, which reads as a sentence."""
 
     def planted(
         focus: Callable[[Plan], bool] = lambda plan: True, *, sharpen: Callable[[Plan], Plan] = lambda plan: plan
@@ -155,7 +155,7 @@ def a_settlement_does_not_compare_the_token() -> Iterator[None]:
 
 
 def _blind(when: Callable[[bytes | None, Any], bool]) -> Callable[..., CasResult[Any]]:
-    """``CasRecord.swap`` that replaces whatever is there."""
+    """Replaces ``CasRecord.swap`` by one that ignores the token."""
     real = CasRecord.swap
 
     def swap(self: CasRecord[Any], expect: bytes | None, value: Any, **rest: Any) -> CasResult[Any]:
@@ -384,7 +384,7 @@ def a_claim_that_ends_within_a_batch_says_that_it_ends_behind_it() -> Iterator[N
 
 
 def _deadly(plan: Plan) -> Plan:
-    """Ends of logs stay open: writers crash between a reservation and its row."""
+    """Sharpens a plan: writers crash between a reservation and its row, so ends of logs stay open."""
     return replace(plan, faults=replace(plan.faults, crash=0.06))
 
 

@@ -12,7 +12,7 @@ from tests.simulation.history import Ticket
 
 @dataclass
 class Canceller(Actor):
-    """Looks delayed messages up, cancels them, moves them to another time."""
+    """An actor that looks delayed messages up, cancels them, and moves them to another time."""
 
     paced = False
     intent: tuple[Ticket, str] | None = None
@@ -38,7 +38,7 @@ class Canceller(Actor):
         return self._asked("cancel", ticket, lambda: self.cell.cancel(ticket.scheduled_id))
 
     def reschedule(self, ticket: Ticket, requested: RequestedDue | None = None) -> bool:
-        """Moves the message to another time, which is drawn if it is not given."""
+        """Moves the message to another time; draws the time if there is none."""
         began_ms = self.earliest_ms()
         requested = requested or self.dates.draw(began_ms)
         self.history.waits([ticket.body], [requested], began_ms)

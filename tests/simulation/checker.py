@@ -23,8 +23,8 @@ _PULLS = 60
 
 
 def drain(actor: Actor, longest_lease_seconds: int) -> None:
-    """Time passes until all buckets are over, and everything there is is consumed; a group, or a wheel, that does not
-    come to rest is a loss (invariants 1 and 7)."""
+    """Lets time pass until all buckets are over and all messages are consumed. A group or a wheel that does not come to
+    rest is a violation (invariants 1 and 7)."""
     audit, alarms = actor.history.audit, actor.machine.alarms
     for _ in range(_ROUNDS):
         while alarms.fired:
@@ -49,7 +49,7 @@ def drain(actor: Actor, longest_lease_seconds: int) -> None:
 
 
 def _push(actor: Actor) -> None:
-    """Runs the pushers that were started. Stored rows wake none any more: the sweeper has to find them."""
+    """Runs the pushers that were started. Stored rows start no pusher any more: the sweeper has to start them."""
     couriers = actor.machine.couriers
     couriers.stored.clear()
     while couriers.started:
@@ -57,7 +57,7 @@ def _push(actor: Actor) -> None:
 
 
 def _pass_time(actor: Actor) -> None:
-    """Until the next timer, or, should it have been lost, until a bucket is over: the sweeper then starts a wheel."""
+    """Sleeps until the next timer. If it was lost, sleeps until a bucket is over, when the sweeper starts its wheel."""
     world = actor.world
     opened = _open_buckets(actor.history.audit)
     over_ms = min((history.bucket.end_ms for history in opened), default=0) + world.plan.skew_ms
@@ -110,7 +110,7 @@ def _consume(actor: Actor, group: Group) -> None:
 
 
 def living_groups(audit: StoreAudit) -> list[Group]:
-    """All groups of subjects that were not deleted, in a fixed order."""
+    """Returns the groups of all subjects that were not deleted, in a fixed order."""
     groups = [group for _, group in sorted(audit.groups.items()) if not group.deleted]
     return [group for group in groups if not audit.gone(f"{group.subject}~{group.subject_generation}/0", group.member)]
 
@@ -135,7 +135,7 @@ def unfinished(audit: StoreAudit) -> list[str]:
 
 def check(actor: Actor) -> None:
     """Checks the whole store once all groups are at rest."""
-    # A hole in a dead log is open until the row behind it has some age.
+    # Readers leave a hole in a dead log open until the row behind it has some age.
     actor.process.sleep(GRACE_MS / 1_000 + 2 * actor.world.plan.skew_ms / 1_000)
     audit = actor.history.audit
     for log in sorted(audit.logs):
@@ -151,7 +151,7 @@ def check(actor: Actor) -> None:
     for group in living_groups(audit):
         dead = _check_dead(actor, group)
         lag = check_lag(actor, group)
-        # What has expired by one clock, and not by another, counts as waiting.
+        # A message that has expired by one clock, and not by another, counts as waiting.
         certain = not (_expires(actor) and actor.world.plan.skew_ms)
         if (lag.in_flight, lag.dead) != (0, dead) or (certain and (lag.waiting or lag.retrying)):
             raise Violation("1", f"group {group.name} is at rest with {dead} dead letters, its lag is {lag}")
@@ -160,7 +160,7 @@ def check(actor: Actor) -> None:
 
 
 def _pass_unmatched(actor: Actor) -> None:
-    """Lets groups with a filter pass over what came last, which counts as waiting until then."""
+    """Lets groups with a filter pass over the last messages, which count as waiting until then."""
     if actor.world.plan.filters:
         actor.process.sleep(2 * (PASSED_MS + actor.world.plan.skew_ms) / 1_000)
         for group in living_groups(actor.history.audit):
@@ -198,7 +198,7 @@ def _check_carried_out(audit: StoreAudit, token: bytes) -> None:
 
 
 def _all_stored(actor: Actor, group: Group, log: str) -> bool:
-    """Whether all rows of the log that the group has not claimed are there, or below the trim mark."""
+    """Returns whether every row of the log that the group has not claimed is stored, or below the trim mark."""
     audit = actor.history.audit
     rows, mark = actor.machine.state.partition(Table.CONSUME, log).items, audit.trim_marks.get(log, 0)
     first = audit.pull_history(f"{group.member}@{log}").end.row_no
@@ -206,13 +206,13 @@ def _all_stored(actor: Actor, group: Group, log: str) -> bool:
 
 
 def _expires(actor: Actor) -> bool:
-    """Whether messages may expire during the run."""
+    """Returns whether messages may expire during the run."""
     plan = actor.world.plan
     return plan.retention_seconds == 60 or "retention" in plan.moves or plan.quiet_days
 
 
 def _check_dead(actor: Actor, group: Group) -> int:
-    """The number of dead letters, which are those that are listed."""
+    """Returns the number of dead letters, and checks that exactly these are listed."""
     audit = actor.history.audit
     expected = [
         message.body
@@ -234,8 +234,8 @@ def _check_dead(actor: Actor, group: Group) -> int:
 
 
 def _check_delivered(actor: Actor) -> None:
-    """Independent of stored formats: each group saw each accepted message, or it died, unless something else
-    than delivery may have ended it in this run."""
+    """Checks without the stored formats that each group got each accepted message, or that the message is a dead
+    letter, unless this run may end messages in another way."""
     history, plan = actor.history, actor.world.plan
     ends = {"seek", "drop", "retention", "delete-group", "delete-subject"}
     days = plan.quiet_days or (plan.delays is not None and plan.delays.reach_ms > DAY_MS)
@@ -254,7 +254,7 @@ def _check_delivered(actor: Actor) -> None:
 
 
 def _check_answers(actor: Actor) -> None:
-    """A message that was said to be dispatched is where the answer said (8)."""
+    """Checks that each message with the answer ``dispatched`` is where the answer says (8)."""
     audit = actor.history.audit
     for (name, pick), answer in actor.history.finals.items():
         if answer.offset is None or pick not in audit.bucket(name).named:

@@ -20,12 +20,12 @@ _STREAM_MS = 1_500
 
 
 def target_of(plan_seed: int) -> PushTarget:
-    """What a group pushes to: batches of one message to some, one after the other."""
+    """Returns a target for a group: some take batches of one message, one after the other."""
     return PushTarget(kind="python", address="t", batch=1 + plan_seed % 4, concurrency=1, timeout_seconds=1)
 
 
 class Couriers:
-    """Logs in which something was stored, and groups for which somebody is to push."""
+    """The stream of logs in which rows were stored, and the groups whose pusher was started."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -45,7 +45,7 @@ class Couriers:
         )
 
     def wait(self, process: Process) -> None:
-        """Until there is something to do, or the run ends."""
+        """Sleeps until there is work, or the run ends."""
         self._idle.append(process)
         self.world.idle(process)
         if process in self._idle:
@@ -59,7 +59,7 @@ class Couriers:
 
 @dataclass
 class Stream:
-    """Tells the couriers of rows in consume and retry logs, and the audit of everything."""
+    """Reports rows of consume and retry logs to the couriers, and every change to the audit."""
 
     audit: Watcher
     couriers: Couriers
@@ -74,7 +74,7 @@ class Stream:
 
 
 class SimulatedPushes(Connection):
-    """``Pushes`` of one actor."""
+    """Implements ``Pushes`` for one actor."""
 
     def __init__(self, process: Process, couriers: Couriers) -> None:
         super().__init__(process)
@@ -86,8 +86,8 @@ class SimulatedPushes(Connection):
 
 @dataclass
 class SimulatedTargets:
-    """A target that takes messages, refuses some or all of them, is not there, or takes them and does not say so. What
-    it has taken is noted with the verb of whoever pushes."""
+    """A target that takes messages, refuses some or all of them, is not reached, or takes them and gives no answer. The
+    verb of the pusher records the messages taken."""
 
     process: Process
     history: History
@@ -98,7 +98,7 @@ class SimulatedTargets:
     def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
         world = self.process.world
         outcome = self._outcome(delivery, world.rng) if world.lively else DONE
-        # It may have come before, and its lease have ended then.
+        # The message may have been delivered before, and its lease have ended since.
         self.process.verb.taken -= {message.id or "" for message in delivery.messages}
         if outcome is None:
             self._take(delivery, range(len(delivery.messages)))
@@ -109,7 +109,7 @@ class SimulatedTargets:
         return outcome
 
     def _outcome(self, delivery: Delivery, rng: Random) -> Outcome | None:
-        """None: the target takes all of it, and whoever pushes does not live to hear of it."""
+        """Returns the outcome. None: the target takes all messages, and the pusher crashes before the answer."""
         roll, indexes = rng.random(), range(len(delivery.messages))
         some = frozenset(index for index in indexes if rng.random() < 0.5)
         if roll < 0.1:
@@ -128,7 +128,7 @@ class SimulatedTargets:
         if roll < 0.68:
             return Outcome(dead=some, error="never")
         if roll < 0.74:
-            # What the library reports then is no fault of its own.
+            # A fault that the library reports then comes from the target.
             self.process.verb.raised += 1
             raise ConnectionError("the target is gone in the middle of it")
         if roll < 0.78:

@@ -11,7 +11,7 @@ _AROUND_MS = 2_500
 
 @dataclass(frozen=True)
 class RequestedDue:
-    """The due time that a sender asks for: after a delay, or at a fixed time."""
+    """The due time that a sender requests: after a delay, or at a fixed time."""
 
     after_ms: int | None = None
     at_ms: int | None = None
@@ -27,23 +27,23 @@ class RequestedDue:
         return next(iter(self.fields.values()))
 
     def due_ms(self, now_ms: int) -> int:
-        """When it is due if it is accepted now; in the past: now."""
+        """Returns the due time of a message that is accepted now; a time in the past means now."""
         return self.at_ms if self.at_ms is not None else now_ms + (self.after_ms or 0)
 
 
 class Dates:
-    """The times of one run. All that happens in a wheel happens around them."""
+    """The dates of one run, around which most messages fall due and most actors work."""
 
     def __init__(self, rng: Random, delays: Delays, now_ms: int) -> None:
         self._rng = rng
-        # A wheel goes to sleep where nothing is due soon.
+        # A wheel sleeps when no message is due soon.
         self._soon = 0.05 if delays.prompt else 0.25
         self._length_ms = delays.bucket_minutes * 60_000
         self._dates = [self._date(now_ms, delays.reach_ms) for _ in range(delays.dates)]
         self._marks = {now_ms // self._length_ms * self._length_ms + self._length_ms}
 
     def draw(self, now_ms: int) -> RequestedDue:
-        """For a message that is sent now: soon, at one of the dates, or at the end of the bucket."""
+        """Draws the due time of a message that is sent now: soon, at one of the dates, or at the end of the bucket."""
         rng = self._rng
         roll = rng.random()
         if roll < self._soon:
@@ -59,7 +59,7 @@ class Dates:
         return wait
 
     def wait_ms(self, now_ms: int) -> int:
-        """Until shortly before, or after, something is going to happen."""
+        """Returns the milliseconds until a time shortly before or after the next date."""
         coming = min((mark for mark in self._marks if mark > now_ms), default=now_ms)
         return max(1, coming - now_ms + self._rng.randint(-_AROUND_MS, _AROUND_MS))
 

@@ -34,7 +34,7 @@ planted = registrar(DELAYED)
 
 
 def _waiting(**changes: Any) -> Callable[[Plan], Plan]:
-    """Makes a plan with delayed messages of any plan, with these changes of it or of its delays."""
+    """Returns the plan with delayed messages, and with these changes of the plan or of its delays."""
     names = {field.name for field in fields(Delays)}
 
     def sharpen(plan: Plan) -> Plan:
@@ -187,7 +187,7 @@ def an_owner_says_that_it_has_read_more_than_it_has() -> Iterator[None]:
 @planted(sharpen=_waiting(faults=Faults(crash=0.03), calls=900, cancellers=3, reach_ms=20_000, share=1.0))
 def a_cancel_that_was_cut_off_is_left_to_its_caller() -> Iterator[None]:
     def resolved(self: ScheduledMessages, position: Any, current: Any) -> Any:
-        # The sweeper has no patience.
+        # The sweeper does not wait for the wheel.
         return real(self, position, current) if self.patience_ms or current.value.due_ms is not None else current
 
     real = ScheduledMessages._finish_change

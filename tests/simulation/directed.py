@@ -24,7 +24,7 @@ _WRITES = frozenset({"add", "seal", "put", "delete", "trim", "collect", "transac
 
 
 class Call(NamedTuple):
-    """A call of the store, and the partition, counter or object that it is about."""
+    """A call of the store, with the partition, counter or object that it reads or writes."""
 
     name: str
     about: str
@@ -57,7 +57,7 @@ class Case:
     @property
     def plan(self) -> Plan:
         moves = tuple(action.ends for action in (self.first, self.second) if action.ends)
-        # What is drawn all the same: tokens, and what a target answers.
+        # Tokens and the answers of targets are drawn in directed schedules too.
         seed = crc32(self.label.encode())
         skew_ms = (0, 0, 900)[seed % 3]
         return replace(self.scene.plan, seed=seed, moves=moves, transactional=self.transactional, skew_ms=skew_ms)
@@ -79,8 +79,8 @@ def cases(share: int = 1, scenes: Sequence[Scene] = SCENES) -> Iterator[Case]:
 
 
 def _variants(scene: Scene, first: Action, second: Action, held_at: int) -> Iterator[Case]:
-    """One pause for each pair and call, as each that is longer shows more but what a lease keeps apart; the others by
-    turns."""
+    """Yields a case for each pause of the scene. ``ends``, ``transactional`` and ``together`` take turns, so that all
+    of their values occur."""
     turn = crc32(f"{first.name} {second.name} {held_at}".encode())
     for at, pause_ms in enumerate(scene.pauses):
         ends = (turn + at) % 4 == 0
@@ -90,7 +90,7 @@ def _variants(scene: Scene, first: Action, second: Action, held_at: int) -> Iter
 
 
 def _meet(rest: tuple[Call, ...], others: tuple[Call, ...]) -> bool:
-    """Whether one of them writes what the other reads or writes."""
+    """Returns whether one of the calls writes what the other one reads or writes."""
     written = {call.about for call in others if call.writes}
     seen = {call.about for call in others}
     return any(call.about in written or (call.writes and call.about in seen) for call in rest)
@@ -98,7 +98,7 @@ def _meet(rest: tuple[Call, ...], others: tuple[Call, ...]) -> bool:
 
 @cache
 def _calls(scene: Scene, action: Action) -> tuple[Call, ...]:
-    """The calls of an action that nobody disturbs."""
+    """Returns the calls of an action that runs alone."""
     world = World(scene.plan)
     found: list[Call] = []
     with scaled(scene.plan):
@@ -110,7 +110,7 @@ def _calls(scene: Scene, action: Action) -> tuple[Call, ...]:
 
 
 def _place(about: object) -> str:
-    """What a call is about, without the row."""
+    """Returns the partition, counter or object of a call, without the row."""
     if isinstance(about, tuple):
         return " ".join(str(part) for part in about[:2])
     return str(about)

@@ -28,7 +28,7 @@ _PREFIX = "simulated"
 
 
 class Mirror(State):
-    """The simulated store and an adapter that holds the same."""
+    """The simulated store and an adapter with the same contents."""
 
     def __init__(self, state: State, adapter: Any, *, removes: bool) -> None:
         self._state = state
@@ -36,7 +36,7 @@ class Mirror(State):
         self._removes = removes
 
     def transact(self, work: Callable[[State], T]) -> T:
-        """Carries out one transaction in both; one that is rolled back is so in both."""
+        """Carries out one transaction in both, or rolls it back in both."""
 
         def in_both(state: State) -> T:
             def run(session: Store) -> T:
@@ -128,7 +128,7 @@ class Mirror(State):
         self._adapter.collect(table, now_ms)
 
     def compare(self) -> None:
-        """Raises a violation if the two do not hold the same."""
+        """Raises a violation if the contents of the two differ."""
         for (table, name), partition in self._state.partitions():
             held = self._adapter.scan(table, name, limit=len(partition.order) + 1)
             if held != partition.scan("", len(partition.order), False):
@@ -138,7 +138,7 @@ class Mirror(State):
             raise Violation("store", f"the adapter has counted {counted} instead of {totals}")
 
     def _both(self, what: str, simulated: Callable[[], T], real: Callable[[], T]) -> T:
-        # The adapter first: what the simulated store tells its watcher has happened in both.
+        # The adapter first: a change that the simulated store reports to its watcher has happened in both.
         answer, expected = _outcome(real), _outcome(simulated)
         if isinstance(expected, Sealed) and isinstance(answer, Sealed):
             raise expected
@@ -160,12 +160,12 @@ class Engine(ABC):
 
     @abstractmethod
     def connect(self, name: str, state: State) -> Mirror:
-        """Opens a store for the process of this name; one that it had before is closed."""
+        """Opens a store for the process of this name, and closes its former one."""
 
 
 @dataclass
 class SqliteEngine(Engine):
-    """One file, and a store on it for each process, as for several servers on one directory. No power fails in a run:
+    """One file with a store for each process, as for several servers on one directory. A run has no power failure, so
     nothing is synced."""
 
     path: Path
@@ -184,7 +184,7 @@ class SqliteEngine(Engine):
 
 @dataclass
 class DynamoEngine(Engine):
-    """Tables in this process. TTL removes what the simulated store has removed by it."""
+    """Tables in this process. TTL removes the items that it has removed from the simulated store."""
 
     client: Any
 

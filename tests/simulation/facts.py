@@ -1,4 +1,4 @@
-"""Facts: the audit's records of rows and hand-overs."""
+"""Defines the audit's records of rows and hand-overs."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -13,7 +13,7 @@ NEVER = 1 << 60
 
 Pick: TypeAlias = tuple[int, int]
 Address: TypeAlias = tuple[str, int, str | None]
-"""Where delayed messages go in the end: subject, its generation, the group whose retries they are."""
+"""The destination of delayed messages: the subject, its generation, and the group whose retries they are."""
 
 
 class LogName(NamedTuple):
@@ -40,7 +40,7 @@ class LogName(NamedTuple):
 
 @dataclass
 class RowFact:
-    """A row as it was stored, the moment in the run at which it was, and the time."""
+    """A row as it was stored, with the moment of the run and the time at which it was stored."""
 
     row: Row
     token: bytes
@@ -50,26 +50,26 @@ class RowFact:
 
     @property
     def entry(self) -> ScheduleEntry | None:
-        """What a row of a schedule log says beside its messages."""
-        # The rows of a queue expire, and have a summary of tags there.
+        """The entry of a row of a schedule log: due times, or a cancel marker."""
+        # In a queue, whose rows expire, this field has a summary of tags.
         return decode_entry(self.row.meta) if self.row.meta and not self.row.expires_ms else None
 
 
 @dataclass
 class Promise:
-    """A hand-over that a source record remembers: what must stand in its target, once."""
+    """A hand-over that a source record names: its target must contain these messages once."""
 
     transfer: Transfer
     expected: list[tuple[str | None, int]]
     source_expires_ms: int
     stored_row: int | None = None
     replaced: bool = False
-    """Its row was filled, and its messages are promised anew under another token."""
+    """Set when the row was filled, and another token promises the messages anew."""
 
 
 class Promiser(NamedTuple):
-    """A record that holds transfers: before, after, the log its messages come from, and where they may go: to logs,
-    or, to wait, to any bucket, if they find their way to ``address`` from there."""
+    """A record with transfers: its transfers before and after, the log of its messages, and their permitted targets:
+    logs, or any bucket from which they get to ``address``."""
 
     before: tuple[Transfer, ...]
     after: tuple[Transfer, ...]

@@ -23,7 +23,8 @@ def tags_of(body: str) -> list[str] | None:
 
 
 def filters_of(audit: "StoreAudit", source: str, member: str) -> list[TagFilter | None]:
-    """Returns the filters that the group has had, the present one last; none for its retries, which all come."""
+    """Returns the filters that the group has had, the current one last; none for its retries, which are all
+    delivered."""
     name = LogName.parse(source)
     if name.kind != "queue":
         return [None]
@@ -31,7 +32,7 @@ def filters_of(audit: "StoreAudit", source: str, member: str) -> list[TagFilter 
 
 
 def taken(audit: "StoreAudit", group: Group, body: str) -> bool:
-    """Whether the group takes the message by each filter that it has had."""
+    """Returns whether every filter that the group has had takes the message."""
     return all(
         wanted is None or wanted.takes(tags_of(body))
         for wanted in audit.filters[group.subject, group.subject_generation, group.member]
@@ -90,7 +91,7 @@ def _matches(fact: RowFact, wanted: TagFilter | None) -> list[int]:
 
 
 def waits(history: "PullHistory", number: int, fact: RowFact, end: Position) -> bool:
-    """Whether a row has messages that the group takes behind the end of its last claim."""
+    """Returns whether a row has messages that the group takes, behind the end of its last claim."""
     if number < end.row_no:
         return False
     begin = end.index if number == end.row_no else 0

@@ -31,7 +31,7 @@ class Ticket:
 
     @property
     def position(self) -> tuple[str, Pick]:
-        """Its bucket, and where in it the message waits."""
+        """The bucket of the message, and its position there."""
         start, minutes, shard, row, index, _ = self.scheduled_id.split("-")
         return Bucket(int(start, 16) * 1_000, int(minutes), int(shard)).name, (int(row), int(index))
 
@@ -42,7 +42,7 @@ class Ticket:
 
 @dataclass
 class Leased:
-    """A pull in a consumer's hands. ``asked`` is every outcome it ever asked for, by index."""
+    """A pull that a consumer has leased. ``asked``: every outcome that the consumer requested for each index."""
 
     subject: str
     group: str
@@ -76,11 +76,11 @@ class History:
     audit: StoreAudit
     tickets: list[Ticket] = field(default_factory=list)
     given_up: set[str] = field(default_factory=set)
-    """Messages that somebody has asked to cancel."""
+    """The messages that an actor has requested to cancel."""
     earliest: dict[str, int] = field(default_factory=dict)
-    """Before when a message cannot be due, whatever became of the calls of its senders."""
+    """The earliest time at which each message can be due, whichever calls of its senders took effect."""
     finals: dict[tuple[str, Pick], ScheduledMessage] = field(default_factory=dict)
-    """What was answered of a message's place once its pending change was certain."""
+    """The answer about each position once the change of its message was decided."""
     accepted: dict[str, tuple[str, int]] = field(default_factory=dict)
     delivered: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     last_offset: dict[tuple[str, str, int], int] = field(default_factory=dict)
@@ -106,8 +106,8 @@ class History:
         before: dict[str, int],
         window: tuple[int, int],
     ) -> None:
-        """Success: each message stands where the answer says (2), behind what its producer sent before (6), and not
-        in a subject that was another one already ``before`` it was sent (1)."""
+        """Judges an accepted batch: each message is where the answer says (2), behind the earlier messages of its
+        producer (6), and not in a subject that was replaced ``before`` the batch was sent (1)."""
         if len(positions) != len(bodies):
             raise Violation("2", f"{len(positions)} answers for {len(bodies)} messages")
         for subject, body, wait, reservation in zip(targets, bodies, waits, positions, strict=True):
@@ -130,7 +130,8 @@ class History:
     def _scheduled(
         self, subject: str, body: str, wait: RequestedDue | None, reservation: Placed, window: tuple[int, int]
     ) -> None:
-        """A message that waits stands in the bucket that its id names, due when its sender requested."""
+        """Checks that a delayed message is in the bucket that its id names, with the due time that its sender
+        requested."""
         ticket = Ticket(reservation.scheduled_id or "", body, subject, parsed(reservation.scheduled or ""))
         history = self.audit.bucket(ticket.position[0])
         fact = self.audit.rows(history.bucket.log).get(ticket.pick[0])
@@ -144,25 +145,25 @@ class History:
         self.tickets.append(ticket)
 
     def _check_due(self, body: str, wait: RequestedDue | None, due_ms: int, window: tuple[int, int]) -> None:
-        # A batch that was sent before counts from then on.
+        # A repeated batch counts from its first request on.
         first_ms = self.earliest[body] if wait and wait.at_ms is None else due_ms
         if wait is None or not min(first_ms, wait.due_ms(window[0])) <= due_ms <= wait.due_ms(window[1]):
             raise Violation("7", f"message {body[:20]} is due at {due_ms}, it was requested for {wait and wait.text}")
 
     def known(self, ticket: Ticket) -> ScheduledMessage | None:
-        """Returns what is certain about a message before an actor asks about it."""
+        """Returns the final answer about a message, if there was one before an actor asks about it."""
         return self.finals.get(ticket.position)
 
     def answered(self, verb: Verb, ticket: Ticket, before: ScheduledMessage | None, answer: ScheduledMessage) -> None:
-        """An answer about a delayed message: it is true, and it stays (8)."""
+        """Judges an answer about a delayed message: it is true, and it stays (8)."""
         where = f"{verb.name} of {ticket.position}"
         if answer.state == "moved":
-            # What became of it at its new time.
+            # The answer is about the message at its new time.
             answer = msgspec.structs.replace(answer, state="dispatched" if answer.dispatched_at else "waiting")
         final = Ticket(answer.scheduled_id, ticket.body, ticket.subject, parsed(answer.deliver_at))
         if answer.state != "waiting":
             before = before or self.finals.get(final.position)
-        # The position is told once the row stands.
+        # The answer has a position once the row is stored.
         known_at = answer.offset if before is None or before.offset is None else before.offset
         if before is not None and (before.state, known_at) != (answer.state, answer.offset or known_at):
             raise Violation("8", f"{where} was answered {before.state}, now it is {answer.state} {answer.offset}")
@@ -181,7 +182,7 @@ class History:
             self.tickets.append(final)
 
     def moved(self, ticket: Ticket, requested: RequestedDue, answer: ScheduledMessage, window: tuple[int, int]) -> None:
-        """A message waits for its new time, where the answer says."""
+        """Checks that a moved message waits for its new time, where the answer says."""
         final = Ticket(answer.scheduled_id, ticket.body, ticket.subject, parsed(answer.deliver_at))
         plan = self.audit.bucket(final.position[0]).plan(final.pick)
         due_ms = plan.due_ms(final.pick[1])
@@ -204,12 +205,12 @@ class History:
             raise Violation("8", f"{verb.name} of {ticket.position}: {verb.error}")
 
     def pulled(self, verb: Verb, subject: str, group: str, result: PullResult) -> list[Leased]:
-        """A pull hands out what it claimed (4), as it stands in the source (6, 11)."""
+        """Judges a pull: it hands out the messages that it claimed (4), as the source contains them (6, 11)."""
         self._check_answer(group, result)
         held = [self._handed_out(verb, subject, group, pulled) for pulled in result.pulls]
         handed_out = {(pull.partition, pull.row) for pull in held}
         for partition, row in verb.claims:
-            # Who learns of its claim after the lease was ended, or the group deleted, has lost it.
+            # A consumer whose answer comes after the lease was ended, or the group deleted, has no lease.
             history = self.audit.pulls[partition]
             lost = history.pulls[row].value.outcome == EXPIRED or self.audit.gone(history.source, history.member)
             if (partition, row) not in handed_out and not lost:
@@ -217,18 +218,18 @@ class History:
         return held
 
     def _check_answer(self, group: str, result: PullResult) -> None:
-        """An answer is no larger than it may be, but for a first message that alone is too large."""
+        """Checks that an answer is within its bound, except for a first message that alone exceeds it."""
         most, messages = self.audit.world.plan.answer_bytes, [pull.messages for pull in result.pulls]
         size = len(msgspec.json.encode(msgspec.json.encode(messages).decode()))
         if most and sum(map(len, messages)) > 1 and size > most:
             raise Violation("4", f"a pull of group {group} is answered with {size} bytes, {most} fit")
 
     def settled(self, verb: Verb, held: Leased, settlement: Settlement, answer: Settled) -> None:
-        """``settled`` was done, ``stale`` did nothing (5)."""
+        """Checks that ``settled`` took effect, and that ``stale`` had no effect (5)."""
         history = self.audit.pulls[held.partition]
         gone = self.audit.gone(history.source, history.member)
         if answer.status == "stale":
-            # Its answer may have been lost, and its group deleted before it was asked again.
+            # The answer may have been lost, and the group deleted before the request was repeated.
             if (held.partition, held.row) in verb.settled and not gone:
                 raise Violation("5", f"a stale receipt changed {held.partition} row {held.row}")
             return
@@ -257,7 +258,7 @@ class History:
         if (partition, row) not in verb.claims:
             raise Violation("4", f"a pull handed out {partition} row {row}, which it did not claim")
         history = self.audit.pulls[partition]
-        # The pull log of a deleted group is gone: its row may have been claimed anew by whoever has not heard of it.
+        # The pull log of a deleted group is erased: a process that does not know of it may have claimed the row anew.
         if not self.audit.gone(history.source, history.member):
             self._check_content(history, row, pulled)
         bodies = [message.body or "" for message in pulled.messages]
@@ -267,8 +268,8 @@ class History:
         return Leased(subject, group, partition, row, pulled.receipt, bodies)
 
     def in_time(self, body: str) -> None:
-        """A message that is delivered may be due (7)."""
-        # By the clock of the wheel, or of the producer, whichever is wrong by more.
+        """Checks that a delivered message is due (7)."""
+        # The clock of the wheel or of the producer counts, whichever is wrong by more.
         if self.earliest.get(body, 0) > self.audit.soon:
             raise Violation("7", f"message {body[:20]} is delivered before {self.earliest[body]}")
 
@@ -287,7 +288,7 @@ class History:
         return [(message, fact.row.first_seq + reservation[1]) for (message, fact), reservation in picked]
 
     def _find(self, subject: str, reservation: Placed, body: str) -> str:
-        """The log in which the message stands at that offset."""
+        """Returns the log that contains the message at this offset."""
         current = self.audit.subjects[subject].generation
         for generation in range(current, 0, -1):
             log = f"{subject}~{generation}/{reservation.queue}"

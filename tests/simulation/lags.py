@@ -10,8 +10,8 @@ from tests.simulation.world import Violation
 
 
 def check_lag(actor: Actor, group: Group) -> Lag:
-    """Asks for the lag of the group, and compares."""
-    actor.cell.registry.forget(group.subject)  # or it is the lag of the group as it was two seconds ago
+    """Requests the lag of the group, and compares it with the rows."""
+    actor.cell.registry.forget(group.subject)  # otherwise the answer may be the lag of two seconds ago
     _, lag = actor.ask("lag", lambda: actor.cell.lag(group.subject, group.name), group=group.name)
     if lag is None:
         raise Violation("errors", f"without faults, the lag of group {group.name} cannot be read")
@@ -33,7 +33,7 @@ def _check_waiting(audit: StoreAudit, history: PullHistory, told: QueueLag) -> N
     if told.waiting < count:
         raise Violation("1", f"{history.partition}: {count} messages wait, the lag says {told.waiting}")
     totals = audit.totals(history.source)
-    # A row that was given out and is not there yet may hold any of the messages that are missing.
+    # A row that was given out and is not stored yet may contain any of the missing messages.
     whole = len(waiting) == totals.rows - history.end.row_no
     whole = whole and all(not fact.row.filler and not audit.expired(fact) for fact, _ in waiting)
     if waiting and whole and totals.numbers - _offset(waiting[0]) == count and told.waiting != count:
@@ -41,7 +41,7 @@ def _check_waiting(audit: StoreAudit, history: PullHistory, told: QueueLag) -> N
 
 
 def _waiting(audit: StoreAudit, history: PullHistory) -> list[tuple[RowFact, int]]:
-    """The rows that are not claimed, each with how many of its messages are."""
+    """Returns the rows that are not claimed completely, each with the number of its claimed messages."""
     rows = sorted(audit.rows(history.source).items())
     end = history.end
     return [(fact, end.index if row == end.row_no else 0) for row, fact in rows if row >= end.row_no]
@@ -53,7 +53,8 @@ def _offset(first: tuple[RowFact, int]) -> int:
 
 
 def _check_flight(history: PullHistory, told: int) -> int:
-    """Messages of a pull whose transfers are not carried out may be counted, or not; what was told."""
+    """Checks the number of leased messages in the answer, and returns it. Messages of a pull whose transfers are not
+    carried out may count or not."""
     pulls = [history.pulls[row].value for row in sorted(history.open)]
     leased = sum(pull.size - len(pull.settled) for pull in pulls if pull.state == OPEN)
     closing = sum(pull.size for pull in pulls if pull.state != OPEN)

@@ -90,7 +90,7 @@ class Operator(Actor):
         self.latest(subject)
 
     def latest(self, subject: str) -> None:
-        """Makes a group that begins at the latest message, and pulls as it."""
+        """Creates a group that begins at the latest message, and pulls for it."""
         self.ask("latest", lambda: self.cell.put_group(subject, "latest", start="latest"))
         request = PullRequest(consumer=self.process.name, lease_seconds=1)
         verb, result = self.ask("pull", lambda: self.cell.pull(subject, "latest", request))
@@ -98,7 +98,7 @@ class Operator(Actor):
             self.history.pulled(verb, subject, "latest", result)
 
     def _target(self, subject: str, _: str) -> None:
-        """Changes the target of the pushed group, or takes it away."""
+        """Changes or removes the target of the pushed group."""
         pushed = self.world.plan.groups[0]
         target = target_of(self.rng.randrange(4)) if self.rng.random() < 0.6 else None
         self.ask("target", lambda: self.cell.put_group(subject, pushed, push=target))

@@ -12,12 +12,12 @@ from hourwheel.model import RetryPolicy, TagFilter
 DAY_MS = 86_400_000
 
 AT_ONCE = RetryPolicy(first_seconds=0)
-"""What is to be tried again is served at once."""
+"""The retry policy without pauses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """Rates per store call."""
+    """The faults of a run, as rates per store call."""
 
     crash: float = 0.0
     throttle: float = 0.0
@@ -63,7 +63,7 @@ class Delays:
     own_retries: bool
     """Consumers choose delays of their own."""
     patience: float
-    """The share of sleeps that last until something is due, rather than for a moment."""
+    """The share of sleeps that last until a message is due; the others last a moment."""
     pace: int
     """The factor by which actors without delayed messages sleep longer."""
     step_picks: int
@@ -77,7 +77,7 @@ class Plan:
     seed: int
     transactional: bool
     trims: bool
-    """Whether ``trim`` removes at once; otherwise items go when their time has come, as in DynamoDB."""
+    """Whether ``trim`` removes items at once. Otherwise TTL removes them after their expiry, as in DynamoDB."""
     calls: int
     switch: float
     latency_ms: int
@@ -104,7 +104,7 @@ class Plan:
     quiet_days: bool
     empty_rows: int
     start_ms: int = 0
-    """Where in an hour the run begins."""
+    """The time within an hour at which the run begins."""
     retry: RetryPolicy = AT_ONCE
     own_retry: RetryPolicy | None = None
     """The first group's own policy."""
@@ -121,17 +121,17 @@ class Plan:
     together: bool = False
     """All actors are requests of one process: they share its caches, and crash together."""
     filters: tuple[TagFilter, ...] = ()
-    """The filters of the last groups. Where there are none, messages have no tags."""
+    """The filters of the last groups. Without any, messages have no tags."""
     tag_room: int | None = None
-    """The most bytes of a summary of tags, few enough that batches have to be read. None: what is left of a unit."""
+    """The largest summary of tags in bytes, small enough that batches have to be read. None: the rest of a unit."""
     answer_bytes: int = 0
-    """The most bytes that the messages of an answer take, few enough to cut small batches. 0: the limit of Lambda."""
+    """The most bytes of messages in an answer, small enough to divide small batches. 0: the limit of Lambda."""
     misuse: bool = False
     """Producers use an idempotency key again for another batch."""
 
     @property
     def clocks_change(self) -> bool:
-        """Whether a clock may be set or drift, so that its earlier readings are no bound for later ones."""
+        """Returns whether a clock may be set or may drift, so that its earlier readings do not bound later ones."""
         return bool(self.faults.clock or self.drift)
 
 
@@ -172,14 +172,14 @@ def draw(seed: int) -> Plan:
 
 
 def paused(plan: Plan, rng: Random) -> Plan:
-    """The plan, at times with somebody who pauses groups and subjects, and resumes them."""
+    """Returns the plan, with an actor that pauses and resumes groups and subjects in some of them."""
     if rng.random() >= _PAUSED:
         return plan
     return replace(plan, moves=(*plan.moves, "pause"), operators=max(plan.operators, 1))
 
 
 def on_engine(plan: Plan, engine: str) -> Plan:
-    """The plan, as far as a real store can carry it out."""
+    """Returns the plan without the parts that a real store cannot carry out."""
     if engine == "dynamodb":
         faults = replace(plan.faults, rerun=0.0)
         return replace(plan, engine=engine, transactional=False, trims=False, faults=faults)
@@ -190,11 +190,11 @@ def on_engine(plan: Plan, engine: str) -> Plan:
 
 
 def slower(plan: Plan, rng: Random) -> Plan:
-    """The plan with what takes its time: clocks that drift, pauses of minutes, and TTL that comes late."""
+    """Returns the plan with slow faults: clocks that drift, pauses of minutes, and late TTL."""
     fits = plan.delays is None and not plan.couriers and not plan.transactional and not plan.trims
     if fits and rng.random() < 0.25:
         plan = replace(plan, quiet_days=True, retention_seconds=rng.choice((60, 30 * 86_400)))
-    # Where time jumps to a date that is far away nobody sweeps for days, as somebody must before settled rows expire.
+    # Settled rows may expire only after sweeps, and no sweep happens in the days that a jump to a distant date skips.
     sweeps = plan.delays is None or plan.delays.reach_ms < DAY_MS
     late_ttl = not plan.transactional and not plan.trims and sweeps and rng.random() < 0.5
     minutes = plan.faults.pause > 0 and rng.random() < 0.25
@@ -208,7 +208,7 @@ def slower(plan: Plan, rng: Random) -> Plan:
 
 
 def harder(plan: Plan, rng: Random) -> Plan:
-    """The plan with more that may go wrong, or be done wrong."""
+    """Returns the plan with more faults and more mistakes of callers."""
     faults = replace(
         plan.faults,
         rerun=0.3 if plan.transactional and rng.random() < 0.7 else 0.0,
@@ -231,17 +231,17 @@ def harder(plan: Plan, rng: Random) -> Plan:
 
 
 def cut(plan: Plan, rng: Random) -> Plan:
-    """The plan with answers that hold one or two messages."""
+    """Returns the plan with answers that contain one or two messages."""
     return replace(plan, answer_bytes=rng.choice((700, 1_300)))
 
 
 def retargeted(plan: Plan) -> Plan:
-    """The plan with somebody who changes the target, takes it away, and sets it again."""
+    """Returns the plan with an actor that changes, removes and restores the target."""
     return replace(plan, moves=(*plan.moves, "target"), operators=max(plan.operators, 1))
 
 
 def filtered(plan: Plan, rng: Random) -> Plan:
-    """The plan with groups that take some messages by their tags."""
+    """Returns the plan with groups that take some messages by their tags."""
     filters = tuple(rng.choice(FILTERS) for _ in range(rng.randint(1, len(plan.groups))))
     changes = ("refilter",) if rng.random() < 0.3 else ()
     return replace(
@@ -264,12 +264,12 @@ def unarchived(seed: int) -> Plan:
 
 
 def archived(plan: Plan, rng: Random) -> Plan:
-    """The plan with somebody who archives, and a sweeper who would remove what he is not done with."""
+    """Returns the plan with an archivist, and a sweeper that removes rows unless they wait for the archive."""
     return replace(plan, archivists=rng.choice((1, 1, 2)), calls=plan.calls * 2, sweepers=max(1, plan.sweepers))
 
 
 def pushed(plan: Plan, rng: Random) -> Plan:
-    """The plan with somebody who pushes for the first group, and a sweeper behind him."""
+    """Returns the plan with an actor that pushes for the first group, and a sweeper that starts overdue pushers."""
     forget = max(plan.faults.forget, rng.choice((0.0, 0.3)))
     return replace(
         plan,
@@ -281,7 +281,7 @@ def pushed(plan: Plan, rng: Random) -> Plan:
 
 
 def delayed(plan: Plan, rng: Random) -> Plan:
-    """The plan with delayed messages."""
+    """Returns the plan with delayed messages."""
     minutes = rng.choice((5, 5, 20, 60))
     length_ms = minutes * 60_000
     faults = replace(plan.faults, forget=0.3 if rng.random() < 0.3 else 0.0)
@@ -293,7 +293,7 @@ def delayed(plan: Plan, rng: Random) -> Plan:
         faults=faults,
         quiet_days=False,
         retention_seconds=60 if plan.retention_seconds == 60 else 259_200,
-        # Often a bucket is soon over.
+        # In many runs a bucket is over soon.
         start_ms=length_ms - rng.choice((1_000, 5_000, 30_000, 120_000, length_ms)),
         retry=rng.choice(
             (AT_ONCE, AT_ONCE, RetryPolicy(first_seconds=1), RetryPolicy(), RetryPolicy(first_seconds=90))
@@ -318,7 +318,7 @@ def delayed(plan: Plan, rng: Random) -> Plan:
 
 
 def prompt(plan: Plan, rng: Random) -> Plan:
-    """The plan without faults, and with wheels enough for all buckets."""
+    """Returns the plan without faults, and with enough wheels for all buckets."""
     assert plan.delays is not None
     return replace(
         plan,

@@ -27,7 +27,7 @@ class Producer(Actor):
     outbox: Batch | None = None
     count: int = 0
     waiting: int = 0
-    """Batches with delayed messages."""
+    """The number of batches with delayed messages so far."""
 
     def work(self) -> None:
         if self.outbox is None:
@@ -43,12 +43,12 @@ class Producer(Actor):
         self.nap(400)
 
     def _misuse(self, batch: Batch, key: str, sent_ms: int) -> None:
-        """Sends something else under the key of a batch that was accepted: it is refused."""
+        """Sends another batch under the key of an accepted one, and checks that it is refused."""
         self.send(Batch([f"{body}.else" for body in batch.bodies], batch.targets, key, batch.waits, sent_ms))
 
     def send(self, batch: Batch) -> bool:
-        """Sends the batch, for the first time or again; whether that is the end of it: it was accepted, or refused for
-        good."""
+        """Sends the batch, for the first time or again. Returns whether the batch is done: accepted, or refused for
+        ever."""
         self.history.sending(batch.bodies, again=batch.key is None)
         batch.sent_ms = batch.sent_ms or self.world.now_ms
         idempotency = None if batch.key is None else IdempotencyKey(batch.key, " ".join(batch.bodies).encode())

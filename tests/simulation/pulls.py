@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class PullFact:
-    """A claim: the places of its messages in the source, and the outcome on each that is settled."""
+    """A claim: the positions of its messages in the source, and the outcome of each settled one."""
 
     value: PullRow
     positions: list[tuple[int, int]]
@@ -112,13 +112,13 @@ class PullHistory:
                 raise Violation("1", f"{self.partition}: pull row {pull} passes over the start of row {number}")
 
     def _check_end_seq(self, pull: int, value: PullRow) -> None:
-        """The sequence at which a claim ends is that of the message behind it, as far as the rows tell."""
+        """Checks that the sequence at which a claim ends is that of the next message, if a stored row states it."""
         rows, row = self.audit.rows(self.source), value.end.row_no
         if value.end.index:
             expected = rows[row].row.first_seq + value.end.index
         else:
             before = rows.get(row - 1)
-            # Where an expired row was removed a filler may stand.
+            # A filler may have replaced an expired row.
             if before is None or before.row.filler or self.audit.expired(before) or row == self.end.row_no:
                 return
             expected = before.row.first_seq + before.row.count
@@ -139,7 +139,7 @@ class PullHistory:
             raise Violation("1", f"{self.partition}: pull row {pull} takes {count} of {wanted} from row {number}")
 
     def _sought(self, verb: Verb, value: PullRow) -> None:
-        """Checks that a seek passes over no message it was asked to keep, of those stored when the seek began."""
+        """Checks that a seek passes over no message that it was requested to keep, among those stored when it began."""
         details = verb.details
         if value.first.row_no > self.audit.totals(self.source).rows:
             raise Violation(
@@ -164,7 +164,7 @@ class PullHistory:
         if isinstance(at_ms, int):
             rows = self.audit.rows(self.source)
             behind = [other for position, other in rows.items() if position >= number and not other.row.filler]
-            # Rows are searched by halving: what comes later must not be older.
+            # Rows are searched by bisection: a later row must not be older.
             return all(other.row.at_ms >= at_ms for other in behind)
         return False
 
@@ -223,7 +223,7 @@ class PullHistory:
     def _check_taken(
         self, verb: Verb, where: str, picked: dict[tuple[int, int], str], indexes: dict[tuple[int, int], int]
     ) -> None:
-        """Checks that a pusher acknowledges the messages that the target has taken, and no others."""
+        """Checks that a pusher acknowledges exactly the messages that the target has taken."""
         if verb.name != "push":
             return
         for position in indexes:
@@ -259,7 +259,7 @@ class PullHistory:
             if wait_ms or transfer.due_times is not None:
                 raise Violation("7", f"{where} is retried after another delay than {wait_ms} ms")
             return
-        # The claim has its time from another clock.
+        # Another clock set the time of the claim.
         earliest_ms = claimed_ms - 2 * self.audit.world.plan.skew_ms
         if not earliest_ms <= transfer.due_times.due_ms(at) - wait_ms <= self.audit.soon:
             raise Violation(

@@ -10,7 +10,8 @@ from tests.simulation.actors import Actor
 
 @dataclass
 class Courier(Actor):
-    """Wakes by what the stream brings, and pushes. What it has not finished comes again, as a stream's records do."""
+    """An actor that wakes for records of the stream, and pushes. Unfinished records are delivered to it again, as
+    those of a stream are."""
 
     logs: list[str] = field(default_factory=list)
 

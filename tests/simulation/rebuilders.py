@@ -18,7 +18,7 @@ _GAP = 1_000
 
 
 def rebuild_and_judge(actor: Actor) -> None:
-    """Rebuilds an empty store; nothing that was archived may be missing there, and nothing that was settled comes
+    """Rebuilds an empty store. Checks that no archived row is missing there, and that no settled message comes
     again."""
     process = actor.process
     silence = Silence(process)
@@ -42,7 +42,7 @@ def rebuild_and_judge(actor: Actor) -> None:
 
 
 def _judge_rows(actor: Actor, context: Context) -> None:
-    """Each row of a queue is where it was, with the same messages under the same sequences."""
+    """Checks that each row of a queue has its former number, messages and sequences."""
     audit = actor.history.audit
     for log, facts in sorted(audit.logs.items()):
         if LogName.parse(log).kind != "queue" or audit.lost(log):
@@ -56,7 +56,8 @@ def _judge_rows(actor: Actor, context: Context) -> None:
 
 
 def _judge_group(actor: Actor, cell: Cell, group: Group) -> None:
-    """A group that had settled everything is handed nothing, and its offsets go on beyond all that were given."""
+    """Checks that a group that had settled all messages gets none, and that its offsets go on beyond all former
+    ones."""
     audit = actor.history.audit
     request = PullRequest(consumer="rebuilt", lease_seconds=30)
     verb, result = actor.ask("pull", partial(cell.pull, group.subject, group.name, request))

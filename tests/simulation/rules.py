@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _LONG_MS = 600_000
 _SEEN_MS = 1_000
-"""Between the read of a record and the moment at which it is cached other actors may run."""
+"""Other actors may run between the read of a record and the moment at which it is cached."""
 _PAUSED_MS = 240_000
-"""Between the look at the clock and the reservation a process may be paused."""
+"""A process may be paused between its look at the clock and its reservation."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Rules:
                 raise Violation("12", f"row {row} of {log} is trimmed, and is still needed")
 
     def check_sealed(self, before: Subject | None, subject: Subject) -> None:
-        """Once a subject is erased, or made again, nobody is given a row of the old one any more."""
+        """Checks that no row of a subject is handed out after the subject was erased or created again."""
         for old in (before, subject):
             if old is None or not (old.erased or old.generation < subject.generation):
                 continue
@@ -137,11 +137,11 @@ class Rules:
             raise Violation("9", f"the archive's watermark of {key.sort} fell from {was} to {value}")
 
     def _drawn(self, name: LogName) -> bool:
-        """Whether the subject is one that the plan set up, not one that was made again."""
+        """Returns whether the plan created the subject, and no actor has created it again."""
         return name.generation == 1 and name.subject in self.plan.subjects
 
     def _kept_ms(self, name: LogName) -> int:
-        """How long the subject keeps messages; 0 where that is not certain."""
+        """Returns the retention of the subject in milliseconds; 0 when it is not certain."""
         if "retention" in self.plan.moves:
             return 0
         return 1_000 * (self.plan.retention_seconds if self._drawn(name) else DEFAULT_RETENTION_SECONDS)

@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--failures", type=int, default=1, help="stop after so many")
     options = parser.parse_args(arguments)
-    # What the library reports in a run is meant to happen there; what is not is a violation.
+    # The errors that the library reports in a run are planned; any other error is a violation.
     logging.getLogger("hourwheel").setLevel(logging.CRITICAL)
     if options.seeds is None:
         return _run_directed(options.directed or 1, options.case, options.failures)

@@ -96,7 +96,7 @@ class Scene:
 
 
 def _a_queue(stage: Stage) -> None:
-    """Two dead letters, two messages to be tried again, two pulls that are held, more messages behind them."""
+    """Prepares two dead letters, two retries, two open leases, and more messages behind them."""
     keeper = stage.keeper
     for _ in range(3):
         keeper.send(None, None)
@@ -116,14 +116,14 @@ def _a_key(stage: Stage) -> None:
 
 
 def _a_short_retention(stage: Stage) -> None:
-    """The rows of the queue have just expired, those behind them have not."""
+    """Prepares a queue whose first rows have just expired, and whose later rows have not."""
     _a_queue(stage)
     stage.pass_by(61_000)
     stage.keeper.send(None, None)
 
 
 def _delayed_messages(stage: Stage) -> None:
-    """Three messages wait in one bucket, due in 20 seconds, another one in the next."""
+    """Prepares three messages in one bucket, due in 20 seconds, and another one in the next bucket."""
     _a_queue(stage)
     stage.due_ms = stage.machine.world.now_ms + 20_000
     at = [
@@ -137,27 +137,27 @@ def _delayed_messages(stage: Stage) -> None:
 
 
 def _due_messages(stage: Stage) -> None:
-    """They are due, and nobody has turned the wheel yet."""
+    """Prepares due messages whose wheel has not turned yet."""
     _delayed_messages(stage)
     stage.pass_to(stage.due_ms + 1_000)
 
 
 def _an_owner(stage: Stage) -> None:
-    """A wheel has handed one over and rests; its lease runs on."""
+    """Prepares a wheel that has handed one message over and rests under its lease."""
     _delayed_messages(stage)
     stage.keeper.send(RequestedDue(after_ms=2_000))
     stage.keeper.turn(3, step_ms=2_000)
 
 
 def _the_end_of_a_bucket(stage: Stage) -> None:
-    """The bucket is over, and nobody has turned the wheel yet."""
+    """Prepares a bucket that is over, and whose wheel has not turned yet."""
     _delayed_messages(stage)
     end_ms = stage.tickets[0].due_ms // _LENGTH_MS * _LENGTH_MS + _LENGTH_MS
     stage.pass_to(end_ms + 1_000)
 
 
 def _a_closed_bucket(stage: Stage) -> None:
-    """Everything in the bucket is handed over, but for a message that was moved on; it has been closed for a day."""
+    """Prepares a bucket that was closed a day ago: every message is handed over, except one that was moved."""
     _delayed_messages(stage)
     stage.keeper.canceller.reschedule(stage.tickets[0], RequestedDue(at_ms=stage.due_ms + 3 * _DAY_MS))
     end_ms = stage.tickets[0].due_ms // _LENGTH_MS * _LENGTH_MS + _LENGTH_MS
@@ -167,7 +167,7 @@ def _a_closed_bucket(stage: Stage) -> None:
 
 
 def _a_bucket_to_remove(stage: Stage) -> None:
-    """Everything in the bucket was handed over more than a day ago."""
+    """Prepares a bucket whose messages were all handed over more than a day ago."""
     _delayed_messages(stage)
     end_ms = stage.tickets[0].due_ms // _LENGTH_MS * _LENGTH_MS + _LENGTH_MS
     stage.pass_to(end_ms + 1_000)
@@ -176,14 +176,14 @@ def _a_bucket_to_remove(stage: Stage) -> None:
 
 
 def _a_target(stage: Stage) -> None:
-    """A group with a target, for which messages wait."""
+    """Prepares a group with a target and waiting messages."""
     _a_queue(stage)
     named("set another target").act(stage.keeper, stage)
     stage.keeper.send(None, None, None)
 
 
 def _an_archive(stage: Stage) -> None:
-    """Half of what is there has been archived."""
+    """Prepares a store of which half is archived."""
     _delayed_messages(stage)
     ARCHIVING[0].act(stage.keeper, stage)
     stage.keeper.send(None, None)
@@ -194,7 +194,7 @@ def _an_archive(stage: Stage) -> None:
 def _slow(
     name: str, held_at: int, prepare: Callable[[Stage], None] = _a_queue, *, follow: bool = True
 ) -> Callable[[Stage], None]:
-    """Somebody is held in the middle of an action, so long that others may take what it left open for lost."""
+    """The scene in which an actor is paused within an action until others may regard its open work as lost."""
 
     def prepared(stage: Stage) -> None:
         prepare(stage)

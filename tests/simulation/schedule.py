@@ -40,12 +40,12 @@ from tests.simulation.wheels import WheelTurner
 from tests.simulation.world import Violation, World
 
 _LAST_CALLS = 20_000
-"""Far more than it takes to bring a run to its end."""
+"""Far more than any run takes to its end."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one seed brought: the violation, if there was one, and the trace of all calls."""
+    """The result of one seed: the violation, if there was one, and the trace of all calls."""
 
     seed: int
     calls: int
@@ -61,7 +61,7 @@ class Outcome:
 
 
 def _short(part: object) -> str:
-    """A line of the trace should fit a line: records by their tokens, receipts left out."""
+    """Shortens a value so that a call fits into a line of the trace: records by their tokens, receipts left out."""
     match part:
         case Key(table, partition, sort):
             return f"{table}[{partition} {sort}]"
@@ -81,12 +81,13 @@ def _short(part: object) -> str:
             return " ".join(_short(item) for item in part)
         case dict():
             return " ".join(f"{name}={_short(value)}" for name, value in part.items())
-    # What a transaction returns inside the library is not for the trace.
+    # The trace leaves out what a transaction returns inside the library.
     return type(part).__name__ if is_dataclass(part) else str(part)
 
 
 def simulate(seed: int, engine: str = "") -> Outcome:
-    """One run, wholly determined by the seed, with a real store beside the simulated one where one is named."""
+    """Makes one run, which the seed determines completely, with a real store beside the simulated one if ``store``
+    names one."""
     plan = draw(seed)
     return run_plan(on_engine(plan, engine) if engine else plan)
 
@@ -105,7 +106,7 @@ def run_plan(plan: Plan) -> Outcome:
 
 @contextmanager
 def scaled(plan: Plan) -> Iterator[None]:
-    """Limits that no run would come to are low. A canceller that looks for a wheel each 50 ms would do nothing else."""
+    """Lowers limits that no run would reach. A canceller that looked for a wheel each 50 ms would do nothing else."""
     picks = plan.delays.step_picks if plan.delays else 5_000
     with (
         _answers(plan.answer_bytes),
@@ -119,7 +120,7 @@ def scaled(plan: Plan) -> Iterator[None]:
 
 @contextmanager
 def _summaries(plan: Plan) -> Iterator[None]:
-    """Summaries of tags take the plan's room, and a claim reads at most two batches that do not tell."""
+    """Bounds summaries of tags to the plan's bytes, and the batches that a claim reads for want of a summary to two."""
     with ExitStack() as stack:
         if plan.tag_room is not None:
             stack.enter_context(patch.object(tags, "_room", lambda row, log: plan.tag_room))
@@ -129,7 +130,7 @@ def _summaries(plan: Plan) -> Iterator[None]:
 
 @contextmanager
 def _answers(most: int) -> Iterator[None]:
-    """Answers hold ``most`` bytes of messages, unless it is 0."""
+    """Bounds the messages of an answer to ``most`` bytes, unless it is 0."""
     with ExitStack() as stack:
         if most:
             limits = {"PULL_BYTES": most, "TEXT_BYTES": most // 7, "_COARSE_BYTES": 0, "_COARSE_MESSAGE_BYTES": 0}
@@ -140,7 +141,7 @@ def _answers(most: int) -> Iterator[None]:
 
 
 def machine_of(world: World, plan: Plan, engine: Engine | None = None) -> Machine:
-    """An empty machine."""
+    """Makes a machine with an empty store."""
     blobs = MemoryBlobs()
     audit = StoreAudit(world, blobs)
     couriers = Couriers(world)
@@ -152,7 +153,7 @@ def machine_of(world: World, plan: Plan, engine: Engine | None = None) -> Machin
 
 
 def _expire(world: World, state: State) -> None:
-    """TTL knows whole seconds, and comes to some items sooner than to others."""
+    """Removes expired items as TTL does: by whole seconds, and some items sooner than others."""
     for key in state.expire(world.now_ms // 1_000 * 1_000, world.rng.choice((0.05, 0.5)), world.rng):
         world.record("ttl", key)
 
@@ -241,8 +242,8 @@ def _cast(machine: Machine, plan: Plan) -> list[Actor]:
 
 
 def _quiet_days(keeper: Actor, plan: Plan) -> None:
-    """Nobody calls but the sweeper, each minute as it must, and perhaps one consumer that holds on to its pull by
-    all means; then days pass, and some of what may go does."""
+    """Lets the sweeper alone run each minute, and in some plans one consumer that extends its lease for ever. Then lets
+    days pass, in which TTL removes a share of the expired items."""
     world, state = keeper.world, keeper.machine.state
     held = _hold_on(keeper, plan) if world.rng.random() < 0.5 else []
     for _ in range(4):

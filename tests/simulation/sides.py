@@ -30,7 +30,7 @@ _KEYED = ["k.0", "k.1"]
 
 @dataclass
 class Stage:
-    """What a scene has prepared: the pulls that are held, the delayed messages, and when they are due."""
+    """The things that a scene has prepared: the open leases, the delayed messages, and their due time."""
 
     machine: Machine
     keeper: "Side"
@@ -38,10 +38,10 @@ class Stage:
     tickets: list[Ticket] = field(default_factory=list)
     due_ms: int = 0
     slow: greenlet | None = None
-    """Somebody who is held in the middle of an action."""
+    """The actor that is held within an action."""
 
     def begin(self, action: "Action", held_at: int) -> None:
-        """Somebody begins an action, and is held before the call of that number until ``go_on``."""
+        """Begins an action, and holds it before the call of this number until ``go_on``."""
         world = self.machine.world
         side = Side(self.machine, world.process("slow"), self)
         here = getcurrent()
@@ -60,12 +60,12 @@ class Stage:
     def go_on(self) -> None:
         slow, self.slow = self.slow, None
         if slow is not None:
-            # It ends in whoever has it go on.
+            # The exception is raised in the actor that calls ``go_on``.
             slow.parent = getcurrent()
             slow.switch()
 
     def pass_to(self, at_ms: int) -> None:
-        """Time passes, and timers that are due by then fire."""
+        """Lets time pass, and fires the timers that fall due."""
         self.machine.world.pass_to(at_ms)
 
     def pass_by(self, ms: int) -> None:
@@ -74,7 +74,7 @@ class Stage:
 
 @dataclass
 class Side:
-    """One process, which may be any of the actors. What it does to the stage is for both sides to see."""
+    """One process, which can act as any of the actors. Both sides see its changes of the stage."""
 
     machine: Machine
     process: Process
@@ -154,7 +154,7 @@ class Action:
 
 
 def _settling(which: int) -> list[Action]:
-    """All that can be said of one of the pulls that are held."""
+    """Returns every settlement of one of the open leases."""
     choices: dict[str, dict[str, Any]] = {
         "acknowledge": {},
         "acknowledge one": {"ack": [0]},
@@ -182,7 +182,7 @@ def _put_group(group: str, **how: Any) -> Act:
 
 
 def _follow(side: Side, act: Callable[[], object]) -> None:
-    """What comes behind an open row is old enough for others to fill it."""
+    """Ages the row behind a missing one, so that readers may fill the missing one."""
     side.send(None)
     side.process.sleep(1.2)
     act()
@@ -271,12 +271,12 @@ ARCHIVING_MORE = [
         lambda side, stage: (archive(side.actor, Limits(), 60), side.send(None), archive(side.actor, Limits(), 60)),
     ),
 ]
-"""What is new to another archiver, before or after it has been archived."""
+"""The actions of an archiver. Some store rows that another archiver has not seen, before or after they archive."""
 
 GOING_ON = [Action("the slow one goes on", lambda side, stage: stage.go_on())]
 
 
 def named(name: str) -> Action:
-    """The action of that name."""
+    """Returns the action of this name."""
     every = [*PRODUCING, *PULLING, *SETTLING, *SWEEPING, *SEEKING, *DEAD, *DELETING, *DELAYING, *TURNING, *PUSHING]
     return next(action for action in [*every, *ARCHIVING] if action.name == name)

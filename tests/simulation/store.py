@@ -25,7 +25,7 @@ _STALE_CHANGES = 6
 
 
 class Watcher(Protocol):
-    """Learns of every change once it is certain."""
+    """Receives every change once it is certain."""
 
     def stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None: ...
 
@@ -33,7 +33,7 @@ class Watcher(Protocol):
 
 
 class Partition:
-    """Items in order of ``sort``, and what each change replaced."""
+    """The items of a partition in the order of ``sort``, and the former item of each change."""
 
     def __init__(self) -> None:
         self.order: list[str] = []
@@ -52,7 +52,7 @@ class Partition:
         self.items[sort] = record
 
     def take_back(self) -> None:
-        """Undoes the last change, which no later read may show, however stale."""
+        """Undoes the last change, which no later read may show, not even a stale one."""
         sort, before = self.changes[-1]
         self.set(sort, before)
         del self.changes[-2:]
@@ -76,7 +76,7 @@ class Partition:
 
 
 class Wanted(NamedTuple):
-    """The part of a partition that a scan asks for."""
+    """The part of a partition that a scan requests."""
 
     start: str
     limit: int
@@ -85,7 +85,7 @@ class Wanted(NamedTuple):
 
 
 class State:
-    """Counters and partitions. Changes inside ``transact`` are told when it ends."""
+    """Counters and partitions. Reports the changes within ``transact`` to the watcher when it ends."""
 
     def __init__(self, watcher: Watcher, *, trims: bool) -> None:
         self._watcher = watcher
@@ -98,7 +98,7 @@ class State:
         self._told: list[Callable[[], None]] = []
 
     def transact(self, work: Callable[["State"], T]) -> T:
-        """Applies all that the work changes, or nothing if it raises."""
+        """Applies all changes of the work, or none if it raises."""
         self._undo = []
         try:
             result = work(self)
@@ -132,7 +132,7 @@ class State:
         return self.earlier(counter, 0)
 
     def totals(self) -> dict[str, Counter]:
-        """All counters that were ever changed."""
+        """Returns all counters that were ever changed."""
         return {counter: had[-1] for counter, had in self._counters.items() if had}
 
     def earlier(self, counter: str, changes: int) -> Counter:
@@ -147,14 +147,14 @@ class State:
         return found
 
     def counters(self, ago: Mapping[str, int]) -> dict[str, Counter]:
-        """The totals of each counter as they were the given number of changes ago."""
+        """Returns the totals of each counter as they were this many changes ago."""
         return {counter: self.earlier(counter, changes) for counter, changes in ago.items()}
 
     def get(self, key: Key, changes: int, consistent: bool) -> Record | None:
         return self._past(key.table, key.partition, changes).items.get(key.sort)
 
     def get_many(self, table: Table, name: str, ago: Mapping[str, int], consistent: bool) -> dict[str, Record]:
-        """Reads each item as it was the given number of changes ago: some may be out of date, others not."""
+        """Reads each item as it was this many changes ago: some may be out of date, others not."""
         found = {sort: self._past(table, name, changes).items.get(sort) for sort, changes in ago.items()}
         return {sort: record for sort, record in found.items() if record is not None}
 
@@ -166,7 +166,7 @@ class State:
         return partition.earlier(changes) if changes else partition
 
     def partitions(self) -> list[tuple[tuple[Table, str], Partition]]:
-        """All partitions that were ever looked at."""
+        """Returns all partitions that were ever read or written."""
         return list(self._partitions.items())
 
     def put(self, verb: Verb, key: Key, record: Record, expect: bytes | None) -> Refused | None:
@@ -192,7 +192,7 @@ class State:
                 self.remove(Key(table, name, sort), partition.items[sort])
 
     def expired(self, now_ms: int) -> list[tuple[Key, Record]]:
-        """All items that the store may remove by now."""
+        """Returns all items that the store may remove by now."""
         return [
             (Key(table, name, sort), partition.items[sort])
             for (table, name), partition in self._partitions.items()
@@ -206,7 +206,7 @@ class State:
                 self.remove(key, record)
 
     def expire(self, now_ms: int, share: float, rng: Random) -> list[Key]:
-        """Removes a random share of what the store may remove by now, in random order, as TTL does."""
+        """Removes a random share of the items that the store may remove by now, in random order, as TTL does."""
         expired = self.expired(now_ms)
         rng.shuffle(expired)
         removed = [(key, record) for key, record in expired if rng.random() < share]
@@ -242,7 +242,7 @@ class State:
 
 
 class Connection:
-    """The way of one actor to anything outside of it, with all that can go wrong on it."""
+    """The connection of an actor to a service, with the faults that can happen on it."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -252,7 +252,7 @@ class Connection:
         return self.process.world
 
     def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
-        """Carries out a call, or not, and says so, or not."""
+        """Makes a call, with faults before, at and after its effect."""
         world, process, faults = self.world, self.process, self.world.faults
         world.step(process)
         if process.watch is not None and not process.atomic:
@@ -308,7 +308,7 @@ class Connection:
 
 
 class SimulatedStore(Connection):
-    """``Store``: every call is a step of its own."""
+    """Implements ``Store``: each call is a step of its own."""
 
     def __init__(self, process: Process, state: State) -> None:
         super().__init__(process)
@@ -345,7 +345,7 @@ class SimulatedStore(Connection):
         return self.call("get many", (partition, *sorts), read)
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
-        # The verb at the time of the effect: a late one belongs to the verb that asked for it.
+        # A late effect belongs to the verb that requested it.
         if key.table is Table.SCHEDULE:
             self._show(key.partition, [key.sort])
         return self.call("put", key, lambda: self.state.put(self.process.verb, key, record, expect))
@@ -390,7 +390,7 @@ class SimulatedStore(Connection):
         self.call("collect", table, lambda: self.state.collect(table, now_ms))
 
     def _show(self, partition: str, sorts: Iterable[str]) -> None:
-        """Notes what the verb gets to know of a schedule log."""
+        """Records the rows of schedule logs that the verb has read."""
         if partition.startswith(SCHEDULE_PREFIX):
             self.process.verb.seen.setdefault(partition, set()).update(map(int, sorts))
 
@@ -398,13 +398,14 @@ class SimulatedStore(Connection):
         return 0 if consistent else self._changes_ago()
 
     def _changes_ago(self) -> int:
-        """How many changes a read that may be out of date has not seen."""
+        """Returns the number of changes that a stale read misses."""
         rng = self.world.rng
         return 1 + int(rng.random() * _STALE_CHANGES) if rng.random() < self.world.faults.stale else 0
 
 
 class TransactionalStore(SimulatedStore):
-    """``Store`` and ``Transactional``: as an engine in the process, whose calls inside a transaction cannot fail."""
+    """Implements ``Store`` and ``Transactional``, as an engine in the process: calls within a transaction cannot
+    fail."""
 
     def transact(self, work: Callable[[Store], T]) -> T:
         if self.process.atomic:
@@ -415,7 +416,7 @@ class TransactionalStore(SimulatedStore):
             faults, rng = self.world.faults, self.world.rng
             try:
                 if faults.rerun and rng.random() < faults.rerun:
-                    # What the first run did counts for nothing.
+                    # The effects of the first run are undone.
                     with suppress(_Undone):
                         self.state.transact(partial(self._run_in_vain, work))
                 return self.state.transact(lambda state: work(_Inside(self.process, state)))
@@ -435,11 +436,11 @@ class TransactionalStore(SimulatedStore):
 
 
 class _Undone(Exception):
-    """Rolls a transaction back whose work did not fail."""
+    """Raised to roll back a transaction whose work did not fail."""
 
 
 class _Inside(SimulatedStore):
-    """The store that a transaction hands over. Its process may end between its calls."""
+    """The store that a transaction passes to its work. The process may end between two calls."""
 
     def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
         abort = self.world.faults.abort
@@ -450,7 +451,7 @@ class _Inside(SimulatedStore):
 
 
 class SimulatedBlobs(Connection):
-    """``Blobs`` over one dictionary."""
+    """Implements ``Blobs`` over one dictionary."""
 
     def __init__(self, process: Process, blobs: MemoryBlobs) -> None:
         super().__init__(process)

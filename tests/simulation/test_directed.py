@@ -1,4 +1,4 @@
-"""Pairs of actions of the real library, one held in the middle of the other: none may break an invariant."""
+"""Runs pairs of actions of the real library, one held within the other: none may break an invariant."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -9,7 +9,7 @@ from tests.simulation.directed import Case, cases, run_case
 from tests.simulation.scenes import SCENES, Scene
 
 SHARE = 25
-"""One in this many cases is run here; the others by ``python -m tests.simulation.run --directed 1``."""
+"""The tests run one in this many cases; ``python -m tests.simulation.run --directed 1`` runs all."""
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
@@ -30,7 +30,7 @@ REGRESSIONS = {
         "a message that was sent a day ago was said to wait, while its bucket was being removed"
     ),
 }
-"""Cases that found a bug once, be it a planted one."""
+"""Cases that have found a bug, perhaps a planted one."""
 
 
 @pytest.mark.parametrize("label", REGRESSIONS)

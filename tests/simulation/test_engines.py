@@ -1,4 +1,4 @@
-"""Schedules of the real library on real adapters, whose every answer is compared with the simulated store's."""
+"""Runs schedules of the real library on real adapters, and compares each answer with that of the simulated store."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,7 +18,8 @@ from tests.simulation.schedule import run_plan, simulate
 from tests.simulation.world import Violation
 
 SEEDS = {"sqlite": (0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), "dynamodb": (2, 3, 4, 6)}
-"""A few, as a call takes milliseconds; others by ``python -m tests.simulation.run --store dynamodb --seeds 0:50``."""
+"""A few seeds, as a call takes milliseconds; ``python -m tests.simulation.run --store dynamodb --seeds 0:50`` runs
+more."""
 
 DELETING = 12
 """The number of plans that delete subjects or groups, and so seal their logs: most others never add to a sealed one."""

@@ -18,7 +18,7 @@ from tests.simulation.slowbugs import SLOW
 from tests.simulation.world import Violation
 
 RUNS = 600
-"""Schedules within which every bug must be found, of those that could show it."""
+"""The number of schedules within which a bug must be found, among those that can show it."""
 
 
 @pytest.mark.parametrize(

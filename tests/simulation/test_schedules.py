@@ -1,4 +1,4 @@
-"""Thousands of schedules of the real library, none of which may break an invariant."""
+"""Runs thousands of schedules of the real library: none may break an invariant."""
 
 import os
 import subprocess
@@ -40,7 +40,8 @@ REGRESSIONS = {
     703: "a settlement that was made was answered stale",
     2121: "a seek by offset that met an open row went to the end",
 }
-"""Seeds that found a bug once. Their meaning changes with the simulator: ``found`` plants the bugs themselves."""
+"""Seeds that have found a bug. Each change of the simulator changes the meaning of a seed; ``found`` plants the
+bugs."""
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS)

@@ -1,4 +1,4 @@
-"""The simulated store itself."""
+"""Tests the simulated store itself."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The simulated ``Timers``: they fire late, twice, or, with that fault, not at all."""
+"""Simulates ``Timers``, which fire late, twice, or, with the fault for it, never."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ _SOON_MS = 2_000
 
 
 class Alarms:
-    """What was ordered of all timers, and what has fired and waits for a process that turns the wheel."""
+    """The ordered timers, and the timers that have fired and wait for a process to turn the wheel."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -18,7 +18,7 @@ class Alarms:
         self._idle: list[Process] = []
 
     def order(self, when_ms: int, bucket: str, asked_ms: int) -> None:
-        """``asked_ms`` is the time at which that was asked, by the clock of who did."""
+        """An ordered timer. ``asked_ms``: the time of the order by the clock of the actor."""
         world = self.world
         rng, now_ms = world.rng, world.now_ms
         late_ms = _LATE_MS if when_ms > asked_ms else _SOON_MS
@@ -35,7 +35,7 @@ class Alarms:
             self.world.wake(self._idle.pop(0))
 
     def wait(self, process: Process) -> None:
-        """Until a timer fires, or the run ends."""
+        """Sleeps until a timer fires, or the run ends."""
         self._idle.append(process)
         self.world.idle(process)
         if process in self._idle:
@@ -43,7 +43,7 @@ class Alarms:
 
 
 class SimulatedTimers(Connection):
-    """``Timers`` of one actor."""
+    """Implements ``Timers`` for one actor."""
 
     def __init__(self, process: Process, alarms: Alarms) -> None:
         super().__init__(process)

@@ -9,7 +9,7 @@ from tests.simulation.actors import Actor
 
 @dataclass
 class WheelTurner(Actor):
-    """Turns the wheels whose timers fire."""
+    """An actor that turns the wheels whose timers fire."""
 
     lives: int = 0
 
@@ -24,7 +24,7 @@ class WheelTurner(Actor):
         assert plan.delays is not None
         leaves = plan.delays.leaves_seconds * 1_000
         leaves_ms = now_ms + int(leaves * (0.5 + self.rng.random())) if leaves else 0
-        # As one server that turns all of its wheels under one name, or as one that is made for each.
+        # Like one server that turns all its wheels under one name, or like a function with a name for each wheel.
         owner = self.process.name if plan.seed % 2 else f"{self.process.name}.{self.lives}"
         _, ended = self.ask(
             "wheel",

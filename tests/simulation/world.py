@@ -1,4 +1,4 @@
-"""The simulated machine: one time, one source of chance, and actors of which one runs at a time.
+"""Simulates the machine: one time, one source of chance, and actors of which one runs at a time.
 
 An actor runs in a greenlet until it calls the store or sleeps; then another may run. Time is virtual: each call takes a
 little of it, and when all actors sleep, time jumps to the first that wakes.
@@ -19,7 +19,7 @@ START_MS = 1_800_000_000_000
 
 
 class Crashed(BaseException):
-    """The actor's process ends here: nothing of it goes on but what it has stored."""
+    """Raised where the actor's process ends. Only stored changes survive."""
 
 
 class Violation(BaseException):
@@ -33,7 +33,7 @@ class Violation(BaseException):
 
 @dataclass
 class Verb:
-    """One call of an actor into the library, and what the store saw of it."""
+    """A call of an actor into the library, and the changes that the store saw during it."""
 
     name: str
     actor: str
@@ -44,12 +44,12 @@ class Verb:
     claims: list[tuple[str, int]] = field(default_factory=list)
     settled: list[tuple[str, int]] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
-    """Ids of what the target took in this push, by the last delivery of each message. A producer that repeats itself
-    without a key stores one body under two ids, which one batch may hold."""
+    """The ids of the messages that the target took in this push, by the last delivery of each. A producer that repeats
+    a batch without a key stores one body under two ids, and one batch may contain both."""
     raised: int = 0
-    """How many errors the target has raised that nobody has reported."""
+    """The number of errors that the target has raised and the library has not reported yet."""
     seen: dict[str, set[int]] = field(default_factory=dict)
-    """The rows of schedule logs that it was shown, or has settled itself."""
+    """The rows of schedule logs that the verb has read, or has settled itself."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Process:
     gate: Callable[[], None] | None = None
     """Called before each step."""
     watch: Callable[[str, object], None] | None = None
-    """Told of each call that is not within a transaction."""
+    """Called for each call outside a transaction."""
     thread: greenlet | None = None
 
     def now_ms(self) -> int:
@@ -81,7 +81,7 @@ class Process:
 
 
 class World:
-    """Time, chance, schedule and trace of one run."""
+    """The time, the source of chance, the schedule and the trace of one run."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -92,12 +92,12 @@ class World:
         self.limit = plan.calls
         self.events = 0
         self.staged = False
-        """Whether actors are at work though none of them runs by itself."""
+        """Whether actors work although none runs by itself."""
         self.doomed: list[Process] = []
-        """Those whose process has crashed, and who do not know it yet."""
+        """The actors whose process has crashed, and who have not ended yet."""
         self.current: Process | None = None
         self.expire: Callable[[], None] = lambda: None
-        """Removes some of what TTL may remove by now."""
+        """Removes a share of the items that TTL may remove by now."""
         self.trace: list[tuple[Any, ...]] = []
         self._hub: greenlet | None = None
         self._processes: list[Process] = []
@@ -113,13 +113,13 @@ class World:
         return Process(self, name, offset, Verb("start", name, 0), rate)
 
     def another_machine(self, process: Process) -> None:
-        """The process goes on where the clock shows something else, later or earlier."""
+        """Moves the process to a machine whose clock is ahead or behind."""
         skew = self.plan.skew_ms
         process.offset_ms = self.rng.randint(-skew, skew)
         self._offsets[process.name] = max(self._offsets[process.name], process.offset_ms)
 
     def latest_clock(self, name: str) -> int:
-        """The latest time that any machine of the process may show now."""
+        """Returns the latest time that any machine of the process may show now."""
         return self.now_ms + (self.plan.skew_ms if self.plan.drift else self._offsets[name])
 
     def spawn(self, process: Process, life: Callable[[], None]) -> None:
@@ -128,7 +128,7 @@ class World:
         self._processes.append(process)
 
     def run(self) -> None:
-        """Until every actor has ended. An error in one of them ends the run."""
+        """Runs until every actor has ended. An error in one of them ends the run."""
         self._hub = getcurrent()
         while self._processes:
             ready = [process for process in self._processes if process.wake_ms <= self.now_ms]
@@ -153,16 +153,16 @@ class World:
 
     @property
     def lively(self) -> bool:
-        """Whether the actors are at work: at the end of the run there is but one."""
+        """Returns whether the actors are at work; at the end of the run only one is."""
         return self.staged or self._hub is not None
 
     @property
     def alone(self) -> bool:
-        """Whether no actor runs by itself."""
+        """Returns whether no actor runs by itself."""
         return self._hub is None
 
     def step(self, process: Process) -> None:
-        """A call begins: time passes, and another actor may come first."""
+        """Begins a call: time passes, and another actor may run first."""
         self.calls += 1
         if process.atomic:
             return
@@ -208,12 +208,12 @@ class World:
         process.wake_ms = self.now_ms
 
     def later(self, ms: int, effect: Callable[[], None]) -> None:
-        """Lets an effect happen at a later moment, whoever runs then."""
+        """Schedules an effect for a later moment."""
         self.events += 1
         heapq.heappush(self._pending, (self.now_ms + ms, self.events, effect))
 
     def alarm(self, at_ms: int, effect: Callable[[], None]) -> None:
-        """The same for an effect that may be far away: the end of the faults does not wait for it."""
+        """Schedules an effect that may lie far ahead: the end of the faults does not wait for it."""
         self.events += 1
         heapq.heappush(self._alarms, (at_ms, self.events, effect))
 
@@ -221,13 +221,13 @@ class World:
         return self._alarms[0][0] if self._alarms else None
 
     def pass_to(self, at_ms: int) -> None:
-        """Time passes while nobody does anything."""
+        """Lets time pass while no actor runs."""
         assert self._hub is None
         self.now_ms = max(self.now_ms, at_ms)
         self._apply_due()
 
     def calm(self) -> None:
-        """Faults end; what is under way lands."""
+        """Ends the faults, and lets late effects happen now."""
         self.faults = NONE
         while self._pending:
             self.now_ms = max(self.now_ms, self._pending[0][0])
@@ -268,8 +268,8 @@ class SimulatedIds:
 
 
 class Turns:
-    """A lock of a process whose requests run in turns. Where nothing else can run meanwhile whoever waits for it gives
-    up, as a request does whose caller has gone."""
+    """A lock of a process whose requests run in turns. When no other actor can run, a waiting request gives up, like a
+    request whose caller has left."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -297,7 +297,8 @@ class Turns:
 
 
 class Silence:
-    """``Wakeups`` and ``Meter`` of a process of its own: nobody announces, waiting is sleeping."""
+    """Implements ``Wakeups`` and ``Meter`` for a separate process: no call announces messages, and waiting is
+    sleeping."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -313,7 +314,7 @@ class Silence:
         return True
 
     def record(self, name: str, value: float, **rest: Any) -> None:
-        # Nothing stored is damaged in a run: whatever the library calls a fault is one of its own.
+        # No stored bytes are damaged in a run: any fault that the library reports is its own.
         verb = self._process.verb
         if name == "Faults" and verb.raised:
             verb.raised -= 1
