@@ -68,10 +68,10 @@ class GuardedCells:
         self._states.pop(cell, None)
 
     def _state(self, cell: str) -> str:
-        known = self._states.get(cell)
+        cached = self._states.get(cell)
         now_ms = self.clock.now_ms()
-        if known is not None and 0 <= now_ms - known[0] < self.seconds * 1_000:
-            return known[1]
+        if cached is not None and 0 <= now_ms - cached[0] < self.seconds * 1_000:
+            return cached[1]
         current = CasRecord(self.home, self.ids, Key(Table.META, "cells", cell), CellRecord).load(consistent=False)
         state = "normal" if current is None else current.value.state
         self._states[cell] = now_ms, state
