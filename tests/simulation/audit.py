@@ -133,7 +133,15 @@ class StoreAudit:
         return self.bucket(log.removeprefix(SCHEDULE_PREFIX))
 
     def expired(self, fact: RowFact) -> bool:
-        return not fact.row.live(self.soon)
+        """Returns whether nobody needs to get the messages any more: their time is over, or they are damaged."""
+        return fact.damaged or not fact.row.live(self.soon)
+
+    def damage(self, log: str, row: int) -> None:
+        """Notes that the messages of a row of a queue cannot be read any more."""
+        self.rows(log)[row].damaged = True
+        for promise in self.promises.values():
+            if promise.source == log and any(pick[0] == row for pick in promise.transfer.picks):
+                promise.source_expires_ms = 0
 
     def gone(self, log: str, member: str = "") -> bool:
         """Returns whether the log's subject or group was deleted."""
@@ -212,9 +220,9 @@ class StoreAudit:
             expected.append((message.body, attempt))
         if transfer.token in self.promises:
             raise Violation("9", f"two hand-overs to {transfer.log} share a token")
-        expires_ms = min(fact.row.expires_ms or NEVER for _, fact in picked)
+        expires_ms = min(0 if fact.damaged else fact.row.expires_ms or NEVER for _, fact in picked)
         self.rules.check_kept(transfer)
-        self.promises[transfer.token] = Promise(transfer, expected, expires_ms)
+        self.promises[transfer.token] = Promise(transfer, expected, expires_ms, source)
 
     def _row_stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
         number, row = int(key.sort), from_record(record)

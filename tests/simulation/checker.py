@@ -241,11 +241,13 @@ def _check_delivered(actor: Actor) -> None:
     days = plan.quiet_days or (plan.delays is not None and plan.delays.reach_ms > DAY_MS)
     if ends & set(plan.moves) or plan.retention_seconds == 60 or days:
         return
+    facts = [fact for rows in history.audit.logs.values() for fact in rows.values()]
+    unreadable = {message.body for fact in facts if fact.damaged for message in fact.messages}
     for group in living_groups(history.audit):
         seen = history.delivered.get((group.subject, group.name), set())
         dead = {message.body for fact in history.audit.rows(group.dead_log).values() for message in fact.messages}
         for body, (subject, _) in history.accepted.items():
-            if body in history.given_up:
+            if body in history.given_up or body in unreadable:
                 continue
             if not taken(history.audit, group, body):
                 continue

@@ -19,9 +19,9 @@ T = TypeVar("T")
 _STREAM_MS = 1_500
 
 
-def target_of(plan_seed: int) -> PushTarget:
-    """Returns a target for a group: some take batches of one message, one after the other."""
-    return PushTarget(kind="python", address="t", batch=1 + plan_seed % 4, concurrency=1, timeout_seconds=1)
+def target_of(choice: int, concurrency: int = 1) -> PushTarget:
+    """Returns a target for a group: some take batches of one message, some several batches at once."""
+    return PushTarget(kind="python", address="t", batch=1 + choice % 4, concurrency=concurrency, timeout_seconds=1)
 
 
 class Couriers:
@@ -97,9 +97,12 @@ class SimulatedTargets:
 
     def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
         world = self.process.world
+        if world.plan.concurrency > 1:
+            # Meanwhile other threads deliver.
+            self.process.sleep(0.3 * world.rng.random())
         outcome = self._outcome(delivery, world.rng) if world.lively else DONE
         # The message may have been delivered before, and its lease have ended since.
-        self.process.verb.taken -= {message.id or "" for message in delivery.messages}
+        self.process.verb.taken -= {(message.id or "", message.attempt) for message in delivery.messages}
         if outcome is None:
             self._take(delivery, range(len(delivery.messages)))
             raise Crashed
@@ -141,7 +144,7 @@ class SimulatedTargets:
             body = message.body or ""
             self.history.delivered.setdefault((delivery.subject, delivery.group), set()).add(body)
             self.history.in_time(body)
-            self.process.verb.taken.add(message.id or "")
+            self.process.verb.taken.add((message.id or "", message.attempt))
 
     def announce(self, target: PushTarget, subject: str, group: str) -> Outcome:
         raise NotImplementedError

@@ -47,6 +47,8 @@ class RowFact:
     messages: list[Message]
     at: int
     at_ms: int
+    damaged: bool = False
+    """Whether its messages cannot be read any more."""
 
     @property
     def entry(self) -> ScheduleEntry | None:
@@ -62,6 +64,7 @@ class Promise:
     transfer: Transfer
     expected: list[tuple[str | None, int]]
     source_expires_ms: int
+    source: str
     stored_row: int | None = None
     replaced: bool = False
     """Set when the row was filled, and another token promises the messages anew."""

@@ -10,7 +10,7 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import NotFound
 from hourwheel.model import Message, Placed, Pulled, PullResult, ScheduledMessage, Settled, Settlement
 from hourwheel.queueing.receipts import Receipt
-from hourwheel.queueing.records import EXPIRED
+from hourwheel.queueing.records import EXPIRED, UNREADABLE
 from tests.simulation.audit import StoreAudit
 from tests.simulation.dates import RequestedDue, parsed
 from tests.simulation.facts import LogName, Pick
@@ -212,7 +212,9 @@ class History:
         for partition, row in verb.claims:
             # A consumer whose answer comes after the lease was ended, or the group deleted, has no lease.
             history = self.audit.pulls[partition]
-            lost = history.pulls[row].value.outcome == EXPIRED or self.audit.gone(history.source, history.member)
+            lost = history.pulls[row].value.outcome in {EXPIRED, UNREADABLE} or self.audit.gone(
+                history.source, history.member
+            )
             if (partition, row) not in handed_out and not lost:
                 raise Violation("4", f"a pull claimed {partition} row {row} and did not hand it out")
         return held

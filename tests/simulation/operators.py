@@ -100,7 +100,7 @@ class Operator(Actor):
     def _target(self, subject: str, _: str) -> None:
         """Changes or removes the target of the pushed group."""
         pushed = self.world.plan.groups[0]
-        target = target_of(self.rng.randrange(4)) if self.rng.random() < 0.6 else None
+        target = target_of(self.rng.randrange(4), self.world.plan.concurrency) if self.rng.random() < 0.6 else None
         self.ask("target", lambda: self.cell.put_group(subject, pushed, push=target))
 
     def _pause(self, subject: str, group: str) -> None:

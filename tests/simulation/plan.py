@@ -37,6 +37,8 @@ class Faults:
     """Rate per call at which TTL removes some of what has expired."""
     abort: float = 0.0
     """Rate per call within a transaction at which the process ends there."""
+    damage: float = 0.0
+    """Rate per call at which the bytes of a stored batch become wrong, under a correct checksum."""
 
 
 NONE = Faults()
@@ -128,6 +130,10 @@ class Plan:
     """The most bytes of messages in an answer, small enough to divide small batches. 0: the limit of Lambda."""
     misuse: bool = False
     """Producers use an idempotency key again for another batch."""
+    concurrency: int = 1
+    """The number of threads of a pusher."""
+    large_bytes: int = 0
+    """Batches are long, and a third of their messages takes this much more. 0: all are short."""
 
     @property
     def clocks_change(self) -> bool:
@@ -168,7 +174,11 @@ def draw(seed: int) -> Plan:
     plan = slower(harder(plan, Random(seed ^ 0x4A4D)), Random(seed ^ 0x51013))
     plan = paused(plan, Random(seed ^ 0x9A05E))
     rng = Random(seed ^ 0xF117E5)
-    return filtered(plan, rng) if rng.random() < _FILTERED else plan
+    plan = filtered(plan, rng) if rng.random() < _FILTERED else plan
+    rng = Random(seed ^ 0x1A26E)
+    plan = enlarged(plan, rng) if rng.random() < 0.1 else plan
+    plan = damaged(plan) if rng.random() < 0.1 and not plan.archivists else plan
+    return replace(plan, concurrency=rng.choice((1, 1, 2, 3))) if plan.couriers else plan
 
 
 def paused(plan: Plan, rng: Random) -> Plan:
@@ -181,11 +191,11 @@ def paused(plan: Plan, rng: Random) -> Plan:
 def on_engine(plan: Plan, engine: str) -> Plan:
     """Returns the plan without the parts that a real store cannot carry out."""
     if engine == "dynamodb":
-        faults = replace(plan.faults, rerun=0.0)
+        faults = replace(plan.faults, rerun=0.0, damage=0.0)
         return replace(plan, engine=engine, transactional=False, trims=False, faults=faults)
     rng = Random(plan.seed ^ 0x5C1)
     # An engine in the same process has no calls that land later, no reads that are out of date and no TTL.
-    faults = replace(plan.faults, late=0.0, stale=0.0, torn=0.0, abort=rng.choice((0.0, 0.002, 0.02)))
+    faults = replace(plan.faults, late=0.0, stale=0.0, torn=0.0, damage=0.0, abort=rng.choice((0.0, 0.002, 0.02)))
     return replace(plan, engine=engine, transactional=True, trims=True, quiet_days=False, faults=faults)
 
 
@@ -233,6 +243,19 @@ def harder(plan: Plan, rng: Random) -> Plan:
 def cut(plan: Plan, rng: Random) -> Plan:
     """Returns the plan with answers that contain one or two messages."""
     return replace(plan, answer_bytes=rng.choice((700, 1_300)))
+
+
+def enlarged(plan: Plan, rng: Random) -> Plan:
+    """The plan with batches of which some stand in their row, others in objects, and messages that are larger than the
+    limit of an answer."""
+    return replace(
+        plan, large_bytes=rng.choice((900, 3_000)), inline_bytes=1_024, answer_bytes=rng.choice((0, 1_300, 3_000))
+    )
+
+
+def damaged(plan: Plan) -> Plan:
+    """The plan with stored batches that cannot be read any more."""
+    return replace(plan, faults=replace(plan.faults, damage=0.01))
 
 
 def retargeted(plan: Plan) -> Plan:

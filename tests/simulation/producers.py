@@ -1,6 +1,6 @@
 """Producers: actors that send messages."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hourwheel.errors import Rejected
@@ -20,6 +20,13 @@ class Batch:
     key: str | None
     waits: list[RequestedDue | None]
     sent_ms: int | None = None
+    pads: list[str] = field(default_factory=list)
+    """What makes some of the messages large."""
+
+    @property
+    def headers(self) -> list[dict[str, str] | None]:
+        """The headers of each message."""
+        return [{"pad": pad} if pad else None for pad in self.pads or [""] * len(self.bodies)]
 
 
 @dataclass
@@ -75,13 +82,17 @@ class Producer(Actor):
         whens: list[dict[str, Any]] = [{} if wait is None else wait.fields for wait in batch.waits]
         if len(self.world.plan.subjects) > 1:
             many = [
-                AddressedMessage(body=body, key=sequence, tags=self._tags(body), subject=subject, **when)
-                for body, sequence, subject, when in zip(batch.bodies, sequences, batch.targets, whens, strict=True)
+                AddressedMessage(
+                    body=body, key=sequence, tags=self._tags(body), subject=subject, headers=headers, **when
+                )
+                for body, sequence, subject, headers, when in zip(
+                    batch.bodies, sequences, batch.targets, batch.headers, whens, strict=True
+                )
             ]
             return self.cell.produce_many(many, idempotency)
         messages = [
-            NewMessage(body=body, key=sequence, tags=self._tags(body), **when)
-            for body, sequence, when in zip(batch.bodies, sequences, whens, strict=True)
+            NewMessage(body=body, key=sequence, tags=self._tags(body), headers=headers, **when)
+            for body, sequence, headers, when in zip(batch.bodies, sequences, batch.headers, whens, strict=True)
         ]
         return self.cell.produce("s", messages, idempotency)
 
@@ -91,10 +102,16 @@ class Producer(Actor):
     def _batch(self) -> Batch:
         self.count += 1
         name, plan = f"{self.process.name}.{self.count}", self.world.plan
-        bodies = [f"{name}.{index}" for index in range(self.rng.randint(1, 4))]
+        bodies = [f"{name}.{index}" for index in range(self.rng.randint(1, 12 if plan.large_bytes else 4))]
         targets = [self.rng.choice(plan.subjects) for _ in bodies]
         key = name if self.rng.random() < plan.keyed else None
-        return Batch(bodies, targets, key, self._waits(len(bodies)))
+        return Batch(bodies, targets, key, self._waits(len(bodies)), pads=self._pads(len(bodies)))
+
+    def _pads(self, size: int) -> list[str]:
+        large_bytes = self.world.plan.large_bytes
+        if not large_bytes:
+            return []
+        return [self.rng.randbytes(large_bytes // 2).hex() if self.rng.random() < 0.3 else "" for _ in range(size)]
 
     def _waits(self, size: int) -> list[RequestedDue | None]:
         delays = self.world.plan.delays

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from hourwheel.handover.copies import RETRY
 from hourwheel.handover.handover import Transfer
-from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, Checkpoint, Position, PullRow
+from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, UNREADABLE, Checkpoint, Position, PullRow
 from tests.simulation import filters
 from tests.simulation.facts import LogName, Promiser, RowFact
 from tests.simulation.world import Verb, Violation
@@ -87,7 +87,8 @@ class PullHistory:
             return []
         waiting = [f"pull row {row} is open" for row in sorted(self.open)]
         for number, fact in sorted(self.audit.rows(self.source).items()):
-            live = not fact.row.filler and not self.audit.expired(fact)
+            # A damaged row is not handed out, but it has to be passed.
+            live = not fact.row.filler and fact.row.live(self.audit.soon)
             if live and filters.waits(self, number, fact, self.end):
                 waiting.append(f"row {number} of {self.source} waits")
         return waiting
@@ -171,14 +172,18 @@ class PullHistory:
     def _changed(self, verb: Verb, row: int, fact: PullFact, value: PullRow) -> None:
         before, fact.value = fact.value, value
         where = f"{self.partition}: pull row {row}"
-        if (before.first, before.counts, before.picks, before.end, before.consumer) != (
+        if (before.first, before.picks, before.end, before.consumer) != (
             value.first,
-            value.counts,
             value.picks,
             value.end,
             value.consumer,
         ):
             raise Violation("3", f"{where} covers something else")
+        if value.counts != before.counts:
+            self._check_excluded(where, before, value)
+            fact.positions = filters.covered(value)
+        if value.outcome == UNREADABLE and value.size:
+            raise Violation("1", f"{where} is closed as unreadable with {value.size} messages")
         every = frozenset(range(value.size))
         was = before.settled if before.state == OPEN else every
         now = value.settled if value.state == OPEN else every
@@ -190,6 +195,13 @@ class PullHistory:
         self._settled(verb, row, fact, before, now - was)
         if value.state == CLOSED:
             self.open.discard(row)
+
+    def _check_excluded(self, where: str, before: PullRow, value: PullRow) -> None:
+        """Checks that a claim loses no messages but those that are damaged."""
+        rows, first = self.audit.rows(self.source), before.first.row_no
+        for number, (was, count) in enumerate(zip(before.counts, value.counts, strict=True), first):
+            if count != was and (count or not rows[number].damaged):
+                raise Violation("3", f"{where} covers {count} messages of row {number}, it covered {was}")
 
     def _settled(self, verb: Verb, row: int, fact: PullFact, before: PullRow, fresh: frozenset[int]) -> None:
         value, where = fact.value, f"{self.partition}: pull row {row}"
@@ -224,11 +236,14 @@ class PullHistory:
         self, verb: Verb, where: str, picked: dict[tuple[int, int], str], indexes: dict[tuple[int, int], int]
     ) -> None:
         """Checks that a pusher acknowledges exactly the messages that the target has taken."""
-        if verb.name != "push":
+        plan = self.audit.world.plan
+        # Two threads may hold the same attempt of a message that was sought or redriven.
+        if verb.name != "push" or (plan.concurrency > 1 and {"seek", "redrive"} & {*plan.moves}):
             return
         for position in indexes:
             message, fact = self.audit.picked(self.source, position)
-            taken = message.id in verb.taken
+            attempt = 1 if LogName.parse(self.source).kind == "queue" else message.attempt
+            taken = (message.id or "", attempt) in verb.taken
             if taken != (position not in picked) and not self.audit.expired(fact):
                 raise Violation(
                     "5", f"{where}: {message.body} was taken: {taken}, settled: {picked.get(position, 'ack')}"

@@ -1,6 +1,7 @@
 """Planted bugs of pushing: the real code with one clause of the protocol left out."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -69,4 +70,22 @@ def a_target_that_raises_has_taken_everything() -> Iterator[None]:
             return DONE
 
     with patch.object(Pusher, "_guarded", guarded):
+        yield
+
+
+def _pushed_in_threads(plan: Plan) -> Plan:
+    return replace(_pushed(plan), concurrency=3, moves=(), operators=0)
+
+
+@planted(sharpen=_pushed_in_threads)
+def the_threads_of_a_pusher_keep_their_pull_in_one_place() -> Iterator[None]:
+    def serve(self: Any, hand: Any) -> None:
+        self.hand = hand
+        real_serve(self, hand)
+
+    def settle(self: Any, hand: Any, **how: Any) -> str:
+        return real_settle(self, self.hand, **how)
+
+    real_serve, real_settle = Pusher._serve, Pusher._settle
+    with patch.object(Pusher, "_serve", serve), patch.object(Pusher, "_settle", settle):
         yield

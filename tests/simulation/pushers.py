@@ -6,6 +6,7 @@ from hourwheel.push.decisions import PusherEnd
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.waking import wake
 from tests.simulation.actors import Actor
+from tests.simulation.world import Turns
 
 
 @dataclass
@@ -38,6 +39,7 @@ def push(actor: Actor, subject: str, group: str) -> None:
     leaves_ms = actor.process.now_ms() + 5_000 if world.lively and world.rng.random() < 0.3 else 0
     owner = f"{actor.process.name}.{world.calls}"
     courier = Pusher(actor.cell, actor.cell.targets, subject, group, owner, leaves_ms)
+    courier._lease._lock = Turns(world)  # type: ignore[assignment]  # a lock of the scheduler's
     _, ended = actor.ask("push", courier.run, subject=subject, group=group)
     if ended is PusherEnd.LEFT:
         actor.ask("push on", lambda: actor.cell.context.pushes.start(subject, group))

@@ -25,6 +25,7 @@ from tests.simulation.cancellers import Canceller
 from tests.simulation.checker import check, drain, drain_others, living_groups
 from tests.simulation.consumers import Consumer
 from tests.simulation.couriers import Couriers, Stream, target_of
+from tests.simulation.damage import spoil
 from tests.simulation.dates import Dates
 from tests.simulation.engines import Engine, opened_engine
 from tests.simulation.history import History, Leased
@@ -35,6 +36,7 @@ from tests.simulation.producers import Producer
 from tests.simulation.pushers import Courier
 from tests.simulation.rebuilders import rebuild_and_judge
 from tests.simulation.store import State
+from tests.simulation.threads import threads_of
 from tests.simulation.timers import Alarms
 from tests.simulation.wheels import WheelTurner
 from tests.simulation.world import Violation, World
@@ -95,7 +97,7 @@ def simulate(seed: int, engine: str = "") -> Outcome:
 def run_plan(plan: Plan) -> Outcome:
     world = World(plan)
     try:
-        with scaled(plan), opened_engine(plan.engine) as engine:
+        with scaled(plan), threads_of(world), opened_engine(plan.engine) as engine:
             _run(world, plan, engine)
     except Violation as violation:
         return Outcome(plan.seed, world.calls, violation, world)
@@ -148,6 +150,7 @@ def machine_of(world: World, plan: Plan, engine: Engine | None = None) -> Machin
     state = State(Stream(audit, couriers) if plan.couriers else audit, trims=plan.trims)
     audit.totals = state.counter
     world.expire = partial(_expire, world, state)
+    world.spoil = partial(spoil, world, state, blobs, audit)
     dates = Dates(world.rng, plan.delays, world.now_ms) if plan.delays else None
     return Machine(world, state, blobs, History(audit), _settings(plan), Alarms(world), dates, couriers, engine=engine)
 
@@ -224,7 +227,7 @@ def prepare(keeper: Actor, plan: Plan) -> None:
             wanted = plan.filters[left - 1] if left <= len(plan.filters) else None
             keeper.cell.put_group(subject, group, max_attempts=plan.max_attempts, retry=own, filter=wanted)
         if plan.couriers:
-            keeper.cell.put_group(subject, plan.groups[0], push=target_of(plan.seed))
+            keeper.cell.put_group(subject, plan.groups[0], push=target_of(plan.seed, plan.concurrency))
 
 
 def _cast(machine: Machine, plan: Plan) -> list[Actor]:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.simulation.archivebugs import ARCHIVED
 from tests.simulation.bugs import PLANTED, Bug
+from tests.simulation.damagebugs import SPOILT
 from tests.simulation.delaybugs import DELAYED
 from tests.simulation.filterbugs import FILTERED
 from tests.simulation.found import FOUND
@@ -22,7 +23,9 @@ RUNS = 600
 
 
 @pytest.mark.parametrize(
-    "bug", [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *LIMITED, *SLOW, *FILTERED, *FOUND], ids=lambda bug: bug.name
+    "bug",
+    [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *LIMITED, *SLOW, *FILTERED, *SPOILT, *FOUND],
+    ids=lambda bug: bug.name,
 )
 def test_it_is_found_when(bug: Bug) -> None:
     with bug.plant():

@@ -43,9 +43,10 @@ class Verb:
     error: Exception | None = None
     claims: list[tuple[str, int]] = field(default_factory=list)
     settled: list[tuple[str, int]] = field(default_factory=list)
-    taken: set[str] = field(default_factory=set)
-    """The ids of the messages that the target took in this push, by the last delivery of each. A producer that repeats
-    a batch without a key stores one body under two ids, and one batch may contain both."""
+    taken: set[tuple[str, int]] = field(default_factory=set)
+    """The ids and attempts of the messages that the target took in this push, by the last delivery of each. A producer
+    that repeats a batch without a key stores one body under two ids, and one batch may contain both. Where a lease ends
+    during a delivery, another thread may have the next attempt."""
     raised: int = 0
     """The number of errors that the target has raised and the library has not reported yet."""
     seen: dict[str, set[int]] = field(default_factory=dict)
@@ -70,6 +71,8 @@ class Process:
     watch: Callable[[str, object], None] | None = None
     """Called for each call outside a transaction."""
     thread: greenlet | None = None
+    parent: "Process | None" = None
+    """The process of which this is another thread."""
 
     def now_ms(self) -> int:
         now_ms, skew_ms = self.world.now_ms, self.world.plan.skew_ms
@@ -98,6 +101,8 @@ class World:
         self.current: Process | None = None
         self.expire: Callable[[], None] = lambda: None
         """Removes a share of the items that TTL may remove by now."""
+        self.spoil: Callable[[], None] = lambda: None
+        """Damages a stored batch."""
         self.trace: list[tuple[Any, ...]] = []
         self._hub: greenlet | None = None
         self._processes: list[Process] = []
@@ -123,7 +128,7 @@ class World:
         return self.now_ms + (self.plan.skew_ms if self.plan.drift else self._offsets[name])
 
     def spawn(self, process: Process, life: Callable[[], None]) -> None:
-        process.thread = greenlet(life)
+        process.thread = greenlet(life, self._hub)
         process.wake_ms = self.now_ms + self.rng.randrange(200)
         self._processes.append(process)
 
@@ -166,15 +171,13 @@ class World:
         self.calls += 1
         if process.atomic:
             return
-        if process in self.doomed:
-            self.doomed.remove(process)
+        runner = self.runner(process)
+        if runner in self.doomed:
+            self.doomed.remove(runner)
             raise Crashed
         if process.gate is not None:
             process.gate()
-        if self.faults.expiry and self.rng.random() < self.faults.expiry:
-            self.expire()
-        if self.faults.clock and self.rng.random() < self.faults.clock:
-            self.another_machine(process)
+        self._disturb(process)
         self.now_ms += 1 + int(self.rng.random() * self.plan.latency_ms)
         self._apply_due()
         if self._hub is None:
@@ -186,15 +189,35 @@ class World:
         if self.over:
             raise Crashed
 
+    def _disturb(self, process: Process) -> None:
+        """Applies the faults that may come with any call."""
+        if self.faults.expiry and self.rng.random() < self.faults.expiry:
+            self.expire()
+        if self.faults.damage and self.rng.random() < self.faults.damage:
+            self.spoil()
+        if self.faults.clock and self.rng.random() < self.faults.clock:
+            self.another_machine(process)
+
+    def runner(self, process: Process) -> Process:
+        """Returns the thread of the process that runs now: the process itself where it has but one."""
+        current = self.current
+        return current if current is not None and current.parent is process and not self.alone else process
+
     def crash_others(self, process: Process) -> None:
         self.doomed = [other for other in self._processes if other is not process]
+
+    def crash_soon(self, process: Process) -> None:
+        """The process, or thread, ends at its next call, which it comes to without a pause."""
+        if process not in self.doomed:
+            self.doomed.append(process)
+        process.wake_ms = min(process.wake_ms, self.now_ms)
 
     def sleep(self, process: Process, ms: int) -> None:
         if self._hub is None:
             self.now_ms += ms
             self._apply_due()
             return
-        process.wake_ms = self.now_ms + ms
+        self.runner(process).wake_ms = self.now_ms + ms
         self._yield()
 
     def idle(self, process: Process) -> None:
@@ -314,9 +337,11 @@ class Silence:
         return True
 
     def record(self, name: str, value: float, **rest: Any) -> None:
-        # No stored bytes are damaged in a run: any fault that the library reports is its own.
+        # A fault that the library reports is its own, unless the plan has damage, or the target has raised.
         verb = self._process.verb
         if name == "Faults" and verb.raised:
             verb.raised -= 1
+        elif name == "UnreadableMessages" and self._process.world.plan.faults.damage:
+            pass
         elif name in {"Faults", "UnreadableMessages"}:
             raise Violation("errors", f"{name} {rest}")
