@@ -22,7 +22,7 @@ def bench() -> Bench:
     return Bench(CallByCall(MemoryStore()), settings=Settings(retry=AT_ONCE, registry_seconds=0, inline_bytes=1_024))
 
 
-def remove_segments(bench: Bench) -> dict[str, bytes]:
+def remove_large_batches(bench: Bench) -> dict[str, bytes]:
     kept = {key: bench.blobs.get(key) for key in bench.blobs.list("batches/")}
     for key in kept:
         bench.blobs.delete(key)
@@ -56,7 +56,7 @@ def damaged(bench: Bench) -> Bench:
     bench.send("good 1")
     bench.send(NOISE, NOISE)
     bench.send("good 2")
-    bench.kept = remove_segments(bench)  # type: ignore[attr-defined]
+    bench.kept = remove_large_batches(bench)  # type: ignore[attr-defined]
     return bench
 
 
@@ -106,7 +106,7 @@ def test_a_lease_that_ends_hands_over_what_can_be_read(bench: Bench) -> None:
     bench.send(NOISE)
     bench.send("good 2")
     bench.pull(lease=30)
-    remove_segments(bench)
+    remove_large_batches(bench)
     bench.clock.pass_time(31)
     assert bench.cell.sweep().ended_leases == 1
     assert [(one.body, one.attempt) for one in bench.take()] == [("good 1", 2), ("good 2", 2)]
@@ -117,7 +117,7 @@ def test_a_settlement_of_messages_that_cannot_be_read_any_more_is_carried_out(be
     bench.send("good")
     bench.send(NOISE)
     (pull,) = bench.pull()
-    remove_segments(bench)
+    remove_large_batches(bench)
     assert bench.settle(pull, dead=[0, 1]) == "settled"
     assert [one.body for one in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["good"]
 
@@ -171,7 +171,7 @@ def test_dead_letters_that_cannot_be_read_stay_and_do_not_hide_the_others(bench:
         bench.send(body)
         (pull,) = bench.pull()
         bench.settle(pull, dead=[0])
-    kept = remove_segments(bench)
+    kept = remove_large_batches(bench)
     assert [one.body for one in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == [
         "good 1",
         "good 2",

@@ -1,19 +1,17 @@
-"""Subjects and groups, seek, lag, retention, checkpoints."""
+"""Where a group begins, where a seek moves it, how far it is behind, and what is trimmed behind it."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.context import Settings
-from hourwheel.errors import Conflict, NotFound, Rejected, Unavailable
+from hourwheel.errors import Rejected
 from hourwheel.model import NewMessage
 from hourwheel.ports import Key, Record, Table
 from hourwheel.queueing.records import SETTLED_KEPT_MS
 from hourwheel.times import rfc3339
-from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall
+from tests.support import NOON_MS, Bench, CallByCall
 
 
 def test_a_new_group_starts_at_the_earliest_message_or_at_the_latest(bench: Bench) -> None:
@@ -32,44 +30,6 @@ def test_a_group_at_the_latest_message_knows_the_queues_that_were_added_a_moment
         bench.cell.produce("orders", [NewMessage(body="b", key=str(number))])
     stale.cell.put_group("orders", "late", start="latest")
     assert bench.bodies(group="late") == []
-
-
-def test_settings_that_are_left_out_keep_their_value(bench: Bench) -> None:
-    bench.cell.put_subject("orders", queues=4, retention_seconds=60)
-    assert bench.cell.put_subject("orders").queues == 4
-    assert bench.cell.put_subject("orders", queues=5).retention_seconds == 60
-    bench.cell.put_group("orders", "g", max_attempts=2)
-    assert bench.cell.put_group("orders", "g").max_attempts == 2
-
-
-def test_queues_cannot_shrink_and_a_start_cannot_change(bench: Bench) -> None:
-    bench.cell.put_subject("orders", queues=4)
-    with pytest.raises(Conflict, match="4 queues"):
-        bench.cell.put_subject("orders", queues=3)
-    bench.cell.put_group("orders", "g", start="latest")
-    with pytest.raises(Conflict, match="use seek"):
-        bench.cell.put_group("orders", "g", start="earliest")
-
-
-def test_subjects_are_listed_page_by_page_by_name(bench: Bench) -> None:
-    for name in ("c", "a", "d", "b"):
-        bench.cell.put_subject(name)
-    bench.cell.delete_subject("b")
-    page, following = bench.cell.subjects("", 2)
-    assert [one.name for one in page] == ["a", "c"]
-    assert following == "c"
-    assert [one.name for one in bench.cell.subjects("c", 2)[0]] == ["d"]
-
-
-def test_a_deleted_subject_comes_back_empty(bench: Bench) -> None:
-    bench.send("old")
-    bench.take()
-    bench.cell.delete_subject("orders")
-    with pytest.raises(NotFound):
-        bench.cell.subject("orders")
-    bench.send("new")
-    assert bench.bodies() == ["new"]
-    assert bench.cell.lag("orders", "billing").queues[0].end == 1
 
 
 def test_seek_goes_to_start_end_time_and_offset(bench: Bench) -> None:
@@ -272,101 +232,6 @@ def test_nothing_waits_where_all_rows_are_fillers_or_have_expired(bench: Bench) 
     bench.clock.pass_time(61)
     (queue,) = bench.cell.lag("orders", "billing").queues
     assert (queue.waiting, queue.offset, queue.end) == (0, 3, 3)
-
-
-def stored(bench: Bench) -> list[str]:
-    """The partitions of a subject of four queues that still hold something."""
-    head = "orders~1"
-    logs = [f"{head}/{queue}" for queue in range(4)] + [f"{head}/{kind}/billing~1" for kind in ("retry", "dead")]
-    left = [log for log in logs if bench.store.scan(Table.CONSUME, log, limit=1)]
-    pulls = [f"billing~1@{log}" for log in logs] + [f"dead@{head}/dead/billing~1"]
-    return left + [name for name in pulls if bench.store.scan(Table.PULL, name, limit=1)]
-
-
-@pytest.fixture
-def full() -> Bench:
-    """A subject of four queues with a group that has retries and dead letters."""
-    bench = Bench(CallByCall(MemoryStore()), settings=Settings(retry=AT_ONCE, registry_seconds=0))
-    bench.cell.put_subject("orders", queues=4)
-    for number in range(8):
-        bench.send("a", "b", key=str(number))
-    for pull in bench.pull():
-        bench.settle(pull, retry=[0], dead=[1])
-    assert len(stored(bench)) == 10
-    return bench
-
-
-def interrupted(bench: Bench, work: Callable[[], None], trims: int) -> None:
-    """Does it up to the ``trims``-th removal."""
-    store = bench.store
-    trim, seen = store.trim, []
-
-    def cut(table: Table, partition: str, *, below: str) -> None:
-        seen.append(partition)
-        if len(seen) > trims:
-            raise Unavailable("cut off")
-        trim(table, partition, below=below)
-
-    store.trim = cut  # type: ignore[method-assign]
-    with pytest.raises(Unavailable):
-        work()
-    store.trim = trim  # type: ignore[method-assign]
-
-
-FINISHERS: dict[str, Callable[[Bench], object]] = {
-    "another deletion": lambda bench: bench.cell.delete_subject("orders"),
-    "the sweeper": lambda bench: bench.cell.sweep(),
-    "who makes it again": lambda bench: bench.send("new"),
-}
-
-
-@pytest.mark.parametrize("finish", FINISHERS.values(), ids=FINISHERS)
-@pytest.mark.parametrize("trims", [0, 3, 8])
-def test_a_deletion_of_a_subject_that_was_cut_off_is_finished(
-    full: Bench, trims: int, finish: Callable[[Bench], object]
-) -> None:
-    interrupted(full, lambda: full.cell.delete_subject("orders"), trims)
-    finish(full)
-    assert stored(full) == []
-    assert all(full.store.counter(f"orders~1/{queue}").sealed for queue in range(4))
-
-
-def test_a_deletion_that_is_done_is_not_done_again(full: Bench) -> None:
-    full.cell.delete_subject("orders")
-    with pytest.raises(NotFound):
-        full.cell.delete_subject("orders")
-    calls = full.store.calls  # type: ignore[attr-defined]
-    calls.clear()
-    full.cell.sweep()
-    # Subjects, buckets, pushes, moves and orphans: nothing for each that was deleted.
-    assert calls == [*[("scan", Table.META)] * 5, ("collect", Table.KEYS)]
-
-
-@pytest.mark.parametrize("trims", [0, 3])
-@pytest.mark.parametrize("finisher", ["another deletion", "the sweeper", "who makes it again"])
-def test_a_deletion_of_a_group_that_was_cut_off_is_finished(full: Bench, trims: int, finisher: str) -> None:
-    queues = [f"orders~1/{queue}" for queue in range(4)]
-    kept = [log for log in queues if full.store.scan(Table.CONSUME, log, limit=1)]
-    interrupted(full, lambda: full.cell.delete_group("orders", "billing"), trims)
-    finish = {
-        "another deletion": lambda: full.cell.delete_group("orders", "billing"),
-        "the sweeper": full.cell.sweep,
-        "who makes it again": lambda: full.cell.put_group("orders", "billing"),
-    }
-    finish[finisher]()
-    assert stored(full) == kept
-    assert full.store.counter("orders~1/retry/billing~1").sealed
-
-
-def test_the_sweeper_removes_rows_below_the_trim_mark_that_a_crash_has_left(bench: Bench) -> None:
-    bench.cell.put_subject("orders", retention_seconds=60)
-    bench.send("a")
-    (left,) = bench.store.scan(Table.CONSUME, "orders~1/0", limit=9)
-    bench.clock.pass_time(61)
-    bench.cell.sweep()
-    bench.store.put(Key(Table.CONSUME, "orders~1/0", left[0]), left[1], expect=None)
-    bench.cell.sweep()
-    assert bench.store.scan(Table.CONSUME, "orders~1/0", limit=9) == []
 
 
 def test_a_claim_ends_before_rows_that_were_trimmed_while_it_read() -> None:

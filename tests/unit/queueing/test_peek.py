@@ -12,7 +12,7 @@ from hourwheel.model import PeekPage
 from hourwheel.queueing import peek as peeking
 from hourwheel.queueing.peek import PeekStart
 from tests.support import AT_ONCE, Bench, CallByCall
-from tests.unit.queueing.test_damage import NOISE, damage, remove_segments
+from tests.unit.queueing.test_damage import NOISE, damage, remove_large_batches
 
 LOG = "orders~1/0"
 
@@ -118,7 +118,7 @@ def test_damaged_rows_are_shown_as_such_among_their_neighbours() -> None:
     bench = Bench(CallByCall(MemoryStore()), settings=Settings(retry=AT_ONCE, inline_bytes=1_024))
     bench.send("a")
     bench.send(NOISE, NOISE)
-    remove_segments(bench)
+    remove_large_batches(bench)
     bench.send("b")
     bench.send("c")
     damage(bench, LOG, 3)

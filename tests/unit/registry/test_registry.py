@@ -1,0 +1,44 @@
+"""Subjects and groups: their settings, their lists, and names that are used again."""
+
+import pytest
+
+from hourwheel.errors import Conflict, NotFound
+from tests.support import Bench
+
+
+def test_settings_that_are_left_out_keep_their_value(bench: Bench) -> None:
+    bench.cell.put_subject("orders", queues=4, retention_seconds=60)
+    assert bench.cell.put_subject("orders").queues == 4
+    assert bench.cell.put_subject("orders", queues=5).retention_seconds == 60
+    bench.cell.put_group("orders", "g", max_attempts=2)
+    assert bench.cell.put_group("orders", "g").max_attempts == 2
+
+
+def test_queues_cannot_shrink_and_a_start_cannot_change(bench: Bench) -> None:
+    bench.cell.put_subject("orders", queues=4)
+    with pytest.raises(Conflict, match="4 queues"):
+        bench.cell.put_subject("orders", queues=3)
+    bench.cell.put_group("orders", "g", start="latest")
+    with pytest.raises(Conflict, match="use seek"):
+        bench.cell.put_group("orders", "g", start="earliest")
+
+
+def test_subjects_are_listed_page_by_page_by_name(bench: Bench) -> None:
+    for name in ("c", "a", "d", "b"):
+        bench.cell.put_subject(name)
+    bench.cell.delete_subject("b")
+    page, following = bench.cell.subjects("", 2)
+    assert [one.name for one in page] == ["a", "c"]
+    assert following == "c"
+    assert [one.name for one in bench.cell.subjects("c", 2)[0]] == ["d"]
+
+
+def test_a_deleted_subject_comes_back_empty(bench: Bench) -> None:
+    bench.send("old")
+    bench.take()
+    bench.cell.delete_subject("orders")
+    with pytest.raises(NotFound):
+        bench.cell.subject("orders")
+    bench.send("new")
+    assert bench.bodies() == ["new"]
+    assert bench.cell.lag("orders", "billing").queues[0].end == 1

@@ -1,0 +1,3 @@
+from tests.unit.archive.conftest import archive, bench
+
+__all__ = ["archive", "bench"]

@@ -1,0 +1,3 @@
+from tests.unit.queueing.conftest import bench
+
+__all__ = ["bench"]

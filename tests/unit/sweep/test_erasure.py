@@ -1,0 +1,106 @@
+"""Subjects and groups that were deleted are erased, also where the deletion was cut off."""
+
+from collections.abc import Callable
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.context import Settings
+from hourwheel.errors import NotFound, Unavailable
+from hourwheel.ports import Key, Table
+from tests.support import AT_ONCE, Bench, CallByCall
+
+
+def stored(bench: Bench) -> list[str]:
+    """The partitions of a subject of four queues that still hold something."""
+    head = "orders~1"
+    logs = [f"{head}/{queue}" for queue in range(4)] + [f"{head}/{kind}/billing~1" for kind in ("retry", "dead")]
+    left = [log for log in logs if bench.store.scan(Table.CONSUME, log, limit=1)]
+    pulls = [f"billing~1@{log}" for log in logs] + [f"dead@{head}/dead/billing~1"]
+    return left + [name for name in pulls if bench.store.scan(Table.PULL, name, limit=1)]
+
+
+@pytest.fixture
+def full() -> Bench:
+    """A subject of four queues with a group that has retries and dead letters."""
+    bench = Bench(CallByCall(MemoryStore()), settings=Settings(retry=AT_ONCE, registry_seconds=0))
+    bench.cell.put_subject("orders", queues=4)
+    for number in range(8):
+        bench.send("a", "b", key=str(number))
+    for pull in bench.pull():
+        bench.settle(pull, retry=[0], dead=[1])
+    assert len(stored(bench)) == 10
+    return bench
+
+
+def interrupted(bench: Bench, work: Callable[[], None], trims: int) -> None:
+    """Does it up to the ``trims``-th removal."""
+    store = bench.store
+    trim, seen = store.trim, []
+
+    def cut(table: Table, partition: str, *, below: str) -> None:
+        seen.append(partition)
+        if len(seen) > trims:
+            raise Unavailable("cut off")
+        trim(table, partition, below=below)
+
+    store.trim = cut  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        work()
+    store.trim = trim  # type: ignore[method-assign]
+
+
+FINISHERS: dict[str, Callable[[Bench], object]] = {
+    "another deletion": lambda bench: bench.cell.delete_subject("orders"),
+    "the sweeper": lambda bench: bench.cell.sweep(),
+    "who makes it again": lambda bench: bench.send("new"),
+}
+
+
+@pytest.mark.parametrize("finish", FINISHERS.values(), ids=FINISHERS)
+@pytest.mark.parametrize("trims", [0, 3, 8])
+def test_a_deletion_of_a_subject_that_was_cut_off_is_finished(
+    full: Bench, trims: int, finish: Callable[[Bench], object]
+) -> None:
+    interrupted(full, lambda: full.cell.delete_subject("orders"), trims)
+    finish(full)
+    assert stored(full) == []
+    assert all(full.store.counter(f"orders~1/{queue}").sealed for queue in range(4))
+
+
+def test_a_deletion_that_is_done_is_not_done_again(full: Bench) -> None:
+    full.cell.delete_subject("orders")
+    with pytest.raises(NotFound):
+        full.cell.delete_subject("orders")
+    calls = full.store.calls  # type: ignore[attr-defined]
+    calls.clear()
+    full.cell.sweep()
+    # Subjects, buckets, pushes, moves and orphans: nothing for each that was deleted.
+    assert calls == [*[("scan", Table.META)] * 5, ("collect", Table.KEYS)]
+
+
+@pytest.mark.parametrize("trims", [0, 3])
+@pytest.mark.parametrize("finisher", ["another deletion", "the sweeper", "who makes it again"])
+def test_a_deletion_of_a_group_that_was_cut_off_is_finished(full: Bench, trims: int, finisher: str) -> None:
+    queues = [f"orders~1/{queue}" for queue in range(4)]
+    kept = [log for log in queues if full.store.scan(Table.CONSUME, log, limit=1)]
+    interrupted(full, lambda: full.cell.delete_group("orders", "billing"), trims)
+    finish = {
+        "another deletion": lambda: full.cell.delete_group("orders", "billing"),
+        "the sweeper": full.cell.sweep,
+        "who makes it again": lambda: full.cell.put_group("orders", "billing"),
+    }
+    finish[finisher]()
+    assert stored(full) == kept
+    assert full.store.counter("orders~1/retry/billing~1").sealed
+
+
+def test_the_sweeper_removes_rows_below_the_trim_mark_that_a_crash_has_left(bench: Bench) -> None:
+    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.send("a")
+    (left,) = bench.store.scan(Table.CONSUME, "orders~1/0", limit=9)
+    bench.clock.pass_time(61)
+    bench.cell.sweep()
+    bench.store.put(Key(Table.CONSUME, "orders~1/0", left[0]), left[1], expect=None)
+    bench.cell.sweep()
+    assert bench.store.scan(Table.CONSUME, "orders~1/0", limit=9) == []
