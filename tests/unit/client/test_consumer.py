@@ -93,7 +93,7 @@ def test_an_exception_retries_and_reject_gives_up(server: FakeServer, caplog: py
         if message.body == "hopeless":
             raise Reject("never")
 
-    with caplog.at_level(logging.INFO), Running(consumer(server), handle):
+    with caplog.at_level(logging.INFO, logger="hourwheel"), Running(consumer(server), handle):
         server.wait_until(lambda broker: settled(broker, 2))
     assert ("fails once", 2) in attempts
     assert [letter["body"] for letter in group(server).dead] == ["hopeless"]
@@ -124,7 +124,7 @@ def test_a_handler_may_say_when_to_try_again(server: FakeServer, caplog: pytest.
         if message.body == "mistakes" and message.attempt == 1:
             raise Retry(delay="1000d")
 
-    with caplog.at_level(logging.INFO), Running(consumer(server), handle):
+    with caplog.at_level(logging.INFO, logger="hourwheel"), Running(consumer(server), handle):
         server.wait_until(lambda broker: settled(broker, 2))
     own = [(delay, message["body"]) for delay, message in group(server).backing_off]
     assert sorted(own, key=str) == [("10m", "raises"), (120.0, "decides")]

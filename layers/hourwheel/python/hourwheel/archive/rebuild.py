@@ -23,7 +23,6 @@ row twice.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from typing import TypeVar
 
 import msgspec
@@ -123,15 +122,15 @@ def _begun(
     for partition in _USED:
         if context.store.scan(Table.META, partition, limit=1):
             raise Conflict("store-not-empty", f"the store is in use, it has {partition}: rebuild into an empty one")
-    there = set(archive.list(PREFIX))
-    if not there:
+    # A name for each commit: an archive with a commit each minute has 50 MB of names after a year.
+    names = archive.list(PREFIX)
+    if not names:
         raise NotFound("archive-empty", "the archive has no manifest: is this where it is?")
-    end_manifest = next(number for number in count() if manifest_key(number) not in there)
-    if end_manifest < len(there) and not skip_damaged:
+    end_manifest = next((i for i, name in enumerate(names) if name != manifest_key(i)), len(names))
+    if end_manifest < len(names) and not skip_damaged:
         raise Corrupt(
-            f"{manifest_key(end_manifest)} is missing, and later ones are there: put it back from a copy, or rebuild "
-            f"what"
-            " was archived before it with skip_damaged"
+            f"{manifest_key(end_manifest)} is missing, and later ones are there: put it back from a copy, or rebuild"
+            " what was archived before it with skip_damaged"
         )
     current = record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), end_manifest=end_manifest)).current
     assert current is not None
