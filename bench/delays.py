@@ -1,4 +1,4 @@
-"""The measurements of delayed messages."""
+"""Measures delayed messages."""
 
 import json
 import random
@@ -23,8 +23,9 @@ _WRITES = ("add", "put", "delete", "seal")
 
 
 def lateness(url: str, subject: str, rate: int, seconds: float, *, beside: bool) -> dict[str, float]:
-    """How late ``rate`` messages a second come to a consumer that waits, in milliseconds. They are due at random times
-    and sent before, 1,000 at a time. ``beside`` other traffic: 1,000 messages/s sent and pulled on another subject."""
+    """Returns the lateness in milliseconds at a waiting consumer of ``rate`` messages a second. The messages fall due
+    at random times, and are sent before, 1,000 at a time. ``beside``: with 1,000 messages/s sent and pulled on another
+    subject."""
     count = int(rate * seconds)
     # Long enough for a loaded machine to send everything before the first message is due.
     lead = 5 + count / 15_000
@@ -60,7 +61,7 @@ def lateness(url: str, subject: str, rate: int, seconds: float, *, beside: bool)
 
 
 def sustained(url: str, rates: list[int], seconds: float) -> dict[str, float]:
-    """Returns the highest of these rates at which 99 of 100 messages come within a second of their due time."""
+    """Returns the highest of these rates at which 99 of 100 messages arrive within a second of their due time."""
     best: dict[str, float] = {"due_per_s": 0}
     for rate in rates:
         found = lateness(url, f"sustained-{rate}", rate, seconds, beside=False)
@@ -109,8 +110,9 @@ def open_buckets(few: str, many: str, rounds: int) -> dict[str, float]:
 
 
 def operations(batch: int, spread_seconds: int, messages: int) -> dict[str, float]:
-    """Store operations for each of so many delayed messages with due times within ``spread_seconds``: to send it, and
-    in all up to its acknowledgement, the turning of wheels included. Counted on the calls that DynamoDB would get."""
+    """Returns the store operations for each of this many delayed messages with due times within ``spread_seconds``:
+    those to send it, and all up to its acknowledgement, including those of the wheels. Counts the calls that DynamoDB
+    would get."""
     store = CallByCall(MemoryStore())
     bench = Bench(store, clock=HandClock(NOON_MS), settings=Settings(retry=AT_ONCE, registry_seconds=60))
     bench.cell.put_group("orders", "billing")
@@ -142,7 +144,7 @@ def _counted(store: CallByCall) -> tuple[int, int]:
 
 @contextmanager
 def other_traffic(url: str) -> Iterator[None]:
-    """1,000 messages/s, ten at a time, sent and pulled."""
+    """Sends and pulls 1,000 messages/s, ten at a time."""
     over = threading.Event()
     texts = bodies(10)
 

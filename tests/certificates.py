@@ -1,4 +1,4 @@
-"""A certificate authority for an hour, and what it signs."""
+"""Creates a certificate authority that is valid for an hour, and its certificates."""
 
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 class Certificate:
-    """One for 127.0.0.1 that signs itself, with its key, in two files: ``chain`` and ``key``."""
+    """Writes a self-signed certificate for 127.0.0.1 and its key to two files: ``chain`` and ``key``."""
 
     def __init__(self, folder: Path, *, password: bytes | None = None) -> None:
         folder.mkdir()

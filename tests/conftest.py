@@ -1,4 +1,4 @@
-"""For all tests."""
+"""Configures all tests."""
 
 import gc
 
@@ -6,8 +6,8 @@ OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 
 def pytest_collection_finish() -> None:
-    """Spares the garbage collector the thousands of tests and modules that live until the end: looking through them
-    again and again takes a fifth of the CPU time of the simulation."""
+    """Exempts the thousands of tests and modules that live until the end from garbage collection: scanning them takes a
+    fifth of the CPU time of the simulation."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, 20, 20)

@@ -1,4 +1,4 @@
-"""How much memory a call takes at its height."""
+"""Measures the largest memory of a call."""
 
 import tracemalloc
 from collections.abc import Callable

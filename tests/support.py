@@ -1,4 +1,4 @@
-"""A cell in one process, with a clock that only moves when told to."""
+"""Provides a cell in one process, with a clock that only tests move."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ NOON_MS = 1_763_640_000_000
 class HandClock:
     ms: int = NOON_MS
     sleeps: bool = False
-    """Whether who sleeps lets others run meanwhile: see ``Bench.turn``."""
+    """Whether a sleep lets others run meanwhile: see ``Bench.turn``."""
 
     def now_ms(self) -> int:
         return self.ms
@@ -42,7 +42,7 @@ class HandClock:
 
 @dataclass
 class NoWakeups:
-    """Nobody waits; what is announced is written down."""
+    """``Wakeups`` without waiting, which record the announcements."""
 
     announced: list[tuple[str, str | None]] = field(default_factory=list)
 
@@ -65,7 +65,7 @@ class ListMeter:
 
 
 class CallByCall:
-    """A store whose transactions are hidden, and whose calls are written down: (verb, table or counter)."""
+    """A store that hides transactions, and records its calls as (verb, table or counter)."""
 
     WRITES = frozenset({"add", "put", "delete", "seal", "begin"})
 
@@ -127,7 +127,7 @@ class CallByCall:
 
 
 class CountedTransactions(CallByCall):
-    """The same with the store's transactions: the calls inside are written down too."""
+    """A store that records its calls, including those within transactions."""
 
     def transact(self, work: Callable[[Store], Any]) -> Any:
         def counted(inner: Store) -> Any:
@@ -139,7 +139,7 @@ class CountedTransactions(CallByCall):
 
 
 AT_ONCE = RetryPolicy(first_seconds=0)
-"""What is to be tried again is served at once: for tests of everything else."""
+"""A policy that retries at once, for tests of other properties."""
 
 
 @dataclass
@@ -152,7 +152,7 @@ class HandTimers:
         self.ordered.append((when_ms, bucket))
 
     def due(self, now_ms: int) -> set[str]:
-        """The buckets whose time has come; they are taken off."""
+        """Removes and returns the buckets whose timers are due."""
         found = {bucket for when_ms, bucket in self.ordered if when_ms <= now_ms}
         self.ordered = [entry for entry in self.ordered if entry[0] > now_ms]
         return found
@@ -170,7 +170,7 @@ class HandPushes:
 
 @dataclass
 class HandStream:
-    """Whether the stream of what is stored is read, or that nobody can be told."""
+    """The state of the stream of stored rows: read or not, or a fault that each change raises."""
 
     heard: list[bool] = field(default_factory=list)
     away: bool = False
@@ -183,7 +183,7 @@ class HandStream:
 
 @dataclass
 class ListTargets:
-    """One target that takes everything, unless ``answer`` says otherwise of a delivery."""
+    """Targets that accept every delivery, unless ``answer`` returns another outcome."""
 
     answer: Callable[[Delivery], Outcome] = lambda _: DONE
     deliveries: list[Delivery] = field(default_factory=list)
@@ -207,7 +207,7 @@ class ListTargets:
 
 @dataclass
 class KnownCells:
-    """``Cells`` that are open already."""
+    """``Cells`` that are already open."""
 
     opened: dict[str, CellStorage]
 
@@ -228,7 +228,7 @@ class KnownCells:
 
 @dataclass
 class Bench:
-    """A cell and what it stands on."""
+    """A cell with its ports."""
 
     store: Store = field(default_factory=MemoryStore)
     blobs: Blobs = field(default_factory=MemoryBlobs)
@@ -247,7 +247,7 @@ class Bench:
         self.cell = self.another_process()
 
     def another_process(self) -> Cell:
-        """A cell on the same storage with nothing in its caches."""
+        """Returns a cell on the same storage with empty caches."""
         return Cell(
             Context(
                 store=self.store,
@@ -278,9 +278,9 @@ class Bench:
         )
 
     def turn(self, seconds: float, *, beside: Callable[[], object] | None = None) -> list[WheelEnd]:
-        """Lets time pass and turns the wheels whose timers fire meanwhile; how they ended. At the end those that
-        still turn are stopped, to go on the next time. ``beside`` runs once a second of it is over, and lets the
-        wheels turn whenever it sleeps."""
+        """Lets time pass, turns the wheels whose timers fire meanwhile, and returns how they ended. At the end stops
+        the wheels that still turn; the next call continues them. ``beside`` runs after the first second, and lets the
+        wheels turn while it sleeps."""
         until_ms = self.clock.now_ms() + round(seconds * 1_000)
         ended: list[WheelEnd] = []
         turning: dict[str, tuple[int, greenlet]] = {}

@@ -32,8 +32,9 @@ _MONTHS_WAITED = 6
 
 @dataclass(frozen=True)
 class Measured:
-    """``usage`` is for a million messages, or a month, from a ``run`` of such a size. ``requests`` and ``units`` are
-    those of DynamoDB by (operation, table), ``seconds`` the billed ones of a call by function: for one round."""
+    """A measured case. ``usage`` is for a million messages, or a month; ``run`` describes the size of the
+    measured run. ``requests`` and ``units`` are those of DynamoDB by (operation, table) in one round, ``seconds`` the
+    billed seconds of each call by function."""
 
     usage: Usage
     run: str
@@ -52,9 +53,9 @@ def immediate(
     taken: int | None = None,
     noise: bool = False,
 ) -> Measured:
-    """Sends ``batch`` at a time; each group takes ``taken`` at a time (None: as they were sent) and settles, with the
-    next pull or by a call of its own. All is warm, and as busy as one process of each function can be. The bodies are
-    flights, or ``noise``."""
+    """Measures messages that are sent ``batch`` at a time. Each group pulls ``taken`` at a time (None: as they were
+    sent) and settles them with the next pull, or by a call of its own. All processes are warm, and one process of each
+    function is fully busy. The bodies are flights, or ``noise``."""
     taken = taken or batch
     names = [f"g{number:02d}" for number in range(groups)]
     texts = _Texts(batch, noise=noise)
@@ -88,8 +89,9 @@ def immediate(
 
 
 def pushed(pulled: Measured, batch: int, groups: int) -> Measured:
-    """The same when the function push takes, delivers and settles: a model. It asks the store what a pull asks, without
-    a request to the API; the stream of the table starts it once for each batch; a delivery is one call more."""
+    """Models messages that the function push pulls, delivers and settles. The function makes the store calls of a pull,
+    without a request to the API. The stream of the table starts it once for each batch, and each delivery is one
+    further call."""
     calls = MILLION / batch * groups
     delivery: Usage = Counter({"lambda-gb-second": TIMER_SECONDS * MEMORY_MB["push"] / 1_024})
     saved = scaled(Counter({"http-request": 1, **logged(ACCESS_LOG_BYTES, 1)}), -calls)
@@ -99,9 +101,9 @@ def pushed(pulled: Measured, batch: int, groups: int) -> Measured:
 
 
 def within_an_hour(deployment: Deployment, batch: int, slice_seconds: int, *, noise: bool = False) -> Measured:
-    """A million messages sent ``batch`` at a time, those of a batch with one delay, all due within one hour, evenly;
-    taken and settled by one group. A slice of the hour is run at that rate; what the wheel costs whether there are
-    messages or not is counted once for the hour."""
+    """Measures a million messages that are sent ``batch`` at a time, fall due evenly within one hour, and are pulled
+    and settled by one group. The messages of a batch have one delay. Runs a slice of the hour at this rate, and counts
+    the fixed costs of the wheel once for the hour."""
     start_ms = (START_MS // _HOUR_MS + 2) * _HOUR_MS
     batches = MILLION * slice_seconds // 3_600 // batch
     texts = _Texts(batch, noise=noise)
@@ -148,16 +150,16 @@ def within_an_hour(deployment: Deployment, batch: int, slice_seconds: int, *, no
 
 
 def wheel_hour() -> Usage:
-    """What Lambda and Scheduler bill for a wheel that turns for an hour and the 90 s before it: runs of 15 minutes at
-    most, each called 45 s before the one before it leaves."""
+    """Returns the usage of Lambda and Scheduler by a wheel that turns for an hour and the 90 s before it: runs of at
+    most 15 minutes, each of which starts 45 s before the former one leaves."""
     seconds, runs = 3_600 + 90, 5
     run = invocation("wheel", (seconds + (runs - 1) * 45) / runs, MEMORY_MB["wheel"])
     return _sum(scaled(run, runs), Counter({"schedule-firing": 1}))
 
 
 class _Texts:
-    """Bodies, no two batches alike: batches that meet in one row would compress too well. Flights as JSON, 327 bytes
-    each, or 200 bytes of which half are noise."""
+    """Returns bodies of which no two batches are equal: equal batches in one row would compress too well. The bodies
+    are flights as JSON, 327 bytes each, or 200 bytes of which half are noise."""
 
     def __init__(self, batch: int, *, noise: bool = False) -> None:
         self._batch = batch
@@ -173,15 +175,16 @@ class _Enough(BaseException):
 
 @dataclass(frozen=True)
 class Scattered:
-    """What one wheel hands over in a second when every message of a batch has a time of its own, and what a million
-    such messages use: the sending and the handing over, no pull."""
+    """The number of messages that one wheel hands over in a second when each message of a batch has its own time, and
+    the usage of a million such messages for sending and hand-over, without pulls."""
 
     per_second: float
     measured: Measured
 
 
 def scattered_in_an_hour(deployment: Deployment, batch: int, batches: int, watched_seconds: int) -> Scattered:
-    """``batches`` are sent whose messages are due at random times of one hour. The wheel is watched for a while."""
+    """Sends this many batches, whose messages fall due at random times of one hour, and measures their wheel for a
+    while."""
     start_ms = (START_MS // _HOUR_MS + 2) * _HOUR_MS
     chance = random.Random(batch)
     texts = _Texts(batch)
@@ -212,8 +215,8 @@ def scattered_in_an_hour(deployment: Deployment, batch: int, batches: int, watch
 
 
 def scattered_over_a_year(deployment: Deployment, count: int) -> Measured:
-    """Messages sent one by one, due at random times of a year, each in an hour of its own; taken and settled when they
-    come, one by one."""
+    """Measures messages that are sent one by one, fall due at random times of a year, each in an hour of its own, and
+    are pulled and settled one by one."""
     chance = random.Random(count)
     (text,) = bodies(1)
     hours = sorted(chance.sample(range(2, _YEAR_HOURS), count))
@@ -240,8 +243,8 @@ def scattered_over_a_year(deployment: Deployment, count: int) -> Measured:
 
 
 def archived(deployment: Deployment, batch: int, groups: int, rounds: int) -> Measured:
-    """A million messages that were sent, taken and settled ``batch`` at a time are archived: what they add to a run,
-    which costs the same whether there is much or little to do, and is counted by itself in ``idle``."""
+    """Measures the archiving of a million messages that were sent, pulled and settled ``batch`` at a time: their share
+    of a run. The fixed costs of a run are counted in ``idle``."""
     names = [f"g{number:02d}" for number in range(groups)]
     texts = _Texts(batch)
     held: dict[str, str | None] = dict.fromkeys(names)
@@ -268,7 +271,7 @@ def archived(deployment: Deployment, batch: int, groups: int, rounds: int) -> Me
 
 
 def daily_job(minutes: float, vcpus: int) -> Measured:
-    """A month of daily jobs that take this many minutes with this many vCPUs: a model."""
+    """Models a month of daily jobs that take this many minutes with this many vCPUs."""
     hours = MONTH_SECONDS / 86_400 * minutes / 60
     usage: Usage = Counter({"emr-vcpu-hour": hours * vcpus, "emr-gb-hour": hours * vcpus * WORKER_GB / WORKER_VCPUS})
     return Measured(usage, "modelled")
@@ -277,8 +280,8 @@ def daily_job(minutes: float, vcpus: int) -> Measured:
 def idle(
     deployment: Deployment, subjects: int, groups: int, *, warm: int = 40, sweeps: int = 60, archive: bool = False
 ) -> Measured:
-    """A month in which nothing happens but a sweep each minute, and an archive run each hour if requested. The first
-    ones are not counted: the sweeper learns what may rest."""
+    """Measures a month of sweeps each minute and, if requested, archive runs each hour, without messages. Leaves out
+    the first sweeps, in which the sweeper finds the subjects that may rest."""
     for subject in range(subjects):
         for group in range(groups):
             deployment.call("PUT", f"/v1/subjects/s{subject}/groups/g{group}", {})
@@ -305,7 +308,7 @@ def idle(
 
 
 def idle_poller(deployment: Deployment, polls: int = 3, queues: int = 1) -> Measured:
-    """A month of one consumer that waits 20 s at a time for messages that do not come, on a subject whose queues were
+    """Measures a month of one consumer that waits 20 s at a time and gets no messages, on a subject whose queues were
     all used before."""
     deployment.call("PUT", SUBJECT, {"queues": queues})
     _warm(deployment)
@@ -314,7 +317,7 @@ def idle_poller(deployment: Deployment, polls: int = 3, queues: int = 1) -> Meas
         keyed = [{"body": "warm", "key": f"{len(used)}-{number}"} for number in range(queues)]
         used |= {placed["queue"] for placed in deployment.call("POST", MESSAGES, {"messages": keyed})["results"]}
     receipts: list[dict[str, str]] = []
-    for _ in range(POLL_SECONDS):  # takes and settles all, then learns that there is nothing more
+    for _ in range(POLL_SECONDS):  # pulls and settles all messages; the last pull gets none
         asked = {"consumer": "c1", "max_messages": 1_000, "settle": receipts}
         pulls = deployment.call("POST", f"{SUBJECT}/groups/g00/pull", asked)["pulls"]
         receipts = [{"receipt": pulled["receipt"]} for pulled in pulls]
@@ -338,7 +341,7 @@ def lateness_ms(deployment: Deployment) -> float:
 
 
 def _warm(deployment: Deployment) -> None:
-    """Subject and group are there and looked up, and have nothing waiting."""
+    """Creates subject and group, has each function cache them, and leaves no message waiting."""
     deployment.call("POST", MESSAGES, {"messages": [{"body": "warm"}]})
     receipt = _take(deployment, "g00", 1, None)
     deployment.call("POST", f"{SUBJECT}/groups/g00/ack", {"settle": [{"receipt": receipt}]})

@@ -1,4 +1,4 @@
-"""The time that a Lambda function would take: its waits, and its CPU time at Lambda's speed."""
+"""Counts the time that a Lambda function would take: its waits, and its CPU time at Lambda's speed."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ VCPU_MB = 1_769
 
 
 class ModelClock:
-    """``Clock`` that stands still but for sleeps, for waits that it is told of, and for CPU used inside ``running``."""
+    """A ``Clock`` that only sleeps, reported waits, and the CPU time within ``running`` move forward."""
 
     def __init__(self) -> None:
         self._waited_ms = 0.0
@@ -33,14 +33,14 @@ class ModelClock:
             alarm[1]()
 
     def alarm(self, when_ms: int, call: Callable[[], None]) -> None:
-        """Calls a function in the first sleep that ends at that time or later."""
+        """Calls a function in the first sleep that ends at this time or later."""
         self._alarms.append((when_ms, call))
 
     def wait(self, seconds: float) -> None:
         self._waited_ms += seconds * 1_000
 
     def go_to(self, when_ms: int) -> None:
-        """Moves the clock forward to that time; does nothing if that time has passed."""
+        """Moves the clock forward to this time; does nothing if the time has passed."""
         self.wait(max(0, when_ms - self.now_ms()) / 1_000)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The Lambda functions' own code, each function a process of its own, and what each call of one is billed."""
+"""Runs the code of the Lambda functions, each in a process of its own, and counts the billed usage of each call."""
 
 import io
 import json
@@ -40,18 +40,19 @@ MEMORY_MB = {
     "archive": _DEPLOYED.memory_archive,
 }
 HTTP_MEMORY_MB = _DEPLOYED.memory_api
-"""Memory of the functions as they are deployed, unless a case sets another."""
+"""The memory of the functions as they are deployed, unless a case sets another size."""
 TIMEOUT_SECONDS = {"produce": 29, "pull": 29, "ack": 29, "meta": 29, "sweep": 300, "wheel": 900, "archive": 900}
 
 INIT_SECONDS = 0.6
 """The start of a new process, which is billed like a call."""
 
 INIT_SHARE = {"wheel": 1.0, "archive": 1.0}
-"""Of the calls of a function that start a process. Of others one in a hundred: AWS says that it is fewer as a rule."""
+"""The share of a function's calls that start a process. One in a hundred for the other functions, more than AWS states
+as usual."""
 
 ACCESS_LOG_BYTES = 400
 EVENT_LOG_BYTES = 26
-"""Metered for each log line beside its text."""
+"""The bytes that are billed for each log line in addition to its text."""
 
 _HTTP_UNIT = 512 * 1024
 
@@ -67,7 +68,7 @@ def logged(size: int, lines: int) -> Usage:
 
 
 def _environment(prefix: str) -> Environment:
-    """The environment of the functions in a deployment."""
+    """Returns the environment of the functions in a deployment."""
     account = "us-east-1:123456789012"
     return Environment.read(
         {
@@ -90,7 +91,7 @@ class Invocation:
 
 
 class Deployment:
-    """All functions on tables of their own, which begin with ``prefix``."""
+    """All functions on tables of their own, whose names begin with ``prefix``."""
 
     def __init__(
         self,
@@ -105,9 +106,9 @@ class Deployment:
         self.clock = self.meter.clock
         self.timers = CountedTimers(self.meter)
         self.seconds: dict[str, list[float]] = {}
-        """Billed seconds of each call, by function."""
+        """The billed seconds of each call, by function."""
         self.printed: list[str] = []
-        """What the functions print: metrics."""
+        """The output of the functions: metrics."""
         self._client = metered_client(endpoint, self.meter)
         self.store = dynamodb.DynamoStore(self._client, prefix=prefix)
         self._blobs = CountedBlobs(self.meter)
@@ -162,7 +163,8 @@ class Deployment:
         return json.loads(answer)
 
     def invoke(self, function: str, event: dict[str, Any], *, waited_seconds: float = 0.0) -> Any:
-        """What the function returns. ``waited_seconds`` are billed as well: it was there so long before."""
+        """Invokes a function and returns its result. ``waited_seconds``: the time for which the invocation had waited
+        before, which is billed as well."""
         memory_mb = MEMORY_MB.get(function, self._http_memory_mb)
         began_ms = self.clock.elapsed_ms()
         printed = io.StringIO()
@@ -187,8 +189,8 @@ class Deployment:
         return ended
 
     def turn_wheel(self) -> str:
-        """Runs the wheel that was ordered for the earliest time, once that has come; how it ended. One that was called
-        by another that was about to leave is billed from then on."""
+        """Moves the clock to the earliest ordered wheel, runs the wheel, and returns how it ended. A wheel that its
+        predecessor called is billed from the call on."""
         when_ms, bucket = order = min(self.timers.ordered)
         self.timers.ordered.remove(order)
         waited_ms = self.clock.now_ms() - when_ms if bucket == self._left else 0

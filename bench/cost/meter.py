@@ -1,4 +1,4 @@
-"""Counts the requests of the adapters to AWS, and what each of them is billed."""
+"""Counts the requests of the adapters to AWS, and the billed units of each."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -22,11 +22,11 @@ TIMER_SECONDS = 0.02
 """The round-trip seconds of requests, one after the other, as the library makes them."""
 
 ITEM_OVERHEAD_BYTES = 100
-"""Bytes that DynamoDB bills for each item beside its own."""
+"""The bytes that DynamoDB bills for each item in addition to its content."""
 
 KEPT_DAYS = {"consume": 5.0, "pull": 4.0, "schedule": 2.0, "dispatch": 2.0, "keys": 1.0, "meta": 0.0, "counters": 0.0}
-"""For how long a new item of a table is stored: three days of retention and what the table's clean-up takes; of delayed
-messages, from the end of their hour on. Of the rest there are few."""
+"""The days for which a new item of a table is stored: three days of retention and the time of the table's clean-up;
+for delayed messages, from the end of their hour on. The other tables have few items."""
 
 SEGMENT_DAYS = 5.0
 
@@ -38,7 +38,7 @@ _COUNTED = READS | {"PutItem", "UpdateItem", "DeleteItem"}
 
 @dataclass
 class Meter:
-    """``usage`` is what is billed; ``requests`` and ``units`` tell those of DynamoDB by (operation, table)."""
+    """The counts. ``usage``: the billed units; ``requests`` and ``units``: those of DynamoDB by (operation, table)."""
 
     clock: ModelClock = field(default_factory=ModelClock)
     usage: Usage = field(default_factory=Counter)
@@ -61,8 +61,9 @@ class Meter:
 
 
 def metered_client(endpoint: str, meter: Meter) -> "DynamoDBClient":
-    """A client of the library's own whose requests are counted. A refused condition is billed by the size of the item,
-    but the engine tells neither capacity then nor what stands there: that is asked for, and not counted."""
+    """Returns the library's own client, with counted requests. DynamoDB bills a refused condition by the size of the
+    item. The engine reports neither the capacity nor the item then: a further read gets the item, and is not
+    counted."""
     client = dynamodb.client(region="us-east-1", endpoint_url=endpoint)
     counting = True
 
@@ -124,8 +125,8 @@ def _store(meter: Meter, asked: Mapping[str, Any]) -> None:
 
 
 def _of_many(asked: Mapping[str, Any], parsed: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The table of each request for many keys, and its units: each key is billed by itself, one that is not there like
-    one with a small item."""
+    """Returns the table and the units of each request for many keys. Each key is billed by itself, a missing item like
+    a small one."""
     for name, request in asked["RequestItems"].items():
         share = 1.0 if request.get("ConsistentRead") else 0.5
         items = parsed["Responses"].get(name, [])
@@ -181,8 +182,8 @@ class CountedBlobs(MemoryBlobs):
 
 
 class CountedTimers:
-    """Timers that a driver fires; ``ordered`` are (time, bucket). What is wanted at once is an invocation, anything
-    later a schedule."""
+    """Timers that a driver fires; ``ordered`` are (time, bucket). A timer for now counts as an invocation, a later one
+    as a schedule."""
 
     SOON_MS = 5_000
 

@@ -1,4 +1,4 @@
-"""List prices, and the costs of usage at these prices."""
+"""Computes the costs of usage at list prices."""
 
 import json
 from collections import Counter

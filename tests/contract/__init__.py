@@ -1,1 +1,1 @@
-"""What the ports promise, stated on every adapter."""
+"""Tests the contract of the ports on every adapter."""

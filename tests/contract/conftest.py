@@ -28,7 +28,7 @@ _subjects = count()
 
 @pytest.fixture(scope="session", autouse=True)
 def no_account() -> Iterator[None]:
-    """No test can reach a real account."""
+    """Keeps every test from a real account."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "testing")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
@@ -57,7 +57,7 @@ def dynamodb_client(ministack_endpoint: str) -> Iterator[Any]:
 
 @pytest.fixture
 def own_client(dynamodb_client: Any, ministack_endpoint: str) -> Iterator[Any]:
-    """One to be spoilt. The tables are those of the session."""
+    """Returns a client whose requests a test may spoil. It uses the tables of the session."""
     opened = open_dynamodb(ministack_endpoint)
     yield opened
     opened.close()
@@ -99,7 +99,7 @@ def sqlite_process() -> Iterator[SqliteProcess]:
 
 @pytest.fixture
 def partition() -> str:
-    """A name of this test's own: tests share the tables of a session."""
+    """Returns a name of the test's own: tests share the tables of a session."""
     return f"{next(_subjects)}-subject"
 
 
@@ -136,7 +136,7 @@ def timers(request: pytest.FixtureRequest) -> Iterator[Opened]:
 def _opened(request: pytest.FixtureRequest, port: str, adapters: dict[str, Any]) -> Iterator[Any]:
     request.node.user_properties.append((port, request.param))
     if port == "store" and ("ministack" in request.param or "asked again" in request.param):
-        request.getfixturevalue("dynamodb_client")  # which makes the tables
+        request.getfixturevalue("dynamodb_client")  # creates the tables
     with adapters[request.param](request) as adapter:
         yield adapter
 
@@ -170,7 +170,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _complaints(config: pytest.Config) -> list[str]:
-    """Why the run proves less than it seems to. A worker of xdist leaves the judgement to its controller."""
+    """Returns the reason why the run proves less than it seems to prove. A worker of xdist leaves this to its
+    controller."""
     if hasattr(config, "workerinput") or config.option.collectonly:
         return []
     complaints = [f"skipped: {test}" for test in _skipped]

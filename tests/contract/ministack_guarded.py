@@ -7,7 +7,7 @@ import threading
 from ministack.app import main
 from ministack.services import scheduler
 
-# Seconds between two looks at what is due: ten of its own accord.
+# Seconds between two searches for due schedules: ministack's own value is ten.
 scheduler._SCHEDULE_TICK_INTERVAL = 1
 
 

@@ -1,4 +1,4 @@
-"""What the contract of push targets on AWS needs: batches, addresses, and a wire that answers as it is told."""
+"""Provides the contract tests of push targets on AWS with batches, addresses, and a wire with given answers."""
 
 import json
 from collections import deque
@@ -46,7 +46,7 @@ def to_bus(name: str, kind: Any = "eventbridge") -> PushTarget:
 
 
 class Opened(AwsTargets):
-    """Targets whose clients are closed, and can be got at."""
+    """Targets whose clients the test can reach, and closes."""
 
     def __init__(self, endpoint_url: str | None = None) -> None:
         super().__init__(Webhooks(InstantClock()), allowed=["*"], endpoint_url=endpoint_url)
@@ -61,7 +61,8 @@ class Opened(AwsTargets):
 
 
 class Wire:
-    """``answers``: what the next requests are answered, or raise; the rest succeed. ``calls`` are their bodies."""
+    """A wire. ``answers``: the answers or exceptions of the next requests; later ones succeed. ``calls``: the bodies
+    of the requests."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []

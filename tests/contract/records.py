@@ -1,4 +1,4 @@
-"""Short ways to write down records."""
+"""Builds records in short form."""
 
 import os
 from collections.abc import Callable
@@ -12,16 +12,16 @@ T = TypeVar("T")
 THREADS = 8
 
 FAR_OFF_MS = 1_893_456_000_000
-"""Far enough for no engine to remove a record of its own accord while the tests run."""
+"""An expiry so far ahead that no engine removes a record while the tests run."""
 
 
 def record(value: bytes = b"value", *, expires_ms: int | None = None) -> Record:
-    """One with a token of its own."""
+    """Returns a record with a token of its own."""
     return Record(value=value, token=os.urandom(16), expires_ms=expires_ms)
 
 
 def stored(store: Store, key: Key, value: bytes = b"value") -> Record:
-    """A record that the key now holds."""
+    """Stores a record under the key, and returns it."""
     new = record(value)
     assert store.put(key, new, expect=None) is None
     return new
@@ -32,7 +32,7 @@ def filled(store: Store, partition: str, sorts: str | list[str], table: Table = 
 
 
 def at_once(work: Callable[[int], T]) -> list[T]:
-    """What ``work`` returns in each of the threads, which all begin together."""
+    """Runs ``work`` in threads that begin together, and returns the result of each."""
     barrier = Barrier(THREADS)
 
     def begin(thread: int) -> T:

@@ -1,4 +1,4 @@
-"""The other processes that the suite talks to."""
+"""Starts the other processes that the suite needs."""
 
 import http.client
 import os
@@ -20,7 +20,7 @@ LOOK_AGAIN_SECONDS = 0.02
 
 @contextmanager
 def ministack(folder: Path) -> Iterator[str]:
-    """The endpoint of a fresh one on a free port of the loopback interface."""
+    """Starts an engine on a free port of the loopback interface, and yields its endpoint."""
     port = _free_port()
     settings = {
         "BIND_HOST": "127.0.0.1",
@@ -77,7 +77,7 @@ def _answers(port: int) -> bool:
 
 
 class SqliteProcess:
-    """A process of its own that opens SQLite files and makes calls on them. Safe to share between threads."""
+    """A separate process that opens SQLite files and makes calls on them. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -86,12 +86,12 @@ class SqliteProcess:
         self._lock = Lock()
 
     def call(self, path: Path, method: str, *args: Any, **kwargs: Any) -> Any:
-        """One call on the store of that file; what it raises there is raised here."""
+        """Makes one call on the store of this file. Raises here the exception that the call raises there."""
         (answer,) = self.call_many(path, [(method, args, kwargs)])
         return answer
 
     def call_many(self, path: Path, calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]]) -> list[Any]:
-        """One after the other without coming back in between."""
+        """Makes the calls one after the other, and answers once after the last one."""
         with self._lock:
             assert self._process.stdin is not None
             assert self._process.stdout is not None
@@ -103,7 +103,7 @@ class SqliteProcess:
         return list(answer)
 
     def close(self) -> None:
-        with self._process as process:  # the end of its input is its end
+        with self._process as process:  # the process ends at the end of its input
             assert process.stdin is not None
             process.stdin.close()
 

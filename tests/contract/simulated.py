@@ -1,4 +1,4 @@
-"""Time and chance that the tests decide."""
+"""Gives tests control of time and chance."""
 
 from itertools import count
 
@@ -6,7 +6,7 @@ from hourwheel.system import SystemIds
 
 
 class InstantClock:
-    """Sleeping takes no time and moves the clock."""
+    """A clock that a sleep moves forward at once."""
 
     def __init__(self, now_ms: int = 1_800_000_000_000) -> None:
         self._now = now_ms / 1000
@@ -21,7 +21,7 @@ class InstantClock:
 
 
 class SteadyIds(SystemIds):
-    """Numbered tokens, and the same jitter each time."""
+    """Ids with numbered tokens and a constant jitter."""
 
     def __init__(self, jitter: float = 0.5) -> None:
         self._jitter = jitter

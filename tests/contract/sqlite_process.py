@@ -1,4 +1,4 @@
-"""The other end of ``services.SqliteProcess``."""
+"""Runs the process of ``services.SqliteProcess``."""
 
 import pickle
 import sys

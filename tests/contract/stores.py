@@ -56,7 +56,7 @@ def sqlite_store_in_two_processes(request: pytest.FixtureRequest) -> Iterator[St
 
 
 class InTurns:
-    """Every other call is made by the other process: what one writes the other must see."""
+    """A store of which another process makes every second call: each process must see the other's writes."""
 
     def __init__(self, here: SqliteStore, process: SqliteProcess, path: Path) -> None:
         self._here = here
@@ -88,11 +88,12 @@ def dynamodb_on_moto(request: pytest.FixtureRequest) -> Iterator[Store]:
 
 @contextmanager
 def dynamodb_asked_again(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """Every call fails at first, in turn without ever having been seen, and before it had its effect."""
+    """Yields a store whose requests fail every second time, in turn by different faults, all before they have an
+    effect."""
     spoilt_client = open_dynamodb(request.getfixturevalue("ministack_endpoint"))
     faults = cycle((wire.throttled, wire.passed, wire.failed_before_effect, wire.passed, wire.not_connected))
     spoilt_client.meta.events.register_first("before-send.dynamodb", lambda request, **_: next(faults)(request))
-    # Threads share the clock, so each one's pauses spend the budget of all.
+    # Threads share the clock, so the pauses of each count against the budget of all.
     yield RetryingStore(DynamoStore(spoilt_client, prefix=PREFIX), InstantClock(), SteadyIds(), budget_seconds=86_400)
     spoilt_client.close()
 
@@ -114,13 +115,13 @@ def s3_blobs(request: pytest.FixtureRequest) -> Iterator[Blobs]:
 
 @contextmanager
 def simulated_store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """The simulation's own, whose scans are torn where nobody writes between the parts."""
+    """The store of the simulation, whose scans are answered in parts; no actor writes between the parts."""
     yield SimulatedStore(_process(Faults(torn=0.5)), State(Nobody(), trims=True))
 
 
 @contextmanager
 def simulated_store_with_transactions(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """The simulation's own, whose transactions now and then run their work twice."""
+    """The store of the simulation, whose transactions sometimes run their work twice."""
     yield TransactionalStore(_process(Faults(rerun=0.5)), State(Nobody(), trims=True))
 
 
@@ -131,7 +132,7 @@ def _process(faults: Faults) -> Process:
 
 
 class Nobody:
-    """A watcher that does not look."""
+    """A watcher that ignores all changes."""
 
     def stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
         pass
@@ -150,7 +151,7 @@ STORES = {
     "dynamodb on moto": dynamodb_on_moto,
     "dynamodb asked again": dynamodb_asked_again,
 }
-# moto loses adds under threads: it serves calls one at a time only.
+# moto loses adds under threads: only calls one at a time are safe.
 # The simulation knows no threads: its actors take turns.
 _ONE_AT_A_TIME = {"dynamodb on moto", "simulated", "simulated with transactions"}
 STORES_FOR_THREADS = {name: opened for name, opened in STORES.items() if name not in _ONE_AT_A_TIME}

@@ -1,4 +1,4 @@
-"""Blobs: whole, write-once objects."""
+"""Blobs are complete, write-once objects."""
 
 import pytest
 

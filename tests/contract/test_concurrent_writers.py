@@ -1,4 +1,4 @@
-"""What the store promises to writers that meet."""
+"""Concurrent writers get what the store promises."""
 
 from hourwheel.errors import Sealed
 from hourwheel.ports import Counter, Key, Record, Store, Table

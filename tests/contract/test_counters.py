@@ -104,7 +104,7 @@ def test_many_counters_are_read_at_once_zeros_for_those_never_added_to(store: St
     store.seal(names[3])
     found = store.counters(names)
     assert list(found) == names
-    # What is out of date has the totals that it had before: of these there are two at most.
+    # An outdated read returns former totals: at most two here.
     for number, name in enumerate(names[:70]):
         assert found[name] in (Counter(0, 0), Counter(1, number), Counter(1, number, sealed=number == 3))
     assert [found[name] for name in names[70:]] == [Counter(0, 0)] * 30

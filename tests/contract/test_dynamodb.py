@@ -1,4 +1,4 @@
-"""What the DynamoDB adapter promises beside the port: its client, its tables, its requests, its errors."""
+"""The DynamoDB adapter keeps its own promises: about its client, its tables, its requests, and its errors."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -36,7 +36,7 @@ LOST = {
 }
 
 
-# Mistakes in the set-up or in the call: asking again changes nothing.
+# Mistakes in the set-up or in the call: a retry changes nothing.
 PERMANENT = """
     AliasConflictParameterError ApiVersionNotFoundError AwsChunkedWrapperError BaseEndpointResolverError
     BotoCoreError CapacityNotAvailableError ClientError ConfigNotFound ConfigParseError CredentialRetrievalError
@@ -240,7 +240,7 @@ def test_every_throttling_code_that_botocore_knows_is_known() -> None:
 
 
 def test_every_botocore_error_is_classified() -> None:
-    """A new class fails here until somebody decides whether its call may have had an effect."""
+    """A new class fails here until a developer decides whether its call may have had an effect."""
     classes = {
         name: found
         for name, found in vars(botocore.exceptions).items()
@@ -260,8 +260,8 @@ RECORD = {"v": {"B": b"v"}, "t": {"B": bytes(16)}}
 
 
 class Hesitant:
-    """A service that answers a request for many keys in part: ``most`` of them at a time. It has no items under the
-    keys that it ``lacks``."""
+    """A service that answers a request for many keys in parts of ``most`` keys. It has no items under the keys that it
+    ``lacks``."""
 
     def __init__(self, most: int, lacks: Iterable[str] = ()) -> None:
         self.most, self.lacks = most, set(lacks)

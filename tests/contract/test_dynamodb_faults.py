@@ -1,4 +1,4 @@
-"""Each call of the DynamoDB adapter under each fault: what it raises, and the certain result of asking again."""
+"""Each call of the DynamoDB adapter raises the right error under each fault, and a retry has a certain result."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from .wire import Wire
 
 
 class Scene(NamedTuple):
-    """One key that holds ``before``, another one that is empty, and a counter at (1, 2)."""
+    """A key with the record ``before``, an empty key, and a counter at (1, 2)."""
 
     held: Key
     before: Record
@@ -27,21 +27,22 @@ class Scene(NamedTuple):
 
 
 class Call(NamedTuple):
-    """``ask`` is the call; ``settled`` says whether its answer and what is stored prove that it took place."""
+    """A call. ``ask`` makes it; ``settled`` returns whether its answer and the stored record prove that it took
+    place."""
 
     ask: Callable[[Store, Scene], Any]
     settled: Callable[[Store, Scene, Any], bool]
 
 
 def is_mine(answer: Refused | None, mine: Record) -> bool:
-    """How every writer above the port reads an answer: its own token means that an earlier try has won."""
+    """Reads an answer as every writer above the port does: the writer's own token means that an earlier try has won."""
     return answer is None or (answer.current is not None and answer.current.token == mine.token)
 
 
 CALLS = {
     "add": Call(
         lambda store, scene: store.add(scene.counter, rows=1, numbers=2),
-        # Asked again after two effects that were not heard of, two numbers are burnt: the third is certain.
+        # After two effects with lost answers two numbers are lost: the third try is certain.
         lambda store, scene, answer: (
             answer in (Counter(2, 4), Counter(4, 8)) and store.counter(scene.counter) == answer
         ),

@@ -1,4 +1,5 @@
-"""What files promise beside the port: no way out of the folder, durability, a full volume, a crash."""
+"""Files keep their own promises: no key leads out of the folder, objects are durable, and a full volume or a crash
+leaves no partial object."""
 
 import errno
 import os

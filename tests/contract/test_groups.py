@@ -1,4 +1,4 @@
-"""Groups with settings of their own come to the same messages on every store."""
+"""Groups with settings of their own get equal messages on every store."""
 
 import pytest
 

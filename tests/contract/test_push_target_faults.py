@@ -1,4 +1,4 @@
-"""What becomes of a delivery under each fault of a service. Nothing leaves the process."""
+"""A delivery has the right outcome under each fault of a service. No request leaves the process."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""No call is larger than a service takes. Nothing leaves the process."""
+"""No call is larger than a service accepts. No request leaves the process."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Targets on AWS: what reaches a function, a queue and a bus."""
+"""Targets on AWS, a function, a queue and a bus, get the messages."""
 
 import io
 import json
@@ -156,7 +156,7 @@ def test_a_fifo_queue_keeps_the_order_of_a_key_and_takes_a_message_once(
 ) -> None:
     queue = make_queue(fifo=True)
     delivery = batch(*map(str, range(12)), keys=("a", "b", "ü\n") * 4)
-    for _ in range(2):  # the answer of the first was lost
+    for _ in range(2):  # the answer of the first delivery was lost
         assert targets.deliver(queue.target, delivery) == DONE
     received = queue.received(12)
     by_key: dict[str, list[int]] = {"a": [], "b": [], "ü\n": []}
@@ -178,7 +178,7 @@ def test_a_queue_gets_the_messages_as_they_were_sent(targets: Opened, make_queue
 
 @pytest.fixture
 def bus(clients: Callable[[str], Any], make_queue: Callable[..., Queue]) -> tuple[str, Queue]:
-    """A bus, all of whose events go to a queue."""
+    """Creates a bus all of whose events go to a queue."""
     events, queue, name = clients("events"), make_queue(), f"push-{next(_names)}"
     events.create_event_bus(Name=name)
     events.put_rule(Name="all", EventBusName=name, EventPattern='{"source": ["hourwheel"]}')

@@ -1,4 +1,4 @@
-"""RetryingStore: when it asks again, how long it waits, when it gives up."""
+"""RetryingStore retries, pauses and gives up at the right times."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ KEY = Key(Table.CONSUME, "subject", "1")
 
 
 class Unreliable(MemoryStore):
-    """Raises the next of ``before`` instead of an effect, else the next of ``after`` once it has taken place."""
+    """Raises the next of ``before`` instead of the effect, or else the next of ``after`` after the effect."""
 
     def __init__(self) -> None:
         super().__init__()

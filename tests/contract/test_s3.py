@@ -1,4 +1,4 @@
-"""What the S3 adapter promises beside the port: conditional puts, ranges instead of whole objects, its errors."""
+"""The S3 adapter keeps its own promises: conditional puts, ranges instead of complete objects, and its errors."""
 
 from collections.abc import Iterator
 from typing import Any

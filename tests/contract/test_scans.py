@@ -4,7 +4,7 @@ from hourwheel.ports import MAX_VALUE_BYTES, Key, Refused, Store, Table
 
 from .records import FAR_OFF_MS, filled, record, stored
 
-# By code point and by UTF-8 these are in order; by UTF-16, by case or by locale they are not.
+# These are in order by code point and by UTF-8, but not by UTF-16, by case or by locale.
 IN_ORDER = ["10", "9", "B", "Z", "a", "aa", "b", "z", "é", "中", "\ufb03", "\N{GRINNING FACE}"]
 
 

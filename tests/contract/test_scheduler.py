@@ -1,4 +1,4 @@
-"""What the adapter of EventBridge Scheduler promises beside the port: its schedules, its clients, its errors."""
+"""The adapter of EventBridge Scheduler keeps its own promises: about its schedules, its clients, and its errors."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def wheel() -> AsyncFunction:
 
 
 class Sent(list[tuple[str, dict[str, Any]]]):
-    """The calls that timers would make, as (operation, parameters): none leaves the process."""
+    """Records the calls of timers as (operation, parameters); no call leaves the process."""
 
     def timers(self) -> SchedulerTimers:
         timers = SchedulerTimers(InstantClock(), function=wheel(), role=ROLE, group=GROUP, region="us-east-1")
@@ -146,12 +146,12 @@ FAULTS: dict[str, tuple[wire.Fault, type[Unavailable]]] = {
     "connection cut": (wire.connection_cut, OutcomeUnknown),
 }
 SERVICES = {"scheduler": 86_400_000, "lambda": -1}
-"""And how far ahead a time is that goes there."""
+"""The services that timers call, with a time ahead in milliseconds that leads to each."""
 
 
 @pytest.fixture
 def spoilt(on_the_wire: SchedulerTimers, monkeypatch: pytest.MonkeyPatch) -> SchedulerTimers:
-    """Timers whose SDK does not pause before it asks again."""
+    """Returns timers whose SDK does not pause before a retry."""
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
     return on_the_wire
 

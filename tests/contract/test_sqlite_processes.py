@@ -37,9 +37,10 @@ def there(sqlite_process: SqliteProcess, path: Path, here: SqliteStore) -> Itera
 
 
 def both(theirs: Callable[[], list[Any]], mine: Callable[[], Any]) -> tuple[list[Any], list[Any]]:
-    """What the other process answers to its calls, and what ``mine`` returns each time until it is done.
+    """Returns the answers of the other process to its calls, and the results of ``mine``, which runs until they are
+    done.
 
-    Not longer than ``MOST``: SQLite's lock is not fair, and a process that never pauses can keep it for seconds.
+    Runs for at most ``MOST`` calls: SQLite's lock is not fair, and a process that never pauses can keep it for seconds.
     """
     with ThreadPoolExecutor(1) as pool:
         running: Future[list[Any]] = pool.submit(theirs)
@@ -64,7 +65,8 @@ def test_a_row_has_one_winner_and_the_loser_gets_its_record(
     keys = [Key(Table.CONSUME, "log", f"{row:04d}") for row in range(CALLS)]
     of_theirs = [record(b"theirs") for _ in keys]
     of_mine = [record(b"mine") for _ in keys]
-    rows = iter(zip(reversed(keys), reversed(of_mine), strict=True))  # from the other end, to meet in the middle
+    # From the other end, so that the processes meet in the middle.
+    rows = iter(zip(reversed(keys), reversed(of_mine), strict=True))
 
     def put_next() -> tuple[Key, Record, Refused | None] | None:
         following = next(rows, None)
@@ -91,7 +93,7 @@ def test_a_row_has_one_winner_and_the_loser_gets_its_record(
 
 def test_a_transaction_here_is_one_step_there(here: SqliteStore, there: SqliteProcess, path: Path) -> None:
     def append(store: Any) -> None:
-        row = store.counter("log").rows  # right only if the other process cannot come between
+        row = store.counter("log").rows  # right only if the other process cannot write in between
         store.put(Key(Table.CONSUME, "log", f"{row:04d}"), record(), expect=None)
         assert store.add("log", rows=1, numbers=1).rows == row + 1
 

@@ -1,4 +1,4 @@
-"""The number of the last synced transaction, while one process raises it and another reads."""
+"""Readers of the mark see only complete numbers while another process raises it."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from hourwheel.adapters.synced_mark import NOTHING, Synced, SyncedMark
 
 RAISES = 500_000
 
-# Both halves of each number are alike, so that half a store shows.
+# Both halves of each number are equal, so that a partial write shows.
 WRITER = f"""
 import sys
 from pathlib import Path

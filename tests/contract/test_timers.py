@@ -1,4 +1,4 @@
-"""Timers: wheels are started, in time and at least once."""
+"""Timers start wheels in time and at least once."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from .records import at_once
 from .timers import Opened
 
 AT_ONCE_SECONDS = 120.0
-"""On an idle machine it is one or two. The orders that must not hold these up are for an hour later."""
+"""On an idle machine a start takes one or two seconds. The orders that must not delay it are for an hour later."""
 
 LATEST_MS = 60_000
 HOUR_MS = 3_600_000

@@ -15,7 +15,7 @@ from .simulated import InstantClock, SteadyIds
 
 
 class Interruption(BaseException):
-    """Not an Exception, as when a person stops the program."""
+    """Derived from BaseException, like the interrupt by which a person stops the program."""
 
 
 def test_the_result_of_the_work_is_returned(transactional_store: Transactional, partition: str) -> None:
@@ -138,7 +138,7 @@ def test_transactions_of_many_threads_are_one_after_the_other(
     shared_transactional_store: Store, partition: str
 ) -> None:
     def append(store: Store) -> Record | None:
-        row = store.counter(partition).rows  # read, then add: right only if nobody comes between
+        row = store.counter(partition).rows  # a read and an add: right only if no other process writes in between
         stored(store, Key(Table.CONSUME, partition, f"{row:04d}"))
         store.add(partition, rows=1, numbers=1)
         return None

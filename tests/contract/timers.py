@@ -1,4 +1,4 @@
-"""Opens each adapter of ``Timers`` for the tests, with wheels that only write down when they were started."""
+"""Opens each adapter of ``Timers`` for the tests, with wheels that only record the times of their starts."""
 
 import io
 import json
@@ -28,7 +28,7 @@ GROUP = "hw-timers"
 LOOK_AGAIN_SECONDS = 0.02
 _names = count()
 
-# The time a Lambda was started at, by its own clock.
+# The start of a Lambda function by its own clock.
 _HANDLER = """
 import json, time
 def handler(event, context):
@@ -43,8 +43,8 @@ class Start(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """``starts`` are those until now. ``ahead_ms``: a time that is not yet now, and worth waiting for; ``early_ms``: so
-    much earlier than asked for a wheel may be started."""
+    """An opened adapter. ``starts``: the starts so far. ``ahead_ms``: a time ahead for which the test can wait;
+    ``early_ms``: the time by which a wheel may start before its order."""
 
     timers: Timers
     starts: Callable[[], list[Start]]
@@ -52,7 +52,7 @@ class Opened(NamedTuple):
     early_ms: int
 
     def started(self, *buckets: str, seconds: float) -> list[Start]:
-        """The starts, once each of the buckets was started; fails when that takes longer."""
+        """Waits until a wheel of each bucket was started, and returns the starts. Fails after the time-out."""
         deadline = monotonic() + seconds
         while True:
             found = self.starts()
@@ -63,7 +63,7 @@ class Opened(NamedTuple):
 
 
 class _Recorder:
-    """Stands for the cell whose wheels are turned: they end at once."""
+    """Replaces the cell: its wheels end at once."""
 
     def __init__(self) -> None:
         self.starts: list[Start] = []
@@ -98,7 +98,7 @@ def scheduler_on_ministack(request: pytest.FixtureRequest) -> Iterator[Opened]:
 
 
 def make_function(endpoint: str, path: Path) -> str:
-    """The ARN of a Lambda that writes to the file when it is started."""
+    """Creates a Lambda function that writes to the file when it is started, and returns its ARN."""
     package = io.BytesIO()
     with zipfile.ZipFile(package, "w") as archive:
         archive.writestr("index.py", _HANDLER.format(path=str(path)))
@@ -121,7 +121,7 @@ def on_ministack(endpoint: str, *, function: str, group: str = GROUP) -> Iterato
         SystemClock(), function=wheel, role=ROLE, group=group, region="us-east-1", endpoint_url=endpoint
     )
     if group == GROUP:
-        with suppress(timers.scheduler.exceptions.ConflictException):  # that of the test before
+        with suppress(timers.scheduler.exceptions.ConflictException):  # the function of the test before
             timers.scheduler.create_schedule_group(Name=GROUP)
     yield timers
     timers.scheduler.close()

@@ -1,4 +1,4 @@
-"""Faults between a client and its service, put where the SDK's own retries would see them."""
+"""Puts faults between a client and its service, where the SDK's own retries would see them."""
 
 import io
 import json
@@ -28,7 +28,7 @@ class Wire:
 
 
 class _Raw(io.BytesIO):
-    """What botocore expects below a response."""
+    """The part of a response that botocore reads from the wire."""
 
     def stream(self, amt: int = 65536, decode_content: bool | None = None) -> Iterator[bytes]:
         while chunk := self.read(amt):
@@ -56,7 +56,7 @@ def _send(request: AWSPreparedRequest) -> bytes:
 
 
 def passed(request: AWSPreparedRequest) -> None:
-    """No fault."""
+    """Lets the request pass."""
 
 
 def not_connected(request: AWSPreparedRequest) -> None:

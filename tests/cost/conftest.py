@@ -1,4 +1,4 @@
-"""One engine for the session, tables of its own for each test."""
+"""Provides one engine for the session, and each test with tables of its own."""
 
 from collections.abc import Iterator
 from itertools import count

@@ -1,4 +1,4 @@
-"""Batches a second, from the units that are counted."""
+"""The batches a second follow from the counted units."""
 
 from pathlib import Path
 

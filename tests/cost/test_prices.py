@@ -1,4 +1,4 @@
-"""The arithmetic of dollars."""
+"""Usage costs its units times their prices."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def test_sqs_bills_sending_receiving_and_deleting_ten_at_a_time_at_best(batch: i
 
 
 def test_sqs_bills_each_64_kb_of_what_is_sent_and_received() -> None:
-    # 10 x 20,000 bytes are four of 64 KB; deleting is one request.
+    # 10 x 20,000 bytes are four requests of 64 KB; a deletion is one.
     assert rivals.sqs(10, 20_000)["sqs-request"] == pytest.approx(MILLION / 10 * (4 + 4 + 1))
 
 

@@ -1,4 +1,4 @@
-"""Invariant 13 in the units that DynamoDB bills: on an engine that tells them."""
+"""Checks invariant 13 in the units that DynamoDB bills, on an engine that reports them."""
 
 import socket
 from pathlib import Path
@@ -16,7 +16,7 @@ from hourwheel.ports import Key, Record, Table
 
 
 def written(deployment: Deployment) -> dict[tuple[str, str], float]:
-    """Write units by (operation, table) since the last call of this."""
+    """Returns the write units by (operation, table) since the last call of this function."""
     units = {key: count for key, count in deployment.meter.units.items() if key[0] not in READS}
     deployment.meter.clear()
     return units
@@ -28,7 +28,7 @@ def test_write_units_of_sending_pulling_and_settling(deployment: Deployment, bat
     names = [f"g{number}" for number in range(groups)]
     for name in names:
         deployment.call("PUT", f"{SUBJECT}/groups/{name}", {})
-    # The first pull of a cell draws the secret of its receipts.
+    # The first pull of a cell draws the secret for its receipts.
     deployment.call("POST", f"{SUBJECT}/groups/g0/pull", {"consumer": "c1"})
     written(deployment)
 
@@ -71,7 +71,7 @@ def test_a_look_at_idle_queues_is_one_request_of_half_a_unit_for_each_counter(
     looks = measured.requests["BatchGetItem", "counters"]
     assert 20 <= looks <= 25, "once a second, oftener at first"
     assert measured.units["BatchGetItem", "counters"] == looks * (queues + 1) / 2
-    # Beside it: subject and group, every two seconds.
+    # The other reads: subject and group, every two seconds.
     assert set(measured.requests) == {("BatchGetItem", "counters"), ("GetItem", "meta")}
     assert measured.requests["GetItem", "meta"] <= 22
 

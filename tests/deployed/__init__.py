@@ -1,4 +1,5 @@
-"""The deployed system, run here: the synthesised template, made on ministack over loopback HTTP, and used.
+"""Runs the deployed system here: creates the resources of the synthesised template on ministack over loopback HTTP, and
+uses them.
 
 | what | where it runs |
 | --- | --- |
@@ -9,8 +10,8 @@
 | third-party layer | its wheels are for arm64: the layer here holds ``world.py``, the virtual environment the rest |
 | targets of push | a function, queues and a bus on ministack; HTTPS a server of the test's, behind a host name |
 | clock | the machine's and an offset that tests set: an hour passes at once, for functions and schedules alike |
-| IAM | judged by ``policies.py``: ministack writes each request of a function down, and refuses none |
+| IAM | judged by ``policies.py``: ministack records each request of a function, and refuses none |
 
-Not there: signatures of requests to the API (its routes say AWS_IAM, ministack lets everybody in), TTL, life cycles,
+Missing: signatures of requests to the API (its routes state AWS_IAM, ministack admits every caller), TTL, life cycles,
 alarms, reserved concurrency, EMR Serverless (its jobs run in ``tests/pipeline``).
 """

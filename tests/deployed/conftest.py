@@ -18,7 +18,7 @@ TARGETS = (
 
 
 def assert_built(layer: Path, source: Path) -> None:
-    """What is deployed is what stands in the repository."""
+    """Checks that the built layer contains the code of the repository, which the tests are to deploy."""
     for path in layer.rglob("*.py"):
         same = path.read_bytes() == (source / path.relative_to(layer)).read_bytes()
         assert same, f"{path.relative_to(layer)} has changed since: run `make layers`"

@@ -1,6 +1,6 @@
-"""The services that functions call, in this process: as much of them as is asked, and what goes wrong on the way there.
+"""Fakes the services that functions call, in this process: the parts that the tests need, and faults on the way.
 
-Answers are made where the SDK would send a request, so that its own reading, errors and repeats take part.
+The fakes answer where the SDK would send a request, so that its own parsing, errors and retries take part.
 """
 
 import json
@@ -19,7 +19,7 @@ Item = dict[str, Any]
 
 
 class Refused(Exception):
-    """What a service answers instead: status, code, more of its document."""
+    """A fault that a service answers: the status, the code, and further fields."""
 
     def __init__(self, status: int, code: str, **more: Any) -> None:
         super().__init__(code)
@@ -28,8 +28,9 @@ class Refused(Exception):
 
 @dataclass
 class Services:
-    """``tables``: items by table, partition and sort key; ``objects`` by key; ``schedules`` and ``started`` (function,
-    event) as they were asked for; ``sent``: bodies in queues. ``before`` sees each request, and may spoil it."""
+    """The faked services. ``tables``: items by table, partition and sort key; ``objects`` by key; ``schedules`` and
+    ``started`` (function, event) as they were requested; ``sent``: bodies in queues. ``before`` gets each request, and
+    may raise a fault."""
 
     tables: dict[str, dict[str, dict[str, Item]]] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)
@@ -186,7 +187,7 @@ def refusal(service: str, request: AWSPreparedRequest, refused: Refused) -> AWSR
     return answer(request, refused.status, document, **{"x-amzn-errortype": refused.code})
 
 
-# What goes wrong on the way. Each gets the service and the request, and what would answer it.
+# Faults on the way. Each gets the service, the request, and the function that would answer it.
 
 Answer = Callable[[], AWSResponse]
 Fault = Callable[[str, AWSPreparedRequest, Answer], AWSResponse]

@@ -1,4 +1,4 @@
-"""What the queue is there for, with the demo's flights. Each step leaves nothing waiting behind."""
+"""Uses the queue for its main purposes, with the demo's flights. No step leaves a message waiting."""
 
 import base64
 import io
@@ -30,14 +30,14 @@ Delivered = list[dict[str, Any]]
 
 @cache
 def flights() -> list[Flight]:
-    """Those of the first days without a tail number, and more."""
+    """Returns flights of the first days: those without a tail number, and others."""
     found = january(days=5)
     untailed = [flight for flight in found if not tail_number(flight.body)]
     return untailed + [flight for flight in found if tail_number(flight.body)][: 600 - len(untailed)]
 
 
 def large(name: str) -> str:
-    """A body of 20 kB that does not get smaller: its batch goes to the bucket."""
+    """Returns a body of 20 kB that compression does not shorten: its batch goes to the bucket."""
     return name + base64.b64encode(random.Random(name).randbytes(15_000)).decode()
 
 
@@ -62,7 +62,7 @@ def settle(system: System, subject: str, group: str, *settlements: dict[str, Any
 
 
 def received(system: System, subject: str, group: str, count: int) -> Delivered:
-    """So many messages, acknowledged: fewer fail, more do, too."""
+    """Pulls and acknowledges exactly this many messages. Fails for fewer or more."""
     found: Delivered = []
 
     def look() -> bool:
@@ -92,7 +92,7 @@ def in_batches(messages: list[Any], size: int) -> Iterator[tuple[int, list[Any]]
 
 
 def share(system: System) -> dict[str, Any]:
-    """Three groups get every flight, whatever their consumers do with it."""
+    """Checks that three groups get every flight, however their consumers settle it."""
     assert system.ok("GET", "/v1/health")
     system.ok("PUT", path("flights"), {"queues": 3})
     for group in GROUPS:
@@ -107,7 +107,7 @@ def share(system: System) -> dict[str, Any]:
         sent |= {one["id"]: row.body for one, row in zip(placed, batch, strict=True)}
     assert {group["group"] for group in system.ok("GET", f"{path('flights')}/groups")["groups"]} == set(GROUPS)
     assert system.ok("GET", path("flights", "audit"))["max_attempts"] == 3
-    placed = send(system, "flights", ({"body": row.body} for row in whole))  # too much for a row of the table
+    placed = send(system, "flights", ({"body": row.body} for row in whole))  # larger than a row of the table may be
     sent |= {one["id"]: row.body for one, row in zip(placed, whole, strict=True)}
     assert len(sent) == len(rows)
 
@@ -124,7 +124,7 @@ def share(system: System) -> dict[str, Any]:
 
 
 def _board(system: System, count: int) -> Delivered:
-    """Two consumers: one gives back what it got at first, one holds it for longer."""
+    """Runs two consumers: one releases its first messages, and the other extends its lease."""
     first, second = (pull(system, "flights", "boards", who, max_messages=50) for who in ("one", "two"))
     back = [{"receipt": one["receipt"], "release": [*range(len(one["messages"]))]} for one in first]
     assert set(settle(system, "flights", "boards", *back)) == {"settled"}
@@ -148,7 +148,7 @@ def _bill(system: System, count: int) -> Delivered:
 
 
 def _audit(system: System, count: int) -> tuple[Delivered, Delivered]:
-    """Fails on flights without a tail number, three times; half of those are then sent again, half dropped."""
+    """Fails three times on flights without a tail number; then redrives half of them and drops the others."""
     done: Delivered = []
     untailed = {row.body for row in flights() if not tail_number(row.body)}
     group = path("flights", "audit")
@@ -175,7 +175,7 @@ def _audit(system: System, count: int) -> tuple[Delivered, Delivered]:
 
 
 def across(system: System) -> Delivered:
-    """One batch for two subjects."""
+    """Sends one batch for two subjects."""
     messages = [{"subject": f"gate-{number % 2}", "body": str(number)} for number in range(10)]
     batch = {"messages": messages, "idempotency_key": "all gates"}
     placed = system.ok("POST", "/v1/messages", batch)
@@ -185,8 +185,8 @@ def across(system: System) -> Delivered:
 
 
 def delay(system: System) -> dict[str, Any]:
-    """An hour ends. What is due in it and in the next one arrives, whatever it was first said to be; what is cancelled
-    never does."""
+    """Lets an hour end. Checks that messages due in it and in the next one arrive at their latest due time, and that
+    cancelled ones never do."""
     now = system.clock.now()
     following = (now // HOUR + 1) * HOUR
     at = [rfc3339(round((following + second) * 1_000)) for second in range(10)]
@@ -220,7 +220,7 @@ def delay(system: System) -> dict[str, Any]:
 
 
 def _schedules(system: System) -> dict[str, Any]:
-    """By name."""
+    """Returns the groups by name."""
     scheduler = system.client("scheduler")
     names = [found["Name"] for found in scheduler.list_schedules(GroupName=CELL)["Schedules"]]
     return {name: scheduler.get_schedule(GroupName=CELL, Name=name) for name in names}
@@ -243,8 +243,8 @@ def handler(event, context):
 
 
 def hear(system: System) -> list[bool]:
-    """Whether the stream of the table is read: before any group has a target, with one, and after the sweep that
-    follows the last one."""
+    """Returns whether the stream of the table is read: before any group has a target, with a target, and after the
+    sweep that follows the removal of the last one."""
     heard = [system.listens()]
     system.ok("PUT", path("heard", "queue"), {"push": {"kind": "sqs", "arn": QUEUE.format("airline-nobody")}})
     heard.append(system.listens())
@@ -259,8 +259,8 @@ def hear(system: System) -> list[bool]:
 
 
 def _heard(system: System) -> bool:
-    """Stores a row of nobody's; whether the function push was told of one of these. Only rows that are stored after the
-    stream was first looked at are told of."""
+    """Stores a row that belongs to no subject. Returns whether the function push has received such a row. It receives
+    only rows that are stored after the first read of the stream."""
     key = {"pk": {"S": "unheard/0"}, "sk": {"S": str(len(system.entries()))}}
     system.dynamodb.put_item(TableName=f"{CELL}-consume", Item=key)
     system.dynamodb.delete_item(TableName=f"{CELL}-consume", Key=key)
@@ -268,7 +268,7 @@ def _heard(system: System) -> bool:
 
 
 def push(system: System) -> dict[str, Any]:
-    """Five targets get all of it, by the stream of the table; one fails at first."""
+    """Checks that five targets get all messages through the stream of the table; one of them fails at first."""
     system.once(hear)
     shipped = system.log.parent / "shipped.jsonl"
     shipped.touch()
@@ -318,7 +318,7 @@ def push(system: System) -> dict[str, Any]:
 
 
 def taken(system: System, url: str) -> list[str]:
-    """What is in a queue, which is empty then."""
+    """Empties a queue and returns its contents."""
     found = system.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
     for message in found:
         system.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])

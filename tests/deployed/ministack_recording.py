@@ -1,5 +1,5 @@
-"""Runs ministack until standard input ends, for functions that are invoked at the same time, and writes down what each
-of them is given and what it asks.
+"""Runs ministack until standard input ends. Functions may run at the same time. Records the events that each function
+gets, and its requests.
 
     DEPLOYED_CLOCK   see ``world.py``
     DEPLOYED_LOG     where to write: JSON lines
@@ -34,8 +34,8 @@ def _write(**entry: Any) -> None:
 
 
 class Environments:
-    """Of one function: as many processes as there are invocations at the same time. ministack has one, in which a wheel
-    that turns would hold up all others."""
+    """The processes of one function: one for each invocation that runs at the same time. ministack itself has one
+    process, in which a turning wheel would delay all other invocations."""
 
     def __init__(self, name: str, config: dict[str, Any], code: bytes) -> None:
         self._made = name, config, code

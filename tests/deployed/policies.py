@@ -1,4 +1,4 @@
-"""What the roles of the template allow, as IAM would judge it."""
+"""Judges as IAM would what the roles of the template allow."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from .template import Template
 
 @dataclass(frozen=True)
 class Call:
-    """What a function asked of a service. ``context`` are condition keys."""
+    """A request of a function to a service. ``context``: its condition keys."""
 
     function: str
     action: str
@@ -20,7 +20,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Grant:
-    """One action on one resource, either perhaps with wildcards."""
+    """An action on a resource; both may have wildcards."""
 
     action: str
     resource: str
@@ -35,7 +35,8 @@ class Grant:
 
 
 def grants(template: Template, role: str) -> list[Grant]:
-    """Of the role of that name. Nothing is ever denied in our policies: that would have to be judged, too."""
+    """Returns the permissions of the role of this name. The policies of the template deny nothing, so no denial is
+    judged."""
     found = []
     for _, policy in template.of_type("IAM::Policy"):
         if role not in policy["Roles"]:

@@ -1,4 +1,4 @@
-"""What happens rarely, and what is left when all is over. Each step leaves nothing waiting behind."""
+"""Runs rare events, and checks the contents of the store at the end. No step leaves a message waiting."""
 
 import json
 from typing import Any, cast
@@ -47,8 +47,8 @@ from .template import ACCOUNT, CELL, REGION
 
 
 def carry(system: System) -> None:
-    """Messages whose batches lie in the bucket are copied wherever they go."""
-    # As its consumer says: with its own request, and with the next pull.
+    """Checks that messages whose batches lie in the bucket are copied to each log that they move to."""
+    # Settled by the consumer: by its own request, and with the next pull.
     for group in ("ack", "pull"):
         subject = f"cargo-{group}"
         send(system, subject, ({"body": large(str(number))} for number in range(3)))
@@ -64,7 +64,7 @@ def carry(system: System) -> None:
         assert system.ok("POST", f"{path(subject, group)}/dead/redrive", {"all": True}) == {"redriven": 1}
         assert bodies(received(system, subject, group, 1)) == [large("2")]
         system.ok("DELETE", path(subject))
-    # As the sweeper does when a lease ends.
+    # Settled by the sweeper when the lease ends.
     for group, retry in (("at-once", {"first_seconds": 0}), ("later", {"delays_seconds": [1]})):
         subject = f"mail-{group}"
         send(system, subject, [{"body": large(group)}])
@@ -77,7 +77,7 @@ def carry(system: System) -> None:
 
 
 def lease(system: System) -> Delivered:
-    """A consumer goes without a word: the sweeper, started by its schedule, ends what it held."""
+    """Lets a consumer stop without settling: the sweeper, started by its schedule, ends the lease."""
     send(system, "crew", [{"body": row.body} for row in flights()[:20]])
     system.ok("PUT", path("crew", "roster"), {"retry": {"first_seconds": 0}})
     (held,) = pull(system, "crew", "roster", "gone", lease_seconds=5, max_messages=10)
@@ -90,7 +90,7 @@ def lease(system: System) -> Delivered:
 
 
 def expire_twice(system: System) -> list[str]:
-    """The next consumer ends it, too, be it one to which messages are pushed; what that one got."""
+    """Checks that the next consumer ends the lease as well, also a pusher. Returns the messages that the target got."""
     system.once(push)
     send(system, "guard", [{"body": "first"}])
     system.ok("PUT", path("guard", "gate"), {"retry": {"first_seconds": 0}})
@@ -105,7 +105,7 @@ def expire_twice(system: System) -> list[str]:
 
 
 def arrived(system: System, count: int) -> list[str]:
-    """The bodies of so many messages that come to the airline's queue."""
+    """Waits for this many messages in the airline's queue, and returns their bodies."""
     url = system.sqs.get_queue_url(QueueName="airline-orders")["QueueUrl"]
     found: list[str] = []
 
@@ -118,7 +118,7 @@ def arrived(system: System, count: int) -> list[str]:
 
 
 def renew(system: System) -> None:
-    """Subjects whose deletion was cut off are sent to and pulled from: what is new is not touched by what was left."""
+    """Sends to and pulls from subjects whose deletion was cut off: the remains do not affect new messages."""
     system.once(hear)
     for way in ("sent", "pulled"):
         send(system, way, [{"body": "old"}])
@@ -135,7 +135,7 @@ def renew(system: System) -> None:
 
 
 def _cut_off(system: System, subject: str) -> None:
-    """As who deletes a subject leaves it when it goes no further than the first step."""
+    """Leaves a subject as a process does that stops after the first step of its deletion."""
     key = {"pk": {"S": "subjects"}, "sk": {"S": subject}}
     item = system.dynamodb.get_item(TableName=f"{CELL}-meta", Key=key)["Item"]
     record = msgspec.msgpack.decode(item["v"]["B"], type=Subject)
@@ -146,7 +146,7 @@ def _cut_off(system: System, subject: str) -> None:
 
 
 def orphan(system: System) -> Delivered:
-    """A subject is deleted while a message waits: it is kept where it can be found."""
+    """Deletes a subject while a delayed message waits: the message is kept in the orphan log."""
     send(system, "strike", [{"body": "nobody waits", "delay": 2}])
     system.ok("DELETE", path("strike"))
 
@@ -157,8 +157,8 @@ def orphan(system: System) -> Delivered:
 
 
 def poison(system: System) -> list[str]:
-    """Rows that are none of ours come through the stream, and what is stored after them is pushed all the same. A
-    target is set where messages wait already, and one is told of a message that it never takes."""
+    """Puts foreign rows into the stream: later messages are pushed nevertheless. Sets a target for a group with waiting
+    messages, and delivers to a target a message that it never accepts."""
     system.once(push)
     for strange in ("strange", "/", "a~b~c/d/e", "\N{SNOWMAN}/retry/"):
         key = {"pk": {"S": strange}, "sk": {"S": "0000000000000000"}}
@@ -183,7 +183,7 @@ def poison(system: System) -> list[str]:
 
 
 def fail(system: System) -> list[dict[str, Any]]:
-    """Invocations that come to nothing end in the queue of failures; what is there."""
+    """Lets invocations fail for ever: they end in the queue of failures. Returns its contents."""
     for function, event in (("wheel", {"bucket": "noon"}), ("push", {"push": {}})):
         system.functions.invoke(FunctionName=f"{CELL}-{function}", InvocationType="Event", Payload=json.dumps(event))[
             "Payload"
@@ -200,7 +200,8 @@ def fail(system: System) -> list[dict[str, Any]]:
 
 
 def order(system: System) -> None:
-    """Who stores for later sees to the wheel, if nobody has: for this hour at once, for another one by a schedule."""
+    """Checks that a producer of delayed messages orders the wheel if it is not ordered: for this hour at once, for a
+    later one by a schedule."""
     system.once(push)
     soon, far = [{"index": 0, "delay": "1s"}, {"index": 1, "delay": "8h"}]
     for group in ("ack", "pull"):
@@ -233,12 +234,12 @@ def order(system: System) -> None:
 
 
 def _next_hour(system: System) -> None:
-    """A minute into it, when nobody turns its wheel."""
+    """Lets time pass to a minute after the start of the next hour, so that its wheel does not turn yet."""
     system.clock.pass_time(HOUR + 60 - system.clock.now() % HOUR)
 
 
 def _soon_and_gone(system: System, subject: str, group: str) -> None:
-    """The first one arrives, the other goes with its subject."""
+    """Checks that the first message arrives, and deletes the subject with the other one."""
     found: Delivered = []
 
     def look() -> bool:
@@ -253,7 +254,7 @@ def _soon_and_gone(system: System, subject: str, group: str) -> None:
 
 
 def relay(system: System) -> None:
-    """A wheel whose invocation ends calls its successor."""
+    """Checks that a wheel calls its successor before its invocation ends."""
     _next_hour(system)
     since = len(system.entries())
     called = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{CELL}-wheel"
@@ -273,7 +274,7 @@ def _asked(system: System, since: int, function: str, what: str) -> bool:
 
 
 def lose(system: System) -> None:
-    """Objects vanish: what lay in them is reported, and keeps nobody from the rest."""
+    """Deletes objects: their messages are reported as missing, and all others are delivered."""
     system.once(push)
     since = len(system.entries())
     for group in ("pull", "ack", "sweep", "dead", "push", "wheel"):
@@ -310,13 +311,13 @@ def lose(system: System) -> None:
 
 
 def objects(system: System) -> set[str]:
-    """Their keys in the bucket of segments."""
+    """Returns the keys of the objects in the bucket of segments."""
     return {found["Key"] for found in system.s3.list_objects_v2(Bucket=system.bucket).get("Contents", [])}
 
 
 def mend(system: System) -> None:
-    """Who reserves a row for a delayed message and never stores it holds nobody up; who was cut off amid a move is
-    followed by the sweeper."""
+    """Checks that a reserved row that is never stored delays no other message, and that the sweeper finishes a move
+    that was cut off."""
     _next_hour(system)
     hour_ms = round(system.clock.now() // HOUR) * HOUR * 1_000
     _give_out_row(system, f"schedule/{hour_ms}-60/000")
@@ -336,7 +337,7 @@ def mend(system: System) -> None:
 
 
 def _give_out_row(system: System, log: str) -> None:
-    """As to somebody who never stores it."""
+    """Reserves a row as a producer does that never stores it."""
     system.dynamodb.update_item(
         TableName=f"{CELL}-counters",
         Key={"pk": {"S": log}},
@@ -347,7 +348,7 @@ def _give_out_row(system: System, log: str) -> None:
 
 
 def _cut_off_after(system: System, *, puts: int) -> Cell:
-    """The cell, in a process that ends after so many writes."""
+    """Returns the cell in a process that ends after this many writes."""
     left = iter(range(puts))
 
     class Ending(DynamoStore):
@@ -363,13 +364,13 @@ def _cut_off_after(system: System, *, puts: int) -> Cell:
         ids=SystemIds(),
         wakeups=NoWakeups(),
         meter=ListMeter(),
-        timers=cast(Timers, None),  # it does not come to that
+        timers=cast(Timers, None),  # never reached
     )
     return Cell(context)
 
 
 def repeat(system: System) -> None:
-    """A batch is sent again when it was stored and is over already: it is not stored once more."""
+    """Repeats a batch after its messages have expired: the batch is not stored twice."""
     system.ok("PUT", path("news"), {"retention_seconds": 60})
     placed = send(system, "news", [{"body": "old"}], idempotency_key="news")
     system.archived()
@@ -379,7 +380,7 @@ def repeat(system: System) -> None:
 
 
 def close(system: System) -> dict[str, list[Any]]:
-    """A day after its hour is over nothing is left of what waited; what is there then."""
+    """Checks that nothing of a bucket is left a day after it was closed. Returns the remaining items."""
     for step in STEPS[: STEPS.index(close)]:
         system.once(step)
     system.clock.pass_time(12 * HOUR)
@@ -397,7 +398,7 @@ def close(system: System) -> dict[str, list[Any]]:
 
 
 def _turning(system: System) -> list[Any]:
-    """Wheels that have begun and not ended."""
+    """Returns the wheels that have begun and not ended."""
     left: list[Any] = []
     for entry in system.entries():
         if entry.get("started") == f"{CELL}-wheel":
@@ -408,8 +409,8 @@ def _turning(system: System) -> list[Any]:
 
 
 def archive(system: System) -> dict[str, Any]:
-    """What lies in the tables once all is archived, by log, row and message, and what the archive has. What was deleted
-    before it was archived is left out."""
+    """Returns the contents of the tables once all rows are archived, by log, row and message, and the contents of the
+    archive, without rows that were deleted before they were archived."""
     for step in (share, carry):
         system.once(step)
     hour = (system.clock.now() // HOUR + 3) * HOUR

@@ -1,4 +1,4 @@
-"""The requests that ministack wrote down, as the calls that IAM knows."""
+"""Reads the requests that ministack recorded, as calls that IAM judges."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ _OBJECT_ACTIONS = {"PUT": "PutObject", "GET": "GetObject", "HEAD": "GetObject", 
 
 
 def calls_of(entry: Mapping[str, Any]) -> list[Call]:
-    """What a request needs leave for. Fails for one that nobody has thought of."""
+    """Returns the calls for which a request needs permission. Fails for an unknown request."""
     service = entry["headers"]["authorization"].partition("Credential=")[2].split("/")[3]
     body = json.loads(entry["body"]) if entry["body"] and service != "s3" else {}
     needs = {

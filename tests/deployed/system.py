@@ -1,4 +1,4 @@
-"""The system of a template on ministack."""
+"""Creates and drives the system of a template on ministack."""
 
 import http.client
 import io
@@ -29,7 +29,7 @@ T = TypeVar("T")
 HERE = Path(__file__).parent
 HOST, PUBLIC_ADDRESS = "hooks.example.org", "93.184.215.14"
 PATIENCE_SECONDS = 180.0
-"""Longer than anything here takes on a machine that is ten times slower."""
+"""Longer than any step takes on a machine that is ten times slower."""
 HOUR = 3_600
 DAY = 24 * HOUR
 ARCHIVE_MINUTES = 5
@@ -39,11 +39,12 @@ _DOES_NOT_MATTER = {
     *("CloudWatch::Alarm", "CloudWatch::Dashboard", "S3::BucketPolicy", "SQS::QueuePolicy"),
     *("Events::Rule", "Glue::Database", "Logs::MetricFilter"),
 }
-"""Resources that neither functions nor requests meet."""
+"""The types of resources that neither functions nor requests use."""
 
 
 class Clock:
-    """That of the functions and of Scheduler: ahead of the machine's by so much that it began at ten past an hour."""
+    """The clock of the functions and of Scheduler: it is ahead of the machine's, so that it began at ten past an
+    hour."""
 
     def __init__(self, path: Path) -> None:
         path.write_bytes(bytes(8))
@@ -56,13 +57,13 @@ class Clock:
         self._ahead[:8] = struct.pack("q", ahead_ns + round(seconds * 1e9))
 
     def now(self) -> float:
-        """Unix seconds."""
+        """Returns the time in Unix seconds."""
         return time.time() + float(struct.unpack("q", self._ahead[:8])[0]) / 1e9
 
 
 @dataclass
 class System:
-    """``once`` runs each step of the job once for all tests that ask for it."""
+    """The system. ``once`` runs each step of the job once for all tests that need it."""
 
     endpoint: str
     template: Template
@@ -101,26 +102,26 @@ class System:
 
     @cached_property
     def bucket(self) -> str:
-        """The bucket of the segments."""
+        """Returns the bucket of the segments."""
         _, function = next(self.template.of_type("Lambda::Function"))
         return str(function["Environment"]["Variables"]["HOURWHEEL_BUCKET"])
 
     @cached_property
     def lake(self) -> str:
-        """The bucket of the lake."""
+        """Returns the bucket of the lake."""
         variables = (found["Environment"]["Variables"] for _, found in self.template.of_type("Lambda::Function"))
         return str(next(found["HOURWHEEL_LAKE_BUCKET"] for found in variables if "HOURWHEEL_LAKE_BUCKET" in found))
 
     @cached_property
     def roles(self) -> dict[str, str]:
-        """The role of each function, by the function's name without the cell's."""
+        """Returns the role of each function, by the function's name without the cell's."""
         return {
             found["FunctionName"].removeprefix(f"{CELL}-"): found["Role"].rpartition("/")[2]
             for _, found in self.template.of_type("Lambda::Function")
         }
 
     def entries(self) -> list[dict[str, Any]]:
-        """What ministack has written down until now."""
+        """Returns the records of ministack so far."""
         with self.log.open() as file:
             file.seek(self._read)
             while (line := file.readline()).endswith("\n"):
@@ -129,7 +130,7 @@ class System:
         return self._entries
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """A request to the HTTP API; the status and the answer."""
+        """Sends a request to the HTTP API, and returns the status and the answer."""
         (api_id,) = (made["Ref"] for key, made in self.template.made.items() if "ApiEndpoint" in made)
         connection = http.client.HTTPConnection(self.endpoint.removeprefix("http://"), timeout=PATIENCE_SECONDS + 10)
         try:
@@ -148,7 +149,7 @@ class System:
         return answer
 
     def until(self, condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS) -> T:
-        """The first true answer."""
+        """Repeats the question until its answer is true, and returns the answer."""
         deadline = time.monotonic() + seconds
         while not (found := condition()):
             assert time.monotonic() < deadline, f"in {seconds} s there was nothing of: {what}"
@@ -156,21 +157,21 @@ class System:
         return found
 
     def ended(self, function: str, since: int = 0) -> list[dict[str, Any]]:
-        """The invocations of a function that have ended."""
+        """Returns the records of the invocations of a function that have ended."""
         return [entry for entry in self.entries()[since:] if entry.get("ended") == f"{CELL}-{function}"]
 
     def reported(self, since: int) -> str:
-        """What the functions logged in invocations that have ended, and those of ministack's that have not."""
+        """Returns the log of all functions since that record."""
         return "\n".join(entry["log"] for entry in self.entries()[since:] if "log" in entry)
 
     def listens(self) -> bool:
-        """Whether the stream of the table is read."""
+        """Returns whether the stream of the table is read."""
         (mapping,) = self.functions.list_event_source_mappings()["EventSourceMappings"]
         return bool(mapping["State"] == "Enabled")
 
     @contextmanager
     def unswept(self) -> Iterator[None]:
-        """Meanwhile the sweeper is not started."""
+        """Keeps Scheduler from starting the sweeper within the block."""
         scheduler = self.client("scheduler")
         schedules = self.template.of_type("Scheduler::Schedule")
         name, schedule = next((name, schedule) for name, schedule in schedules if "Sweep" in name)
@@ -179,14 +180,14 @@ class System:
         scheduler.update_schedule(Name=name, State="ENABLED", **schedule)
 
     def swept(self, times: int = 1) -> None:
-        """Has Scheduler start the sweeper so often; each pass is at its end."""
+        """Has Scheduler start the sweeper this many times, and waits for the end of each pass."""
         for _ in range(times):
             before = len(self.ended("sweep"))
             self.clock.pass_time(60)
             self.until(lambda seen=before: len(self.ended("sweep")) > seen, "a sweep started by its schedule")
 
     def archived(self) -> dict[str, Any]:
-        """Has Scheduler start the archiver, until nothing is left to be archived; what the last run told."""
+        """Has Scheduler start the archiver until no row is left to archive. Returns the report of the last run."""
 
         def run() -> dict[str, Any]:
             before = len(self.ended("archive"))
@@ -214,7 +215,7 @@ def _ministack(folder: Path, surroundings: Mapping[str, str]) -> Iterator[str]:
         "TMPDIR": str(folder),
         **surroundings,
     }
-    # The functions' processes inherit what is set here, and are to have the template's variables alone.
+    # The processes of the functions inherit this environment, and must have the variables of the template only.
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("HOURWHEEL_")}
     with (
         log.open("wb") as output,
@@ -254,7 +255,7 @@ def deployed(template: Template, folder: Path) -> Iterator[System]:
 
 
 class _Deployment:
-    """Makes the resources, each after those to which it refers."""
+    """Creates the resources, each after those to which it refers."""
 
     def __init__(self, system: System) -> None:
         self._system = system
@@ -409,7 +410,7 @@ def _zipped(folder: Path) -> bytes:
 
 
 def _surroundings() -> bytes:
-    """In place of the third-party layer: the virtual environment has what is in that."""
+    """Makes a layer in place of the third-party layer, whose packages the virtual environment has."""
     site = f"python/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:

@@ -1,4 +1,4 @@
-"""The template as CloudFormation would fill it in."""
+"""Resolves the references of the template as CloudFormation would."""
 
 import json
 import os
@@ -19,8 +19,8 @@ _NAMED_IN_TEXT = re.compile(r"\$\{(!?)([^}]+)\}")
 
 @dataclass
 class Template:
-    """Of the cell ``CELL``. ``made`` holds what references to resources stand for: {logical id: {attribute: value}},
-    ``Ref`` being one of the attributes. What was not made yet cannot be referred to."""
+    """The template of the cell ``CELL``. ``made``: the values of references to created resources, {logical id:
+    {attribute: value}}, with ``Ref`` as an attribute. A reference to another resource cannot be resolved."""
 
     folder: Path
     made: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -29,13 +29,14 @@ class Template:
         self._resources: dict[str, Any] = json.loads(self._read("template"))["Resources"]
 
     def of_type(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Logical ids and properties, resolved, of the resources of a type such as ``Lambda::Function``."""
+        """Returns logical ids and resolved properties of the resources of a type such as ``Lambda::Function``."""
         for logical_id, resource in self._resources.items():
             if resource["Type"] == f"AWS::{kind}":
                 yield logical_id, self.resolved(resource.get("Properties", {}))
 
     def properties(self, logical_id: str) -> dict[str, Any]:
-        """Those of one resource, resolved. Raises ``KeyError`` while something that they refer to is not made."""
+        """Returns the resolved properties of one resource. Raises ``KeyError`` while a resource to which they refer is
+        not created."""
         return dict(self.resolved(self._resources[logical_id].get("Properties", {})))
 
     def logical_ids(self, kind: str) -> list[str]:
@@ -45,7 +46,7 @@ class Template:
         return {resource["Type"].removeprefix("AWS::") for resource in self._resources.values()}
 
     def assets(self) -> dict[str, Path]:
-        """The folders to upload, by their key in the bucket of assets."""
+        """Returns the folders to upload, by their key in the bucket of assets."""
         files = json.loads(self._read("assets"))["files"].values()
         zipped = (file for file in files if file["source"]["packaging"] == "zip")
         return {

@@ -1,7 +1,7 @@
-"""Each call that a function makes to a service goes wrong in each way, once or from then on: nothing is lost.
+"""Each call that a function makes to a service fails in each way, once or from then on: no message is lost.
 
-The function answers, or says that it is to be asked again. It is, with the services whole, as a client or Lambda asks
-again; then time passes, the sweeper, wheels and pushes run, and each message is where it should be, and only there.
+The function answers, or asks for a retry. The test retries as a client or Lambda does, with the services repaired. Then
+time passes, the sweeper, wheels and pushes run, and each message is where it should be, and nowhere else.
 """
 
 import importlib
@@ -57,7 +57,7 @@ _HOUR = 3_600
 
 
 class Again(Exception):
-    """The function says, as it should, that it is to be asked again."""
+    """The function asked for a retry, as it should."""
 
 
 class Invocation:
@@ -70,7 +70,7 @@ class Invocation:
 
 @dataclass
 class Deployment:
-    """``restart`` gives every function a new process."""
+    """The functions over the faked services. ``restart`` gives every function a new process."""
 
     services: Services
     clock: HandClock
@@ -111,8 +111,8 @@ class Deployment:
         return list(self.call("POST", f"{_GROUP}/pull", {"consumer": "c", "lease_seconds": 60, **how})["pulls"])
 
     def settle_down(self, until_ms: int) -> list[str]:
-        """Lets time pass until then, with sweeps, and whatever was started or scheduled runs; the bodies that were
-        pulled."""
+        """Lets time pass until then, with sweeps, and runs every started or scheduled function. Returns the bodies that
+        were pulled."""
         found: list[str] = []
         for times in (1, 2, 3):
             self.clock.ms = max(self.clock.ms + 61_000, self.clock.ms + (until_ms - self.clock.ms) * times // 3)
@@ -142,9 +142,9 @@ TASKS = ("sweep", "wheel", "push", "archive")
 
 @dataclass(frozen=True)
 class Scenario:
-    """``act`` gets what ``prepare`` returned. ``wanted`` says how often each body is pulled at least and at most, being
-    told whether ``act`` had to be repeated; ``pushed`` the same of the target. ``after`` looks at the rest, ``hours``
-    later."""
+    """A call with its expected effects. ``act`` gets the result of ``prepare``. ``wanted`` returns how many times each
+    body is pulled at least and at most, and ``pushed`` how many times the target gets it; both are told whether
+    ``act`` was repeated. ``after`` checks the rest, ``hours`` later."""
 
     prepare: Callable[[Deployment], Any]
     act: Callable[[Deployment, Any], Any]
@@ -225,7 +225,7 @@ def cancelled(deployment: Deployment, ids: Any) -> None:
 
 
 def archived(deployment: Deployment, _: Any) -> None:
-    """All that was there, once: also what another run had begun."""
+    """Checks that every row is archived once, including those that another run had begun with."""
     deployment.clock.ms += 3_600_000
     while not deployment.task("archive", {})["complete"]:
         pass
@@ -327,14 +327,14 @@ def deployment() -> Iterator[Deployment]:
             patch.setenv(name, text)
         patch.setattr(SystemClock, "now_ms", lambda _: clock.now_ms())
         patch.setattr(SystemClock, "sleep", lambda _, seconds: clock.sleep(seconds))
-        # The SDK's own pauses.
+        # The SDK pauses by this function.
         patch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=clock.sleep))
         session.cache_clear()
         made: dict[str, Any] = {}
         create = session().create_client
 
         def create_client(service: str, **how: Any) -> Any:
-            """One for all processes: making it takes longer than all that is done with it here."""
+            """Makes one client for all processes: making a client takes longer than all calls of a test."""
             if service not in made:
                 made[service] = create(service, **how)
                 made[service].meta.events.register(f"before-send.{service}", services.send)
@@ -350,7 +350,8 @@ def deployment() -> Iterator[Deployment]:
 
 @dataclass
 class Spoiling:
-    """The request of number ``at`` meets a fault, and where ``down`` all later ones to its service. ``seen`` counts."""
+    """A fault at the request of number ``at``, and with ``down`` at all later ones to its service. ``seen`` counts the
+    requests."""
 
     services: Services
     at: int = -1
@@ -370,7 +371,7 @@ class Spoiling:
 
 
 def spoilt(deployment: Deployment, scenario: Scenario, prepared: Any, spoiling: Spoiling) -> bool:
-    """Whether it has to be done again."""
+    """Returns whether the call asked for a retry."""
     deployment.restart()
     deployment.services.before = spoiling
     try:
@@ -396,7 +397,7 @@ def test_a_fault_at_any_call_loses_nothing(deployment: Deployment, name: str) ->
     assert whole.seen
     wrong = []
     for at in range(whole.seen):
-        # Of each kind one: refused, or lost on the way there; failed; done, but not said so.
+        # One fault of each kind: refused, or lost on the way there; failed; carried out without an answer.
         for number, fault in enumerate(FAULTS[at % 2 :: 2]):
             down = (at // 2 + number) % 2 == 1
             services.restore(state)

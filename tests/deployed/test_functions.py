@@ -1,4 +1,4 @@
-"""What the functions are started with."""
+"""Tests the settings with which the functions start."""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def template_of(system: System, function: str) -> Any:
 
 
 def variant(system: System, function: str, variables: Mapping[str, str], code: Any) -> tuple[bool, Any]:
-    """Starts a function like it with other variables or other code: whether it failed, and the answer."""
+    """Starts a copy of a function with other variables or code. Returns whether it failed, and its answer."""
     found = template_of(system, function)
     name = f"{CELL}-{function}-variant"
     shared = {key: found[key] for key in ("Handler", "Layers", "Role", "Runtime", "Timeout")}

@@ -1,4 +1,5 @@
-"""Every accepted message is delivered to each group as expected: none is lost, none comes but as often as it is to."""
+"""Each accepted message is delivered to each group as expected: none is lost, and none is delivered more times than
+expected."""
 
 import json
 
@@ -34,7 +35,8 @@ def test_an_hour_ends_and_what_was_due_has_arrived(system: System) -> None:
 
 
 def test_scheduler_starts_the_wheel_of_an_hour(system: System) -> None:
-    """What functions order is what the wheel takes, as the role that may start it and nothing else."""
+    """The wheel accepts the events that functions order, under the role that may start the wheel and do nothing
+    else."""
     done = system.once(job.delay)
     bucket = f"{round(done['following']) * 1_000}-60/000"
     schedule = next(one for one in done["waking"].values() if bucket in one["Target"].get("Input", ""))
@@ -97,7 +99,7 @@ def test_the_archive_has_once_what_the_tables_have(system: System) -> None:
 
 def test_failed_invocations_end_in_the_queue(system: System) -> None:
     found = system.once(rare.fail)
-    # What begins with an underscore is ministack's.
+    # Names that begin with an underscore are ministack's own.
     events = [{key: part for key, part in one["requestPayload"].items() if key[0] != "_"} for one in found]
     assert sorted(map(json.dumps, events)) == ['{"bucket": "noon"}', '{"push": {}}']
 

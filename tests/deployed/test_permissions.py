@@ -18,7 +18,7 @@ BY_LAMBDA = {
     "dynamodb:GetShardIterator": "Lambda reads the stream",
     "dynamodb:ListStreams": "Lambda reads the stream",
 }
-"""What is done with a function's role, and not by its code."""
+"""Calls that AWS makes under a function's role, not its code."""
 
 NOT_MET = {
     ("wheel", "dynamodb:GetItem", "table/flights-consume"): "a row that a former owner had put and that was trimmed"
@@ -26,17 +26,17 @@ NOT_MET = {
     ("wheel", "dynamodb:GetItem", "table/flights-schedule"): "a row that an eventually consistent read has missed:"
     " ministack's reads miss nothing",
 }
-"""By function, action and the end of the resource: why no step of the job comes there."""
+"""The reason why no step of the job makes the call, by function, action and the end of the resource."""
 
 SOMETIMES = {
     ("push", "dynamodb:DeleteItem", "table/flights-meta"): "the record of a group that has lost its target, where"
     " somebody was started for it at that moment",
 }
-"""What the job comes to in some runs only, and why."""
+"""Calls that only some runs of the job make, with the reason."""
 
 
 def calls(system: System) -> Iterator[Call]:
-    """Of all functions in the whole job."""
+    """Returns the calls of all functions in the whole job."""
     for step in rare.STEPS:
         system.once(step)
     for entry in system.entries():
@@ -73,7 +73,7 @@ def _by_lambda(action: str, resource: str) -> bool:
 
 
 def test_scheduler_may_start_what_it_is_told_to(system: System) -> None:
-    """The roles that functions and template pass to it, and nothing else."""
+    """A service can get only the roles that functions and template pass to it."""
     role_arns = {call.resource for call in calls(system) if call.action == "iam:PassRole"}
     targets = [schedule["Target"] for _, schedule in system.template.of_type("Scheduler::Schedule")]
     started = {"wheel": role_arns}

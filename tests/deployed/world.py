@@ -1,4 +1,4 @@
-"""What the functions find outside of their process: loaded into each of them as part of a layer.
+"""Gives the functions their surroundings: each function loads this module as part of a layer.
 
 DEPLOYED_CLOCK   a file with the nanoseconds that the clock is ahead, 8 bytes
 DEPLOYED_HOSTS   {"HOST": [ADDRESS, PORT]}: what listens on PORT here is to be the HTTPS server of that host
@@ -25,7 +25,7 @@ def shifted_time_ns(path: str) -> Any:
 
 
 def _end_with(parent: int) -> None:
-    """A function may turn for minutes after all is over: nobody else would end it."""
+    """A function may run for minutes after the tests: no other process would end it."""
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(0)
@@ -46,6 +46,6 @@ def enter() -> None:
 
     socket.getaddrinfo = getaddrinfo
     socket.create_connection = create_connection
-    # By it the requests of one function are told from those of the others.
+    # It distinguishes the requests of one function from those of the others.
     os.environ["AWS_SDK_UA_APP_ID"] = os.environ["AWS_LAMBDA_FUNCTION_NAME"]
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()

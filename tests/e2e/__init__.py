@@ -1,1 +1,1 @@
-"""The product as its users meet it."""
+"""Tests the product as its users run it."""

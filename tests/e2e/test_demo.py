@@ -1,4 +1,4 @@
-"""``make demo``, as it runs for a newcomer; with fewer days, so that it takes less of a minute."""
+"""Runs ``make demo`` as for a newcomer, with fewer days, so that it takes less than a minute."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FLIGHTS, CANCELLED, UNTAILED = 6_998, 39, 9  # of the first eight days
+FLIGHTS, CANCELLED, UNTAILED = 6_998, 39, 9  # the flights of the first eight days
 
 
 def test_the_demo_accounts_for_every_flight() -> None:
@@ -34,4 +34,4 @@ def test_the_demo_accounts_for_every_flight() -> None:
     for late in (metrics["lateness_ms"], metrics["lateness_ms_outside_outage"]):
         assert 0 <= late["p50"] <= late["p99"] <= late["max"]
     assert metrics["outage_seconds"] > 0
-    assert "█" not in demo.stdout  # plain text where nobody looks
+    assert "█" not in demo.stdout  # plain text without a terminal

@@ -1,4 +1,4 @@
-"""One connection of a client that knows some of the rules."""
+"""Runs one connection of a client that keeps some of the rules."""
 
 import asyncio
 from collections import Counter
@@ -10,12 +10,12 @@ from tests.fuzz.oracle import Violation, read_answer
 from tests.fuzz.wire import Sent, cut, encode
 
 SECONDS = 60.0
-"""A conversation that takes longer hangs."""
+"""A conversation that takes longer counts as stuck."""
 
 
 @dataclass
 class Account:
-    """What was promised. ``accepted`` messages must be there at the end, ``refused`` ones must not."""
+    """The account of a run: at the end the server must have the ``accepted`` messages, and no ``refused`` one."""
 
     answers: Counter[str] = field(default_factory=Counter)
     requests: int = 0
@@ -31,7 +31,7 @@ class Conversation:
         self._grammar = Grammar(self._rng, seed)
 
     async def hold(self) -> None:
-        """Raises ``Violation``."""
+        """Holds the conversation. Raises ``Violation``."""
         try:
             async with asyncio.timeout(SECONDS):
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
@@ -64,11 +64,11 @@ class Conversation:
                 writer.write(piece)
                 await writer.drain()
             except ConnectionError:
-                return  # refused on the way: the answer tells why
+                return  # the server refused the request before its end: the answer states the reason
             await asyncio.sleep(0)
 
     async def _hear(self, reader: asyncio.StreamReader, calls: list[Call], sent: list[Sent]) -> bool:
-        """Whether the connection goes on."""
+        """Sends a call and judges its answer. Returns whether the connection stays open."""
         for call, part in zip(calls, sent, strict=True):
             self._account.requests += 1
             answer = await read_answer(reader, call.method if part.whole else "")
@@ -80,7 +80,7 @@ class Conversation:
             self._judge(call, part, answer.status)
             self._grammar.learn(answer.document)
             if answer.last or not part.whole:
-                # What is no request may be answered before it is seen to be none: then the connection ends there.
+                # The server may refuse bytes that are no request before their end: the connection ends then.
                 return False
         return True
 
@@ -97,7 +97,7 @@ class Conversation:
     async def _leave(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes, calls: list[Call]
     ) -> None:
-        """Goes away within a request."""
+        """Leaves within a request."""
         await self._say(writer, data)
         if self._rng.random() < 0.5:
             return
@@ -106,7 +106,7 @@ class Conversation:
     async def _end(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, at_most: list[str] | None = None
     ) -> None:
-        """Ends our side: the server says what it owes, no more, and ends its own."""
+        """Ends the client's side: the server sends the outstanding answers, and ends its own side."""
         try:
             writer.write_eof()
         except OSError:

@@ -1,4 +1,4 @@
-"""Requests by the grammar of docs/api.md: valid ones, nearly valid ones, hostile ones."""
+"""Draws requests by the grammar of docs/api.md: valid, nearly valid and hostile ones."""
 
 from collections.abc import Callable
 from random import Random
@@ -11,7 +11,7 @@ from tests.fuzz.values import RAW, TEXTS, document, twisted
 ALL_ROUTES = (*ROUTES, Route("GET", "/metrics", "metrics"), Route("GET", "/v1/ready", "ready"))
 
 KEPT = ("kept-a", "kept-b")
-"""Subjects that nothing but valid messages is sent to: all of them must be there at the end."""
+"""Subjects that get valid messages only: the server must have all of them at the end."""
 
 SUBJECTS = ("orders", "a", "x" * 100)
 GROUPS = ("billing", "g.1")
@@ -19,7 +19,7 @@ SMUGGLED = "DELETE /v1/subjects/{} HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Call(NamedTuple):
-    """``kept`` names the messages that an answer of 200 promises."""
+    """A call. ``kept``: the messages that an answer of 200 promises to keep."""
 
     method: str
     target: str
@@ -28,7 +28,7 @@ class Call(NamedTuple):
 
 
 class Grammar:
-    """Draws requests. Ids and receipts of answers are fed back with ``learn``."""
+    """Draws requests. Uses the ids and receipts of answers passed to ``learn``."""
 
     def __init__(self, rng: Random, name: str) -> None:
         self._rng = rng
@@ -39,7 +39,7 @@ class Grammar:
         self._dead = ["0-0", "12-0"]
 
     def learn(self, answer: Any) -> None:
-        """Takes receipts and ids out of an answer."""
+        """Remembers the receipts and ids of an answer."""
         if not isinstance(answer, dict):
             return
         self._receipts += [pull["receipt"] for pull in answer.get("pulls") or [] if isinstance(pull, dict)][:2]
@@ -63,7 +63,7 @@ class Grammar:
         return Call(method, target, self._body(route))
 
     def _kept(self) -> Call:
-        """Messages whose bodies look like requests."""
+        """Draws messages whose bodies look like requests."""
         rng = self._rng
         subject = rng.choice(KEPT)
         names = []
@@ -188,7 +188,7 @@ def _group(grammar: Grammar, rng: Random) -> Any:
         "start": rng.choice(("earliest", "latest")),
         "max_attempts": rng.choice((1, 2, 16, 1_000, 1_001)),
         "retry": rng.choice(({"first_seconds": 0, "factor": 1, "cap_seconds": 0}, {"delays_seconds": [0, 1]}, {})),
-        # Nothing that would be reached, if it were taken.
+        # Addresses that no request could reach, even if the server accepted one.
         "push": rng.choice(
             (None, {"kind": "https", "url": "https://127.0.0.1:9/"}, {"kind": "sqs", "arn": "arn:aws:x"})
         ),

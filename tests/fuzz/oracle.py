@@ -1,4 +1,4 @@
-"""What every answer must be, whatever was asked."""
+"""Judges answers by the rules that hold for every request."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ class Answer(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """The type of a problem."""
+        """Returns the type of a problem."""
         document = self.document if isinstance(self.document, dict) else {}
         return str(document.get("type", "")).removeprefix("urn:hourwheel:")
 
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 
 async def read_answer(reader: asyncio.StreamReader, method: str) -> Answer | None:
-    """The next answer, judged; None where the connection ended before it."""
+    """Reads and judges the next answer, and returns it; None if the connection ended before it."""
     while True:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -60,7 +60,7 @@ async def read_answer(reader: asyncio.StreamReader, method: str) -> Answer | Non
 
 
 def judge(answer: Answer, method: str) -> Answer:
-    """The answer. Raises ``Violation`` for one that docs/api.md does not know."""
+    """Returns the answer. Raises ``Violation`` for an answer that docs/api.md does not describe."""
     status, document = answer.status, answer.document
     if status in {200, 204}:
         return answer

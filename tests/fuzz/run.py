@@ -21,7 +21,7 @@ AT_ONCE = 8
 BODY_SECONDS = 6
 MEMORY_MB = 400
 _EXPECTED = "deleted meanwhile, went to"
-"""The server tells operators of delayed messages whose subject was deleted."""
+"""Lines of the log that are right: the server reports delayed messages whose subject was deleted."""
 
 
 class Report(NamedTuple):
@@ -69,7 +69,7 @@ def fuzz(requests: int, seed: int, only: int | None = None) -> Report:
 
 
 async def _converse(port: int, account: Account, requests: int, seed: int, only: int | None) -> int:
-    """The number of conversations."""
+    """Runs conversations, and returns their number."""
     numbers = iter(range(sys.maxsize) if only is None else [only])
     held = 0
 
@@ -94,8 +94,8 @@ async def _converse(port: int, account: Account, requests: int, seed: int, only:
 
 
 def audit(server: Server, account: Account) -> int:
-    """Pulls what was sent to the subjects that are kept: how many messages. Each accepted one is there once, and none
-    that was refused."""
+    """Pulls all messages of the kept subjects, and returns their number. Checks that each accepted message arrives
+    once, and no refused one."""
     found: list[str] = []
     with server.connect() as connection:
         for subject in KEPT:
@@ -114,7 +114,7 @@ def audit(server: Server, account: Account) -> int:
 
 
 def peak_mb(process: int) -> int:
-    """The most memory that a process had."""
+    """Returns the largest memory of a process so far, in MB."""
     status = Path(f"/proc/{process}/status")
     if not status.exists():  # not Linux
         return 0

@@ -1,4 +1,4 @@
-"""Clients that stop, or go on for ever: the server ends each of them."""
+"""Runs clients that stop or never end: the server ends each connection."""
 
 import asyncio
 from contextlib import suppress

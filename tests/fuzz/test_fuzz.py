@@ -1,4 +1,4 @@
-"""A short run against a server, and proof that the rules would be broken by what they are there for."""
+"""Makes a short run against a server, and checks that each rule finds its violations."""
 
 import asyncio
 import re
@@ -62,7 +62,7 @@ def test_an_answer_that_the_docs_do_not_know_breaks_a_rule(answer: Answer) -> No
 
 
 class Liar(asyncio.Protocol):
-    """Answers each request that many times, whatever it is."""
+    """A server that answers each request this many times."""
 
     def __init__(self, answers: int) -> None:
         self._answers = answers

@@ -1,4 +1,4 @@
-"""Values that a field may not expect."""
+"""Draws values that a field may not expect."""
 
 import json
 from random import Random
@@ -89,7 +89,7 @@ def hostile(rng: Random) -> Any:
 
 
 def twisted(rng: Random, value: Any) -> Any:
-    """The value with one of its parts replaced, left out, added or doubled."""
+    """Returns the value with one of its parts replaced, left out, added or doubled."""
     if isinstance(value, dict) and value and rng.random() < 0.8:
         name = rng.choice(sorted(value))
         deed = rng.randrange(6)

@@ -1,4 +1,4 @@
-"""How a request is put on the wire: the ways that must change nothing, and those that must be refused."""
+"""Puts requests on the wire, in ways that must change nothing, and in ways that must be refused."""
 
 from random import Random
 from typing import NamedTuple
@@ -50,8 +50,8 @@ _BROKEN_CHUNKS = (
 
 
 class Sent(NamedTuple):
-    """``whole``: it is a request, to be answered for what it is; or else it must be refused with 400 or 431, and the
-    connection ends there."""
+    """The bytes of a request. ``whole``: they are a valid request, which the server must answer; otherwise it must
+    refuse them with 400 or 431 and end the connection."""
 
     data: bytes
     whole: bool
@@ -97,7 +97,7 @@ def _chunks(rng: Random, body: bytes) -> bytes:
 
 
 def cut(rng: Random, data: bytes) -> list[bytes]:
-    """The bytes in the pieces in which they are sent."""
+    """Returns the bytes in the parts in which they are sent."""
     if rng.random() < 0.7:
         return [data]
     marks = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice((1, 2, 5))))

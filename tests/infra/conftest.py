@@ -10,13 +10,13 @@ def defaults(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
 
 @pytest.fixture(scope="session")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    """With all settings set."""
+    """Synthesises the templates with all settings."""
     return synthesised(EVERYTHING, tmp_path_factory.mktemp("everything"))
 
 
 @pytest.fixture(scope="session")
 def not_much(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    """Without what can be left out."""
+    """Synthesises the templates without optional settings."""
     return synthesised(NOT_MUCH, tmp_path_factory.mktemp("not-much"))
 
 

@@ -1,4 +1,4 @@
-"""Templates as plain data, and what is in them."""
+"""Synthesises templates, and reads their contents as plain data."""
 
 import json
 import re
@@ -18,7 +18,7 @@ REGION, ACCOUNT = "eu-west-1", "111122223333"
 
 _NAMED_IN_TEXT = re.compile(r"\$\{([^}]+)\}")
 
-# What users set, as the command line gives it: all of it text.
+# The settings of users as the command line passes them: as text.
 EVERYTHING = {
     "cell": "orders-eu",
     "retention_seconds": "600",
@@ -64,12 +64,12 @@ NOT_MUCH = {
     "access_log_class": "infrequent",
 }
 FLAGS = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
-"""How the CDK is to behave, as its command line tells the app."""
+"""The settings that the command line of the CDK passes to the app."""
 
 
 @dataclass(frozen=True)
 class Synthesis:
-    """What the app wrote for these settings."""
+    """The output of the app for these settings."""
 
     settings: Mapping[str, str]
     folder: Path
@@ -90,15 +90,15 @@ class Synthesis:
         return dict(json.loads((self.folder / name).read_text()))
 
     def resources(self, kind: str) -> dict[str, dict[str, Any]]:
-        """The resources of a kind such as ``Lambda::Function``, by logical id."""
+        """Returns the resources of a kind such as ``Lambda::Function``, by logical id."""
         return {key: found for key, found in self.template["Resources"].items() if found["Type"] == f"AWS::{kind}"}
 
     def properties(self, kind: str) -> list[dict[str, Any]]:
-        """Their properties, as they would be once deployed."""
+        """Returns the properties of these resources as they would be after the deployment."""
         return [self.resolved(found["Properties"]) for found in self.resources(kind).values()]
 
     def functions(self) -> dict[str, dict[str, Any]]:
-        """Properties of the functions, by name without the cell's."""
+        """Returns the properties of the functions, by name without the cell's."""
         found = self.properties("Lambda::Function")
         return {function["FunctionName"].removeprefix(f"{self.cell}-"): function for function in found}
 
@@ -109,7 +109,7 @@ class Synthesis:
         )
 
     def key_uses(self) -> set[tuple[str, str]]:
-        """What a role may do with the key of the cell, if it has one."""
+        """Returns the actions that a role may take with the key of the cell, if it has one."""
         return {
             (action, f"arn:aws:kms:{REGION}:{ACCOUNT}:key/{key}")
             for key in self.resources("KMS::Key")
@@ -117,7 +117,7 @@ class Synthesis:
         }
 
     def statements(self, role: str) -> list[dict[str, Any]]:
-        """What a role, named by its ARN, is allowed: actions and resources as lists."""
+        """Returns the permissions of the role with this ARN, with actions and resources as lists."""
         name = role.rpartition("/")[2]
         return [
             {**statement, "Action": listed(statement["Action"]), "Resource": listed(statement["Resource"])}
@@ -127,7 +127,7 @@ class Synthesis:
         ]
 
     def resolved(self, value: Any) -> Any:
-        """The value with references as CloudFormation would fill them in."""
+        """Returns the value with resolved references, as CloudFormation would resolve them."""
         if isinstance(value, list):
             return [self.resolved(part) for part in value]
         if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What ``make deploy`` chooses for the account at hand."""
+"""``make deploy`` chooses settings that fit the account."""
 
 import json
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def lambda_with(limit: int, unreserved: int, reserved: dict[str, int] | None = None) -> Any:
-    """A client of Lambda that is asked once; ``reserved`` by function, None before the first deployment."""
+    """A client of Lambda for one request. ``reserved``: by function; None before the first deployment."""
     client = make_client("lambda", Config(), region="eu-west-1", endpoint_url="http://127.0.0.1:9")
     stub = Stubber(client)
     limits = {"ConcurrentExecutions": limit, "UnreservedConcurrentExecutions": unreserved}
@@ -36,7 +36,7 @@ def lambda_with(limit: int, unreserved: int, reserved: dict[str, int] | None = N
 
 
 def held_by_pulls(settings: Settings) -> float:
-    """The most executions that consumers can hold, however many they are."""
+    """Returns the most executions that any number of consumers can occupy."""
     if settings.pull_concurrency:
         return settings.pull_concurrency
     assert settings.pull_rate is not None

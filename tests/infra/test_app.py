@@ -20,7 +20,7 @@ def run_app(context: dict[str, object], folder: Path) -> subprocess.CompletedPro
 
 
 def sentences(text: str) -> list[str]:
-    """What was said, without jsii's remark on the age of this machine's Node."""
+    """Returns the messages, without jsii's remark on the age of this machine's Node."""
     return [line for line in text.splitlines() if line and not line.startswith("b'!!")]
 
 
@@ -53,7 +53,7 @@ def test_no_container_is_built(defaults: Synthesis) -> None:
 
 
 def test_cfn_lint_finds_nothing(each: Synthesis) -> None:
-    # The CDK writes dependencies down that a reference implies already: W3005.
+    # The CDK states dependencies that a reference implies already: W3005.
     command = [str(Path(sys.executable).with_name("cfn-lint")), "--regions", REGION, "--ignore-checks", "W3005", "--"]
     ended = subprocess.run([*command, str(each.folder / f"{each.cell}.template.json")], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr

@@ -1,4 +1,4 @@
-"""What the library calls is among what the role of the function allows: calls that are easily missed."""
+"""The roles of the functions allow the calls of the library, in particular the rare ones."""
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.model import NewMessage
@@ -19,11 +19,11 @@ ACTIONS = {
     "counters": "BatchGetItem",
 }
 UNPAID = ("trim", "collect")
-"""DynamoDB removes by itself what is over."""
+"""Ignores removals: DynamoDB removes expired items itself."""
 
 
 def refused(function: str, store: CallByCall) -> set[tuple[str, str]]:
-    """The calls that the function's role does not allow."""
+    """Returns the calls that the function's role does not allow."""
     made = {(ACTIONS[verb], name if name in NAMES else "counters") for verb, name in store.calls if verb not in UNPAID}
     return {(action, table) for action, table in made if action not in TABLE_ACTIONS[function].get(table, ())}
 

@@ -165,7 +165,7 @@ def test_the_archiver_is_started_as_often_as_set(everything: Synthesis) -> None:
 
 
 def schedule_of(synthesis: Synthesis, function: str) -> str:
-    """When it is started; it is not asked again."""
+    """Returns the schedule of a function, and checks that a failed run is not retried."""
     schedules = synthesis.properties("Scheduler::Schedule")
     (found,) = (one for one in schedules if one["Target"]["Arn"].endswith(f":{synthesis.cell}-{function}"))
     assert found["FlexibleTimeWindow"] == {"Mode": "OFF"}
@@ -202,7 +202,7 @@ def test_what_is_stored_wakes_push_until_it_is_old(defaults: Synthesis) -> None:
     assert (source["MaximumRetryAttempts"], source["MaximumRecordAgeInSeconds"]) == (-1, 300)
     assert source["FilterCriteria"]["Filters"] == [{"Pattern": '{"eventName":["INSERT"]}'}]
     assert source["BisectBatchOnFunctionError"] is True
-    # Lambda skips old records when it is enabled again: that is no failure that somebody has to see to.
+    # Lambda skips old records when the mapping is enabled again: no operator has to handle that.
     assert "DestinationConfig" not in source
 
 

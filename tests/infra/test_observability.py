@@ -44,7 +44,7 @@ def alarms(synthesis: Synthesis) -> dict[str, dict[str, Any]]:
 
 
 def looked_at(alarm: dict[str, Any]) -> dict[str, Any]:
-    """The one metric of an alarm."""
+    """Returns the only metric of an alarm."""
     (found,) = (metric["MetricStat"]["Metric"] for metric in alarm["Metrics"]) if "Metrics" in alarm else (alarm,)
     return dict(found)
 

@@ -1,4 +1,4 @@
-"""What jobs import on EMR Serverless, as ``make pipeline-package`` leaves it."""
+"""The package of ``make pipeline-package`` contains the imports of jobs on EMR Serverless."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ from pipeline import build
 
 MADE = build.ROOT / "build/pipeline"
 ARM64 = 183
-"""In the header of an ELF file."""
+"""The bytes of the machine in the header of an ELF file."""
 
 LINKED = re.compile(rb"\0(lib(?:arrow|parquet)\w*\.so\.\d+)\0")
 OF_SPARK = {"pyspark", "py4j"}
@@ -70,7 +70,7 @@ def test_all_that_jobs_import_is_packed(dependencies: Path, library: Path) -> No
 
 
 def imported(path: Path) -> set[str]:
-    """The packages that it imports, wherever in it."""
+    """Returns the packages that a module imports anywhere."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

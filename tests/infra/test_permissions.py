@@ -14,7 +14,7 @@ from infra.permissions import (
 from infra.tables import NAMES
 from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, listed
 
-# Resources that end with * in a policy of ours, and nothing else does.
+# The only resources of the policies that end with *.
 BELOW = (
     "arn:aws:s3:::*/batches/*",
     "arn:aws:s3:::*/scheduled/*",
@@ -24,19 +24,20 @@ BELOW = (
     "arn:aws:s3:::*/logs/*",
     f"arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/*/*",
     f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/*-consume/stream/*",
-    f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders-*",  # set so, in push_targets
+    f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders-*",  # from the setting push_targets
 )
 
 
 def allowed(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
-    """Each action on each resource that a function's role allows."""
+    """Returns each action on each resource that a function's role allows."""
     statements = synthesis.statements(synthesis.functions()[function]["Role"])
     assert all(statement["Effect"] == "Allow" for statement in statements)
     return {(action, resource) for found in statements for action in found["Action"] for resource in found["Resource"]}
 
 
 def wanted(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
-    """What the tables of ``infra.permissions`` say, and what every function of its kind needs."""
+    """Returns the permissions in the tables of ``infra.permissions``, and those that every function of its kind
+    needs."""
     (queue,) = synthesis.resources("SQS::Queue")
     (role,) = (key for key in synthesis.resources("IAM::Role") if "WheelCaller" in key)
     cell, aws = synthesis.cell, f"{REGION}:{ACCOUNT}"

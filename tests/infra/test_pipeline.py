@@ -20,7 +20,7 @@ JOBS = Path(__file__).parents[2] / "pipeline/hourwheel_pipeline"
 
 
 class Jobs:
-    """What is there of the pipeline."""
+    """Returns the resources of the pipeline."""
 
     def __init__(self, synthesis: Synthesis) -> None:
         self.synthesis = synthesis
@@ -37,7 +37,7 @@ class Jobs:
 
     @cached_property
     def asked(self) -> Any:
-        """What ``StartJobRun`` is called with, as its API spells it."""
+        """Returns the input of ``StartJobRun`` in the spelling of its API."""
         return uncapitalised(json.loads(self.schedule["Target"]["Input"]))
 
     @cached_property
@@ -66,7 +66,7 @@ def test_without_it_there_is_nothing_of_it_but_the_bucket(defaults: Synthesis, n
 
 def test_the_bucket_stays_the_same_when_the_pipeline_is_switched(defaults: Synthesis, everything: Synthesis) -> None:
     for synthesis in (defaults, everything):
-        # With another id CloudFormation would make another bucket.
+        # With another id CloudFormation would create another bucket.
         assert "PipelineLakeCA665B53" in synthesis.resources("S3::Bucket")
 
 
@@ -95,7 +95,7 @@ def test_emr_takes_what_scheduler_sends_it(jobs: Jobs) -> None:
     assert not report.has_errors(), report.generate_report()
     assert len(json.dumps(jobs.asked["jobDriver"])) < 10_000
     assert jobs.asked["executionRoleArn"] == f"arn:aws:iam::{ACCOUNT}:role/{jobs.role}"
-    # It is another one each day, and the same when Scheduler asks again.
+    # The token is another one each day, and equal in a retry of Scheduler.
     assert jobs.asked["clientToken"] == "<aws.scheduler.execution-id>"
 
 
@@ -141,7 +141,7 @@ def test_workers_fit_into_the_capacity(jobs: Jobs) -> None:
     for process in ("driver", "executor"):
         memory = [int(spark[f"spark.{process}.{name}"].removesuffix("g")) for name in ("memory", "memoryOverhead")]
         assert (sum(memory), spark[f"spark.{process}.cores"]) == (16, "4")
-    assert spark["spark.dynamicAllocation.maxExecutors"] == "7"  # and the driver: 32 vCPUs
+    assert spark["spark.dynamicAllocation.maxExecutors"] == "7"  # with the driver: 32 vCPUs
     assert spark["spark.sql.shuffle.partitions"] == "112"
 
 

@@ -5,7 +5,7 @@ import pytest
 from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, listed
 
 KEPT = {"S3::Bucket": "RetainExceptOnCreate", "DynamoDB::Table": "Retain", "KMS::Key": "RetainExceptOnCreate"}
-"""A protected table cannot be deleted when a first deployment fails; its name is the same the next time."""
+"""A protected table cannot be deleted when a first deployment fails; the next one uses an equal name."""
 
 
 def tables(synthesis: Synthesis) -> dict[str, dict[str, Any]]:
@@ -115,7 +115,7 @@ def test_buckets_answer_over_tls_only(each: Synthesis, purpose: str) -> None:
 
 
 def test_segments_go_once_nothing_can_name_them_and_those_that_wait_never(each: Synthesis) -> None:
-    days = 62 if "archive" in each.functions() else 32  # rows are kept until they are archived
+    days = 62 if "archive" in each.functions() else 32  # rows stay until they are archived
     (bucket,) = bucket_of(each, "Batches").values()
     rules = bucket["LifecycleConfiguration"]["Rules"]
     expiring = [rule for rule in rules if "AbortIncompleteMultipartUpload" not in rule]
@@ -134,7 +134,7 @@ def test_the_lake_keeps_all_but_the_logs_of_its_jobs(each: Synthesis) -> None:
 
 
 def bucket_of(synthesis: Synthesis, purpose: str) -> dict[str, dict[str, Any]]:
-    """The properties of one bucket, by its name."""
+    """Returns the properties of the bucket of this name."""
     return {
         key: synthesis.resolved(found["Properties"])
         for key, found in synthesis.resources("S3::Bucket").items()

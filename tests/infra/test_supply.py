@@ -1,4 +1,4 @@
-"""The bill of materials, and the audit of what the locks pin."""
+"""The bill of materials and the audit cover the packages that the locks pin."""
 
 import json
 import threading
@@ -57,7 +57,7 @@ def test_pyarrow_is_new_enough_wherever_it_is_pinned() -> None:
 
 @contextmanager
 def osv(answer: Callable[[list[Any]], bytes]) -> Iterator[str]:
-    """A source of advisories that answers the queries so; its address."""
+    """Serves these answers as a source of advisories, and yields its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

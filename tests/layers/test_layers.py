@@ -1,4 +1,4 @@
-"""The layers as ``make layers`` leaves them, and that making them again gives the same."""
+"""Tests the layers that ``make layers`` builds. A second build gives equal bytes."""
 
 import json
 import re
@@ -15,7 +15,7 @@ DEPENDENCIES, LIBRARY = LAYERS / "dependencies", LAYERS / "hourwheel"
 
 CEILING_MB = 20
 
-# What a byte code file of each runtime begins with.
+# The first bytes of a byte code file of each runtime.
 MAGIC = {"3.11": 3495, "3.12": 3531, "3.13": 3571, "3.14": 3627}
 
 UNCHECKED_HASH = 0b01
@@ -147,6 +147,6 @@ def test_what_is_installed_is_what_is_locked() -> None:
         for name, _, version in [path.name.removesuffix(".dist-info").partition("-")]
     }
     wanted = versions("layer.lock")
-    if runtime() == "3.14":  # which has zstd itself
+    if runtime() == "3.14":  # this Python has zstd itself
         del wanted["backports-zstd"]
     assert installed == wanted
