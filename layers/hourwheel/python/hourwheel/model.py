@@ -226,7 +226,7 @@ class Pulled(Struct):
 
 
 LimitedBy: TypeAlias = Literal["paused", "subject_paused"]
-"""What keeps messages from a group: the group is paused, or the delivery of the whole subject is."""
+"""The reason why a group gets no messages: the group is paused, or the delivery of the whole subject."""
 
 
 class PullResult(Struct, omit_defaults=True):

@@ -2,8 +2,8 @@
 
 A queue is a list of mappings, oldest first. The last one takes new messages; the ones before it are sealed, and end
 where the next one starts. Offsets are sequences: the counter of a log begins at the start of its mapping, so nothing
-translates them. A change of the route is requested in the subject's record and carried out by whoever finds it
-(``registry/moves.py``). Nothing here reads or writes.
+translates them. A change of the route is requested in the subject's record, and the next process that finds it there
+carries it out (``registry/moves.py``). Nothing here reads or writes.
 """
 
 from collections.abc import Mapping as Dictionary
@@ -21,8 +21,8 @@ MAX_MAPPINGS = 16
 class Mapping(msgspec.Struct, array_like=True, frozen=True):
     """The offsets from ``start`` up to ``end`` (None: open) of a queue, and the log that holds them: part ``part`` of
     the queue in ``cell``, used for the ``turn``-th time. A closed log has ``rows`` rows. ``epoch`` is that of the route
-    that added the mapping. All mappings of one ``era`` were routed to by the same number of queues: a key's messages in
-    an earlier era, in whatever queue, come before those of a later one."""
+    that added the mapping. The number of queues was constant during an ``era``: the messages of a key in an
+    earlier era, in whichever queue, come before those of a later one."""
 
     start: int = 0
     cell: str = HOME
@@ -36,7 +36,7 @@ class Mapping(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def first(self) -> bool:
-        """Whether this is the log that a queue has before it moves."""
+        """Returns whether this is the log that a queue has before its first move."""
         return self.part == 0 and self.turn == 1 and self.cell == HOME
 
 

@@ -76,7 +76,7 @@ class Targets(Protocol):
         ...
 
     def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
-        """Delivers within about ``target.timeout_seconds``. Never raises: the outcome tells every failure of the
+        """Delivers within about ``target.timeout_seconds``. Never raises: the outcome states every failure of the
         target."""
         ...
 
@@ -110,7 +110,7 @@ def unreached(error: str, retry_after_seconds: float = 0.0, *, answered: bool = 
 
 
 def answered(delivery: Delivery, data: bytes) -> Outcome:
-    """Returns the outcome that the answer of a target tells. Only a JSON object can name failures: an empty answer,
+    """Returns the outcome that the answer of a target states. Only a JSON object can name failures: an empty answer,
     "OK", a number or a page means success. An answer that begins like an object must be one."""
     data = data.removeprefix(codecs.BOM_UTF8).lstrip()
     if not data.startswith(b"{"):

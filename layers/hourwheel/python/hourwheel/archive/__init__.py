@@ -1,1 +1,1 @@
-"""The archive: every row of every log, kept in objects for as long as the operator likes."""
+"""Archives every row of every log in objects, until the operator removes them."""

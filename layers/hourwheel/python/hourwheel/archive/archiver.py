@@ -44,7 +44,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archived(msgspec.Struct):
-    """What a run did. ``complete``: every settled row that existed when the run began is archived."""
+    """The report of a run. ``complete``: every settled row that existed when the run began is archived."""
 
     commits: int = 0
     rows: int = 0
@@ -231,7 +231,7 @@ class Archiver:
         return _Rows(end, messages, LogRead.ROWS_LEFT)
 
     def _end(self, collector: Collector, source: LogSource, end: int, log_end: int) -> tuple[int, bool]:
-        """Called behind the last row. Returns the row up to which the log is archived, and whether the log ends
+        """Returns, after the last row was read, the row up to which the log is archived, and whether the log ends
         there."""
         with self._contained(source):
             if (trimmed := source.trimmed()) > end:

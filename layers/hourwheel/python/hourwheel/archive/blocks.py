@@ -129,7 +129,7 @@ def encode_messages(logs: Sequence[str], entries: Sequence[Entry], messages: Seq
 
 
 def encode_rows(kind: str, logs: Sequence[str], rows: Sequence[tuple[int, int, PullRow | Dispatched]]) -> Block:
-    """A block of pull rows or of dispatch rows."""
+    """Encodes a block of pull rows or of dispatch rows."""
     return pack(_encoder.encode([logs, rows]), len(rows), SCHEMAS[kind], _LEVEL)
 
 

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class NamedSegment(Protocol):
-    """What a manifest says of a segment."""
+    """The facts about a segment in a manifest."""
 
     @property
     def key(self) -> str: ...

@@ -55,7 +55,7 @@ _ABANDONED_MS = 3_600_000  # a listed change whose record is not stored by then 
 
 
 class OwnerAnswer(Enum):
-    """What the owner of a bucket says about a cancel marker."""
+    """The answer of a bucket's owner about a cancel marker."""
 
     CERTAIN = "certain"  # no wheel will send the message, unless the dispatch log names it already
     COMING = "coming"  # the owner's lease is valid: it will publish how far it has read

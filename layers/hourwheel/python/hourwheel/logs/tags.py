@@ -6,8 +6,8 @@
     where     for each tag the messages that have it, as ``index_sets.py`` encodes them (empty: all of them; nil: the
               batch has to be read); no list: that of all tags
 
-A summary takes no more than what is left of the last unit in which DynamoDB bills the row: it costs nothing. What does
-not fit is left out: first the largest sets, which are those of the commonest tags, then ``tags``.
+A summary only fills the last unit in which DynamoDB bills the row, so it costs nothing. If it does not fit, the largest
+sets are left out first, which are those of the commonest tags, and then ``tags``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class TagSummary(msgspec.Struct, array_like=True, frozen=True, tag=3):
         return None if sets is None else _matches(sets, tag_filter, every(count))
 
     def _sets(self, named: frozenset[str], count: int) -> dict[str, int] | None:
-        """Returns the messages that have each of these tags; None if the row does not tell them all."""
+        """Returns the messages that have each of these tags; None if the summary lacks one of them."""
         if named and not self.where:
             return None
         set_by_tag = dict(zip(self.tags or (), self.where, strict=False))

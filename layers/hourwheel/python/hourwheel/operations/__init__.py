@@ -1,1 +1,1 @@
-"""What operators do with cells and queues."""
+"""Carries out the operations of operators on cells and queues."""

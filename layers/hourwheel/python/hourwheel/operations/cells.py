@@ -32,8 +32,8 @@ _LISTED = 20
 
 
 class ShownCell(msgspec.Struct, kw_only=True):
-    """A cell as operators see it. ``queues`` counts the queues that send to it, ``parts`` the closed parts that it
-    still holds; ``reachable`` says whether this process can read it."""
+    """A cell as operators see it. ``queues``: the number of queues whose new messages go to the cell; ``parts``: the
+    number of closed parts that are not empty; ``reachable``: whether this process can read the cell."""
 
     cell: str
     kinds: tuple[CellKind, ...]
@@ -45,7 +45,7 @@ class ShownCell(msgspec.Struct, kw_only=True):
 
 
 class Remains(msgspec.Struct, kw_only=True):
-    """What a part of a queue in a cell still holds. None: the cell cannot tell."""
+    """The remaining contents of a queue's part in a cell. None: the cell cannot be read."""
 
     subject: str
     queue: int
@@ -133,10 +133,11 @@ class CellOperations:
         return Drained(cell=cell, moved=moved, left=self.left(cell), dry_run=dry_run)
 
     def remove(self, cell: str, *, dry_run: bool = False) -> ShownCell:
-        """Removes a drained cell. Raises ``Conflict``, and says what is left, while it holds anything."""
+        """Removes a drained cell. Raises ``Conflict``, which names the remaining contents, while the cell is not
+        empty."""
         self._check_other(cell, "cannot be removed")
         record = load_cell(self.context, cell)
-        # The state first: a move that does not see it yet is seen here.
+        # The state is written first: a move that does not see it yet is in the list that is read afterwards.
         if record.state == "normal":
             raise Conflict("cell-in-use", f"cell {cell!r} is normal: drain it first", field="cell")
         if left := self.left(cell):
@@ -147,7 +148,7 @@ class CellOperations:
         return msgspec.structs.replace(shown_cell, state="removed")
 
     def left(self, cell: str) -> list[Remains]:
-        """Returns what the cell still holds."""
+        """Returns the remaining contents of the cell."""
         return [self._remains(subject, queue, log, writable) for subject, queue, log, writable in self._parts(cell)]
 
     def _remains(self, subject: Subject, queue: int, log: str, writable: bool) -> Remains:
@@ -216,8 +217,8 @@ class CellOperations:
             raise Conflict("cell-home", f"cell {HOME_NAME!r} holds subjects and groups: it {why}", field="cell")
 
     def _change(self, cell: str, change: Callable[[CellRecord], CellRecord], location: str = "") -> None:
-        """Changes the record of a cell, or with a ``location`` creates it. Raises ``Conflict`` if somebody else changes
-        it meanwhile."""
+        """Changes the record of a cell, or with a ``location`` creates it. Raises ``Conflict`` if another process
+        changes it meanwhile."""
         record = cell_record(self.context, cell)
         current = record.load()
         if current is None or current.value.removed:
@@ -232,7 +233,7 @@ class CellOperations:
 
 
 def _told(left: Sequence[Remains]) -> str:
-    """Returns a sentence's part that says what is left."""
+    """Returns the part of a sentence that names the remaining contents."""
     parts = [
         f"{each.subject}/{each.queue} ({'?' if each.messages is None else each.messages} messages,"
         f" {'?' if each.leases is None else each.leases} leases)"

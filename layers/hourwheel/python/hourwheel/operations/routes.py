@@ -1,6 +1,6 @@
 """Moves queues, and shows routes.
 
-Every operation may be cut off and repeated: whoever finds it half-done finishes it.
+Every operation may be cut off and repeated: the next process that finds it unfinished finishes it.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,8 @@ class ShownRoute(msgspec.Struct, kw_only=True):
 
 
 class RouteStep(msgspec.Struct, kw_only=True):
-    """The route before and after an operation. With ``dry_run`` nothing was changed: ``after`` says what would be."""
+    """The route before and after an operation. With ``dry_run`` nothing was changed: ``after`` is the route that the
+    operation would lead to."""
 
     before: ShownRoute
     after: ShownRoute
@@ -88,7 +89,7 @@ class Routes:
 
     def move(self, subject: str, queue: int, cell: str, *, dry_run: bool = False) -> RouteStep:
         """Moves a queue to a cell. Raises ``NotFound`` for an unknown subject, queue or cell, ``Conflict`` for a cell
-        that takes no queues, for the cell in which the queue is, and if somebody else moves the queue meanwhile."""
+        that takes no queues, for the cell in which the queue is, and if another process moves the queue meanwhile."""
         name = check_cell_name(cell)
         check_takes_queues(self.context, name)
         return self.change(subject, plan_move(queue, name), dry_run=dry_run)
@@ -104,7 +105,7 @@ class Routes:
         return self.change(subject, plan_spread(names), dry_run=dry_run)
 
     def add_queues(self, subject: str, queues: int, *, dry_run: bool = False) -> RouteStep:
-        """Gives the subject more queues. Nothing happens if it has as many."""
+        """Gives the subject more queues. Does nothing if the subject has this many queues."""
         return self.change(subject, plan_queues(queues), dry_run=dry_run)
 
     def change(self, subject: str, plan: Plan, *, dry_run: bool) -> RouteStep:

@@ -43,7 +43,7 @@ class PusherEnd(StrEnum):
 
 @dataclass(frozen=True)
 class Decided:
-    """What becomes of the messages of a pull, by their indexes in it. ``retry``: retried, which costs an attempt;
+    """The decision about the messages of a pull, by their indexes. ``retry``: retried, which costs an attempt;
     ``dead``: dead letters; ``release``: given back at no cost. The others are acknowledged. ``parts`` are delivered by
     themselves before anything is decided about their messages."""
 

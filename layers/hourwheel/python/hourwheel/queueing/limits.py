@@ -1,4 +1,4 @@
-"""Limits: say what keeps messages from a group, whether or not any waits."""
+"""Determines the limits that keep messages from a group, whether or not messages wait."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,12 @@ from hourwheel.context import Settings
 from hourwheel.model import Group, LimitedBy, Subject
 
 _SHORTEST_SECONDS = 0.1
-"""A pull that waits at a limit does not look more often, even where settings are not cached."""
+"""The shortest time between two looks of a pull that waits at a limit, even when settings are not cached."""
 
 
 class Limit(NamedTuple):
-    """What keeps messages from a group. A waiting pull looks again after ``again_seconds`` at the latest, because no
-    announcement of its process tells that another process has lifted the limit."""
+    """A limit that keeps messages from a group. A waiting pull looks again after ``again_seconds`` at the latest: if
+    another process lifts the limit, no announcement reaches this one."""
 
     name: LimitedBy
     again_seconds: float

@@ -1,7 +1,7 @@
-"""Peek: shows the messages of a queue without being a group. Reads only, and neither waits nor fills holes.
+"""Shows the messages of a queue to a caller that is no group. Reads only, and neither waits nor fills holes.
 
-One call reads a bounded number of rows and answers what fits into an answer of Lambda. ``next`` is the offset at which
-the next call goes on.
+One call reads a bounded number of rows, and returns as many messages as fit into an answer of Lambda. ``next`` is the
+offset at which the next call goes on.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from hourwheel.logs.rows import Row
 from hourwheel.model import DamagedRow, Message, PeekPage, Subject
 from hourwheel.queueing.progress import row_at_offset, row_at_time
 
-_ROWS = 256  # with the limit of an answer this bounds the time of a call, and what it costs
+_ROWS = 256  # with the limit of an answer this bounds the time and the cost of a call
 _PAGE = 32
 
 
@@ -41,8 +41,8 @@ def queue_logs(context: Context, subject: Subject, queue: int) -> list[Log]:
 
 
 def peek(context: Context, subject: Subject, queue: int, start: PeekStart, limit: int) -> PeekPage:
-    """Returns up to ``limit`` messages of the queue that have not expired. A page may be empty though ``next`` is set:
-    the rows that were read hold nothing to show."""
+    """Returns up to ``limit`` messages of the queue that have not expired. A page may be empty although ``next`` is
+    set: the rows that were read contain no live message."""
     logs = queue_logs(context, subject, queue)
     end = logs[-1].totals().numbers
     if start.offset is not None and start.offset > end:

@@ -174,7 +174,7 @@ class PullLog:
         return self.beginning(checkpoint)
 
     def has_unpulled(self) -> bool:
-        """Whether there is a message for the group that nobody has pulled, be it behind a row that is on its way.
+        """Returns whether a message for the group was never pulled, also one behind a row that is not stored yet.
         Strongly consistent."""
         tail = self.tail()
         now_ms = self.context.clock.now_ms()

@@ -1,8 +1,8 @@
-"""Selection: which messages of a row a claim may take, and which it passes over because of the group's filter.
+"""Selects the messages of a row that a claim may take. It passes over the others because of the group's filter.
 
-A filter is decided from the summary of the row's tags (``logs/tags.py``), and only where that does not tell, from the
-messages themselves. Messages that a filter does not take are settled when a claim passes over them. A claim that finds
-nothing else writes a row of the pull log for that only now and then: see ``worth_passing``.
+The summary of the row's tags decides a filter (``logs/tags.py``); if the summary lacks a tag, the messages decide it.
+Messages that a filter does not take are settled when a claim passes over them. A claim without any other message writes
+a row of the pull log for that only if it is worth a write: see ``worth_passing``.
 """
 
 from collections.abc import Sequence
@@ -19,22 +19,23 @@ from hourwheel.logs.tags import TagSummary, decode_summary
 from hourwheel.model import TagFilter
 
 PASSED_MS = 10_000
-"""Rows without a match are passed at the latest when one of them is this old: then the group's lag has no more of
-them."""
+"""A claim passes over rows without a match at the latest when one of them is this old, so that the group's lag does not
+count them for longer."""
 
 _PASSED_ROWS = 64
 _PASSED_BYTES = 64 << 10
-"""Passing costs DynamoDB one write. To read this much again at the next look costs nearly as much."""
+"""Passing over rows costs one write of DynamoDB. Reading this many bytes again at the next look costs nearly as
+much."""
 
 MOST_BODIES = 32
-"""A claim reads at most this many batches whose summary does not tell: each may be a request to S3."""
+"""A claim reads at most this many batches for want of a complete summary: each may be a request to S3."""
 
 
 @dataclass(frozen=True)
 class RowSelection:
-    """What a row offers a claim: ``usable`` messages, of which ``fitting`` fit into one answer, where they take at most
-    ``answer_bytes``. ``indexes`` names them; None: they follow one another, from the place where the claim begins.
-    ``read``: the batch had to be read."""
+    """The messages that a row offers a claim: ``usable`` messages, of which ``fitting`` fit into one answer, where
+    they take at most ``answer_bytes``. ``indexes`` names them; None: they follow one another, from the start of the
+    claim. ``read``: the batch had to be read."""
 
     usable: int
     fitting: int
@@ -95,7 +96,7 @@ class Selection:
 
 @dataclass
 class Unmatched:
-    """The rows without a match that a claim has come across since its last match."""
+    """The rows without a match that a claim has passed over since its last match."""
 
     rows: int = 0
     size: int = 0

@@ -28,7 +28,7 @@ _STALE = Settled("stale")
 
 @dataclass(frozen=True)
 class Decision:
-    """What a settlement does with the messages of a pull, which are named by their index.
+    """The decision of a settlement about the messages of a pull, by their index.
 
     ``retried`` messages are tried again, after their delay in ``delays_ms`` or else as the group's policy says.
     ``released`` messages are given back without an attempt being counted, ``dead`` ones become dead letters, and every
@@ -154,7 +154,7 @@ class Settler:
                 return Settled("extended", lease_until=rfc3339(value.lease_until_ms))
             if outcome.stored:
                 self._count("Settled", len(decision.named - before))
-                # The answer tells what was written, whatever happens to the rest of the pull meanwhile.
+                # The answer states the written settlement, also if other messages of the pull are settled meanwhile.
                 self.finish(row_no, current)
                 return Settled("open" if value.state == OPEN else "settled")
 

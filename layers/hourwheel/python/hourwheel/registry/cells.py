@@ -1,4 +1,4 @@
-"""The cells of a deployment, as the home cell's meta knows them.
+"""Stores the records of a deployment's cells in the meta table of the home cell.
 
     table      meta
     partition  cells
@@ -24,7 +24,7 @@ CellState: TypeAlias = Literal["normal", "read_only", "draining", "offline", "re
 CellKind: TypeAlias = Literal["real-time", "delay"]
 KINDS: tuple[CellKind, ...] = ("real-time", "delay")
 HOME_NAME = "home"
-"""What operators call the home cell."""
+"""The name of the home cell for operators."""
 
 _PATTERN = r"[a-z0-9-]{1,30}"
 _PAGE = 100
@@ -58,7 +58,7 @@ def check_cell_name(name: str) -> str:
 
 
 def shown(cell: str) -> str:
-    """Returns what operators call the cell."""
+    """Returns the name of the cell for operators."""
     return cell or HOME_NAME
 
 

@@ -126,7 +126,7 @@ def _withdrawn(context: Context, subject: Subject, change: RouteChange) -> Subje
 
 
 def catch_up(registry: Registry, seen: Subject) -> None:
-    """Brings this process and the route up to date after a log of ``seen`` was found sealed: forgets the cached
+    """Brings this process and the route up to date after a log of ``seen`` was sealed: forgets the cached
     subject, carries an open change to its end, and continues logs that were sealed without a change. Does nothing more
     for a subject that was deleted."""
     registry.forget(seen.name)
@@ -169,7 +169,7 @@ def expire(registry: Registry, seen: Subject, queue: int, mapping: Mapping) -> N
     routes = list(current.value.all_routes())
     routes[queue] = routes[queue].expired(mapping)
     after = msgspec.structs.replace(current.value, routes=tuple(routes), epoch=current.value.epoch + 1)
-    record.swap(current.token, after)  # refused: somebody changed the subject, and the next sweep tries again
+    record.swap(current.token, after)  # refused: another process changed the subject, and the next sweep tries again
     registry.forget(seen.name)
 
 

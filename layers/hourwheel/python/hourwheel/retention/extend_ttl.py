@@ -39,7 +39,7 @@ _LONGEST_MS = 30_000
 
 
 class TtlPass(msgspec.Struct, array_like=True, frozen=True):
-    """A pass that began at ``began_ms`` and has gone through the rows below ``next_row``."""
+    """A pass that began at ``began_ms`` and has scanned the rows below ``next_row``."""
 
     began_ms: int
     next_row: int

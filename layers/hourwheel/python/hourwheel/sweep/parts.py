@@ -1,4 +1,4 @@
-"""Expires the closed parts of queues, once nothing is left in them."""
+"""Expires the closed parts of queues once they are empty."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +20,7 @@ def expire_parts(
     registry: Registry, leases: Leases, subject: Subject, groups: Sequence[Group], totals: Mapping[str, Counter]
 ) -> None:
     """Marks each closed part as expired of which every row has expired and was removed, and in which no group has a
-    lease; then removes what the groups kept about it. ``totals`` are those of the parts that can be reached."""
+    lease; then removes the records of the groups about it. ``totals`` are those of the parts that can be reached."""
     context = registry.context
     for queue in range(subject.queues):
         for mapping, name in subject.parts(queue):

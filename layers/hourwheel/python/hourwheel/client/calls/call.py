@@ -1,4 +1,4 @@
-"""What each family of calls is made of."""
+"""Defines the common base of the families of calls."""
 
 import functools
 from typing import Any
