@@ -258,18 +258,47 @@ def test_a_group_that_an_operator_moves_back_is_served_again(bench: Bench) -> No
     assert 5 <= bench.wakeups.ticks <= 7  # type: ignore[attr-defined]
 
 
-def test_a_seek_that_was_cut_off_is_seen_after_some_minutes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def cut_off_seek(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends when all rows of the seek are written."""
+
     def cut_off(self: Registry, *of: Any) -> None:
         raise KeyboardInterrupt
 
-    other = bench.another_process()
     with monkeypatch.context() as patch:
-        patch.setattr(Registry, "count_seek", cut_off)
+        patch.setattr(Registry, "end_seek", cut_off)
         with pytest.raises(KeyboardInterrupt):
-            other.seek("orders", "billing", to="start")
-    assert bench.bodies() == []
-    bench.clock.pass_time(300)
+            bench.another_process().seek("orders", "billing", to="start")
+
+
+def test_a_seek_that_was_cut_off_is_seen_as_soon_as_the_record_is_read_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_off_seek(bench, monkeypatch)
+    bench.clock.pass_time(bench.settings.registry_seconds)
     assert bench.bodies()[:1] == ["old"]
+
+
+def test_a_seek_that_was_cut_off_is_ended_by_the_sweeper_once_no_request_may_carry_it_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_off_seek(bench, monkeypatch)
+    seeks = bench.another_process().group("orders", "billing").seeks
+    sweeping = bench.another_process()
+    for seconds, ended in ((30, 0), (30, 1), (60, 1)):
+        bench.clock.pass_time(seconds)
+        sweeping.sweep()
+        group = bench.another_process().group("orders", "billing")
+        assert (group.seeks - seeks, group.seeking_ms == 0) == (ended, bool(ended))
+
+
+def test_of_two_seeks_at_once_the_first_to_end_leaves_the_other_under_way(bench: Bench) -> None:
+    owner, group = bench.cell.subject("orders"), bench.cell.group("orders", "billing")
+    first = bench.cell.registry.begin_seek(owner, group)
+    bench.clock.pass_time(1)
+    second = bench.cell.registry.begin_seek(owner, group)
+    for began_ms, left_ms in ((first, second), (second, 0)):
+        bench.cell.registry.end_seek(owner, group, began_ms)
+        assert bench.cell.group("orders", "billing").seeking_ms == left_ms
 
 
 def test_a_group_that_was_deleted_meanwhile_is_not_made_again_by_a_seek(bench: Bench) -> None:
@@ -277,7 +306,7 @@ def test_a_group_that_was_deleted_meanwhile_is_not_made_again_by_a_seek(bench: B
     owner, group = other.subject("orders"), other.group("orders", "billing")
     bench.cell.delete_group("orders", "billing")
     with pytest.raises(NotFound):
-        other.registry.count_seek(owner, group)
+        other.registry.begin_seek(owner, group)
     assert bench.cell.groups("orders") == ([], None)
 
 

@@ -385,9 +385,10 @@ class Cell:
         if out := _cells_out(owner, logs):
             raise CellUnavailable(f"cell {', '.join(out)} cannot be reached: seek again once it can")
         numbers = range(owner.queues) if queue is None else [queue]
+        began_ms = self.registry.begin_seek(owner, member)
         moved = {number: move([log for log in logs if log.queue == number]) for number in numbers}
         # After the rows: a waiting pull that sees the new count looks at all queues again.
-        self.registry.count_seek(owner, member)
+        self.registry.end_seek(owner, member, began_ms)
         self.context.wakeups.announce(subject, group)
         return moved
 

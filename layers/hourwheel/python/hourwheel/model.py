@@ -363,8 +363,9 @@ class Group(Struct, frozen=True, kw_only=True):
     for a group that started at the latest message (0 if the tuple is shorter), in the log that took the queue's
     messages in epoch ``origin_epoch``. ``push_secret`` is the latest version of the secret that signs deliveries.
     ``seeks`` counts the seeks of the group and the changes of its filter: a waiting pull that sees the number change
-    looks at all queues again. A ``paused`` group gets no messages. ``filter`` says which messages of the queues the
-    group takes (None: all)."""
+    looks at all queues again. ``seeking_ms``: a seek began at this time and has not ended (0: none); pulls look at all
+    queues meanwhile. A ``paused`` group gets no messages. ``filter`` says which messages of the queues the group takes
+    (None: all)."""
 
     subject: str
     subject_generation: int
@@ -383,6 +384,7 @@ class Group(Struct, frozen=True, kw_only=True):
     filter: TagFilter | None = None
     deleted: bool = False
     erased: bool = False
+    seeking_ms: int = 0
 
     @property
     def member(self) -> str:

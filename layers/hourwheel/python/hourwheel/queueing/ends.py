@@ -3,7 +3,8 @@
 A pull reads the counters of all its logs at once, eventually consistent, and looks only into logs whose counter has
 given out a row beyond the remembered end. A counter may be out of date: a later look sees the row. A row may be given
 out and not stored yet: the end stays before the row, and pulls look into the log until the row is stored or filled.
-A seek changes no counter; ``Group.seeks`` in the group's record counts seeks instead.
+A seek changes no counter; ``Group.seeks`` in the group's record counts seeks instead, and ``Group.seeking_ms`` says
+that one is under way.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.selection import PASSED_MS
 
 _TRUSTED_MS = 300_000
-"""An end is forgotten after this long: a seek that was cut off before it changed the group's record shows then."""
+"""An end is forgotten after this long, in case it went out of date in a way that nothing shows."""
 
 
 class _End(NamedTuple):
@@ -36,7 +37,7 @@ class SourceEnds:
         """Returns whether the log may have a message for the group, given the totals of the log's counter. Reads
         nothing."""
         end = self._ends.get(log.partition)
-        if end is None or end.seeks != group.seeks:
+        if end is None or end.seeks != group.seeks or group.seeking_ms:
             return totals.rows > 0
         age_ms = log.context.clock.now_ms() - end.at_ms
         return totals.rows > (end.row_no if 0 <= age_ms < end.trusted_ms else 0)
@@ -45,7 +46,7 @@ class SourceEnds:
         """Returns whether the log is sealed and has no message for the group: it need not be looked at. Reads
         nothing."""
         end = self._ends.get(log.partition)
-        if end is None or not end.final or end.seeks != group.seeks:
+        if end is None or not end.final or end.seeks != group.seeks or group.seeking_ms:
             return False
         return 0 <= log.context.clock.now_ms() - end.at_ms < end.trusted_ms
 

@@ -174,15 +174,32 @@ class Registry:
         self.forget(subject.name)
         return value
 
-    def count_seek(self, subject: Subject, group: Group) -> None:
-        """Counts a seek in the group's record. Raises ``NotFound`` if the group was deleted meanwhile."""
+    def begin_seek(self, subject: Subject, group: Group) -> int:
+        """Writes into the group's record that a seek begins, so that pulls see its rows even if it is cut off. Returns
+        the time that names the seek. Raises ``NotFound`` if the group was deleted meanwhile."""
+        began_ms = self.context.clock.now_ms()
+        self._change_seek(subject, group, lambda current: {"seeking_ms": began_ms})
+        return began_ms
 
-        def change(current: Group) -> Group:
+    def end_seek(self, subject: Subject, group: Group, began_ms: int) -> None:
+        """Counts the seek in the group's record. A seek that began later goes on. Raises ``NotFound`` if the group was
+        deleted meanwhile."""
+
+        def change(current: Group) -> dict[str, int]:
+            return {
+                "seeks": current.seeks + 1,
+                "seeking_ms": 0 if current.seeking_ms == began_ms else current.seeking_ms,
+            }
+
+        self._change_seek(subject, group, change)
+
+    def _change_seek(self, subject: Subject, group: Group, change: Callable[[Group], dict[str, int]]) -> None:
+        def changed(current: Group) -> Group:
             if current.generation != group.generation:
                 raise unknown_group(subject.name, group.name)
-            return msgspec.structs.replace(current, seeks=current.seeks + 1)
+            return msgspec.structs.replace(current, **change(current))
 
-        self.change_group(subject, group.name, change)
+        self.change_group(subject, group.name, changed)
 
     def delete_subject(self, name: str) -> None:
         """Removes the subject, its groups and messages, or finishes a deletion that was cut off. Raises

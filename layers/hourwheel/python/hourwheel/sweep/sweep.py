@@ -7,7 +7,7 @@ looks at everything.
 
 import logging
 import sys
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from hourwheel.context import Context
 from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.delay.maintenance import RegisteredBucket, buckets_due_soon, drop_closed, start_wheels
 from hourwheel.delay.orphans import orphan_logs, unregister_orphan
+from hourwheel.errors import NotFound
 from hourwheel.logs.log import Log
 from hourwheel.model import DEAD_RETENTION_MS, Group, Subject
 from hourwheel.ports import Counter, Table
@@ -49,6 +50,7 @@ from hourwheel.times import within
 
 _PAGE = 64
 _NO_END = sys.maxsize
+_SEEK_MS = 60_000  # longer than a request for a seek may take
 
 _EXTEND_MS = 6 * 3_600_000
 """The pause between two passes through a log that extend the expiry of unarchived rows: they live a day longer than
@@ -166,6 +168,7 @@ class Sweeper:
                     self.registry.erase_group(subject, group)
             else:
                 groups.append(group)
+                self._end_seek(subject, group)
         report.groups += len(groups)
         if subject.change is not None:
             finish_change(self.registry, subject.name)  # the next sweep looks at the queues where they are then
@@ -173,6 +176,12 @@ class Sweeper:
             report.resting += 1
         else:
             self._look(subject, groups, report, behind)
+
+    def _end_seek(self, subject: Subject, group: Group) -> None:
+        """Ends a seek that was cut off: until then each look of a pull reads all queues."""
+        if group.seeking_ms and not within(group.seeking_ms, self.context.clock.now_ms(), _SEEK_MS):
+            with self._contained(f"ending a seek of {group.member} of {subject.name}"), suppress(NotFound):
+                self.registry.end_seek(subject, group, group.seeking_ms)
 
     def _look(self, subject: Subject, groups: list[Group], report: SweepReport, behind: list[GroupLag]) -> None:
         last = self._looks.pop(subject.name, None)
