@@ -4,12 +4,12 @@ Lambda counts an answer as JSON. The body of the response, itself JSON, is a str
 a message takes four bytes, a control character up to seven, and any other character its UTF-8.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from hourwheel.model import BATCH_MESSAGES, NewMessage
+from hourwheel.model import BATCH_MESSAGES, DeadPage, Message, NewMessage
 
 M = TypeVar("M", bound=NewMessage)
 
@@ -105,3 +105,16 @@ def _cuts(sizes: Sequence[int]) -> list[int]:
             total = 0
         total += size
     return cuts
+
+
+def first_page(messages: Iterable[Message], limit: int) -> DeadPage:
+    """Returns a page of the first messages, up to ``limit`` and as many as fit into an answer. The messages have their
+    ``dead_id``; the page ends with the cursor of its last one if there are more."""
+    page: list[Message] = []
+    size = 0
+    for message in messages:
+        size += message_size(message)
+        if len(page) == limit or (page and size > PULL_BYTES):
+            return DeadPage(page, page[-1].dead_id)
+        page.append(answerable(message))
+    return DeadPage(page, None)

@@ -27,12 +27,11 @@ def patient_config() -> Config:
     )
 
 
-class AsyncFunction:
-    """The function with an ARN. The first ``start`` makes the client: most processes never start a function. Several
-    threads must not make their first call at once."""
+class LambdaCaller:
+    """Calls Lambda with repeats, as a second call has no further effect. The first call makes the client: most
+    processes never make one. Several threads must not make their first call at once."""
 
-    def __init__(self, arn: str, *, region: str | None = None, endpoint_url: str | None = None) -> None:
-        self.arn = arn
+    def __init__(self, *, region: str | None, endpoint_url: str | None) -> None:
         self._region = region
         self._endpoint_url = endpoint_url
 
@@ -40,6 +39,14 @@ class AsyncFunction:
     def client(self) -> "LambdaClient":
         client = make_client("lambda", patient_config(), region=self._region, endpoint_url=self._endpoint_url)
         return cast("LambdaClient", client)
+
+
+class AsyncFunction(LambdaCaller):
+    """The function with an ARN."""
+
+    def __init__(self, arn: str, *, region: str | None = None, endpoint_url: str | None = None) -> None:
+        super().__init__(region=region, endpoint_url=endpoint_url)
+        self.arn = arn
 
     def start(self, event: object) -> None:
         """Has Lambda call the function with the event soon, perhaps twice. Raises ``Unavailable``."""
@@ -49,20 +56,12 @@ class AsyncFunction:
             answer["Payload"].read()
 
 
-class MappedStream:
-    """``StoredStream`` by an event source mapping, which it enables and disables. The first ``listen`` makes the
-    client; several threads must not make their first call at once."""
+class MappedStream(LambdaCaller):
+    """``StoredStream`` by an event source mapping, which it enables and disables."""
 
     def __init__(self, mapping: str, *, region: str | None = None, endpoint_url: str | None = None) -> None:
+        super().__init__(region=region, endpoint_url=endpoint_url)
         self._mapping = mapping
-        self._region = region
-        self._endpoint_url = endpoint_url
-
-    @cached_property
-    def client(self) -> "LambdaClient":
-        # The SDK may repeat these calls: enabling or disabling twice has no further effect.
-        client = make_client("lambda", patient_config(), region=self._region, endpoint_url=self._endpoint_url)
-        return cast("LambdaClient", client)
 
     def listen(self, on: bool) -> None:
         # Reading the state costs nothing; an update takes the mapping out of service for seconds.

@@ -7,29 +7,25 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
-import msgspec
-
 from hourwheel.archive.blocks import Entry
 from hourwheel.archive.reading import dispatch_rows, message_rows
 from hourwheel.archive.redo_handovers import OWNER, occupied, token_of
 from hourwheel.archive.summary import ArchiveSummary, Tally
 from hourwheel.context import Context
 from hourwheel.delay.dispatch import DROPPED
-from hourwheel.delay.ownership import Dispatched
+from hourwheel.delay.ownership import Dispatched, put_dispatched
 from hourwheel.errors import Corrupt, Filled
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import is_schedule
 from hourwheel.logs.log import Reservation
-from hourwheel.logs.rows import Row, sort_of
+from hourwheel.logs.rows import Row
 from hourwheel.model import DEAD_RETENTION_MS, MAX_RETENTION_SECONDS, Message
-from hourwheel.ports import Blobs, Key, Record, Table
+from hourwheel.ports import Blobs
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.manifests import Manifest, Segment, manifests
 
 _BATCH_ROWS = 100  # of rows that one thread puts before it takes the next ones
 _LONGEST_MS = max(MAX_RETENTION_SECONDS * 1_000, DEAD_RETENTION_MS)
-
-_encoder = msgspec.msgpack.Encoder()
 
 Kept: TypeAlias = tuple[str, Entry, list[Message]]
 
@@ -98,9 +94,7 @@ class Restorer:
             self._pass_over(segment, error)
 
     def _put_dispatched(self, name: str, row_no: int, dispatched: Dispatched) -> None:
-        record = Record(_encoder.encode(dispatched), token_of(name, row_no))
-        refused = self.context.store.put(Key(Table.DISPATCH, name, sort_of(row_no)), record, expect=None)
-        if refused is not None and (refused.current is None or refused.current.token != record.token):
+        if not put_dispatched(self.context, name, row_no, dispatched, token_of(name, row_no)):
             raise occupied(f"the dispatch log of {name}", row_no)
 
     def _worthwhile(self, segment: Segment) -> bool:

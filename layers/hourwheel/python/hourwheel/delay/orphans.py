@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from hourwheel.answer_size import PULL_BYTES, answerable, message_size
+from hourwheel.answer_size import first_page
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.faults import unreadable
@@ -50,9 +50,11 @@ def unregister_orphan(context: Context, log: Log) -> None:
 def orphans(context: Context, subject: str, *, after: str | None, limit: int) -> DeadPage:
     """Returns up to ``limit`` orphans of a deleted subject after the cursor ``after``, the oldest first; fewer where
     more would not fit into an answer. Raises ``Rejected`` for a cursor that is none."""
-    start = _parse(after) if after else (0, 0, -1)
-    page: list[Message] = []
-    size = 0
+    return first_page(_after(context, subject, _parse(after) if after else (0, 0, -1)), limit)
+
+
+def _after(context: Context, subject: str, start: tuple[int, int, int]) -> Iterator[Message]:
+    """Yields the orphans behind this generation, row and index, with their cursors."""
     for generation, log in _generations(context, subject):
         if generation < start[0]:
             continue
@@ -61,12 +63,8 @@ def orphans(context: Context, subject: str, *, after: str | None, limit: int) ->
             for index, message in enumerate(_messages(context, log, row_no, row)):
                 if (generation, row_no, index) <= start:
                     continue
-                size += message_size(message)
-                if len(page) == limit or (page and size > PULL_BYTES):
-                    return DeadPage(page, page[-1].dead_id)
                 message.dead_id = f"{generation}-{row_no}-{index}"
-                page.append(answerable(message))
-    return DeadPage(page, None)
+                yield message
 
 
 def _generations(context: Context, subject: str) -> list[tuple[int, Log]]:

@@ -45,6 +45,14 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Dispatched)
 
 
+def put_dispatched(context: Context, bucket: str, row_no: int, row: Dispatched, token: bytes) -> bool:
+    """Puts a row of the dispatch log; returns whether the log has it, also from an earlier try with this token. False:
+    another row has its number."""
+    record = Record(_encoder.encode(row), token)
+    refused = context.store.put(Key(Table.DISPATCH, bucket, sort_of(row_no)), record, expect=None)
+    return refused is None or (refused.current is not None and refused.current.token == token)
+
+
 @dataclass(frozen=True)
 class DispatchLog:
     """Reads the dispatch log of a bucket."""
@@ -124,9 +132,7 @@ class Ownership:
         """Appends the transfers of a step, before their rows are put. Raises ``Fenced``."""
         at_ms = self.time()
         row = Dispatched(owner=self._owner, at_ms=at_ms, transfers=transfers)
-        record = Record(_encoder.encode(row), context.ids.token())
-        refused = context.store.put(Key(Table.DISPATCH, self._bucket.name, sort_of(self._next)), record, expect=None)
-        if refused is not None and (refused.current is None or refused.current.token != record.token):
+        if not put_dispatched(context, self._bucket.name, self._next, row, context.ids.token()):
             raise Fenced(self._bucket.name)
         # A transaction may run more than once: the row counts once the transaction is over.
         context.afterwards(lambda _: self._appended(at_ms))

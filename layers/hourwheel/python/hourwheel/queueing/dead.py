@@ -14,7 +14,7 @@ from typing import Self
 
 import msgspec
 
-from hourwheel.answer_size import PULL_BYTES, answerable, message_size
+from hourwheel.answer_size import answerable, first_page
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, NotFound, Rejected, Sealed
 from hourwheel.faults import unreadable
@@ -81,9 +81,9 @@ class DeadLetters:
     def page(self, *, after: str | None, limit: int) -> DeadPage:
         """Returns up to ``limit`` dead letters after the cursor ``after``, the oldest first; fewer where more would not
         fit into an answer. Reports rows that cannot be read, and leaves them out."""
-        start = parse_dead_id(after, "after") if after else None
-        page: list[Message] = []
-        size = 0
+        return first_page(self._after(parse_dead_id(after, "after") if after else None), limit)
+
+    def _after(self, start: Position | None) -> Iterator[Message]:
         for row_no, row, current in self._rows(start.row_no if start else 0):
             try:
                 alive = self._alive(row_no, row, current)
@@ -93,11 +93,7 @@ class DeadLetters:
                 continue
             for index, message in alive:
                 if start is None or Position(row_no, index) > start:
-                    size += message_size(message)
-                    if len(page) == limit or (page and size > PULL_BYTES):
-                        return DeadPage(page, page[-1].dead_id)
-                    page.append(answerable(message))
-        return DeadPage(page, None)
+                    yield message
 
     def get(self, dead_id: str) -> Message:
         """Returns one dead letter. Raises ``NotFound`` when it was redriven or dropped, has expired, or never existed;

@@ -5,6 +5,8 @@ each action reads the row again, and changes it by compare-and-set.
 """
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -119,11 +121,7 @@ class Leases:
 
     def in_flight(self, log: PullLog) -> int:
         """Returns the number of messages that are leased now."""
-        watch = self._watch(log)
-        with watch.lock:
-            self._look(log, watch, None)
-            for row_no in list(watch.open):
-                self._refresh(log, watch, row_no)
+        with self._open_pulls(log) as watch:
             return sum(entry.unsettled for entry in watch.open.values())
 
     def snapshot(self, log: PullLog) -> tuple[Tail | None, int]:
@@ -135,25 +133,27 @@ class Leases:
 
     def idle(self, log: PullLog) -> int | None:
         """Returns the row behind the last pull row, if every pull of the log is closed, and None if one is open."""
-        watch = self._watch(log)
-        with watch.lock:
-            self._look(log, watch, None)
-            for row_no in list(watch.open):
-                self._refresh(log, watch, row_no)
+        with self._open_pulls(log) as watch:
             return None if watch.open or watch.scanned is None else watch.scanned.row_no
 
     def checkpoint(self, log: PullLog) -> None:
         """Saves the lowest row that is not settled, and about once an hour trims rows below it that are old enough."""
-        watch = self._watch(log)
-        with watch.lock:
-            self._look(log, watch, None)
-            for row_no in list(watch.open):
-                self._refresh(log, watch, row_no)
+        with self._open_pulls(log) as watch:
             lowest = min(watch.open, default=None)
             start = watch.scanned if lowest is None else watch.open[lowest].start
         if start is not None:
             self._save(log, start)
         self._trim(log, watch)
+
+    @contextmanager
+    def _open_pulls(self, log: PullLog) -> Iterator[_Watch]:
+        """Locks the log, and reads its new rows and those of its open pulls."""
+        watch = self._watch(log)
+        with watch.lock:
+            self._look(log, watch, None)
+            for row_no in list(watch.open):
+                self._refresh(log, watch, row_no)
+            yield watch
 
     def _watch(self, log: PullLog) -> _Watch:
         return self._watches.setdefault(log.partition, _Watch())
