@@ -1,4 +1,4 @@
-"""The floor: SQLite alone with the same batches, by one caller, with one FULL transaction for each batch."""
+"""Measures the floor: SQLite alone with equal batches, by one caller, with one FULL transaction for each batch."""
 
 import sqlite3
 import tempfile

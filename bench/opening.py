@@ -21,7 +21,7 @@ from tests.support import NOON_MS, Bench, HandClock
 
 
 def cell_in(folder: Path, now_ms: int) -> Bench:
-    """A cell with the embedded server's settings, and a clock of its own."""
+    """Makes a cell with the embedded server's settings and a clock of its own."""
     store = SqliteStore(folder / "hour.db", synchronous="NORMAL")
     settings = Settings(inline_bytes=300 * 1_024, tick_ms=100)
     return Bench(store, FileBlobs(folder), HandClock(now_ms), settings=settings)
@@ -53,7 +53,7 @@ def opened(folder: Path) -> dict[str, float]:
 
 
 def memory_kb(name: str) -> int:
-    """Memory of this process in use (``VmRSS``) or at its peak (``VmHWM``); Linux alone tells."""
+    """Returns the memory of this process in use (``VmRSS``) or at its peak (``VmHWM``). Linux only."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(name)).split()[1])
 

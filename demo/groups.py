@@ -74,8 +74,8 @@ def _disturb(stage: Stage, screen: Screen, api: Api, flights: int) -> tuple[set[
 
 
 def is_drained(api: Api, subject: str, group: str) -> bool:
-    """Whether the group has no message left. Reads the lag twice: a message whose back-off ends between two of its
-    counts is in neither of them."""
+    """Returns whether the group has no message left. Reads the lag twice: a message whose back-off ends between two of
+    its counts is in neither of them."""
     for _ in range(2):
         lag = api.lag(subject, group)
         if lag.waiting or lag.in_flight or lag.retrying or lag.backing_off:

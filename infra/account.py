@@ -73,7 +73,7 @@ def chosen(account: Account, *, others: int = 0) -> dict[str, int]:
 
 
 def refused(account: Account, settings: Settings) -> str | None:
-    """Why Lambda would refuse what is set, after minutes of deploying."""
+    """Returns the reason why Lambda would refuse the settings, after minutes of deployment; None if it would not."""
     wanted = settings.pull_concurrency + _others(settings)
     if wanted <= account.reservable:
         return None
@@ -84,7 +84,8 @@ def refused(account: Account, settings: Settings) -> str | None:
 
 
 def old_runtime(settings: Settings, runtime: str) -> str | None:
-    """Why the functions should not run on this Python: the one of whoever builds chooses it, unless there is 3.13."""
+    """Returns the reason why the functions should not run on this Python, which is 3.13 if it is installed, and
+    otherwise that of the machine that builds the layers."""
     if settings.runtime is not None or tuple(map(int, runtime.split("."))) >= _OLDEST_RUNTIME:
         return None
     return (

@@ -54,7 +54,7 @@ class Encryption(Construct):
         )
 
     def _for_events(self, key: kms.Key) -> None:
-        """EventBridge sends failed runs of the jobs to the queue of failures."""
+        """Allows EventBridge to send failed runs of the jobs to the queue of failures."""
         key.add_to_resource_policy(
             iam.PolicyStatement(
                 principals=[iam.ServicePrincipal("events.amazonaws.com")],
@@ -66,5 +66,6 @@ class Encryption(Construct):
 
 
 def kept(settings: Settings) -> RemovalPolicy:
-    """The removal policy of a resource that outlives the stack. A deployment that fails removes what it created."""
+    """Returns the removal policy of a resource that outlives the stack. A deployment that fails removes what it
+    created."""
     return RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if settings.retain else RemovalPolicy.DESTROY

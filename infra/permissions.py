@@ -108,8 +108,8 @@ LAKE_ACTIONS: Verbs = {"archive": {ARCHIVE: ("GetObject", "PutObject")}}
 
 
 def lists(folders: Mapping[str, tuple[str, ...]]) -> bool:
-    """Whether a role with these actions must list the bucket: without that right S3 answers 403 for a missing object. A
-    condition on the prefix would never hold for a GET."""
+    """Returns whether a role with these actions must list the bucket: without that right S3 answers 403 for a missing
+    object. A condition on the prefix would never hold for a GET."""
     return any("GetObject" in verbs for verbs in folders.values())
 
 

@@ -101,7 +101,7 @@ def from_parquet(spark: SparkSession, parquet: Path, location: Path) -> None:
 
 
 def driver(root: Path, count: int, segments: int) -> dict[str, float]:
-    """Of a process of its own: the same messages in so many segments, a tenth as many manifests."""
+    """Measures in a process of its own: equal messages in this many segments, with a tenth as many manifests."""
     archive = root / f"segments-{segments}"
     build(archive, count, segments, max(1, segments // 10))
     arguments = [sys.executable, "-m", "bench.pipeline", "--driver", str(archive), str(root / f"lake-of-{segments}")]

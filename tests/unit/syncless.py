@@ -26,7 +26,7 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 
 
 def forbid_syncs() -> None:
-    """From now on fsync and fdatasync fail in this process with EIO: a filter of system calls (seccomp) says so."""
+    """Makes fsync and fdatasync fail in this process with EIO, by a filter of system calls (seccomp)."""
     program = [_LOAD_NUMBER]
     for number in SYNCS[platform.machine()]:
         program += [(0x15, 0, 1, number), (0x06, 0, 0, _ERRNO | errno.EIO)]

@@ -50,7 +50,7 @@ class Api:
     def call(
         self, method: str, target: str, body: Any = None, *, raw: bytes | None = None, context: Invocation | None = None
     ) -> Answer:
-        """``body`` as JSON, or ``raw`` bytes."""
+        """Sends ``body`` as JSON, or ``raw`` bytes."""
         response = self.respond(method, target, body, raw=raw, context=context)
         text = response["body"]
         return Answer(response["statusCode"], response["headers"], json.loads(text) if text else None)
@@ -65,7 +65,7 @@ class Api:
         context: Invocation | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """What the function gives to Lambda."""
+        """Returns the function's answer to Lambda."""
         path, _, query = target.partition("?")
         match = self._router.find(method, path)
         assert isinstance(match, Match), (method, path)
@@ -78,7 +78,7 @@ class Api:
         assert self.call("POST", MESSAGES, {"messages": [{"body": body} for body in bodies]}).status == 200
 
     def send_later(self, body: str, **when: Any) -> str:
-        """The id under which the message is scheduled."""
+        """Sends a delayed message, and returns its scheduled id."""
         answer = self.call("POST", MESSAGES, {"messages": [{"body": body, **when}]})
         assert answer.status == 200, answer
         return str(answer.json["results"][0]["scheduled_id"])

@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def nested(size: int) -> str:
-    """JSON in JSON in JSON."""
+    """Returns JSON in JSON in JSON."""
     document: Any = {"order": 7, "lines": [{"sku": "a-1", "text": "so"}] * 30}
     for _ in range(2):
         document = {"payload": json.dumps(document)}
@@ -57,14 +57,14 @@ def store(api: Api, bodies: list[str | bytes], *, at_once: int) -> None:
 
 
 def fitting(response: Any) -> Any:
-    """The answer, if Lambda takes it."""
+    """Returns the answer, and checks that Lambda accepts its size."""
     assert response["statusCode"] == 200, response["body"][:200]
     assert len(as_lambda_encodes(response)) <= MOST_ANSWER_BYTES
     return json.loads(response["body"])
 
 
 def pulled(api: Api, settle: str = "ack", limit: int = 1_000) -> Iterator[dict[str, Any]]:
-    """All there is, pull by pull, each settled."""
+    """Pulls and settles all messages, and returns them by pull."""
     while True:
         answer = fitting(api.respond("POST", f"{GROUP}/pull", {"consumer": "c1", "max_messages": limit}))
         if not answer["pulls"]:
@@ -82,7 +82,7 @@ def body_of(message: dict[str, Any]) -> str | bytes:
 
 
 def same(found: list[dict[str, Any]], bodies: list[str | bytes]) -> bool:
-    """Whether these are they, each once; a text may come as its bytes."""
+    """Checks that these messages came, each once; a text may come as bytes."""
     texts = [body_of(message) for message in found]
     return [one.encode() if isinstance(one, str) else one for one in texts] == [
         one.encode() if isinstance(one, str) else one for one in bodies

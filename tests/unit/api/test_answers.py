@@ -1,4 +1,4 @@
-"""What the API answers when all is well."""
+"""The API answers right requests."""
 
 import dataclasses
 from base64 import b64decode
@@ -74,7 +74,7 @@ def test_when_every_receipt_is_stale_the_answer_is_a_conflict(api: Api) -> None:
 
 
 class Lambda:
-    """An invocation with so much time left."""
+    """An invocation with this much time left."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -62,7 +62,7 @@ def valid_batch(**more: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 @st.composite
 def valid_settlement(draw: st.DrawFn) -> dict[str, Any]:
-    """Each of the two messages is in one list or none."""
+    """Draws a settlement with each of the two messages in one list or none."""
     if draw(st.integers(0, 9)) == 0:
         return {"receipt": RECEIPT, "extend_seconds": draw(st.integers(1, 43_200))}
     entry: dict[str, Any] = {"receipt": RECEIPT}
@@ -131,7 +131,7 @@ VALID: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def near(draw: st.DrawFn, valid: st.SearchStrategy[Any]) -> Any:
-    """A valid document with a place or two changed, or none."""
+    """Draws a valid document with up to two changes."""
     document = draw(valid)
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
         document = changed(draw, document)
@@ -139,7 +139,7 @@ def near(draw: st.DrawFn, valid: st.SearchStrategy[Any]) -> Any:
 
 
 def changed(draw: st.DrawFn, document: Any) -> Any:
-    """One place of it is dropped, made anew, or another value."""
+    """Drops, replaces or redraws one part of the document."""
     if isinstance(document, list) and document:
         position = draw(st.integers(0, len(document) - 1))
         after = [] if draw(st.booleans()) and draw(st.booleans()) else [changed(draw, document[position])]
@@ -168,8 +168,8 @@ def bodies_of(route: Route) -> st.SearchStrategy[bytes]:
 
 
 def furnished() -> tuple[Api, str, str, str]:
-    """A subject with messages, one of them delayed, and a group with a target, a lease of two of them and a dead
-    letter."""
+    """Creates a subject with messages, one of them delayed, and a group with a target, a lease of two of them and a
+    dead letter."""
     api = Api()
     api.call("PUT", GROUP, {"push": {"kind": "https", "url": "https://example.org"}})
     api.bury("dead")

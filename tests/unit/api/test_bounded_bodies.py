@@ -1,4 +1,4 @@
-"""What a request holds is bounded before there are objects for it: a body of 6 MB must not hold up all the others."""
+"""The content of a request is bounded before it becomes objects: a body of 6 MB must not delay all other requests."""
 
 import json
 import re
@@ -113,7 +113,7 @@ values = st.recursive(
 
 
 def separators(value: Any) -> int:
-    """How many commas stand outside the texts of a JSON value."""
+    """Counts the commas outside the texts of a JSON value."""
     if isinstance(value, dict):
         return max(0, len(value) - 1) + sum(map(separators, value.values()))
     return max(0, len(value) - 1) + sum(map(separators, value)) if isinstance(value, list) else 0

@@ -15,7 +15,7 @@ ORPHANS = "/v1/subjects/orders/dead"
 FIRST = "messages[0]"
 DELAY, DELIVER_AT = f"{FIRST}.delay", f"{FIRST}.deliver_at"
 
-# What follows the body in the message, as JSON: some of it is no JSON that Python would write.
+# The fields behind the body of the message, as JSON; Python would not write all of them.
 REFUSED: dict[str, tuple[str, str, str | None]] = {
     "both": ('"delay": 1, "deliver_at": "2026-11-20T09:00:00Z"', "field-invalid", FIRST),
     "a time without a zone": ('"deliver_at": "2026-11-20T09:00:00"', "field-invalid", DELIVER_AT),
@@ -100,7 +100,7 @@ def one(fields: str, *, subject: str = "") -> bytes:
 
 
 def in_each_way(api: Api, fields: str) -> list[Answer]:
-    """The message sent to its subject, in a batch that may span subjects, and with an idempotency key."""
+    """Sends the message to its subject, in a batch that may span subjects, and with an idempotency key."""
     keyed = one(fields)[:-1] + b', "idempotency_key": "k"}'
     return [
         api.call("POST", MESSAGES, raw=one(fields)),

@@ -1,4 +1,4 @@
-"""What becomes of errors: the client's answer, and the log."""
+"""An error leads to the right answer to the client, and to the right line in the log."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What is wrong with a field is told in our own sentences."""
+"""Hourwheel describes the mistake in a field in sentences of its own."""
 
 from typing import Any
 

@@ -15,7 +15,7 @@ MINUTES_15 = 900.0
 
 
 class Invocation:
-    """One that has so much time left of the clock of its bench."""
+    """An invocation with this much time left by the clock of its bench."""
 
     def __init__(self, bench: Bench, seconds: float = MINUTES_15) -> None:
         self._clock = bench.clock

@@ -1,4 +1,4 @@
-"""What an archive holds, read from its objects alone."""
+"""Reads the contents of an archive from its objects alone."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -53,7 +53,8 @@ def contents(archive: Blobs) -> Contents:
 
 
 def _parts(entries: dict[str, list[Entry]]) -> dict[str, manifests.SegmentPart]:
-    """What a manifest has to say of a segment: of each log which rows, and which sequences their messages have."""
+    """Returns the parts that a manifest must list for a segment: the rows of each log, and the sequences of their
+    messages."""
     parts = {}
     for log, rows in entries.items():
         held = [entry for entry in rows if entry.present]

@@ -15,7 +15,7 @@ READ, LEFT_OUT, FULL = LogRead.TO_ITS_END, LogRead.ROWS_LEFT, LogRead.COMMIT_FUL
 
 
 def walk(begun: Pass, reads: Sequence[LogRead], logs: str = "abc", stop_at: str = "") -> Pass:
-    """The pass after these logs were read; the commit has no room for others behind ``stop_at``."""
+    """Returns the pass after these logs were read; the commit has no room behind ``stop_at``."""
     current = begun
     for log, read in zip(logs, reads, strict=False):
         if log == logs[-1]:

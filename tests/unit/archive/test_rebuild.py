@@ -30,19 +30,19 @@ def archived(bench: Bench, archive: Blobs, **limits: int) -> None:
 
 
 def empty(bench: Bench) -> Bench:
-    """The same place with nothing in it."""
+    """Returns a bench like this one with an empty store."""
     return replace(bench, store=MemoryStore(), blobs=MemoryBlobs(), timers=type(bench.timers)())
 
 
 def rebuilt(bench: Bench, archive: Blobs, *, workers: int = 1) -> tuple[Bench, Rebuilt]:
-    """A store made of the archive, and what is told of it."""
+    """Rebuilds a store from the archive, and returns its bench and the report."""
     anew = empty(bench)
     report = rebuild(anew.cell.context, archive, gap=GAP, workers=workers)
     return anew, report
 
 
 def sweep(bench: Bench) -> None:
-    """What happens in the first minute of a store."""
+    """Fills a store with the events of its first minute."""
     bench.cell.sweep()
     bench.turn(60)
 

@@ -10,7 +10,7 @@ from tests.unit.client.fake import FakeServer
 
 
 class Shell:
-    """``hourwheel`` against a server, as somebody would type it."""
+    """Runs ``hourwheel`` against a server, as a user would type it."""
 
     def __init__(self, server: FakeServer) -> None:
         self.server = server

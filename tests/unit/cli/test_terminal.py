@@ -1,4 +1,4 @@
-"""What reaches a terminal of what others sent. A pseudo-terminal stands for it."""
+"""Text of other users reaches a terminal without control characters. A pseudo-terminal replaces the terminal."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class Terminal:
         self.server = server
 
     def __call__(self, *args: str) -> str:
-        """What the terminal was sent."""
+        """Returns the bytes that were sent to the terminal."""
         ours, theirs = pty.openpty()
         modes = termios.tcgetattr(theirs)
         modes[1] &= ~termios.OPOST  # else line ends would be turned into others

@@ -73,7 +73,7 @@ class FakeSubject:
 
 @dataclass
 class FakeScheduled:
-    """A delayed message: ``known`` is what is told of it."""
+    """A delayed message. ``known``: the fields of the answer about it."""
 
     known: Json
     message: Json
@@ -81,7 +81,7 @@ class FakeScheduled:
 
 
 class Broker:
-    """Every method runs under ``changed``, and wakes those who wait on it."""
+    """A broker in memory. Every method runs under ``changed``, and wakes the pulls that wait on it."""
 
     max_batch_bytes = 4 << 20
 
@@ -278,7 +278,7 @@ class Broker:
                     self._retry(group, lease.messages[index])
 
     def end_leases(self, subject: str, name: str) -> None:
-        """As if they had run out."""
+        """Ends the leases as if they had run out."""
         with self.changed:
             group = self.group(subject, name)
             for lease in group.leases.values():
@@ -501,12 +501,12 @@ class Broker:
 
 
 def limit_of(subject: FakeSubject, group: FakeGroup) -> str | None:
-    """What keeps messages from the group."""
+    """Returns the limit that keeps messages from the group."""
     return "subject_paused" if subject.paused else "paused" if group.paused else None
 
 
 def due_of(request: Json) -> datetime | None:
-    """When it is due; None for at once."""
+    """Returns the due time of the message; None for at once."""
     now = datetime.fromisoformat(NOW)
     if "deliver_at" in request:
         due = datetime.fromisoformat(request["deliver_at"])

@@ -1,4 +1,5 @@
-"""A loopback HTTP server that speaks docs/api.md over a broker in memory, and fails when told to."""
+"""Provides a loopback HTTP server that serves the API of docs/api.md from a broker in memory, with the faults that a
+test sets."""
 
 import contextlib
 import json
@@ -15,7 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tests.unit.client.broker import Broker, Json, Refusal
 
 TOKEN = "sesame"
-_LONG_SECONDS = 120.0  # only a broken test waits so long
+_LONG_SECONDS = 120.0  # only a broken test waits this long
 
 
 class Request(NamedTuple):
@@ -29,7 +30,7 @@ class Request(NamedTuple):
 
 @dataclass
 class Fault:
-    """What happens to the next ``times`` requests of a call.
+    """The fault of the next ``times`` requests of a call.
 
     ``before`` runs first (it may wait for the test). Then: ``cut`` closes the connection without doing anything,
     ``lose`` does it and closes instead of answering, ``status`` answers so without doing anything.

@@ -1,4 +1,4 @@
-"""Ids without chance: nothing pauses, and keys can be told apart. A clock that stands still."""
+"""Provides ids without chance (no jitter, distinct keys), and a clock that stands still."""
 
 import itertools
 

@@ -25,7 +25,7 @@ def parsed(header: str) -> Authorization:
 def signature(
     secret: str, scope: str, method: str, target: str, headers: dict[str, str], signed: list[str], body: bytes
 ) -> str:
-    """Of a request as it came in: its raw target, its headers by lower-case names, its body."""
+    """Returns the signature of a received request: its raw target, its headers by lower-case names, and its body."""
     path, _, query = target.partition("?")
     pairs = sorted(pair if "=" in pair else f"{pair}=" for pair in query.split("&") if pair)
     canonical = [method, quote(path, safe="/-_.~"), "&".join(pairs)]

@@ -1,4 +1,4 @@
-"""What the end of a producer says, and how long it takes, where the server is away."""
+"""A producer that ends while the server is away reports its unsent messages within its time-out."""
 
 import http.client
 import subprocess

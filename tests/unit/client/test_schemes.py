@@ -10,13 +10,13 @@ import pytest
 from hourwheel.client import Api, ServerUnavailable
 from tests.unit.client.fake import FakeServer
 
-# What a server that speaks TLS answers to plain HTTP: an alert (handshake_failure).
+# The answer of a TLS server to plain HTTP: an alert (handshake_failure).
 ALERT = b"\x15\x03\x01\x00\x02\x02\x28"
 
 
 @contextmanager
 def answering(data: bytes) -> Iterator[int]:
-    """A server that answers whatever comes with these bytes, and closes."""
+    """Serves these bytes as the answer to any request, and closes the connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

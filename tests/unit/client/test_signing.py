@@ -41,7 +41,7 @@ LONG_SECONDS = 120.0
 
 @pytest.fixture(autouse=True)
 def configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Nothing of the machine's own; the file is empty."""
+    """Hides the machine's own settings, and returns an empty file for settings."""
     for name in list(os.environ):
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)
@@ -72,7 +72,7 @@ def headers_of(request: Request) -> dict[str, str]:
 
 
 def assert_signed(request: Request, secret: str = SECRET) -> sigv4.Authorization:
-    """By our own reading of the documents, and by botocore's signer, both fed with what arrived."""
+    """Checks the signature of a received request by the documents of AWS, and by botocore's signer."""
     headers = headers_of(request)
     authorization = sigv4.parsed(headers["authorization"])
     day = headers["x-amz-date"][:8]
@@ -423,7 +423,7 @@ def test_credentials_that_are_refused(server: FakeServer, monkeypatch: pytest.Mo
     assert caught.value.slug == "credentials-refused"
 
 
-# What the gateway says by itself
+# The gateway's own answers
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the client sends fits into an event of Lambda, and it takes answers that are packed."""
+"""The requests of the client fit into an event of Lambda, and the client accepts packed answers."""
 
 import gzip
 import json
@@ -36,7 +36,7 @@ def producer(server: FakeServer, aws: dict[str, Any]) -> Iterator[Producer]:
 
 
 def event_bytes(request: Request) -> int:
-    """How long the event of a request is, as the gateway makes it."""
+    """Returns the length of the event that the gateway makes of a request."""
     match = Router().find(request.method, request.target)
     assert isinstance(match, Match)
     headers = [(name.lower().encode(), text.encode()) for name, text in request.headers.items()]

@@ -44,7 +44,7 @@ class Between(CallByCall):
 
 
 class YieldingClock(HandClock):
-    """Who sleeps lets the wheel go on."""
+    """A clock whose sleep lets the wheel go on."""
 
     def sleep(self, seconds: float) -> None:
         hub = getcurrent().parent
@@ -53,7 +53,7 @@ class YieldingClock(HandClock):
 
 
 def calls_of_a_tick() -> int:
-    """How many calls a wheel makes in the tick in which a message is due."""
+    """Counts the calls of a wheel in the tick in which a message is due."""
     store = Between()
     bench, wheel, _ = about_to_hand_over(store)
     store.count = 0
@@ -63,7 +63,7 @@ def calls_of_a_tick() -> int:
 
 
 def about_to_hand_over(store: Between) -> tuple[Bench, Any, str]:
-    """A wheel whose next tick renews its lease and hands the only message over."""
+    """Returns a wheel whose next tick renews its lease and hands the only message over."""
     bench = Bench(store)
     (one,) = later(bench, "a", delay="40s")
     wheel = wheel_of(bench, bucket_of(bench))
@@ -76,7 +76,8 @@ def about_to_hand_over(store: Between) -> tuple[Bench, Any, str]:
 
 
 def cancelling(bench: Bench, one: str, answers: list[str]) -> Callable[[], object]:
-    """A cancel by another process; each call of what is returned lets it do what it can without the wheel."""
+    """Begins a cancel in another process. Each call of the returned function lets the cancel go on as far as it can
+    without the wheel."""
     cell = Bench(bench.store, bench.blobs, YieldingClock(bench.clock.ms), timers=bench.timers).cell
 
     def ask() -> None:
@@ -179,7 +180,7 @@ def test_a_message_that_had_to_be_placed_again_says_where_it_stands(times: int) 
     filled: list[int] = []
 
     def before(number: int) -> None:
-        """A reader loses patience with the row that the wheel has reserved, so that the wheel finds it filled."""
+        """Fills the row that the wheel has reserved, as a reader does that waits no longer."""
         rows = log.totals().rows
         (row,) = (row for _, row in log.read(0, 1, consistent=True))
         if rows > 1 + len(filled) and len(filled) < times and log.get(rows - 1) is None:

@@ -95,7 +95,7 @@ def test_a_bucket_stays_until_the_moves_out_of_it_are_finished() -> None:
 
 
 def cut_off_cancels(effect: bool, delay: str) -> list[tuple[Bench, str, bool]]:
-    """A cancel for each store call at which it can be cut off: bench, id, and whether the request was written down."""
+    """Yields a cancel for each store call at which it can be cut off: bench, id, and whether the request was stored."""
     found = []
     for cut in range(1, 40):
         store = Failing(effect=effect)

@@ -1,4 +1,4 @@
-"""The timing wheel takes the same messages as a plain list of due times."""
+"""The timing wheel takes the messages that a plain list of due times would take."""
 
 from hypothesis import given
 from hypothesis import strategies as st

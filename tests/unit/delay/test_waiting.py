@@ -1,4 +1,4 @@
-"""Delayed messages from sending to delivery, on one cell with a clock that only moves when told to."""
+"""Delayed messages from sending to delivery, on one cell with a clock that only the test moves."""
 
 import random
 
@@ -22,7 +22,7 @@ def bench() -> Bench:
 
 
 def received(bench: Bench, limit: int = 1_000) -> list[Message]:
-    """What is there to pull; it is acknowledged."""
+    """Pulls, acknowledges and returns the messages."""
     pulls = bench.pull(limit)
     for pull in pulls:
         assert bench.settle(pull) == "settled"
@@ -168,7 +168,7 @@ def test_a_group_with_a_policy_of_its_own_waits_as_that_says(ours: float, server
 
 
 class Fading(MemoryBlobs):
-    """Segments that can be read so many times, then are gone."""
+    """Blobs that can be read this many times, and are missing afterwards."""
 
     reads = 1 << 60
 

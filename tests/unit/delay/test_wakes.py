@@ -265,7 +265,7 @@ def test_a_bucket_is_kept_as_long_as_a_move_out_of_it_cannot_be_finished(monkeyp
         if moved:
             return
         with monkeypatch.context() as patch:
-            # What the move needs is out of order, day after day.
+            # The service that the move needs fails, day after day.
             patch.setattr(ScheduledMessages, "_finish_listed", out_of_order)
             bench.turn(7_200)
             came = bodies(bench)

@@ -329,7 +329,7 @@ def test_retries_of_a_deleted_group_are_dropped_and_hold_nobody_up() -> None:
 
 
 def noise(seed: int) -> str:
-    """A text that does not compress."""
+    """Returns a text that does not compress."""
     return Random(seed).randbytes(2_000).hex()
 
 
@@ -345,7 +345,7 @@ def test_a_message_that_cannot_be_read_is_reported_and_the_others_come() -> None
     bucket = bucket_of(bench)
     bench.turn(2 * 3_600)
     bench.clock.pass_time(10 * 86_400)
-    assert bench.cell.sweep().dropped_buckets == 0  # it may still be mended
+    assert bench.cell.sweep().dropped_buckets == 0  # an operator may still repair it
     assert bench.cell.context.log(bucket.log).get(0) is not None
     bench.clock.pass_time(25 * 86_400)
     assert bench.cell.sweep().dropped_buckets == 1
@@ -368,7 +368,7 @@ def test_a_bucket_whose_registration_was_taken_back_is_registered_by_the_next_on
 
 
 def test_a_filler_in_a_schedule_log_never_expires() -> None:
-    """A writer that lands after its filler is gone would be read by nobody."""
+    """A row that is stored after its filler was removed would have no reader."""
     bench = Bench(CallByCall(MemoryStore()))
     bucket = bucket_of(bench, 86_400)
     log = bench.cell.context.log(bucket.log)
@@ -427,7 +427,7 @@ def test_lag_counts_what_backs_off() -> None:
 
 
 def test_a_cancel_behind_a_row_that_never_came_is_read_before_anything_is_sent() -> None:
-    """Who finds no owner answers at once: the next owner must not stop reading before the cancel marker."""
+    """A caller that finds no owner answers at once: the next owner must not stop reading before the cancel marker."""
     bench = Bench(CallByCall(MemoryStore()))
     (placed,) = bench.send_later("a", delay=3)
     bucket = bucket_of(bench)
@@ -449,7 +449,7 @@ def test_a_row_that_never_came_holds_nothing_up_for_longer_than_the_grace() -> N
 
 
 def test_messages_for_thousands_of_subjects_that_are_due_at_once_all_come() -> None:
-    """One dispatch row could not name so many targets."""
+    """One dispatch row could not name this many targets."""
     bench = Bench()
     names = [f"{number:04d}".ljust(100, "s") for number in range(1_500)]
     for first in range(0, len(names), 500):

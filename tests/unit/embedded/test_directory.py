@@ -1,4 +1,4 @@
-"""What a process learns of others that have its data directory open, and who may read what is in it."""
+"""Processes notice each other's writes in one data directory, and only its owner may read the files."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""The log of the server, which somebody may watch on a terminal."""
+"""The log of the server is safe to watch on a terminal."""
 
 import json
 from contextlib import closing

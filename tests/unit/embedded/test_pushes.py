@@ -1,4 +1,4 @@
-"""Pushes in threads: what is stored while somebody pushes is not forgotten."""
+"""Pushes in threads: a message that is stored while a pusher runs is pushed as well."""
 
 import threading
 from types import SimpleNamespace

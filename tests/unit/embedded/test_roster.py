@@ -1,4 +1,4 @@
-"""The list of the servers of a data directory: who is on it lives."""
+"""The roster of a data directory lists the servers that live."""
 
 import fcntl
 import signal

@@ -1,4 +1,4 @@
-"""What a server does once another one of its data directory is gone."""
+"""A server takes over the work of another server of its data directory that has ended."""
 
 from contextlib import closing
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who is woken, and who is not."""
+"""An announcement wakes the pulls that it concerns, and no others."""
 
 import threading
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Waiters:
 
     @property
     def asleep(self) -> list[str]:
-        """The groups of those that nobody has woken. Whoever announces has woken all that it will when it returns."""
+        """Returns the groups of the pulls that still wait. An announcement wakes all its pulls before it returns."""
         with self.wakeups._lock:
             groups = self.wakeups._waiting.get("orders", {})
             return [group for group, queue in groups.items() for waiter in queue if waiter.signal.locked()]

@@ -1,4 +1,4 @@
-"""Wheels in threads: who turns first, and what happens to those that fail."""
+"""Wheels in threads turn in the right order, and failed ones are retried."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ SECONDS = 10
 
 
 class Turned:
-    """A cell whose wheels do as they are told, and are written down."""
+    """A cell whose wheels do what a test sets, and record their turns."""
 
     def __init__(self, turn: Callable[[str, Callable[[float], bool]], WheelEnd]) -> None:
         self.started: list[str] = []
@@ -55,7 +55,7 @@ def running() -> Iterator[Callable[..., Wheels]]:
 
 
 def turning(bucket: str, pause: Callable[[float], bool]) -> WheelEnd:
-    """A wheel that turns until it is told to stop."""
+    """Turns a wheel until its stop."""
     while pause(0.01):
         pass
     return WheelEnd.STOPPED

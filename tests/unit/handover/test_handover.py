@@ -55,7 +55,7 @@ def reserved(context: Context, log: str = TARGET) -> Transfer:
 
 
 def stored(context: Context) -> Versioned[Moves]:
-    """The record of a source that names one transfer."""
+    """Stores the record of a source that names one transfer."""
     current = source_record(context).swap(None, Moves((reserved(context),))).current
     assert current is not None
     return current

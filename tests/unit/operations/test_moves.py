@@ -1,4 +1,5 @@
-"""Queues move between cells: nothing is lost, doubled or renumbered, and whoever finds a move half-done finishes it."""
+"""Queues move between cells: nothing is lost, doubled or renumbered, and the next process that finds an unfinished
+move finishes it."""
 
 import msgspec
 import pytest
@@ -115,7 +116,7 @@ def test_a_move_that_was_cut_off_is_finished_by_a_pull_and_by_the_sweeper(bench:
 
 
 def requested(bench: Bench, cell: str) -> None:
-    """A move whose operator died right after step 1."""
+    """Begins a move whose operator dies right after step 1."""
     record = subject_record(bench.cell.context, "orders")
     current = record.load()
     assert current is not None

@@ -40,7 +40,7 @@ HUGE = DELIVERY.part(messages("x" * (8 << 20)))
 
 
 def refuse_unread(sock: socket.socket) -> None:
-    """As servers do that look at Content-Length: the rest of the body meets a closed connection."""
+    """Refuses a body by its Content-Length, as some servers do: the rest of the body meets a closed connection."""
     sock.recv(1_000)
     sock.sendall(reply("413 Content Too Large"))
 

@@ -44,7 +44,7 @@ class Receiver:
 
     def close(self) -> None:
         self.over.set()
-        # Who waits in accept is woken by a connection, and by nothing else.
+        # Only a connection wakes the thread that waits in accept.
         with suppress(OSError), socket.create_connection(self._listener.getsockname()):
             pass
         for thread in self._threads:
@@ -52,21 +52,21 @@ class Receiver:
         self._listener.close()
 
     def drip(self, sock: socket.socket, piece: bytes) -> None:
-        """Sends it again and again, with little pauses, until nobody listens, or it has gone on for too long."""
+        """Sends the bytes repeatedly, with short pauses, until the connection ends or the time is up."""
         deadline = monotonic() + SECONDS
         with suppress(OSError):
             while not self.over.wait(0.02) and monotonic() < deadline:
                 sock.sendall(piece)
 
     def pour(self, sock: socket.socket, piece: bytes) -> None:
-        """The same without pauses."""
+        """Sends bytes without pauses."""
         deadline = monotonic() + SECONDS
         with suppress(OSError):
             while not self.over.is_set() and monotonic() < deadline:
                 sock.sendall(piece)
 
     def stay_silent(self, sock: socket.socket) -> None:
-        """Until the other side closes, which it does."""
+        """Waits until the other side closes."""
         sock.settimeout(SECONDS)
         with suppress(OSError):
             while sock.recv(65_536):
@@ -145,7 +145,8 @@ class Authority:
         self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def context(self, *hosts: str, days: int = 30) -> ssl.SSLContext:
-        """For a server with these names, some of them addresses; the certificate ends in so many days."""
+        """Returns the settings of a server with these names, some of them addresses; its certificate ends in this many
+        days."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "server")])
         certificate = (

@@ -1,4 +1,4 @@
-"""What answers of targets mean."""
+"""Each answer of a target leads to the right outcome."""
 
 import json
 from typing import Any

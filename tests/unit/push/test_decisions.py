@@ -1,4 +1,4 @@
-"""What a pusher decides, from outcomes and records: no store, no target."""
+"""A pusher decides from outcomes and records. These tests need no store and no target."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Signatures of deliveries, against what the reference implementation of Standard Webhooks makes of the same."""
+"""Signatures of deliveries equal those of the reference implementation of Standard Webhooks."""
 
 from base64 import b64decode, b64encode
 from typing import Any

@@ -1,4 +1,4 @@
-"""What groups may name as targets, and the Python functions of the embedded server."""
+"""Groups may name only valid targets; the embedded server calls Python functions."""
 
 import sys
 from collections.abc import Iterator

@@ -56,7 +56,7 @@ class Interrupting(CallByCall):
 
 @pytest.mark.parametrize("target", [TARGET, PushTarget(kind="notify", address="bus", concurrency=1)])
 def test_a_message_that_is_stored_at_any_moment_is_pushed_without_the_sweeper(target: PushTarget) -> None:
-    """Its sender wakes somebody, or whoever pushes now still finds it."""
+    """Its sender starts a pusher, or the running pusher still finds it."""
     for at in range(1, 200):
         store = Interrupting()
         bench = bench_with(target, store=store)

@@ -187,7 +187,7 @@ def test_names_of_this_machine(host: str, unplugged: list[Any]) -> None:
 
 
 def test_the_connection_goes_to_the_address_that_was_checked(trusted: Authority) -> None:
-    """The name points elsewhere a moment later: it is not asked again."""
+    """The name points elsewhere a moment later: it is not resolved again."""
     answers = iter([["127.0.0.2"]])
     with receiving(host="127.0.0.2", context=trusted.context("hooks.example.com")) as receiver:
         webhooks = Webhooks(HandClock(), loopback=True, resolve=lambda *_: next(answers))

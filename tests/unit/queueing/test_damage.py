@@ -1,4 +1,4 @@
-"""Rows that cannot be read: consumers get the rows around them, maintenance continues, and operators are told."""
+"""Rows that cannot be read: consumers get the rows around them, maintenance continues, and operators get a report."""
 
 import logging
 import random

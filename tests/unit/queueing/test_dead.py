@@ -20,7 +20,7 @@ def everything(position: Position, died_ms: int) -> bool:
 
 
 def five_graves(bench: Bench) -> Bench:
-    """Five dead letters: a, b, then a minute later c, d, e."""
+    """Creates five dead letters: a, b, then a minute later c, d, e."""
     for bodies in ("ab", "cde"):
         bench.send(*bodies)
         (pull,) = bench.pull()

@@ -50,7 +50,7 @@ def no_room() -> Iterator[None]:
 
 @pytest.fixture(params=["summaries", "no room"])
 def summarised(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whether the rows tell the tags, a claim comes to the same messages."""
+    """Removes the summaries of tags in one of the cases: a claim must take equal messages with and without them."""
     if request.param == "summaries":
         yield
         return

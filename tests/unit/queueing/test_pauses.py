@@ -130,7 +130,7 @@ def waiting(request: pytest.FixtureRequest) -> Bench:
 
 
 def wait(bench: Bench, then: Callable[[int], object]) -> tuple[PullResult, int]:
-    """The answer to a pull that waits for 20 seconds, and how many of them it waited."""
+    """Returns the answer to a pull that may wait for 20 seconds, and the seconds that it waited."""
     assert isinstance(bench.wakeups, Ticks)
     bench.wakeups.ticks, bench.wakeups.then, bench.wakeups.pause = 0, then, 60.0
     began_ms = bench.clock.ms
@@ -142,7 +142,7 @@ def test_a_pull_waits_during_a_pause_and_is_served_once_another_process_resumes(
     kind.set(waiting.cell, paused=True)
     waiting.send("a")
     other = waiting.another_process()
-    # Nobody tells this process: it looks again as often as it reads the settings.
+    # No announcement reaches this process: it looks again each time it reads the settings.
     result, seconds = wait(waiting, at(2, lambda: kind.set(other, paused=False)))
     assert (bodies(result), result.limited_by, seconds) == (["a"], None, 4)
 

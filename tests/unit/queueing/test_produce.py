@@ -205,7 +205,7 @@ def cut_off() -> Bench:
 
 
 def taken(bench: Bench) -> list[str | None]:
-    """What is pulled, and settled at once."""
+    """Pulls and settles the messages, and returns them."""
     pulls = bench.pull()
     for pull in pulls:
         bench.settle(pull)

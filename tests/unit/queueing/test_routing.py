@@ -127,7 +127,7 @@ def test_each_subject_of_a_batch_is_divided_by_itself() -> None:
 
 
 def sent_delayed(bench: Bench, *messages: NewMessage) -> list[tuple[str | None, int]]:
-    """What is pulled once the messages have fallen due: bodies and queues."""
+    """Lets the messages fall due, pulls them, and returns their bodies and queues."""
     bench.cell.put_subject("orders", queues=8)
     bench.cell.put_group("orders", "billing")
     bench.cell.produce("orders", list(messages))

@@ -79,7 +79,7 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 
 
 def everywhere(bench: Bench, queues: int) -> None:
-    """A message in each queue."""
+    """Sends a message to each queue."""
     empty = set(range(queues))
     while empty:
         (placed,) = bench.send("old", key=f"{len(empty)} {bench.clock.ms} {id(empty)}")
@@ -89,7 +89,7 @@ def everywhere(bench: Bench, queues: int) -> None:
 
 
 def wait(bench: Bench, then: Callable[[int], object] = lambda tick: None, *, seconds: float = 20) -> list[str | None]:
-    """What one pull gets that waits; ``then`` is called with each second of it."""
+    """Returns the messages of a waiting pull; calls ``then`` in each second of its wait."""
     assert isinstance(bench.wakeups, Ticks)
     bench.wakeups.ticks, bench.wakeups.then = 0, then
     pulls = bench.cell.pull("orders", "billing", PullRequest(consumer="waiting", wait_seconds=seconds)).pulls

@@ -17,7 +17,7 @@ MESSAGE = [NewMessage(body="a")]
 
 @pytest.fixture(params=["call by call", "transactions"])
 def limited(request: pytest.FixtureRequest) -> Bench:
-    """Two subjects with two groups each at most."""
+    """Returns a bench that allows two subjects with two groups each."""
     store = MemoryStore()
     settings = Settings(retry=AT_ONCE, registry_seconds=0, max_subjects=2, max_groups=2)
     return Bench(CallByCall(store) if request.param == "call by call" else store, settings=settings)

@@ -33,7 +33,7 @@ def fill(bench: Bench, rows: int, *, days: float = 2, log: str = LOG) -> None:
 
 
 def stored(bench: Bench) -> int:
-    """The rows that are left; where others were, the sweeper puts fillers."""
+    """Returns the remaining rows; the sweeper replaces missing ones by fillers."""
     rows = bench.store.scan(Table.CONSUME, LOG, limit=1_000_000)
     return sum(not from_record(record).filler for _, record in rows)
 

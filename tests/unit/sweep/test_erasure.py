@@ -12,7 +12,7 @@ from tests.support import AT_ONCE, Bench, CallByCall
 
 
 def stored(bench: Bench) -> list[str]:
-    """The partitions of a subject of four queues that still hold something."""
+    """Returns the partitions of a subject with four queues that are not empty."""
     head = "orders~1"
     logs = [f"{head}/{queue}" for queue in range(4)] + [f"{head}/{kind}/billing~1" for kind in ("retry", "dead")]
     left = [log for log in logs if bench.store.scan(Table.CONSUME, log, limit=1)]

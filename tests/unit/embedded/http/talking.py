@@ -24,7 +24,7 @@ class Client(NamedTuple):
     writer: asyncio.StreamWriter
     registry: Registry
     seen: list[str]
-    """What the application was asked: method, path and body of each request."""
+    """The requests that reached the application: method, path and body of each."""
 
     async def send(self, *pieces: bytes) -> None:
         for piece in pieces:
@@ -61,8 +61,9 @@ def said(
     tls: Tls | None = None,
     handshake: bool = True,
 ) -> bytes:
-    """What the talk returns, with a server that answers 200 and the request's body unless told otherwise. Without
-    ``handshake`` the client of a server with TLS sends bytes as they are. Fails if a connection stays open."""
+    """Returns the result of the talk with a server that answers 200 and the request's body, unless ``respond`` is
+    given. Without ``handshake`` the client of a server with TLS sends bytes as they are. Fails if a connection stays
+    open."""
 
     async def run() -> bytes:
         registry = Registry(bounds or quick(), cap)

@@ -9,7 +9,7 @@ EXTRA = 50
 
 
 def read(body: Body, *pieces: bytes) -> tuple[bytes, bytes]:
-    """The body, and what is left behind it."""
+    """Returns the body, and the rest behind it."""
     parts, rest = [], b""
     for piece in pieces:
         part, rest = body.feed(rest + piece)

@@ -1,4 +1,4 @@
-"""What a connection may take before it is ended: bytes and time. Every one of these ends without the client's help."""
+"""A connection that exceeds its bounds of bytes or time is ended, without the client's help."""
 
 import asyncio
 import resource

@@ -1,4 +1,4 @@
-"""TLS: what waits to be sent is known, and whoever connects is counted."""
+"""With TLS, the server knows the number of unsent bytes, and counts every connection."""
 
 import asyncio
 import socket
@@ -120,7 +120,7 @@ def test_a_connection_ends_with_its_client(tls: Tls) -> None:
 
 
 def _read_slowly(address: tuple[str, int], tls: Tls) -> bytes:
-    """The length of the answer, by a client that blocks: that of the event loop drops what it has not read when TLS
+    """Returns the length of the answer at a blocking client: the client of the event loop drops unread bytes when TLS
     ends."""
     size = 0
     with (
