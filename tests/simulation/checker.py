@@ -15,6 +15,7 @@ from tests.simulation.filters import taken
 from tests.simulation.lags import check_lag
 from tests.simulation.plan import DAY_MS
 from tests.simulation.pushers import push
+from tests.simulation.traces import check_traces
 from tests.simulation.world import Violation
 
 _ROUNDS = 200
@@ -150,6 +151,7 @@ def check(actor: Actor) -> None:
     _pass_unmatched(actor)
     for group in living_groups(audit):
         dead = _check_dead(actor, group)
+        check_traces(actor, group)
         lag = check_lag(actor, group)
         # A message that has expired by one clock, and not by another, counts as waiting.
         certain = not (_expires(actor) and actor.world.plan.skew_ms)

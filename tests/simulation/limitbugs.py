@@ -5,6 +5,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from hourwheel.queueing import pull
+from hourwheel.trace.groups import GroupReader
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Faults, Plan
 
@@ -31,4 +32,14 @@ def _pauses(plan: Plan) -> Plan:
 @planted(sharpen=_pauses)
 def a_paused_group_claims() -> Iterator[None]:
     with patch.object(pull, "pause_of", lambda *_: None):
+        yield
+
+
+def _retries(plan: Plan) -> Plan:
+    return replace(_pauses(plan), operators=0, moves=(), max_attempts=16)
+
+
+@planted(sharpen=_retries)
+def a_trace_misses_a_retry() -> Iterator[None]:
+    with patch.object(GroupReader, "_served_again", lambda *_: None):
         yield

@@ -183,7 +183,8 @@ def draw(seed: int) -> Plan:
 
 def paused(plan: Plan, rng: Random) -> Plan:
     """Returns the plan, with an actor that pauses and resumes groups and subjects in some of them."""
-    if rng.random() >= _PAUSED:
+    # A producer that is paused for minutes repeats its batch when the key is forgotten already.
+    if rng.random() >= _PAUSED or plan.longest_pause_ms > 90_000:
         return plan
     return replace(plan, moves=(*plan.moves, "pause"), operators=max(plan.operators, 1))
 

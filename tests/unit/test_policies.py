@@ -36,6 +36,7 @@ OPERATORS = {
     "GET /v1/subjects/{subject}/groups",
     "GET /v1/subjects/{subject}/dead",
     "GET /v1/subjects/{subject}/queues/{queue}/messages",
+    "GET /v1/subjects/{subject}/messages/{id}",
     "GET /v1/subjects/{subject}/groups/{group}",
     "PUT /v1/subjects/{subject}/groups/{group}",
     "DELETE /v1/subjects/{subject}/groups/{group}",

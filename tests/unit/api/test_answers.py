@@ -188,6 +188,22 @@ def test_a_queue_is_looked_at(api: Api) -> None:
     assert api.call("GET", "/v1/subjects/orders/groups").json["groups"] == []
 
 
+def test_a_message_is_traced(api: Api) -> None:
+    api.send("a", "b")
+    (pull,) = api.pull()
+    api.settle({"receipt": pull["receipt"], "dead": [1]})
+    (found,) = api.call("GET", "/v1/subjects/orders/messages/0:1").json["messages"]
+    assert (found["state"], found["message"]["body"], found["queue"], found["offset"]) == ("accepted", "b", 0, 1)
+    (group,) = found["groups"]
+    assert (group["group"], group["state"], group["complete"]) == ("billing", "dead", True)
+    assert [event["event"] for event in group["events"]] == ["pulled", "dead"]
+    by_id = api.call("GET", f"/v1/subjects/orders/messages/{found['id']}?group=billing").json
+    assert by_id == {"messages": [found], "next": None}
+    scheduled_id = api.send_later("c", delay="2h")
+    (waits,) = api.call("GET", f"/v1/subjects/orders/messages/{scheduled_id}").json["messages"]
+    assert (waits["state"], waits["scheduled_id"]) == ("scheduled", scheduled_id)
+
+
 def test_seek_moves_a_group(api: Api) -> None:
     api.send("a", "b")
     api.pull()

@@ -224,6 +224,8 @@ def test_no_path_is_a_fault_of_ours(text: str, query: str) -> None:
         f"{GROUP}/dead/{name}",
         f"/v1/scheduled/{name}",
         f"/v1/subjects/orders/queues/{name}/messages",
+        f"/v1/subjects/orders/messages/{name}",
+        f"/v1/subjects/orders/messages/{name}?from=2020-01-01T00:00:00Z&after={quote(query, errors='replace')}",
         f"/v1/subjects/orders/queues/0/messages?offset={quote(query, errors='replace')}",
         f"/v1/subjects/orders/dead?after={quote(query, errors='replace')}",
         f"{GROUP}/dead?after={quote(query, errors='replace')}",

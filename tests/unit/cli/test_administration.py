@@ -63,6 +63,23 @@ def test_peeks(shell: Shell) -> None:
     assert len(shell.json("subject", "peek", "orders", "--limit", "150")) == 150
 
 
+def test_traces(shell: Shell) -> None:
+    with shell.server.broker.changed:
+        shell.server.broker.produce("orders", {"messages": [{"body": "a", "id": "mine"}]})
+    shell.ok("group", "create", "orders", "billing")
+    shell.ok("group", "create", "orders", "mail")
+    shown = shell.ok("message", "show", "orders", "0:0")
+    assert shown.startswith("mine at 0:0: accepted")
+    assert "group billing: waiting" in shown
+    assert [
+        each["group"] for each in shell.json("message", "show", "orders", "0:0", "--group", "mail")[0]["groups"]
+    ] == ["mail"]
+    (found,) = shell.json("message", "find", "orders", "mine", "--from", "2026-11-20T10:00:00+01:00")
+    assert found["offset"] == 0
+    assert "from=2026-11-20T09%3A00%3A00.000Z" in shell.server.calls("trace")[-1].target
+    assert shell("message", "show", "orders", "0:1").exit_code == 1
+
+
 def test_groups(shell: Shell) -> None:
     shell.ok("produce", "orders", "a", "b")
     shell.ok("group", "create", "orders", "billing", "--start", "latest", "--max-attempts", "3")

@@ -389,6 +389,23 @@ class Broker:
     def resume_group(self, subject: str, name: str) -> Json:
         return self.pause_group(subject, name, paused=False)
 
+    def trace(self, name: str, text: str, query: dict[str, str]) -> Json:
+        """Traces of messages that nobody has pulled."""
+        every = [message for queue in self.known_subject(name).queues for message in queue]
+        found = [each for each in every if text in (each["id"], f"{each['queue']}:{each['offset']}")]
+        if not found:
+            raise Refusal(404, "message-unknown", f"there is no message {text!r}")
+        names = [query["group"]] if "group" in query else sorted(self.known_subject(name).groups)
+        groups = [{"group": group, "state": "waiting", "events": [], "complete": True} for group in names]
+        places = [{key: each[key] for key in ("id", "queue", "offset")} for each in found]
+        return {
+            "messages": [
+                {"subject": name, "state": "accepted", "accepted_at": NOW, "groups": groups, **place}
+                for place in places
+            ],
+            "next": None,
+        }
+
     def peek(self, name: str, number: str, query: dict[str, str]) -> Json:
         queue = self.known_subject(name).queues[int(number)]
         newest, limit = query.get("newest") == "true", int(query["limit"])

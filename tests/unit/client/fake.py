@@ -146,6 +146,7 @@ _ROUTES: list[tuple[str, str, str]] = [
     ("DELETE", "/v1/scheduled/([^/]+)", "cancel"),
     ("PATCH", "/v1/scheduled/([^/]+)", "reschedule"),
     ("GET", _SUBJECT + "/scheduled", "pending"),
+    ("GET", _SUBJECT + "/messages/([^/]+)", "trace"),
     ("GET", _SUBJECT + r"/queues/(\d+)/messages", "peek"),
     ("GET", _SUBJECT + "/dead", "list_orphans"),
     ("GET", "/v1/health", "health"),
@@ -236,7 +237,7 @@ class _Handler(BaseHTTPRequestHandler):
         given: list[Any] = [*names, body] if call in _WITH_BODY else list(names)
         if call in _PAGED:
             given += [int(query["limit"]), query.get("after", "")]
-        if call == "peek":
+        if call in ("peek", "trace"):
             given.append(query)
         if call == "pending":
             given.append(int(query["hours"]))

@@ -41,6 +41,7 @@ from hourwheel.model import (
     Settlement,
     Subject,
     TagFilter,
+    TracePage,
 )
 from hourwheel.operations.cells import CellOperations
 from hourwheel.operations.routes import Routes
@@ -65,6 +66,7 @@ from hourwheel.sweep.erasure import make_registry
 from hourwheel.sweep.sweep import Sweeper, SweepReport
 from hourwheel.targets import NoTargets, Targets
 from hourwheel.times import parse_rfc3339, rfc3339
+from hourwheel.trace.messages import GROUPS, QueueOffset, Span, Trace
 
 _BACKING_OFF_MS = 86_400_000
 """Retries that are due within this time count as backing off, also if the longest delay of the policy is shorter: a
@@ -184,6 +186,27 @@ class Cell:
     def peek(self, subject: str, queue: int, start: PeekStart, limit: int) -> PeekPage:
         """Returns messages of a queue without being a group: see ``queueing.peek``."""
         return peek(self.context, self.subject(subject), queue, start, limit)
+
+    def trace(self, subject: str, message: str, span: Span, group: str | None = None) -> TracePage:
+        """Returns what became of a message, which is named by ``queue:offset``, by its scheduled id or by its id, in
+        ``group`` or in the first groups of the subject."""
+        owner = self.subject(subject)
+        if group is None:
+            groups, following = self.registry.group_page(owner, "", GROUPS)
+        else:
+            groups, following = [self.registry.group(owner, group)], None
+        trace = Trace(self.context, owner, groups, following is not None)
+        target = QueueOffset.parse(message)
+        if target is not None:
+            return TracePage([trace.by_offset(target)], None)
+        try:
+            position = self._position(message)
+        except Rejected:
+            return trace.by_id(message, span)
+        scheduled = ScheduledMessages(self.context).look(position)
+        if scheduled.subject != subject:
+            raise NotFound("message-unknown", f"this delayed message is of subject {scheduled.subject!r}")
+        return TracePage([trace.by_scheduled(scheduled, message)], None)
 
     def delete_subject(self, name: str) -> None:
         """Removes the subject, its groups and messages. Messages that are sent meanwhile go to a new subject of that

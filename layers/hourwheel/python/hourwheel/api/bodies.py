@@ -201,6 +201,21 @@ class PeekQuery(_Query):
         return self
 
 
+class TraceQuery(_Query):
+    """Says where a search for a message by its id looks: in a span of time, behind a place."""
+
+    since: Annotated[str, Field(max_length=64)] | None = Field(default=None, alias="from")
+    until: Annotated[str, Field(max_length=64)] | None = Field(default=None, alias="to")
+    after: Annotated[str, Field(min_length=1, max_length=25)] | None = None
+    group: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+
+    @model_validator(mode="after")
+    def _whole_span(self) -> Self:
+        if self.until is not None and self.since is None:
+            raise ValueError("to needs from")
+        return self
+
+
 class PageQuery(_Query):
     limit: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
     after: Annotated[str, Field(min_length=1, max_length=100)] | None = None

@@ -1,12 +1,14 @@
-"""Shows the messages of a queue."""
+"""Shows the messages of a queue, and what became of a message."""
 
-from hourwheel.api.bodies import PeekQuery
+from hourwheel.api.bodies import PeekQuery, TraceQuery
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import decode_query, path_name, path_text
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected
+from hourwheel.model import check_name
 from hourwheel.queueing.peek import PeekStart
 from hourwheel.times import parse_rfc3339
+from hourwheel.trace.messages import QueueOffset, Span
 
 _LONGEST_NUMBER = 5
 """The number of a queue has at most two digits; more of a longer text is not worth quoting."""
@@ -17,6 +19,19 @@ def peek(cell: Cell, event: Event) -> Response:
     query = decode_query(PeekQuery, event)
     at_ms = None if query.time is None else parse_rfc3339(query.time, "time")
     return ok(cell.peek(subject, queue, PeekStart(query.offset, at_ms, query.newest), query.limit))
+
+
+def trace(cell: Cell, event: Event) -> Response:
+    subject, message = path_name(event, "subject"), path_text(event, "id")
+    query = decode_query(TraceQuery, event)
+    if query.group is not None:
+        check_name(query.group, "group")
+    after = None if query.after is None else QueueOffset.parse(query.after)
+    if query.after is not None and after is None:
+        raise Rejected("field-invalid", f"after is next of the page before, got {query.after!r}", field="after")
+    since_ms = None if query.since is None else parse_rfc3339(query.since, "from")
+    until_ms = None if query.until is None else parse_rfc3339(query.until, "to")
+    return ok(cell.trace(subject, message, Span(since_ms, until_ms, after), query.group))
 
 
 def queue_number(text: str) -> int:

@@ -44,6 +44,7 @@ _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     f"POST {_GROUP}/dead/redrive": dead_letters.redrive,
     f"GET {_GROUP}/dead/{{dead_id}}": dead_letters.get_dead,
     f"GET {_QUEUE}/messages": messages.peek,
+    f"GET {_SUBJECT}/messages/{{id}}": messages.trace,
     f"GET {_SUBJECT}/scheduled": scheduled.pending,
     f"GET {_SUBJECT}/dead": scheduled.list_orphans,
     f"GET {_SCHEDULED}": scheduled.get_scheduled,

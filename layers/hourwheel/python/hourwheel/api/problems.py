@@ -23,6 +23,7 @@ TITLES = {
     "queue-unknown": "No such queue",
     "group-unknown": "No such group",
     "push-unknown": "The group has no target",
+    "message-unknown": "No such message",
     "dead-letter-unknown": "No such dead letter",
     "scheduled-unknown": "Nothing is known of this delayed message any more",
     "origin-forbidden": "Requests of web pages are not answered",

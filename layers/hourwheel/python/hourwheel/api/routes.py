@@ -45,6 +45,7 @@ ROUTES = (
     Route("POST", f"{_GROUP}/dead/redrive", "meta"),
     Route("GET", f"{_GROUP}/dead/{{dead_id}}", "meta"),
     Route("GET", f"{_QUEUE}/messages", "meta"),
+    Route("GET", f"{_SUBJECT}/messages/{{id}}", "meta"),
     Route("GET", f"{_SUBJECT}/scheduled", "meta"),
     Route("GET", f"{_SUBJECT}/dead", "meta"),
     Route("GET", _SCHEDULED, "meta"),

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from hourwheel import __version__
-from hourwheel.cli import consume, dead, groups, lag, pipeline, policy, produce, scheduled, serve, subjects
+from hourwheel.cli import consume, dead, groups, lag, messages, pipeline, policy, produce, scheduled, serve, subjects
 from hourwheel.cli.output import shown, write_error, write_raw
 from hourwheel.cli.settings import Settings
 from hourwheel.client import DEFAULT_URL, Unauthorized
@@ -136,6 +136,7 @@ app.command()(produce.produce)
 app.command()(consume.consume)
 app.add_typer(subjects.app, name="subject")
 app.add_typer(groups.app, name="group")
+app.add_typer(messages.app, name="message")
 app.add_typer(dead.app, name="dead")
 app.add_typer(scheduled.app, name="scheduled")
 app.command()(lag.lag)

@@ -46,6 +46,7 @@ from hourwheel.client.records.messages import AddressedMessage, Message, Placed,
 from hourwheel.client.records.peek import DamagedRow, PeekPage, QueueMessage
 from hourwheel.client.records.scheduled import PendingCounts, PendingHour, ScheduledMessage
 from hourwheel.client.records.subjects import Subject, SubjectPage
+from hourwheel.client.records.trace import GroupTrace, MessageTrace, TraceEvent, TracePage
 from hourwheel.model import QueueLag, RetryLater, Settled, Settlement
 
 __all__ = [
@@ -71,10 +72,12 @@ __all__ = [
     "PendingCounts",
     "PendingHour",
     "Group",
+    "GroupTrace",
     "GroupPage",
     "Health",
     "Lag",
     "Message",
+    "MessageTrace",
     "NotFound",
     "NotSent",
     "Orphan",
@@ -102,5 +105,7 @@ __all__ = [
     "SubjectPage",
     "TagFilter",
     "TooLarge",
+    "TraceEvent",
+    "TracePage",
     "Unauthorized",
 ]

@@ -26,7 +26,7 @@ from hourwheel.logs.log import GARBAGE_MS, Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model import DeadPage, Group, Message, Subject
 from hourwheel.ports import Key, Table, items_of
-from hourwheel.queueing.records import Position
+from hourwheel.queueing.records import Moved, Position
 from hourwheel.registry.registry import unknown_group
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.watermarks import removable_below
@@ -39,11 +39,12 @@ _FILLER_KEPT_MS = 86_400_000  # far longer than a writer that is slow takes to c
 
 class DeadState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The state of one row of a dead log. ``done`` holds the indexes of the messages that were redriven or dropped,
-    ``transfers`` a redrive that is being carried out."""
+    ``transfers`` a redrive that is being carried out, ``moved`` the redrives that were."""
 
     expires_ms: int
     done: frozenset[int] = frozenset()
     transfers: tuple[Transfer, ...] = ()
+    moved: tuple[Moved, ...] = ()
 
     @property
     def garbage_ms(self) -> int | None:
@@ -51,7 +52,15 @@ class DeadState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return self.expires_ms + 2 * GARBAGE_MS
 
     def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
-        return msgspec.structs.replace(self, transfers=transfers)
+        left = {transfer.token for transfer in transfers}
+        done = [Moved.of(transfer) for transfer in self.transfers if transfer.token not in left]
+        return msgspec.structs.replace(self, transfers=transfers, moved=(*self.moved, *done))
+
+
+def dead_state_record(context: Context, group: Group, row_no: int) -> CasRecord[DeadState]:
+    """Returns the record of the state of a row of the group's dead log."""
+    key = Key(Table.PULL, f"dead@{group.dead_log}", sort_of(row_no))
+    return CasRecord(context.store, context.ids, key, DeadState)
 
 
 def dead_id_of(position: Position) -> str:
@@ -183,9 +192,7 @@ class DeadLetters:
         return f"dead@{self.group.dead_log}"
 
     def _state_record(self, row_no: int) -> CasRecord[DeadState]:
-        return CasRecord(
-            self.context.store, self.context.ids, Key(Table.PULL, self._partition, sort_of(row_no)), DeadState
-        )
+        return dead_state_record(self.context, self.group, row_no)
 
     def _rows(
         self, start: int, *, end: int | None = None, expired: bool = False, page: int = _PAGE

@@ -64,6 +64,10 @@ class Moved(msgspec.Struct, array_like=True, frozen=True):
     at_ms: int
     picks: tuple[tuple[int, int], ...]
 
+    @classmethod
+    def of(cls, transfer: Transfer) -> Self:
+        return cls(transfer.kind, transfer.log, transfer.row_no, transfer.first_seq, transfer.at_ms, transfer.picks)
+
 
 class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     consumer: str
@@ -93,12 +97,8 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
         state = CLOSED if self.state == CLOSING and not transfers else self.state
         left = {transfer.token for transfer in transfers}
-        done = [transfer for transfer in self.transfers if transfer.token not in left]
-        moved = tuple(
-            Moved(transfer.kind, transfer.log, transfer.row_no, transfer.first_seq, transfer.at_ms, transfer.picks)
-            for transfer in done
-        )
-        return msgspec.structs.replace(self, transfers=transfers, state=state, moved=self.moved + moved)
+        done = [Moved.of(transfer) for transfer in self.transfers if transfer.token not in left]
+        return msgspec.structs.replace(self, transfers=transfers, state=state, moved=(*self.moved, *done))
 
     @property
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""Looks at messages without being a group."""
+"""Looks at messages without being a group, and traces them."""
 
 from datetime import datetime
 
@@ -6,6 +6,7 @@ from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.due import utc_text
 from hourwheel.client.http import path
 from hourwheel.client.records.peek import PeekPage
+from hourwheel.client.records.trace import TracePage
 
 
 class MessageCalls(Calls):
@@ -38,4 +39,36 @@ class MessageCalls(Calls):
         target = path("subjects", subject, "queues", str(queue), "messages")
         target += query(**start, newest="true" if newest else None, limit=limit)
         page: PeekPage = self._http.call("GET", target, answers(PeekPage))
+        return page
+
+    def trace(
+        self,
+        subject: str,
+        message: str,
+        *,
+        group: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: str | None = None,
+    ) -> TracePage:
+        """Tells where a message is and what each group did with it, as long as the server retains the logs.
+
+        ``message`` is ``"queue:offset"``, a scheduled id, or the id of the message. An id that the sender gave is
+        searched from ``since`` on, before ``until``; ``after`` goes on with a search that was not over. Tells of the
+        first 20 groups, or of ``group``.
+
+        Raises:
+            NotFound: there is no such subject, group or message, or the message has expired.
+            BadRequest: also for the id of a sender without ``since``.
+            ValueError: a time has no zone.
+
+        Example:
+            >>> placed = api.produce("orders", [Message("sent")])[0]
+            >>> (trace,) = api.trace("orders", placed.id).messages
+            >>> trace.offset, trace.groups[0].state
+            (1, 'waiting')
+        """
+        span = {"from": None if since is None else utc_text(since), "to": None if until is None else utc_text(until)}
+        target = path("subjects", subject, "messages", message) + query(**span, group=group, after=after)
+        page: TracePage = self._http.call("GET", target, answers(TracePage))
         return page

@@ -1,0 +1,90 @@
+"""``hourwheel message …``"""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from hourwheel.cli.output import text_of, write_json, write_line, write_table
+from hourwheel.cli.settings import SubjectArgument, connect, moment, settings_of
+from hourwheel.client import Api, MessageTrace
+
+app = typer.Typer(no_args_is_help=True, help="Show where messages are, and what groups did with them.")
+
+GroupOption = Annotated[str | None, typer.Option(help="Only this group (by default the first 20).")]
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    message: Annotated[
+        str, typer.Argument(metavar="MESSAGE", help="QUEUE:OFFSET, a scheduled id, or an id that the server gave.")
+    ],
+    group: GroupOption = None,
+) -> None:
+    """Show where a message is, and what each group did with it.
+
+    Example: hourwheel message show orders 0:0
+    """
+    with connect(ctx) as api:
+        _show(ctx, api.trace(subject, message, group=group).messages)
+
+
+@app.command()
+def find(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The id that the sender gave the message.")],
+    since: Annotated[str, typer.Option("--from", help="Accepted at this time or later, such as 2026-11-20T09:00:00Z.")],
+    until: Annotated[str | None, typer.Option("--to", help="Accepted before this time.")] = None,
+    group: GroupOption = None,
+) -> None:
+    """Find the messages with an id that the sender gave, and show what each group did with them.
+
+    Example: hourwheel message find orders order-7 --from 2026-01-01T00:00:00Z
+    """
+    with connect(ctx) as api:
+        _show(ctx, list(_all(api, subject, message_id, since, until, group)))
+
+
+def _all(
+    api: Api, subject: str, message_id: str, since: str, until: str | None, group: str | None
+) -> Iterator[MessageTrace]:
+    begin, end = moment(since, "--from"), moment(until, "--to")
+    after: str | None = None
+    while True:
+        page = api.trace(subject, message_id, group=group, since=begin, until=end, after=after)
+        yield from page.messages
+        after = page.next
+        if after is None:
+            return
+
+
+def _show(ctx: typer.Context, traces: list[MessageTrace]) -> None:
+    if settings_of(ctx).json:
+        for trace in traces:
+            write_json(trace)
+        return
+    for trace in traces:
+        _write(trace)
+    if not traces:
+        write_line("none")
+
+
+def _write(trace: MessageTrace) -> None:
+    where = "" if trace.queue is None else f" at {trace.queue}:{trace.offset}"
+    write_line(f"{trace.id or '(unreadable)'}{where}: {trace.state}")
+    for name in ("accepted_at", "due_at", "dispatched_at", "damaged"):
+        value = getattr(trace, name)
+        if value is not None:
+            write_line(f"  {name.replace('_', ' ')}  {text_of(value)}")
+    for group in trace.groups:
+        write_line(f"  group {group.group}: {group.state}" + ("" if group.complete else " (events may be missing)"))
+        rows = [
+            (each.at, each.event, each.attempt, each.consumer, each.due_at or each.lease_until) for each in group.events
+        ]
+        if rows:
+            write_table(["at", "event", "attempt", "consumer", "until"], rows)
+    if trace.more_groups:
+        write_line("  there are more groups: name one with --group")

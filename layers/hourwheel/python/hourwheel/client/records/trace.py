@@ -1,0 +1,85 @@
+"""What became of a message, as the API answers it."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from hourwheel.client.records.peek import QueueMessage
+
+
+class TraceEvent(Struct, frozen=True, kw_only=True):
+    """An event of a message in a group: ``pulled``, ``acknowledged``, ``retried``, ``released``, ``lease_ended``,
+    ``due`` (the delay of a retry is over), ``dead`` or ``redriven``. ``at`` is None where the server does not store the
+    time.
+
+    Example:
+        >>> pulled = api.pull("orders", "billing", "host-1")
+        >>> (event,) = api.trace("orders", "0:0").messages[0].groups[0].events
+        >>> event.event, event.consumer, event.attempt
+        ('pulled', 'host-1', 1)
+    """
+
+    event: str
+    at: datetime | None = None
+    attempt: int | None = None
+    consumer: str | None = None
+    lease_until: datetime | None = None
+    due_at: datetime | None = None
+    reason: str | None = None
+    dead_id: str | None = None
+
+
+class GroupTrace(Struct, frozen=True, kw_only=True):
+    """The history of a message in a group, and its ``state`` there: ``waiting``, ``in_flight``, ``retrying``,
+    ``backing_off``, ``acknowledged``, ``dead``, ``dropped``, ``filtered`` or ``skipped`` (by a seek), among others.
+    Events may be missing where the trace is not ``complete``.
+
+    Example:
+        >>> (group,) = api.trace("orders", "0:0").messages[0].groups
+        >>> group.group, group.state, group.complete
+        ('billing', 'waiting', True)
+    """
+
+    group: str
+    state: str
+    events: list[TraceEvent] = []
+    complete: bool = True
+
+
+class MessageTrace(Struct, frozen=True, kw_only=True):
+    """Where a message is. Its ``state`` is ``accepted`` (it is in a queue), ``scheduled`` or ``cancelled``. A message
+    that was delayed was ``dispatched_at`` a time. ``damaged`` says why the message cannot be read, ``more_groups`` that
+    the trace leaves out groups.
+
+    Example:
+        >>> (trace,) = api.trace("orders", "0:0").messages
+        >>> trace.state, trace.queue, trace.offset, trace.message.body
+        ('accepted', 0, 0, 'paid')
+    """
+
+    subject: str
+    id: str
+    state: str
+    queue: int | None = None
+    offset: int | None = None
+    accepted_at: datetime | None = None
+    due_at: datetime | None = None
+    dispatched_at: datetime | None = None
+    scheduled_id: str | None = None
+    message: QueueMessage | None = None
+    damaged: str | None = None
+    groups: list[GroupTrace] = []
+    more_groups: bool = False
+
+
+class TracePage(Struct, frozen=True, kw_only=True):
+    """The traces of the messages with one id. ``next`` is the ``after`` with which the search goes on; None where it is
+    over.
+
+    Example:
+        >>> api.trace("orders", "0:0").next is None
+        True
+    """
+
+    messages: list[MessageTrace]
+    next: str | None = None

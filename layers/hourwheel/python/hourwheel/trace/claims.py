@@ -1,0 +1,86 @@
+"""Finds the pull rows that cover a message. The number of reads is bounded, whatever the length of the pull log.
+
+Row ``p + 1`` of a pull log starts where row ``p`` ends, so the ends only rise, except where the group was moved back by
+a seek. A short log is read as a whole, which finds every claim. In a long one a search by halving finds one claim; it
+is the only one unless the group was ever moved.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.records import SOUGHT, Position, PullRow, Tail
+
+_PAGE = 200
+_READ_WHOLE = 1_000  # rows: five pages, some 150 KB
+
+
+class Claims(NamedTuple):
+    """The pull rows that cover a message, oldest first, and the group's ``tail``. ``complete``: no other row can.
+    ``forgotten``: rows that may have covered the message were removed, days after they were settled."""
+
+    rows: list[tuple[int, PullRow]]
+    tail: Tail
+    complete: bool
+    forgotten: bool
+
+
+def claims_of(log: PullLog, position: Position) -> Claims:
+    """Returns the rows of the pull log that cover the message at this position of the source log."""
+    tail = log.tail()
+    first = log.rows(0, 1)
+    if not first:
+        return Claims([], tail, complete=True, forgotten=tail.row_no > 0 and position < tail.position)
+    low = first[0][0]
+    short = tail.row_no - low <= _READ_WHOLE
+    rows = _all(log, low) if short else _by_halving(log, low, tail.row_no, position)
+    covering = [(row_no, row) for row_no, row in rows if _covers(row, position)]
+    gaps = list(_gaps(rows, tail))
+    removed = any(start <= position < end for start, end in gaps) or not rows or position < _start(rows[0])
+    # Ends only rise in a group that was never moved: one row at most covers the position.
+    complete = short and low == 0 and not gaps if log.group.seeks else bool(covering) or not removed
+    return Claims(covering, tail, complete, removed and not covering and position < tail.position)
+
+
+def _all(log: PullLog, start: int) -> list[tuple[int, PullRow]]:
+    kept: list[tuple[int, PullRow]] = []
+    while True:
+        rows = log.rows(start, _PAGE)
+        kept += [(row_no, row.value) for row_no, row in rows]
+        if len(rows) < _PAGE:
+            return kept
+        start = rows[-1][0] + 1
+
+
+def _by_halving(log: PullLog, low: int, high: int, position: Position) -> list[tuple[int, PullRow]]:
+    """Returns the row at which the ends pass the position, of the rows from ``low`` up to ``high``, and the row before
+    it, if that is still kept."""
+    while low < high:
+        middle = (low + high) // 2
+        # A store may have removed the row in the middle, and then any row behind it stands for it.
+        rows = log.rows(middle, 1)
+        if not rows or rows[0][1].value.end > position:
+            high = middle
+        else:
+            low = rows[0][0] + 1
+    return [(row_no, row.value) for row_no, row in log.rows(max(0, low - 1), 2)]
+
+
+def _gaps(rows: list[tuple[int, PullRow]], tail: Tail) -> Iterator[tuple[Position, Position]]:
+    """Yields where removed rows began and ended, between these rows and between the last one and the tail. A store
+    removes settled rows in any order."""
+    for (before_no, before), (row_no, row) in pairwise(rows):
+        if before_no + 1 < row_no:
+            yield before.end, row.first
+    if rows and rows[-1][0] + 1 < tail.row_no:
+        yield rows[-1][1].end, tail.position
+
+
+def _start(first: tuple[int, PullRow]) -> Position:
+    """Returns where the first row starts that is kept; 0 if it is the first row of the log."""
+    return first[1].first if first[0] else Position(0)
+
+
+def _covers(row: PullRow, position: Position) -> bool:
+    return row.outcome != SOUGHT and row.first <= position < row.end

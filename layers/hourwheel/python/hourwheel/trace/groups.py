@@ -1,0 +1,228 @@
+"""Traces a message through the logs of one group: from its queue through retries and dead letters.
+
+A pull row names its consumer and its times, and where each message that was not acknowledged was copied to. A copy in
+the retry log has pull rows of its own, and so on until the message is settled.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from hourwheel.buckets.buckets import Bucket
+from hourwheel.context import Context
+from hourwheel.delay.ownership import DispatchLog
+from hourwheel.errors import Corrupt
+from hourwheel.handover.copies import ATTEMPTS, REJECTED, RELEASED, RETRY
+from hourwheel.handover.handover import Transfer
+from hourwheel.log_names import LogKind, LogName
+from hourwheel.logs.entries import DueTimes, decode_entry
+from hourwheel.logs.large_batches import messages_of
+from hourwheel.logs.rows import Row
+from hourwheel.model import Group, GroupTrace, TraceEvent, TraceState
+from hourwheel.queueing.dead import dead_id_of, dead_state_record
+from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.records import EXPIRED, OPEN, SETTLED, UNREADABLE, Moved, Position, PullRow
+from hourwheel.times import rfc3339
+from hourwheel.trace.claims import claims_of
+
+_HOPS = 200
+"""A trace follows at most this many copies of a message in one group."""
+
+_OPEN_FIRST: tuple[TraceState, ...] = (
+    "in_flight",
+    "retrying",
+    "backing_off",
+    "waiting",
+    "dead",
+    "acknowledged",
+    "dropped",
+    "unreadable",
+    "filtered",
+    "skipped",
+    "before_start",
+    "settled",
+    "expired",
+    "unknown",
+)
+"""After a seek a message takes several ways through the logs: the state is that of the one which is open longest."""
+
+HandOver: TypeAlias = Moved | Transfer
+
+
+class _Copy(NamedTuple):
+    """A message in a log that the group pulls from, and the attempt that its next pull makes."""
+
+    log: PullLog
+    position: Position
+    attempt: int
+
+
+@dataclass
+class GroupReader:
+    """Reads the way of one message through the logs of a group. ``queue`` and ``offset`` name the message in its
+    copies."""
+
+    context: Context
+    group: Group
+    queue: int
+    offset: int
+    _events: list[tuple[int, TraceEvent]] = field(default_factory=list)
+    _states: set[TraceState] = field(default_factory=set)
+    _copies: list[_Copy] = field(default_factory=list)
+    _complete: bool = True
+
+    def trace(self, log: PullLog, position: Position) -> GroupTrace:
+        """Returns what the group did with the message at this position of a queue."""
+        self._copies.append(_Copy(log, position, 1))
+        for _ in range(_HOPS):
+            if not self._copies:
+                break
+            self._follow(self._copies.pop(0))
+        self._complete = self._complete and not self._copies
+        events = [event for _, event in sorted(self._events, key=lambda entry: entry[0])]
+        state: TraceState = next((name for name in _OPEN_FIRST if name in self._states), "unknown")
+        return GroupTrace(self.group.name, state, events, self._complete)
+
+    def _follow(self, copy: _Copy) -> None:
+        claims = claims_of(copy.log, copy.position)
+        self._complete = self._complete and claims.complete
+        if copy.position >= claims.tail.position:
+            self._states.add("waiting" if copy.log.queue is not None else "retrying")
+        elif claims.forgotten:
+            self._states.add("settled")
+        elif not claims.rows:
+            self._states.add("before_start" if _is_before_start(copy) else "skipped")
+        for row_no, row in claims.rows:
+            self._pulled(copy, row_no, row)
+
+    def _pulled(self, copy: _Copy, row_no: int, row: PullRow) -> None:
+        pick = (copy.position.row_no, copy.position.index)
+        index = next((i for i, position in enumerate(row.positions()) if position == copy.position), None)
+        if index is None:
+            unreadable = row.outcome == UNREADABLE or not copy.log.filtered
+            self._states.add("unreadable" if unreadable else "filtered")
+            return
+        self._note(
+            row.claimed_ms,
+            "pulled",
+            attempt=copy.attempt,
+            consumer=row.consumer,
+            lease_until=rfc3339(row.lease_until_ms),
+        )
+        hand_overs: tuple[HandOver, ...] = (*row.moved, *row.transfers)
+        handed = [each for each in hand_overs if pick in each.picks]
+        for each in handed:
+            self._handed_over(copy, pick, row, each)
+        if handed:
+            return
+        if row.state == OPEN and index not in row.settled:
+            self._states.add("in_flight")
+            return
+        timed = row.outcome == SETTLED and row.closed_ms > 0
+        # A part of a pull that was acknowledged before the rest has no time of its own: not before the pull.
+        self._note(row.closed_ms if timed else row.claimed_ms, "acknowledged", timed=timed, attempt=copy.attempt)
+        self._states.add("acknowledged")
+
+    def _handed_over(self, copy: _Copy, pick: tuple[int, int], row: PullRow, each: HandOver) -> None:
+        index = each.picks.index(pick)
+        if each.kind in (ATTEMPTS, REJECTED):
+            self._died(copy, each, index)
+            return
+        ended = row.outcome == EXPIRED and each.at_ms >= row.lease_until_ms
+        name = "released" if each.kind == RELEASED else "lease_ended" if ended else "retried"
+        attempt = copy.attempt + (each.kind == RETRY)
+        if LogName.parse(each.log).kind is LogKind.SCHEDULE:
+            self._delayed(copy, each, index, name, attempt)
+        else:
+            self._note(each.at_ms, name, attempt=copy.attempt)
+            self._served_again(each, index, attempt)
+
+    def _served_again(self, each: HandOver, index: int, attempt: int) -> None:
+        """Goes on with a copy in the group's retry log."""
+        log = PullLog(self.context, self.group, self.context.log(each.log), None)
+        row = log.source.get(each.row_no)
+        if row is None or row.filler:
+            stored = row is None and each.row_no >= log.source.trimmed()
+            self._states.add("retrying" if stored else "expired")
+            return
+        copy_index = self._index_in(each, row, index)
+        if copy_index is None:
+            self._states.add("expired")
+        else:
+            self._copies.append(_Copy(log, Position(each.row_no, copy_index), attempt))
+
+    def _delayed(self, copy: _Copy, each: HandOver, index: int, name: str, attempt: int) -> None:
+        """Goes on with a copy that waits for its time in a schedule log, or has left it."""
+        row = self.context.log(each.log).get(each.row_no)
+        entry = None if row is None or not row.meta else decode_entry(row.meta)
+        if row is None or not isinstance(entry, DueTimes):
+            # The bucket was removed about a day after its last message was sent: the way from here on is not known.
+            self._note(each.at_ms, name, attempt=copy.attempt)
+            self._states.add("unknown")
+            self._complete = False
+            return
+        copy_index = self._index_in(each, row, index)
+        if copy_index is None:
+            self._states.add("expired")
+            return
+        due_ms = entry.due_ms(copy_index)
+        self._note(each.at_ms, name, attempt=copy.attempt, due_at=rfc3339(due_ms))
+        named = DispatchLog(self.context, Bucket.of_log(each.log)).search(each.row_no, copy_index, due_ms)
+        if named is None:
+            self._states.add("backing_off")
+            return
+        transfer, following, at_ms = named
+        self._note(at_ms, "due", attempt=attempt)
+        self._served_again(transfer, following, attempt)
+
+    def _died(self, copy: _Copy, each: HandOver, index: int) -> None:
+        log = self.context.log(each.log)
+        row = log.get(each.row_no)
+        copy_index = None if row is None or row.filler else self._index_in(each, row, index)
+        dead_id = None if copy_index is None else dead_id_of(Position(each.row_no, copy_index))
+        self._note(each.at_ms, "dead", attempt=copy.attempt, reason=each.kind, dead_id=dead_id)
+        if copy_index is None:
+            self._states.add("expired")
+            return
+        current = dead_state_record(self.context, self.group, each.row_no).load()
+        if current is None or copy_index not in current.value.done:
+            self._states.add("dead")
+            return
+        pick = (each.row_no, copy_index)
+        hand_overs: tuple[HandOver, ...] = (*current.value.moved, *current.value.transfers)
+        redriven = [other for other in hand_overs if pick in other.picks]
+        for other in redriven:
+            self._note(other.at_ms, "redriven", dead_id=dead_id)
+            self._served_again(other, other.picks.index(pick), 1)
+        if not redriven:
+            self._states.add("dropped")
+
+    def _index_in(self, each: HandOver, row: Row, index: int) -> int | None:
+        """Returns the index of the message in a row of copies, of which some may be missing; None if it is missing."""
+        if row.count == len(each.picks):
+            return index
+        try:
+            messages = messages_of(row, self.context.blobs_of(each.log))
+        except Corrupt:
+            return None
+        copied = [(message.queue, message.offset) for message in messages]
+        return copied.index((self.queue, self.offset)) if (self.queue, self.offset) in copied else None
+
+    def _note(
+        self,
+        at_ms: int,
+        event: str,
+        *,
+        timed: bool = True,
+        attempt: int | None = None,
+        consumer: str | None = None,
+        lease_until: str | None = None,
+        due_at: str | None = None,
+        reason: str | None = None,
+        dead_id: str | None = None,
+    ) -> None:
+        at = rfc3339(at_ms) if timed else None
+        self._events.append((at_ms, TraceEvent(event, at, attempt, consumer, lease_until, due_at, reason, dead_id)))
+
+
+def _is_before_start(copy: _Copy) -> bool:
+    return copy.position.row_no < copy.log.origin

@@ -1,0 +1,217 @@
+"""Finds a message in the queues of a subject, and tells what each group did with it.
+
+A message is named by its queue and offset, by its scheduled id, or by its id. Ids that Hourwheel gives contain the time
+at which the message was accepted; for a sender's id the caller names a span of time. Every search is bounded.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from hourwheel.answer_size import answerable
+from hourwheel.context import Context
+from hourwheel.delay.changes import Scheduled
+from hourwheel.errors import Corrupt, NotFound, Rejected
+from hourwheel.handover.copies import with_position
+from hourwheel.logs.large_batches import messages_of
+from hourwheel.logs.log import Log
+from hourwheel.logs.rows import Row
+from hourwheel.model import Group, GroupTrace, Message, MessageTrace, Subject, TracePage
+from hourwheel.queueing.peek import queue_logs
+from hourwheel.queueing.progress import row_at_offset, row_at_time
+from hourwheel.queueing.pull_log import pull_logs
+from hourwheel.queueing.records import Position
+from hourwheel.times import rfc3339
+from hourwheel.trace.groups import GroupReader
+
+_GIVEN_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{16}-\d+", re.ASCII)
+_PLACE = re.compile(r"(\d{1,5}):(\d{1,19})", re.ASCII)
+_SKEW_MS = 5_000  # clocks of writers differ by less; the order of rows follows no single clock
+_ROWS = 256  # a call of a search by id reads at most this many rows
+_PAGE = 32
+_MOST = 10  # traces in one answer: a sender may have used an id again and again
+GROUPS = 20
+"""A trace tells of at most this many groups; a group that is asked for by name is always among them."""
+
+_ELSEWHERE = "messages that expired or were removed are in the lake: hourwheel pipeline"
+
+
+class QueueOffset(NamedTuple):
+    """Where a message is: a queue, and the offset there."""
+
+    queue: int
+    offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> "QueueOffset | None":
+        """Parses ``queue:offset``; returns None for any other text."""
+        parts = _PLACE.fullmatch(text)
+        return None if parts is None else cls(int(parts[1]), int(parts[2]))
+
+    def __str__(self) -> str:
+        return f"{self.queue}:{self.offset}"
+
+
+class Span(NamedTuple):
+    """The time in which a message with a sender's id was accepted (Unix milliseconds), and the position at which the
+    search goes on."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+    start: QueueOffset | None = None
+
+
+@dataclass(frozen=True)
+class _Found:
+    target: QueueOffset
+    log: Log
+    row_no: int
+    row: Row
+    index: int
+
+
+@dataclass
+class Trace:
+    """Traces messages of one subject for the groups ``groups``. ``more_groups``: there are others."""
+
+    context: Context
+    subject: Subject
+    groups: list[Group]
+    more_groups: bool
+    _read: int = field(default=0, init=False)
+
+    def by_offset(self, target: QueueOffset) -> MessageTrace:
+        """Returns the trace of the message at an offset. Raises ``NotFound``."""
+        for log in queue_logs(self.context, self.subject, target.queue):
+            row_no, row = row_at_offset(log, target.offset)
+            if row is not None and row.first_seq <= target.offset < row.first_seq + row.count:
+                return self._trace(_Found(target, log, row_no, row, target.offset - row.first_seq))
+        raise NotFound("message-unknown", f"there is no message at {target}: {_ELSEWHERE}")
+
+    def by_scheduled(self, scheduled: Scheduled, scheduled_id: str) -> MessageTrace:
+        """Returns the trace of a delayed message, which may be in a queue by now."""
+        if scheduled.queue is not None and scheduled.offset is not None:
+            trace = self.by_offset(QueueOffset(scheduled.queue, scheduled.offset))
+            trace.scheduled_id = scheduled_id
+            return trace
+        state: Literal["cancelled", "scheduled"] = "cancelled" if scheduled.state == "cancelled" else "scheduled"
+        due_at = rfc3339(scheduled.due_ms)
+        return MessageTrace(self.subject.name, scheduled.message_id, state, due_at=due_at, scheduled_id=scheduled_id)
+
+    def by_id(self, message_id: str, span: Span) -> TracePage:
+        """Returns the traces of the messages with this id. Raises ``NotFound`` if there is none, and ``Rejected`` for a
+        sender's id without a span."""
+        own = _GIVEN_ID.fullmatch(message_id)
+        if span.since_ms is None and own is None:
+            raise Rejected(
+                "field-invalid",
+                "a sender's id says nothing about its time: add from (and to), or give queue:offset",
+                field="from",
+            )
+        exact_ms = int(own[1], 16) if own is not None and span.since_ms is None else None
+        if exact_ms is not None:
+            span = span._replace(since_ms=exact_ms, until_ms=exact_ms + _SKEW_MS)
+        traces: list[MessageTrace] = []
+        following: QueueOffset | None = None
+        for target in self._search(message_id, span, exact_ms):
+            if isinstance(target, _Found):
+                traces.append(self._trace(target))
+                following = target.target._replace(offset=target.target.offset + 1) if len(traces) == _MOST else None
+            else:
+                following = target
+            if following is not None:
+                break
+        if not traces and following is None and span.start is None:
+            raise NotFound(
+                "message-unknown",
+                f"there is no message with the id {message_id[:100]!r} in this time: give queue:offset, scheduled_id or"
+                f" another from and to; {_ELSEWHERE}",
+            )
+        return TracePage(traces, None if following is None else str(following))
+
+    def _search(self, message_id: str, span: Span, exact_ms: int | None) -> Iterator[_Found | QueueOffset]:
+        """Yields the messages with the id; an offset instead where the search has read as much as one call may."""
+        first = 0 if span.start is None else span.start.queue
+        for queue in range(first, self.subject.queues):
+            offset = span.start.offset if span.start is not None and queue == first else 0
+            for log in queue_logs(self.context, self.subject, queue):
+                for row_no, row in self._rows(log, span, offset):
+                    if self._read >= _ROWS:
+                        yield QueueOffset(queue, max(offset, row.first_seq))
+                        return
+                    self._read += 1
+                    if exact_ms is None or row.at_ms == exact_ms:
+                        yield from self._matches(message_id, queue, log, row_no, row, offset)
+
+    def _rows(self, log: Log, span: Span, offset: int) -> Iterator[tuple[int, Row]]:
+        """Yields the readable rows of the span that hold the offset or later ones."""
+        since_ms, until_ms = span.since_ms or 0, span.until_ms
+        # Rows of writers with other clocks may stand before the first row of that time.
+        row_no = max(log.trimmed(), row_at_time(log, since_ms)[0] - _PAGE)
+        if offset:
+            row_no = max(row_no, row_at_offset(log, offset)[0])
+        while True:
+            rows = log.stored_page(row_no, _PAGE)
+            for number, row in rows:
+                if isinstance(row, Corrupt) or row.filler:
+                    continue
+                if until_ms is not None and row.at_ms >= until_ms:
+                    return
+                if row.at_ms >= since_ms and row.live(self.context.clock.now_ms()):
+                    yield number, row
+            if len(rows) < _PAGE:
+                return
+            row_no = rows[-1][0] + 1
+
+    def _matches(self, message_id: str, queue: int, log: Log, row_no: int, row: Row, offset: int) -> Iterator[_Found]:
+        try:
+            messages = messages_of(row, self.context.blobs_of(log.name))
+        except Corrupt:
+            return  # a trace by queue and offset says so
+        for index, message in enumerate(messages):
+            target = QueueOffset(queue, row.first_seq + index)
+            if message.id == message_id and target.offset >= offset:
+                yield _Found(target, log, row_no, row, index)
+
+    def _trace(self, match: _Found) -> MessageTrace:
+        if not match.row.live(self.context.clock.now_ms()):
+            raise NotFound("message-unknown", f"the message at {match.target} has expired: {_ELSEWHERE}")
+        message, damaged = self._message(match)
+        trace = MessageTrace(
+            self.subject.name,
+            "" if message is None else message.id or "",
+            "accepted",
+            queue=match.target.queue,
+            offset=match.target.offset,
+            accepted_at=rfc3339(match.row.at_ms),
+            message=message,
+            damaged=damaged,
+            more_groups=self.more_groups,
+        )
+        if message is not None and message.due_at is not None:
+            trace = _delayed(trace, message)
+        trace.groups = [self._group(group, match) for group in self.groups]
+        return trace
+
+    def _message(self, match: _Found) -> tuple[Message | None, str | None]:
+        try:
+            messages = with_position(
+                match.row, messages_of(match.row, self.context.blobs_of(match.log.name)), match.target.queue
+            )
+        except Corrupt as error:
+            return None, str(error)
+        message = messages[match.index]
+        message.attempt = 0
+        return answerable(message), None
+
+    def _group(self, group: Group, match: _Found) -> GroupTrace:
+        reader = GroupReader(self.context, group, match.target.queue, match.target.offset)
+        log = next(log for log in pull_logs(self.context, self.subject, group) if log.source.name == match.log.name)
+        return reader.trace(log, Position(match.row_no, match.index))
+
+
+def _delayed(trace: MessageTrace, message: Message) -> MessageTrace:
+    """Returns the trace of a message that was delayed, whose row was stored when it was dispatched."""
+    trace.dispatched_at, trace.accepted_at, trace.due_at = trace.accepted_at, message.produced_at, message.due_at
+    return trace

@@ -1,0 +1,55 @@
+"""Judges traces by what the run has seen: each pull of a message, by whom and when."""
+
+from functools import partial
+
+from hourwheel.model import Group, GroupTrace
+from hourwheel.times import rfc3339
+from hourwheel.trace.messages import Span
+from tests.simulation.actors import Actor
+from tests.simulation.audit import StoreAudit
+from tests.simulation.facts import LogName
+from tests.simulation.world import Violation
+
+_SAMPLE = 3
+"""Messages of each group whose traces are compared."""
+
+_PARTLY_KNOWN = ("settled", "expired", "unreadable")
+
+
+def check_traces(actor: Actor, group: Group) -> None:
+    audit = actor.history.audit
+    places = [
+        (queue, fact.row.first_seq + index)
+        for queue in range(audit.subjects[group.subject].queues)
+        for _, fact in sorted(audit.rows(f"{group.subject}~{group.subject_generation}/{queue}").items())
+        if not fact.row.filler and not audit.expired(fact)
+        for index in range(fact.row.count)
+    ]
+    for queue, offset in actor.rng.sample(places, min(_SAMPLE, len(places))):
+        name = f"{queue}:{offset}"
+        ask = partial(actor.cell.trace, group.subject, name, Span(), group.name)
+        _, page = actor.ask("trace", ask, group=group.name)
+        if page is not None:
+            _compare(audit, group, (queue, offset), page.messages[0].groups[0])
+
+
+def _compare(audit: StoreAudit, group: Group, place: tuple[int, int], told: GroupTrace) -> None:
+    if not told.complete or told.state in _PARTLY_KNOWN:
+        return
+    seen = sorted(
+        (rfc3339(fact.value.claimed_ms), fact.value.consumer)
+        for partition, history in audit.pulls.items()
+        if partition.startswith(f"{group.member}@{group.subject}~{group.subject_generation}/")
+        for fact in history.pulls.values()
+        if any(_place_of(audit, history.source, each) == place for each in fact.positions)
+    )
+    pulls = sorted((event.at or "", event.consumer or "") for event in told.events if event.event == "pulled")
+    if pulls != seen:
+        where = f"message {place} of group {group.name}"
+        raise Violation("trace", f"{where} was pulled {seen}, its trace says {told.state} and {pulls}")
+
+
+def _place_of(audit: StoreAudit, source: str, place: tuple[int, int]) -> tuple[int | None, int | None]:
+    message, fact = audit.picked(source, place)
+    queue = LogName.parse(source).queue
+    return (message.queue, message.offset) if queue is None else (queue, fact.row.first_seq + place[1])
