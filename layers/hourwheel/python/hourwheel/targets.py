@@ -34,6 +34,7 @@ class Delivery:
     @property
     def id(self) -> str:
         """Names the delivery; another delivery of the same messages to the group has the same id."""
+        # Without bodies and attempts: a repeated delivery must have an equal id.
         messages = [(message.queue, message.offset, message.id) for message in self.messages]
         return blake2b(msgspec.msgpack.encode((self.subject, self.group, messages)), digest_size=16).hexdigest()
 

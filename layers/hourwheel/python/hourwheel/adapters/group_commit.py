@@ -70,6 +70,7 @@ class GroupCommit:
             self._waiting.append(ticket)
             lead = not self._leading
             self._leading = True
+        # Woken with its work done, or as the leader of the next group.
         if not lead:
             ticket.signal.acquire()
         if not ticket.done:
@@ -143,6 +144,7 @@ class GroupCommit:
         with self._mutex:
             following = self._waiting[0] if self._waiting else None
             self._leading = following is not None
+        # Outside the mutex: a woken caller may queue further work at once.
         for ticket in group:
             ticket.done = True
             # An event loop that has ended raises this; none of its callers waits any more.
@@ -186,6 +188,7 @@ class GroupCommit:
         """Runs the group in one transaction and commits it; with ``ready`` the group was run already. If a piece of
         work raises, each piece runs again in a transaction of its own: that is rare, and savepoints would cost every
         piece two statements."""
+        # Replaced by the outcome; it stays for the owners of the group if this thread ends in between.
         for ticket in group:
             ticket.error = Broken("the transaction was not committed")
         if not ready and not self._begun(group):

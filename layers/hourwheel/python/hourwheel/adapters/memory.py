@@ -144,6 +144,7 @@ class MemoryStore(TransactedWrites):
             try:
                 return work(self._rows)
             except BaseException:
+                # In reverse, so that a key that was changed twice gets its first value back.
                 for take_back in reversed(self._rows.undo):
                     take_back()
                 raise

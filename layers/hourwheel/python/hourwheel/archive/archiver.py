@@ -133,6 +133,7 @@ class Archiver:
             return run.goes_on(current)
         manifest = self._manifest(collector, current, head.value.number, began_ms, digest)
         if not commit(self.archive, manifest):
+            # Another archiver committed this number first: the segments written here belong to no manifest.
             run.report.lost_races += 1
             return True
         apply(self.context, Versioned(current.head(head.value), head.token), manifest)
@@ -234,6 +235,7 @@ class Archiver:
         """Returns, after the last row was read, the row up to which the log is archived, and whether the log ends
         there."""
         with self._contained(source):
+            # Rows below the trim mark were removed before they could be archived.
             if (trimmed := source.trimmed()) > end:
                 collector.missing.append(MissingRows(log=source.log, start=end, end=trimmed))
                 end = trimmed

@@ -151,6 +151,7 @@ class _Rebuild:
     def run(self) -> Rebuilt:
         """Restores counters first and names last: a caller that comes too early finds no subject, and gets no row
         number that is taken."""
+        # Hand-overs of deleted groups have no target any more.
         self.summary.pulled = [handover for handover in self.summary.pulled if handover.source in self.members]
         self._count()
         for manifest in manifests(self.archive, self.current.value.restored, below=self.summary.end_manifest):
@@ -287,6 +288,7 @@ class _Rebuild:
             log, end = self.context.log(name), self.summary.end(name)
             waits = is_schedule(name)
             spare = filler(now_ms, 0 if waits else now_ms + FILLER_MS)
+            # Fillers for rows that were given out and never archived: no reader has to wait for them.
             for row in range(end.archived, end.rows):
                 log.abandon(Reservation(name, row, 0), spare)
             if not waits:
@@ -309,6 +311,7 @@ class _Rebuild:
             start = self.summary.progress.get(partition) or log.beginning()
             value = Checkpoint(following, start.position, start.seq, self.context.clock.now_ms())
             outcome = log.checkpoint_record.swap(None, value, token=token_of(partition, following))
+            # Stored with a token of its own: a repeated rebuild takes its own checkpoint for stored.
             if not outcome.stored:
                 raise occupied(f"the checkpoint of {partition}", following)
 
@@ -317,6 +320,7 @@ class _Rebuild:
         orphan logs that have rows."""
         for name in sorted(self.buckets):
             register(self.context, Bucket.parse(name))
+        # A producer whose delayed message is late for such a bucket must go to a later one.
         for name in sorted(self.summary.tallies.keys() - self.buckets):
             self.context.log(str(LogName.of_schedule(name))).seal()
         for log in sorted(self.logs):

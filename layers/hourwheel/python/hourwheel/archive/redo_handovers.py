@@ -91,6 +91,7 @@ class HandoverReplayer:
     def _carry_out(self, handover: UnarchivedHandover) -> int:
         """Repeats one hand-over. Returns how many messages the target row has then."""
         there = self.context.log(handover.what.log).get(handover.what.row_no)
+        # Put by an earlier try of this rebuild, which was cut off.
         if there is not None:
             return there.count
         missing = self._missing(handover)

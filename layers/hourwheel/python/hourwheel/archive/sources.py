@@ -44,7 +44,7 @@ class LogSource(Protocol):
         ...
 
     def behind_a_hole(self, end: int) -> bool:
-        """Returns whether the source has rows beyond ``end``, where ``items`` ended before the end of ``given``."""
+        """Returns whether the source has rows beyond ``end``, the end of ``items``, which lies before ``log_end``."""
         ...
 
     def trimmed(self) -> int:
@@ -104,9 +104,11 @@ class PullSource:
             start = rows[-1][0] + 1
 
     def behind_a_hole(self, end: int) -> bool:
+        # A pull row follows the rows before it: ``items`` ended at an open one, which is closed some day.
         return True
 
     def trimmed(self) -> int:
+        # Pull rows are removed only below the watermark of the archive.
         return 0
 
 
@@ -126,6 +128,7 @@ class DispatchSource:
         return (Item(row_no, row) for row_no, row in self.dispatches.rows(start))
 
     def behind_a_hole(self, end: int) -> bool:
+        # Each owner appends at the next row: a dispatch log has no holes.
         return False
 
     def trimmed(self) -> int:
@@ -147,6 +150,7 @@ def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> It
     now_ms = context.clock.now_ms()
     for bucket, _ in buckets(context):
         yield MessageSource(context.log(bucket.log))
+        # No wheel appends to a dispatch log before its bucket's lead: this saves a read for each later bucket.
         if bucket.start_ms - LEAD_MS <= now_ms:
             yield DispatchSource(DispatchLog(context, bucket))
 

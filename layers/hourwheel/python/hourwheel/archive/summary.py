@@ -62,6 +62,7 @@ class Tally:
     last_ms: int = 0
 
     def wait(self, row_no: int, count: int) -> None:
+        # A sum of hashes: it is 0 again once each message was settled, without a set of millions of positions.
         self.left += sum(hash((row_no, index)) for index in range(count))
 
     def settle(self, picks: Iterable[Pick]) -> None:
@@ -106,6 +107,7 @@ class ArchiveSummary:
         """All hand-overs whose target row is not archived; of each message of a bucket only the last one."""
         handovers = list(self.pulled)
         for bucket, picks in self.dispatched.items():
+            # A transfer has many messages: each is repeated once, by its token.
             transfers = {transfer.token: transfer for _, transfer in picks.values()}
             handovers += [UnarchivedHandover(bucket, transfer) for transfer in transfers.values()]
         return handovers

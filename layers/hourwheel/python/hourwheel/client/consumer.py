@@ -221,6 +221,7 @@ class Consumer:
                 )
                 message.retry()
             except BaseException as error:
+                # Such as SystemExit: it ends the consumer, and is raised by ``run``.
                 message.retry()
                 self._prefetcher.fail(error)
             else:
@@ -228,12 +229,14 @@ class Consumer:
 
     @contextlib.contextmanager
     def _stopped_by_signals(self) -> Iterator[None]:
+        # Python sets signal handlers in the main thread only.
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         before: dict[signal.Signals, Any] = {}
 
         def on_signal(number: int, frame: FrameType | None) -> None:
+            # The second signal of the kind has its former effect: a user can end a program that does not stop.
             signal.signal(number, before[signal.Signals(number)])
             self.stop()
 

@@ -71,6 +71,7 @@ class DispatchLog:
         result = None
         for _, dispatched in self.rows(self._first_since(due_ms)):
             for transfer in dispatched.transfers:
+                # No early return: a transfer that was reserved again is named again further on.
                 if (row_no, index) in transfer.picks:
                     result = transfer, transfer.picks.index((row_no, index)), dispatched.at_ms
         return result

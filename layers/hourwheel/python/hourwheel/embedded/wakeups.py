@@ -95,6 +95,7 @@ class EmbeddedWakeups:
         with self._lock:
             if self._closed or (caller is not None and caller.left):
                 return False
+            # An announcement came after the caller had looked: the message may be there already.
             if self._marks[hash(subject) % _MARKS] != mark:
                 return True
             if self._count >= self._max_waiting:
@@ -136,6 +137,7 @@ class EmbeddedWakeups:
         def begin(resume: Callable[[], object]) -> None:
             with self._lock:
                 waiter.resume = resume
+                # Announced before the greenlet paused: ``resume`` was not set yet.
                 if not waiter.signal.locked():
                     resume()
 

@@ -110,6 +110,7 @@ def put_row(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]
     try:
         log.put(transfer.reservation, row(transfer), transfer.token)
     except Filled:
+        # This process was slower than a reader's patience. No reader has seen the messages: they go to another row.
         return transfer.moved_to(reserve_in(context, transfer.log, len(transfer.picks)))
     if transfer.due_times is not None:
         ensure_wheel_by(context, Bucket.of_log(transfer.log), transfer.due_times.first_ms)
@@ -123,6 +124,7 @@ def carry_out(
     current: Versioned[S] | None = loaded
     while current is not None and current.value.transfers:
         unfinished = [put_row(context, transfer, row) for transfer in current.value.transfers]
+        # A transfer with a new reservation stays in the record, and is put in the next round.
         value = current.value.left_with(tuple(transfer for transfer in unfinished if transfer is not None))
         current = record.swap(current.token, value, expires_ms=value.garbage_ms).current
     return current

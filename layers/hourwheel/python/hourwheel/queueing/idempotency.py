@@ -96,8 +96,10 @@ def remember(record: CasRecord[Remembered], offer: Remembered) -> Versioned[Reme
         current = outcome.current
         if outcome.stored and current is not None:
             return current
+        # Another request with this key was first: its reservations count.
         if current is not None and current.value.ends_ms > offer.at_ms:
             return current
+        # The record of an earlier batch has expired: the next try replaces it.
         expect = None if current is None else current.token
     raise Unavailable("many requests use this idempotency key at once: send the batch again")
 

@@ -122,6 +122,7 @@ class Batch:
         for index in indexes:
             due = self.dues.get(index)
             due_ms = inputs.at_ms if due is None else due.due_ms(inputs.at_ms)
+            # A due time that is past means at once.
             if due_ms <= inputs.at_ms:
                 at_once.append(index)
             else:
@@ -131,6 +132,7 @@ class Batch:
     def _by_bucket(
         self, delayed: Sequence[tuple[int, int]], inputs: RoutingInputs
     ) -> dict[Bucket, list[tuple[int, int]]]:
+        # From the inputs, not the settings: a repeated batch must find its buckets after the settings have changed.
         minutes, shards = inputs.cut
         shard = shard_of(inputs.batch, shards)
         by_bucket: dict[Bucket, list[tuple[int, int]]] = {}
@@ -139,6 +141,7 @@ class Batch:
         return by_bucket
 
     def _by_queue(self, indexes: Sequence[int], batch: str, queues: int) -> Mapping[int, Sequence[int]]:
+        # The usual case: one queue takes the indexes as they are, without a loop over the messages.
         if queues == 1:
             return {0: indexes} if indexes else {}
         by_queue: dict[int, list[int]] = {}

@@ -147,6 +147,7 @@ class Settler:
                 return _STALE
             before = current.value.settled
             outcome = self._swap(row_no, current, value)
+            # The row was removed days after it was closed: the receipt is as old.
             if outcome.current is None:
                 return _STALE
             current = outcome.current
@@ -182,6 +183,7 @@ class Settler:
         if current.value.state != OPEN or current.value.lease_until_ms > now_ms:
             return False
         rest = frozenset(current.value.unsettled())
+        # The digest of the last settlement stays: a consumer that repeats it gets its answer.
         value = self._with_decision(current.value, Decision(named=rest, retried=rest, mark=current.value.last), EXPIRED)
         outcome = self._swap(row_no, current, value)
         if not outcome.stored or outcome.current is None:

@@ -41,6 +41,7 @@ def request_change(
         change = plan(current.value)
         if change is None:
             return current.value, current.value
+        # Other changes of the subject that come in between are compared with this state (``once``).
         first = first or current.value
         if once:
             _check_unmoved(first, current.value, change)
@@ -99,6 +100,7 @@ def _carried_out(context: Context, subject: Subject, change: RouteChange) -> Sub
         try:
             context.log(subject.log_of(target.queue, target)).begin(ended.numbers)
         except Unavailable:
+            # In its own cell no other target would do better: the change stays open, and is tried again.
             if target.cell == subject.route(target.queue).last.cell:
                 raise
             return None

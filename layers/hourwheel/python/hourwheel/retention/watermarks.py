@@ -67,6 +67,7 @@ def advance_watermark(context: Context, span: Span) -> None:
     key = Key(Table.META, _PARTITION, watermark_name(span.kind, span.log))
     bucket = _bucket_of(span)
     expires_ms = None if bucket is None else max(bucket.end_ms, context.clock.now_ms()) + _BUCKETS_MS
+    # The first span of a log has no watermark to read, unless another archiver has stored it: then the put is refused.
     current = context.store.get(key) if span.start else None
     while current is None or _opened(current) < span.end:
         record = Record(_encoder.encode(span.end), context.ids.token(), expires_ms)
