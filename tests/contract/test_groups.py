@@ -36,3 +36,20 @@ def test_a_filter_hands_out_its_matches_and_a_retry_brings_back_the_right_one(be
     assert [one.status for one in settled] == ["settled"]
     again = pulled(bench, partition, "g")
     assert [(message.body, message.attempt, message.offset) for message in again[0].messages] == [("1-2", 2, 6)]
+
+
+def test_each_consumer_of_a_broadcast_group_gets_every_message_and_its_own_retries(
+    bench: Bench, partition: str
+) -> None:
+    bench.cell.put_group(partition, "g", broadcast=True)
+    bench.cell.produce(partition, [NewMessage(body="a"), NewMessage(body="b")])
+    (mine,) = pulled(bench, partition, "g", "hall")
+    (theirs,) = pulled(bench, partition, "g", "lobby")
+    assert (bodies([mine]), bodies([theirs])) == (["a", "b"], ["a", "b"])
+    settlements = [Settlement(receipt=mine.receipt, retry=[1]), Settlement(receipt=theirs.receipt)]
+    assert [one.status for one in bench.cell.settle(partition, "g", settlements)] == ["settled", "settled"]
+    assert bodies(pulled(bench, partition, "g", "lobby")) == []
+    assert bodies(pulled(bench, partition, "g", "hall")) == ["b"]
+    bench.cell.delete_group(partition, "g")
+    subject = bench.cell.registry.subject(partition)
+    assert [group for group in bench.cell.registry.all_groups(subject) if not group.erased] == []

@@ -128,7 +128,7 @@ def test_retry_policies(shell: Shell, args: list[str], sent: dict[str, object]) 
 
 def test_a_retry_policy_is_shown(shell: Shell) -> None:
     shell.ok("group", "create", "orders", "billing", "--retry-first", "1", "--retry-factor", "2")
-    assert "retry         first_seconds=1.0, factor=2.0" in shell.ok("group", "show", "orders", "billing")
+    assert "retry                     first_seconds=1.0, factor=2.0" in shell.ok("group", "show", "orders", "billing")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_the_settings_of_a_target(shell: Shell) -> None:
         "timeout_seconds": 25,
         "secret_version": 2,
     }
-    assert "push          kind=https, url=https://example.com, batch=50" in shell.ok(
+    assert "push                      kind=https, url=https://example.com, batch=50" in shell.ok(
         "group", "show", "orders", "billing"
     )
     assert "https" in shell.ok("group", "list", "orders")

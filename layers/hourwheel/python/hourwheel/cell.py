@@ -4,6 +4,7 @@ The HTTP functions parse a request, call one method of ``Cell``, and answer.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
@@ -48,6 +49,7 @@ from hourwheel.operations.routes import Routes
 from hourwheel.push.pauses import pause_group, pause_subject
 from hourwheel.push.state import PushState, retarget, state_record
 from hourwheel.queueing import progress
+from hourwheel.queueing.broadcast import BroadcastDeadLetters, total_lag
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.idempotency import IdempotencyKey
@@ -59,9 +61,15 @@ from hourwheel.queueing.pull import Puller
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.receipts import cell_secret
 from hourwheel.queueing.records import Position
+from hourwheel.registry.broadcast import (
+    broadcast_settings,
+    check_pulled,
+    consumer_groups,
+    delete_consumer_groups,
+)
 from hourwheel.registry.moves import request_change
 from hourwheel.registry.plans import plan_queues
-from hourwheel.registry.registry import Registry
+from hourwheel.registry.registry import Registry, group_record
 from hourwheel.sweep.erasure import make_registry
 from hourwheel.sweep.sweep import Sweeper, SweepReport
 from hourwheel.targets import NoTargets, Targets
@@ -223,10 +231,13 @@ class Cell:
         retry: RetryPolicy | None = None,
         push: PushTarget | Keep | None = KEEP,
         filter: TagFilter | Keep | None = KEEP,  # noqa: A002 - the field's name in requests
+        broadcast: bool | None = None,
+        consumer_expires_seconds: int | None = None,
     ) -> Group:
         """Creates or changes a group and returns it. None keeps a setting, except that ``push=None`` removes the
         target, and ``filter=None`` the filter. A filter applies from the next claim. Raises ``Conflict`` for another
-        ``start``, ``Rejected`` for a target that this deployment cannot reach."""
+        ``start`` or ``broadcast``, ``Rejected`` for a target that this deployment cannot reach, and for settings that
+        exclude one another."""
         if isinstance(push, PushTarget):
             self.targets.check(push)
         before: PushTarget | None = None
@@ -238,7 +249,9 @@ class Cell:
                 raise Conflict(
                     "setting-fixed", f"group {name!r} began at {group.start!r}: use seek to move it", field="start"
                 )
+            broadcasts = broadcast_settings(group, broadcast, consumer_expires_seconds)
             target = group.push if isinstance(push, Keep) else _versioned(push, group.push_secret)
+            check_pulled(group, target)
             return msgspec.structs.replace(
                 group,
                 max_attempts=group.max_attempts if max_attempts is None else max_attempts,
@@ -246,12 +259,13 @@ class Cell:
                 push=target,
                 push_secret=group.push_secret if target is None else max(group.push_secret, target.secret_version),
                 **_refiltered(group, filter),
+                **broadcasts,
             )
 
         # A cached subject may have fewer queues, and ``latest`` must know them all.
         self.registry.forget(subject)
         owner = self.registry.subject(subject, create=True)
-        group = self.registry.change_group(owner, name, change, start=start or "earliest")
+        group = self.registry.change_group(owner, name, change, start=start or "earliest", broadcast=broadcast or False)
         if not isinstance(push, Keep):
             retarget(self.context, owner, group, changed=group.push != before)
         return group
@@ -281,9 +295,14 @@ class Cell:
         return self.registry.group_page(self.subject(subject), after, limit)
 
     def delete_group(self, subject: str, name: str) -> None:
-        """Removes the group, its progress, retries and dead letters."""
+        """Removes the group, its progress, retries and dead letters; a broadcast group with all its consumers."""
         self.registry.forget(subject)
-        self.registry.delete_group(self.registry.subject(subject), name)
+        owner = self.registry.subject(subject)
+        current = group_record(self.context, subject, name).load()
+        self.registry.delete_group(owner, name)
+        if current is not None and current.value.broadcast:
+            # After the group, so that no consumer comes back. The sweeper deletes those that are left.
+            delete_consumer_groups(self.registry, owner, current.value)
 
     def seek(self, subject: str, group: str, *, to: Literal["start", "end"]) -> dict[int, int]:
         """Moves the group on every queue; returns the offset of its next message, by queue."""
@@ -299,6 +318,12 @@ class Cell:
 
     def lag(self, subject: str, group: str) -> Lag:
         owner, member = self._group(subject, group)
+        if member.broadcast:
+            members = consumer_groups(self.registry, owner, member)
+            return total_lag([(each, self._lag(owner, each)) for each in members])
+        return self._lag(owner, member)
+
+    def _lag(self, owner: Subject, member: Group) -> Lag:
         # A message that leaves its delay while the rest is counted is counted twice rather than not at all.
         before = self._backing_off(owner, member)
         logs = pull_logs(self.context, owner, member)
@@ -392,8 +417,12 @@ class Cell:
     def _puller(self, subject: str, group: str) -> Puller:
         return Puller(self.context, self.registry, self.leases, self.ends, self.secret, subject, group)
 
-    def _dead(self, subject: str, group: str) -> DeadLetters:
-        return DeadLetters(self.context, *self._group(subject, group))
+    def _dead(self, subject: str, group: str) -> DeadLetters | BroadcastDeadLetters:
+        owner, member = self._group(subject, group)
+        if not member.broadcast:
+            return DeadLetters(self.context, owner, member)
+        members = consumer_groups(self.registry, owner, member)
+        return BroadcastDeadLetters([(each, DeadLetters(self.context, owner, each)) for each in members])
 
     def _seek(
         self, subject: str, group: str, move: Callable[[list[PullLog]], int], queue: int | None = None
@@ -404,6 +433,20 @@ class Cell:
         if queue is not None and queue >= owner.queues:
             detail = f"subject {subject!r} has {owner.queues} queues, numbered from 0"
             raise Rejected("field-invalid", detail, field="queue")
+        if member.broadcast:
+            members = consumer_groups(self.registry, owner, member)
+            positions: dict[int, int] = {}
+            for each in members:
+                with suppress(NotFound):  # the consumer is forgotten in this moment
+                    positions = self._seek_group(owner, each, move, queue)
+        else:
+            positions = self._seek_group(owner, member, move, queue)
+        self.context.wakeups.announce(subject, group)
+        return positions
+
+    def _seek_group(
+        self, owner: Subject, member: Group, move: Callable[[list[PullLog]], int], queue: int | None
+    ) -> dict[int, int]:
         logs = pull_logs(self.context, owner, member)[1:]
         if out := _cells_out(owner, logs):
             raise CellUnavailable(f"cell {', '.join(out)} cannot be reached: seek again once it can")
@@ -412,7 +455,6 @@ class Cell:
         moved = {number: move([log for log in logs if log.queue == number]) for number in numbers}
         # After the rows: a waiting pull that sees the new count looks at all queues again.
         self.registry.end_seek(owner, member, began_ms)
-        self.context.wakeups.announce(subject, group)
         return moved
 
 

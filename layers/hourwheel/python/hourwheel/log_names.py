@@ -9,7 +9,8 @@
     {subject}~{generation}/dead                       orphan: delayed messages of a deleted subject
     schedule/{bucket}                                 schedule: the delayed messages of one bucket of hours
 
-``{group}~{number}`` is a *member*: a group and its generation. A group's pull log over one of the first two kinds is
+``{group}~{number}`` is a *member*: a group and its generation. The group of a consumer of a broadcast group is named
+``{group}+{number}+{consumer}``. A group's pull log over one of the first two kinds is
 named ``{member}@{log}``.
 """
 
@@ -25,12 +26,13 @@ HOME = ""
 """The home cell in the names of logs."""
 
 _NAME = r"[A-Za-z0-9._-]+"
+_MEMBER_NAME = r"[A-Za-z0-9._+-]+"
 _CELL = r"[a-z0-9-]{1,30}"
 _LOG = re.compile(
-    rf"(?:({_CELL}):)?({_NAME})~(\d+)/(?:(\d+)(?:\.(\d+)(?:\.(\d+))?)?|retry/({_NAME}~\d+)|dead(?:/({_NAME}~\d+))?)",
+    rf"(?:({_CELL}):)?({_NAME})~(\d+)/(?:(\d+)(?:\.(\d+)(?:\.(\d+))?)?|retry/({_MEMBER_NAME}~\d+)|dead(?:/({_MEMBER_NAME}~\d+))?)",
     re.ASCII,
 )
-_MEMBER = re.compile(rf"({_NAME})~(\d+)", re.ASCII)
+_MEMBER = re.compile(rf"({_MEMBER_NAME})~(\d+)", re.ASCII)
 
 
 class LogKind(StrEnum):
@@ -140,6 +142,11 @@ def is_schedule(log: str) -> bool:
 def cell_of(log: str) -> str:
     """Returns the cell of a log. Does not parse the name: every opening of a log calls this where there are cells."""
     return log.partition(":")[0] if ":" in log else HOME
+
+
+def shared_name(group: str) -> str:
+    """Returns the name of a group in requests: that of the broadcast group for ``{group}+{generation}+{consumer}``."""
+    return group.partition("+")[0]
 
 
 def pull_log(member: str, source: str) -> str:

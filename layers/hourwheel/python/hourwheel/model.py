@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from hourwheel.errors import Rejected
-from hourwheel.log_names import LogName, Member
+from hourwheel.log_names import LogName, Member, shared_name
 from hourwheel.routes import Mapping, MoveTarget, Route, RouteChange
 
 MESSAGE_BYTES = 1 << 20
@@ -27,6 +27,11 @@ MIN_RETENTION_SECONDS = 60
 MAX_RETENTION_SECONDS = 30 * 86_400
 DEFAULT_RETENTION_SECONDS = 3 * 86_400
 DEFAULT_MAX_ATTEMPTS = 16  # with the default pauses, from 5 s doubling to 2 h, about 11 hours
+# Each consumer of a broadcast group costs what a group costs.
+MAX_BROADCAST_CONSUMERS = 1_000
+DEFAULT_CONSUMER_EXPIRES_SECONDS = 3 * 86_400
+MIN_CONSUMER_EXPIRES_SECONDS = 60
+MAX_CONSUMER_EXPIRES_SECONDS = 30 * 86_400
 DEFAULT_LEASE_SECONDS = 30
 # Settled rows, which say where the next claim goes, are kept for three days (docs/decisions/0005-leases.md).
 MAX_LEASE_SECONDS = 12 * 3_600
@@ -365,7 +370,9 @@ class Group(Struct, frozen=True, kw_only=True):
     ``seeks`` counts the seeks of the group and the changes of its filter: a waiting pull that sees the number change
     looks at all queues again. ``seeking_ms``: a seek began at this time and has not ended (0: none); pulls look at all
     queues meanwhile. A ``paused`` group gets no messages. ``filter`` says which messages of the queues the group takes
-    (None: all)."""
+    (None: all). A ``broadcast`` group hands every message to each of its consumers, and forgets a consumer that was
+    away for ``consumer_expires_seconds``. Each has a group of its own, whose record names the ``consumer`` and says when
+    it pulled last (``seen_ms``): see ``registry/broadcast.py``."""
 
     subject: str
     subject_generation: int
@@ -382,6 +389,10 @@ class Group(Struct, frozen=True, kw_only=True):
     seeks: int = 0
     paused: bool = False
     filter: TagFilter | None = None
+    broadcast: bool = False
+    consumer_expires_seconds: int = 0
+    consumer: str = ""
+    seen_ms: int = 0
     deleted: bool = False
     erased: bool = False
     seeking_ms: int = 0
@@ -389,6 +400,11 @@ class Group(Struct, frozen=True, kw_only=True):
     @property
     def member(self) -> str:
         return str(Member(self.name, self.generation))
+
+    @property
+    def shared_name(self) -> str:
+        """The name in requests: that of the broadcast group for the group of one of its consumers."""
+        return shared_name(self.name)
 
     @property
     def retry_log(self) -> str:
@@ -415,9 +431,27 @@ class QueueLag(Struct):
     end: int
 
 
+class ConsumerLag(Struct):
+    """The lag of one consumer of a broadcast group.
+
+    Example:
+        >>> group = api.put_group("orders", "screens", broadcast=True)
+        >>> pulled = api.pull("orders", "screens", "hall")
+        >>> [(lag.consumer, lag.in_flight) for lag in api.lag("orders", "screens").consumers]
+        [('hall', 1)]
+    """
+
+    consumer: str
+    waiting: int
+    in_flight: int
+    retrying: int
+    dead: int
+    backing_off: int = 0
+
+
 class Lag(Struct):
     """The answer to a question for the lag. ``cells_out`` names cells that cannot be reached: what is in them is not
-    counted."""
+    counted. ``consumers`` has an entry for each consumer of a broadcast group."""
 
     waiting: int
     in_flight: int
@@ -428,6 +462,7 @@ class Lag(Struct):
     backing_off: int = 0
     limited_by: LimitedBy | None = None
     cells_out: list[str] = []
+    consumers: list[ConsumerLag] = []
 
 
 class DeadPage(Struct):

@@ -8,9 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from hourwheel.model import (
     BATCH_MESSAGES,
     KEEP_VERSION,
+    MAX_CONSUMER_EXPIRES_SECONDS,
     MAX_QUEUES,
     MAX_RETENTION_SECONDS,
     MAX_RETRY_SECONDS,
+    MIN_CONSUMER_EXPIRES_SECONDS,
     MIN_RETENTION_SECONDS,
     Delay,
     PushKind,
@@ -135,6 +137,10 @@ class GroupBody(_Body):
     retry: RetryBody | None = None
     push: PushBody | None = None
     filter: FilterBody | None = None
+    broadcast: bool | None = None
+    consumer_expires_seconds: (
+        Annotated[int, Field(ge=MIN_CONSUMER_EXPIRES_SECONDS, le=MAX_CONSUMER_EXPIRES_SECONDS)] | None
+    ) = None
 
 
 class SeekBody(_Body):
@@ -218,4 +224,4 @@ class TraceQuery(_Query):
 
 class PageQuery(_Query):
     limit: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
-    after: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    after: Annotated[str, Field(min_length=1, max_length=150)] | None = None

@@ -6,7 +6,7 @@ from hourwheel.api.bodies import PageQuery, SelectionBody
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
 from hourwheel.cell import Cell
-from hourwheel.queueing.dead import parse_dead_id
+from hourwheel.queueing.broadcast import parse_any_dead_id
 from hourwheel.queueing.records import Position
 from hourwheel.times import parse_rfc3339
 
@@ -38,7 +38,7 @@ def _selection(event: Event) -> Callable[[Position, int], bool]:
     if body.all:
         return lambda position, died_ms: True
     if body.ids is not None:
-        positions = {parse_dead_id(text, f"ids[{index}]") for index, text in enumerate(body.ids)}
+        positions = {parse_any_dead_id(text, f"ids[{index}]") for index, text in enumerate(body.ids)}
         return lambda position, died_ms: position in positions
     since_ms = None if body.since is None else parse_rfc3339(body.since, "from")
     until_ms = None if body.until is None else parse_rfc3339(body.until, "to")

@@ -73,6 +73,8 @@ def put_group(cell: Cell, event: Event) -> Response:
         retry=retry,
         push=push if "push" in body.model_fields_set else KEEP,
         filter=tag_filter if "filter" in body.model_fields_set else KEEP,
+        broadcast=body.broadcast,
+        consumer_expires_seconds=body.consumer_expires_seconds,
     )
     return ok(_group(cell, group))
 
@@ -150,6 +152,8 @@ def _group(cell: Cell, group: Group) -> dict[str, object]:
         "push": None if group.push is None else PushBody.of(group.push),
         "paused": group.paused,
         "filter": group.filter,
+        "broadcast": group.broadcast,
+        "consumer_expires_seconds": group.consumer_expires_seconds if group.broadcast else None,
         "created_at": rfc3339(group.created_ms),
     }
 

@@ -62,6 +62,13 @@ def create(
     tags_all: TagsAllOption = None,
     tags_none: TagsNoneOption = None,
     no_filter: NoFilterOption = False,
+    broadcast: Annotated[
+        bool | None, typer.Option("--broadcast", help="Hand every message to each consumer of a new group.")
+    ] = None,
+    consumer_expires: Annotated[
+        int | None,
+        typer.Option(help="With --broadcast: seconds without a pull after which a consumer is forgotten (259200)."),
+    ] = None,
 ) -> None:
     """Create a group, or change one. The tag options replace the former filter as a whole.
 
@@ -78,7 +85,15 @@ def create(
     tag_filter = filter_of(tags_any, tags_all, tags_none, remove=no_filter)
     with connect(ctx) as api:
         record = api.put_group(
-            subject, group, start=start, max_attempts=max_attempts, retry=retry, push=target, filter=tag_filter
+            subject,
+            group,
+            start=start,
+            max_attempts=max_attempts,
+            retry=retry,
+            push=target,
+            filter=tag_filter,
+            broadcast=broadcast,
+            consumer_expires_seconds=consumer_expires,
         )
     _show(ctx, record)
 

@@ -35,6 +35,8 @@ def _show(ctx: typer.Context, lag: Lag) -> None:
         return
     if lag.queues:
         write_table(_COLUMNS, _rows(lag))
+    if lag.consumers:
+        write_table(_CONSUMER_COLUMNS, _consumer_rows(lag))
     write_line(_summary(lag))
 
 
@@ -54,6 +56,16 @@ def _watch(ctx: typer.Context, api: Api, subject: str, group: str, interval: flo
 
 
 _COLUMNS = ["queue", "waiting", "in flight", "offset", "end"]
+
+
+_CONSUMER_COLUMNS = ["consumer", "waiting", "in flight", "retrying", "backing off", "dead"]
+
+
+def _consumer_rows(lag: Lag) -> list[tuple[Any, ...]]:
+    return [
+        (each.consumer, each.waiting, each.in_flight, each.retrying, each.backing_off, each.dead)
+        for each in lag.consumers
+    ]
 
 
 def _rows(lag: Lag) -> list[tuple[Any, ...]]:

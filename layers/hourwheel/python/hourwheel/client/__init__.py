@@ -47,7 +47,7 @@ from hourwheel.client.records.peek import DamagedRow, PeekPage, QueueMessage
 from hourwheel.client.records.scheduled import PendingCounts, PendingHour, ScheduledMessage
 from hourwheel.client.records.subjects import Subject, SubjectPage
 from hourwheel.client.records.trace import GroupTrace, MessageTrace, TraceEvent, TracePage
-from hourwheel.model import QueueLag, RetryLater, Settled, Settlement
+from hourwheel.model import ConsumerLag, QueueLag, RetryLater, Settled, Settlement
 
 __all__ = [
     "DEFAULT_URL",
@@ -61,6 +61,7 @@ __all__ = [
     "Closed",
     "Conflict",
     "Consumer",
+    "ConsumerLag",
     "DamagedRow",
     "DeadLetter",
     "DeadPage",

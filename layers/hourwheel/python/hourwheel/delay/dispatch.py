@@ -21,7 +21,7 @@ from hourwheel.delay.timing import unpack
 from hourwheel.errors import Corrupt, Filled, NotFound, Sealed
 from hourwheel.faults import unreadable
 from hourwheel.handover.handover import Transfer, release
-from hourwheel.log_names import HOME, LogName, Member
+from hourwheel.log_names import HOME, LogName, Member, shared_name
 from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.large_batches import raw_messages_of
@@ -400,7 +400,8 @@ class Dispatcher:
             target = batch.target
             meter = self.context.meter
             if target.kind in (DUE, AGAIN):
-                self.context.wakeups.announce(target.subject, target.group)
+                group = None if target.group is None else shared_name(target.group)
+                self.context.wakeups.announce(target.subject, group)
                 meter.record("Dispatched", len(batch.picks))
                 if batch.earliest_ms:
                     late_ms = self.context.clock.now_ms() - batch.earliest_ms

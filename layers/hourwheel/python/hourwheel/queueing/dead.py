@@ -139,7 +139,7 @@ class DeadLetters:
         except Sealed:
             raise unknown_group(self.subject.name, self.group.name) from None
         if total:
-            self.context.wakeups.announce(self.subject.name, self.group.name)
+            self.context.wakeups.announce(self.subject.name, self.group.shared_name)
         return total
 
     def drop(self, choose: Callable[[Position, int], bool]) -> int:

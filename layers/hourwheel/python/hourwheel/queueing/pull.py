@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
@@ -23,6 +23,7 @@ from hourwheel.queueing.pull_log import Claim, Nothing, PullLog, pull_logs
 from hourwheel.queueing.receipts import Receipt, open_receipt, sign_receipt
 from hourwheel.queueing.records import UNREADABLE, PullRow
 from hourwheel.queueing.settle import Decision, Settler, decide
+from hourwheel.registry.broadcast import consumer_group, group_of_receipt
 from hourwheel.registry.moves import catch_up
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
@@ -66,6 +67,8 @@ class Puller:
     secret: bytes
     subject: str
     group: str
+    consumers: dict[tuple[str, int], Group | None] = field(default_factory=dict)
+    """In a broadcast group, the groups of consumers that the receipts of this request name."""
 
     def pull(self, request: PullRequest, *, pushing: bool = False) -> PullResult:
         """Settles, then claims messages, and waits for them as long as the request allows.
@@ -135,27 +138,45 @@ class Puller:
         self, context: Context, subject: Subject, group: Group, opened: list[tuple[Receipt, Decision]]
     ) -> list[Settled]:
         def settle(receipt: Receipt, decision: Decision) -> Settled:
-            if (subject.generation, group.generation) != (receipt.subject_generation, receipt.group_generation):
+            member = self._group_of(receipt, group)
+            if member is None or subject.generation != receipt.subject_generation:
                 return Settled("stale")
-            source = context.log(_source_of(receipt, subject, group))
-            settler = Settler(PullLog(context, group, source, receipt.queue), subject)
+            source = context.log(_source_of(receipt, subject, member))
+            settler = Settler(PullLog(context, member, source, receipt.queue), subject)
             return settler.apply(receipt.row_no, receipt.pull_row, decision)
 
         return [settle(receipt, decision) for receipt, decision in opened]
 
-    def _names(self, opened: Sequence[tuple[Receipt, Decision]], *, create: bool) -> tuple[Subject, Group]:
-        """Returns the subject and the group. Reads them again when a receipt names a later generation than the cached
-        one."""
+    def _group_of(self, receipt: Receipt, group: Group) -> Group | None:
+        """Returns the group that a receipt names, which in a broadcast group is that of a consumer; None if it is
+        gone."""
+        if receipt.group == group.name:
+            return group if receipt.group_generation == group.generation else None
+        return self.consumers.get((receipt.group, receipt.group_generation))
+
+    def _names(
+        self, opened: Sequence[tuple[Receipt, Decision]], *, create: bool, consumer: str = ""
+    ) -> tuple[Subject, Group]:
+        """Returns the subject and the group; of a broadcast group that of the consumer, if one is named. Reads them
+        again when a receipt names a later generation than the cached one."""
         for _ in range(2):
             subject = self.registry.subject(self.subject, create=create)
             group = self.registry.group(subject, self.group, create=create)
             if not any(
-                receipt.subject_generation > subject.generation or receipt.group_generation > group.generation
+                receipt.subject_generation > subject.generation
+                or (receipt.group == group.name and receipt.group_generation > group.generation)
                 for receipt, _ in opened
             ):
                 break
             self.registry.forget(self.subject)
-        return subject, group
+        if not group.broadcast:
+            return subject, group
+        # Here and not when the receipts are settled, which may be in a transaction.
+        for receipt, _ in opened:
+            named = (receipt.group, receipt.group_generation)
+            self.consumers[named] = group_of_receipt(self.registry, subject, group, *named)
+        member = consumer_group(self.registry, subject, group, consumer, create=create) if consumer else None
+        return subject, member or group
 
     def _look(self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool) -> _LookResult:
         """Makes one attempt and reads the messages that it claimed."""
@@ -166,7 +187,7 @@ class Puller:
 
     def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool) -> _Attempt:
         # Looked up for each attempt: during a wait the subject may get more queues, or be deleted and created again.
-        subject, group = self._names(opened, create=not pushing)
+        subject, group = self._names(opened, create=not pushing, consumer=request.consumer)
         pause = pause_of(subject, group, self.context.settings)
         if pause is not None:
             return self._paused(subject, group, pull_logs(self.context, subject, group), opened, pause)
@@ -262,7 +283,7 @@ class Puller:
                 break
             with suppress(Unavailable, Broken), self._contained(f"moving queues of {subject.name}"):
                 catch_up(self.registry, subject)
-            subject, group = self._names(opened, create=create)
+            subject, group = self._names(opened, create=create, consumer=group.consumer)
         return subject, group, logs, totals
 
     def _contained(self, what: str) -> AbstractContextManager[None]:

@@ -15,6 +15,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Rejected
+from hourwheel.log_names import shared_name
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.ports import Key, Table
 from hourwheel.queueing.records import PullRow
@@ -70,7 +71,7 @@ def open_receipt(secret: bytes, text: str, *, subject: str, group: str) -> Recei
         mac, data = data[:_MAC_BYTES], data[_MAC_BYTES:]
         if hmac.compare_digest(mac, _mac(secret, data)):
             receipt = _decoder.decode(data)
-            if (receipt.subject, receipt.group) == (subject, group):
+            if (receipt.subject, shared_name(receipt.group)) == (subject, group):
                 return receipt
     except (binascii.Error, UnicodeEncodeError, ValueError, msgspec.MsgspecError):
         pass

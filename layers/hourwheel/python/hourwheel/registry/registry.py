@@ -18,7 +18,7 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.errors import NotFound, Unavailable
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
-from hourwheel.model import DEFAULT_MAX_ATTEMPTS, Group, Subject, check_name
+from hourwheel.model import DEFAULT_CONSUMER_EXPIRES_SECONDS, DEFAULT_MAX_ATTEMPTS, Group, Subject, check_name
 from hourwheel.ports import Key, Store, Table, atomically, items_of
 from hourwheel.registry.quotas import Room, check_groups, check_subjects
 
@@ -100,6 +100,13 @@ class Registry:
             value = current.value
         return self._keep((subject.name, name), value)
 
+    def known_group(self, subject: Subject, name: str) -> Group | None:
+        """Returns the record of a consumer's group as ``group`` does; None if there is none."""
+        try:
+            return self.group(subject, name)
+        except NotFound:
+            return None
+
     def forget(self, subject: str) -> None:
         """Drops the cached records of a subject and its groups."""
         for path in [path for path in list(self._seen) if path[0] == subject]:
@@ -139,9 +146,10 @@ class Registry:
         change: Callable[[Group], Group],
         *,
         start: Literal["earliest", "latest"] = "earliest",
+        broadcast: bool = False,
     ) -> Group:
-        """Creates the group at ``start`` if there is none, stores what ``change`` makes of it, and returns that. Raises
-        ``Conflict`` if the subject has ``max_groups``."""
+        """Creates the group at ``start`` if there is none, with ``broadcast`` as a broadcast group, stores what
+        ``change`` makes of it, and returns that. Raises ``Conflict`` if the subject has ``max_groups``."""
 
         def fresh(last: Group | None) -> Group:
             if last is not None and last.subject_generation == subject.generation and not last.erased:
@@ -158,6 +166,8 @@ class Registry:
                 created_ms=self.context.clock.now_ms(),
                 origins=tuple(log.totals().rows for log in logs) if start == "latest" else (),
                 origin_epoch=subject.epoch,
+                broadcast=broadcast,
+                consumer_expires_seconds=DEFAULT_CONSUMER_EXPIRES_SECONDS if broadcast else 0,
             )
 
         def decide(current: Group | None) -> Group:
@@ -246,7 +256,7 @@ class Registry:
     def group_page(self, subject: Subject, after: str = "", limit: int = _PAGE) -> tuple[list[Group], str | None]:
         """Returns up to ``limit`` groups of the subject behind the name ``after``, and the ``after`` of the next page
         (None: there is none)."""
-        return _page(self.all_groups(subject, after), limit)
+        return _page((group for group in self.all_groups(subject, after) if not group.consumer), limit)
 
     def groups(self, subject: Subject) -> list[Group]:
         """Returns all groups of the subject, by name."""

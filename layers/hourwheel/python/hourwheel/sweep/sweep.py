@@ -27,11 +27,13 @@ from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.open_ends import LogEnd, OpenEnds
 from hourwheel.queueing.progress import LogLag, lag_of_log
 from hourwheel.queueing.pull_log import PullLog, pull_logs
+from hourwheel.registry.broadcast import with_all_settings
 from hourwheel.registry.moves import catch_up, finish_change
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.extend_ttl import extend_ttl
 from hourwheel.retention.kinds import MESSAGES, PULLS
 from hourwheel.retention.watermarks import behind_seconds, removable_below
+from hourwheel.sweep.consumers import forget_if_away
 from hourwheel.sweep.decisions import (
     MAINTENANCE_MS,
     GroupLag,
@@ -150,7 +152,7 @@ class Sweeper:
         with self._contained(f"ending leases of {log.partition}"):
             ended = self.leases.expire(log, subject)
             if ended:
-                self.context.wakeups.announce(subject.name, log.group.name)
+                self.context.wakeups.announce(subject.name, log.group.shared_name)
         return ended
 
     def _subject(self, subject: Subject, report: SweepReport, behind: list[GroupLag]) -> None:
@@ -162,11 +164,11 @@ class Sweeper:
         report.subjects += 1
         groups = []
         # The read may be out of date: the next sweep finds a group that this one misses.
-        for group in self.registry.all_groups(subject, consistent=False):
+        for group in with_all_settings(self.registry.all_groups(subject, consistent=False)):
             if group.deleted:
                 with self._contained(f"erasing group {group.member} of {subject.name}"):
                     self.registry.erase_group(subject, group)
-            else:
+            elif not (group.broadcast or self._forgets(subject, group)):
                 groups.append(group)
                 self._end_seek(subject, group)
         report.groups += len(groups)
@@ -182,6 +184,14 @@ class Sweeper:
         if group.seeking_ms and not within(group.seeking_ms, self.context.clock.now_ms(), _SEEK_MS):
             with self._contained(f"ending a seek of {group.member} of {subject.name}"), suppress(NotFound):
                 self.registry.end_seek(subject, group, group.seeking_ms)
+
+    def _forgets(self, subject: Subject, group: Group) -> bool:
+        """Returns whether the group was that of a consumer who stayed away, and is deleted."""
+        forgotten = False
+        if group.consumer:
+            with self._contained(f"forgetting consumer {group.consumer} of {group.shared_name}"):
+                forgotten = forget_if_away(self.context, self.registry, self.leases, subject, group)
+        return forgotten
 
     def _look(self, subject: Subject, groups: list[Group], report: SweepReport, behind: list[GroupLag]) -> None:
         last = self._looks.pop(subject.name, None)

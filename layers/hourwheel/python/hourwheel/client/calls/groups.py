@@ -39,6 +39,8 @@ class GroupCalls(Calls):
         retry: RetryPolicy | None = None,
         push: PushTarget | NoPush | None = None,
         filter: TagFilter | NoFilter | None = None,  # noqa: A002 - the field's name in requests
+        broadcast: bool | None = None,
+        consumer_expires_seconds: int | None = None,
     ) -> Group:
         """Creates or changes a group. An argument of None keeps the value, or takes the default for a new group.
 
@@ -49,6 +51,9 @@ class GroupCalls(Calls):
         With a ``filter`` the group takes only messages with certain tags; it passes over the others. A new filter
         applies from the next pull, also to messages that wait, and ``NO_FILTER`` removes it.
 
+        A new group with ``broadcast`` hands every message to each of its consumers, up to 1,000. It forgets where a
+        consumer was that did not pull for ``consumer_expires_seconds`` (60 to 2,592,000; 3 days by default).
+
         Raises:
             Conflict: the group began elsewhere, or the subject has as many groups as it may.
             NotFound: the server has no subject of this name, and may not create one.
@@ -58,6 +63,7 @@ class GroupCalls(Calls):
             5
         """
         body = without_none(start=start, max_attempts=max_attempts, retry=retry, push=push, filter=filter)
+        body |= without_none(broadcast=broadcast, consumer_expires_seconds=consumer_expires_seconds)
         if push is NO_PUSH:
             body["push"] = None
         if filter is NO_FILTER:

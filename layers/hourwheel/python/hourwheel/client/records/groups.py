@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hourwheel.model import QueueLag
+from hourwheel.model import ConsumerLag, QueueLag
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -122,6 +122,8 @@ class Group(Struct, frozen=True, kw_only=True):
     push: PushTarget | None = None
     paused: bool = False
     filter: TagFilter | None = None
+    broadcast: bool = False
+    consumer_expires_seconds: int | None = None
     created_at: datetime
 
 
@@ -153,7 +155,8 @@ class Lag(Struct, frozen=True, kw_only=True):
     """The messages of a group that are not done: ``waiting`` were never pulled (after a crash of the server the count
     may be too high, never too low), ``in_flight`` are leased, ``retrying`` can be pulled again, ``backing_off`` wait
     for their retry, ``dead`` were given up. ``oldest_at`` is when the oldest waiting message was accepted.
-    ``limited_by`` names what keeps messages from the group: ``paused``, ``subject_paused``, or None.
+    ``limited_by`` names what keeps messages from the group: ``paused``, ``subject_paused``, or None. ``consumers`` has
+    the lag of each consumer of a broadcast group.
 
     Example:
         >>> lag = api.lag("orders", "billing")
@@ -169,3 +172,4 @@ class Lag(Struct, frozen=True, kw_only=True):
     oldest_at: datetime | None = None
     queues: list[QueueLag] = []
     limited_by: str | None = None
+    consumers: list[ConsumerLag] = []

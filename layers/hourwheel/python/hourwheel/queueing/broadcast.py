@@ -1,0 +1,108 @@
+"""Lag and dead letters of a broadcast group: those of all its consumers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+
+from hourwheel.errors import NotFound
+from hourwheel.model import ConsumerLag, DeadPage, Group, Lag, Message, QueueLag
+from hourwheel.queueing.dead import DeadLetters, parse_dead_id
+from hourwheel.queueing.records import Position
+
+_SEPARATOR = ":"  # no name of a consumer contains it
+
+
+class ConsumerPosition(Position, array_like=True, frozen=True, order=True):
+    """The position of a dead letter of one consumer of a broadcast group."""
+
+    consumer: str = ""
+
+
+def parse_any_dead_id(text: str, field: str) -> Position:
+    """Returns the position that a dead_id names: ``12-0``, or ``host-1:12-0`` in a broadcast group. Raises
+    ``Rejected``."""
+    consumer, separator, rest = text.rpartition(_SEPARATOR)
+    position = parse_dead_id(rest, field)
+    return ConsumerPosition(position.row_no, position.index, consumer) if separator else position
+
+
+@dataclass(frozen=True)
+class BroadcastDeadLetters:
+    """The dead letters of all consumers of a broadcast group, by the names of the consumers. A ``dead_id`` begins with
+    the consumer's name."""
+
+    letters: Sequence[tuple[Group, DeadLetters]]
+
+    def page(self, *, after: str | None, limit: int) -> DeadPage:
+        first, _, rest = (after or "").rpartition(_SEPARATOR)
+        page: list[Message] = []
+        for group, letters in self.letters:
+            if group.consumer < first:
+                continue
+            more = letters.page(after=(rest or None) if group.consumer == first else None, limit=limit - len(page))
+            page += [_named(group, message) for message in more.messages]
+            if more.next is not None or len(page) == limit:
+                return DeadPage(page, page[-1].dead_id if page else None)
+        return DeadPage(page, None)
+
+    def get(self, dead_id: str) -> Message:
+        consumer, _, rest = dead_id.rpartition(_SEPARATOR)
+        for group, letters in self.letters:
+            if group.consumer == consumer:
+                return _named(group, letters.get(rest))
+        raise NotFound("dead-letter-unknown", f"there is no dead letter {dead_id!r}: its consumer is unknown")
+
+    def redrive(self, choose: Callable[[Position, int], bool]) -> int:
+        return sum(letters.redrive(partial(_chosen, choose, group)) for group, letters in self.letters)
+
+    def drop(self, choose: Callable[[Position, int], bool]) -> int:
+        return sum(letters.drop(partial(_chosen, choose, group)) for group, letters in self.letters)
+
+
+def _chosen(choose: Callable[[Position, int], bool], group: Group, position: Position, died_ms: int) -> bool:
+    return choose(ConsumerPosition(position.row_no, position.index, group.consumer), died_ms)
+
+
+def _named(group: Group, message: Message) -> Message:
+    message.dead_id = f"{group.consumer}{_SEPARATOR}{message.dead_id}"
+    return message
+
+
+def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
+    """Returns the sums of the lags of all consumers of a broadcast group, and each consumer's own lag. The offset of a
+    queue is that of the consumer that is furthest behind."""
+    queues: dict[int, QueueLag] = {}
+    for _, lag in lags:
+        for each in lag.queues:
+            known = queues.get(each.queue, QueueLag(each.queue, 0, 0, each.offset, each.end))
+            queues[each.queue] = QueueLag(
+                each.queue,
+                known.waiting + each.waiting,
+                known.in_flight + each.in_flight,
+                min(known.offset, each.offset),
+                max(known.end, each.end),
+            )
+    oldest = [lag.oldest_at for _, lag in lags if lag.oldest_at is not None]
+    total = Lag(
+        waiting=sum(lag.waiting for _, lag in lags),
+        in_flight=sum(lag.in_flight for _, lag in lags),
+        retrying=sum(lag.retrying for _, lag in lags),
+        dead=sum(lag.dead for _, lag in lags),
+        oldest_at=min(oldest, default=None),
+        queues=sorted(queues.values(), key=attrgetter("queue")),
+        backing_off=sum(lag.backing_off for _, lag in lags),
+        consumers=[
+            ConsumerLag(
+                consumer=group.consumer,
+                waiting=lag.waiting,
+                in_flight=lag.in_flight,
+                retrying=lag.retrying,
+                dead=lag.dead,
+                backing_off=lag.backing_off,
+            )
+            for group, lag in lags
+        ],
+    )
+    total.cells_out = sorted({cell for _, lag in lags for cell in lag.cells_out})
+    return total
