@@ -371,8 +371,8 @@ class Group(Struct, frozen=True, kw_only=True):
     looks at all queues again. ``seeking_ms``: a seek began at this time and has not ended (0: none); pulls look at all
     queues meanwhile. A ``paused`` group gets no messages. ``filter`` says which messages of the queues the group takes
     (None: all). A ``broadcast`` group hands every message to each of its consumers, and forgets a consumer that was
-    away for ``consumer_expires_seconds``. Each has a group of its own, whose record names the ``consumer`` and says when
-    it pulled last (``seen_ms``): see ``registry/broadcast.py``."""
+    away for ``consumer_expires_seconds``. Each has a group of its own, whose record names the ``consumer`` and says
+    when it pulled last (``seen_ms``): see ``registry/broadcast.py``."""
 
     subject: str
     subject_generation: int
