@@ -508,7 +508,7 @@ TraceState: TypeAlias = Literal[
 
 
 class TraceEvent(Struct, omit_defaults=True):
-    """What happened to a message in a group: ``pulled``, ``acknowledged``, ``retried``, ``released``, ``lease_ended``,
+    """An event of a message in a group: ``pulled``, ``acknowledged``, ``retried``, ``released``, ``lease_ended``,
     ``due`` (a retry whose delay is over), ``dead``, ``redriven``. ``at`` is left out where the time is not stored."""
 
     event: str
@@ -522,7 +522,7 @@ class TraceEvent(Struct, omit_defaults=True):
 
 
 class GroupTrace(Struct):
-    """What a group did with a message. ``complete``: nothing can be missing."""
+    """The history of a message in a group. ``complete``: nothing can be missing."""
 
     group: str
     state: TraceState

@@ -1,1 +1,1 @@
-"""Traces: what became of a message, read from the logs while they are retained."""
+"""Traces the history of a message from the logs, while they are retained."""

@@ -1,7 +1,7 @@
 """Finds the pull rows that cover a message. The number of reads is bounded, whatever the length of the pull log.
 
 Row ``p + 1`` of a pull log starts where row ``p`` ends, so the ends only rise, except where the group was moved back by
-a seek. A short log is read as a whole, which finds every claim. In a long one a search by halving finds one claim; it
+a seek. A short log is read as a whole, which finds every claim. In a long one a bisection finds one claim; it
 is the only one unless the group was ever moved.
 """
 
@@ -68,8 +68,8 @@ def _by_halving(log: PullLog, low: int, high: int, position: Position) -> list[t
 
 
 def _gaps(rows: list[tuple[int, PullRow]], tail: Tail) -> Iterator[tuple[Position, Position]]:
-    """Yields where removed rows began and ended, between these rows and between the last one and the tail. A store
-    removes settled rows in any order."""
+    """Yields the start and the end of each range of removed rows, between these rows, and between the last one and the
+    tail. A store removes settled rows in any order."""
     for (before_no, before), (row_no, row) in pairwise(rows):
         if before_no + 1 < row_no:
             yield before.end, row.first
@@ -78,7 +78,7 @@ def _gaps(rows: list[tuple[int, PullRow]], tail: Tail) -> Iterator[tuple[Positio
 
 
 def _start(first: tuple[int, PullRow]) -> Position:
-    """Returns where the first row starts that is kept; 0 if it is the first row of the log."""
+    """Returns the start of the first remaining row; 0 if it is the first row of the log."""
     return first[1].first if first[0] else Position(0)
 
 

@@ -1,6 +1,6 @@
 """Traces a message through the logs of one group: from its queue through retries and dead letters.
 
-A pull row names its consumer and its times, and where each message that was not acknowledged was copied to. A copy in
+A pull row names its consumer and its times, and the target of each message that was not acknowledged. A copy in
 the retry log has pull rows of its own, and so on until the message is settled.
 """
 
@@ -43,7 +43,7 @@ _OPEN_FIRST: tuple[TraceState, ...] = (
     "expired",
     "unknown",
 )
-"""After a seek a message takes several ways through the logs: the state is that of the one which is open longest."""
+"""After a seek a message takes several ways through the logs: its state is that of the way that is open longest."""
 
 HandOver: TypeAlias = Moved | Transfer
 
@@ -71,7 +71,7 @@ class GroupReader:
     _complete: bool = True
 
     def trace(self, log: PullLog, position: Position) -> GroupTrace:
-        """Returns what the group did with the message at this position of a queue."""
+        """Returns the history in the group of the message at this position of a queue."""
         self._copies.append(_Copy(log, position, 1))
         for _ in range(_HOPS):
             if not self._copies:
@@ -137,7 +137,7 @@ class GroupReader:
             self._served_again(each, index, attempt)
 
     def _served_again(self, each: HandOver, index: int, attempt: int) -> None:
-        """Goes on with a copy in the group's retry log."""
+        """Follows a copy in the group's retry log."""
         log = PullLog(self.context, self.group, self.context.log(each.log), None)
         row = log.source.get(each.row_no)
         if row is None or row.filler:
@@ -151,7 +151,7 @@ class GroupReader:
             self._copies.append(_Copy(log, Position(each.row_no, copy_index), attempt))
 
     def _delayed(self, copy: _Copy, each: HandOver, index: int, name: str, attempt: int) -> None:
-        """Goes on with a copy that waits for its time in a schedule log, or has left it."""
+        """Follows a copy that waits for its time in a schedule log, or has left it."""
         row = self.context.log(each.log).get(each.row_no)
         entry = None if row is None or not row.meta else decode_entry(row.meta)
         if row is None or not isinstance(entry, DueTimes):

@@ -1,4 +1,4 @@
-"""Finds a message in the queues of a subject, and tells what each group did with it.
+"""Finds a message in the queues of a subject, and traces it in each group.
 
 A message is named by its queue and offset, by its scheduled id, or by its id. Ids that Hourwheel gives contain the time
 at which the message was accepted; for a sender's id the caller names a span of time. Every search is bounded.
@@ -30,15 +30,15 @@ _PLACE = re.compile(r"(\d{1,5}):(\d{1,19})", re.ASCII)
 _SKEW_MS = 5_000  # clocks of writers differ by less; the order of rows follows no single clock
 _ROWS = 256  # a call of a search by id reads at most this many rows
 _PAGE = 32
-_MOST = 10  # traces in one answer: a sender may have used an id again and again
+_MOST = 10  # traces in one answer: a sender may have used an id for many messages
 GROUPS = 20
-"""A trace tells of at most this many groups; a group that is asked for by name is always among them."""
+"""A trace covers at most this many groups; a group that the caller names is always among them."""
 
 _ELSEWHERE = "messages that expired or were removed are in the lake: hourwheel pipeline"
 
 
 class QueueOffset(NamedTuple):
-    """Where a message is: a queue, and the offset there."""
+    """The position of a message: a queue, and the offset there."""
 
     queue: int
     offset: int
@@ -131,7 +131,7 @@ class Trace:
         return TracePage(traces, None if following is None else str(following))
 
     def _search(self, message_id: str, span: Span, exact_ms: int | None) -> Iterator[_Found | QueueOffset]:
-        """Yields the messages with the id; an offset instead where the search has read as much as one call may."""
+        """Yields the messages with the id, or an offset once the search has read as much as one call may."""
         first = 0 if span.start is None else span.start.queue
         for queue in range(first, self.subject.queues):
             offset = span.start.offset if span.start is not None and queue == first else 0
@@ -145,9 +145,9 @@ class Trace:
                         yield from self._matches(message_id, queue, log, row_no, row, offset)
 
     def _rows(self, log: Log, span: Span, offset: int) -> Iterator[tuple[int, Row]]:
-        """Yields the readable rows of the span that hold the offset or later ones."""
+        """Yields the readable rows of the span that contain the offset or later ones."""
         since_ms, until_ms = span.since_ms or 0, span.until_ms
-        # Rows of writers with other clocks may stand before the first row of that time.
+        # Writers with other clocks may have stored rows before the first row of that time.
         row_no = max(log.trimmed(), row_at_time(log, since_ms)[0] - _PAGE)
         if offset:
             row_no = max(row_no, row_at_offset(log, offset)[0])

@@ -1,4 +1,4 @@
-"""What became of a message, as the API answers it."""
+"""Defines the API's answers about the history of messages."""
 
 from datetime import datetime
 
@@ -47,9 +47,9 @@ class GroupTrace(Struct, frozen=True, kw_only=True):
 
 
 class MessageTrace(Struct, frozen=True, kw_only=True):
-    """Where a message is. Its ``state`` is ``accepted`` (it is in a queue), ``scheduled`` or ``cancelled``. A message
-    that was delayed was ``dispatched_at`` a time. ``damaged`` says why the message cannot be read, ``more_groups`` that
-    the trace leaves out groups.
+    """The position of a message. Its ``state`` is ``accepted`` (it is in a queue), ``scheduled`` or ``cancelled``. For
+    a delayed message, ``dispatched_at`` is the time of its dispatch. ``damaged``: the reason why the message cannot be
+    read. ``more_groups``: the trace leaves out groups.
 
     Example:
         >>> (trace,) = api.trace("orders", "0:0").messages
@@ -73,8 +73,7 @@ class MessageTrace(Struct, frozen=True, kw_only=True):
 
 
 class TracePage(Struct, frozen=True, kw_only=True):
-    """The traces of the messages with one id. ``next`` is the ``after`` with which the search goes on; None where it is
-    over.
+    """The traces of the messages with one id. ``next`` is the ``after`` with which the search goes on; None at its end.
 
     Example:
         >>> api.trace("orders", "0:0").next is None
