@@ -13,7 +13,8 @@ __all__ = ["server", "start"]
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = Server(tmp_path_factory.mktemp("examples") / "data")
+    folder = tmp_path_factory.mktemp("examples")
+    server = Server(folder / "data", cells={"fast": folder / "fast", "old": folder / "old"})
     yield f"http://127.0.0.1:{server.port}"
     server.stop()
     for pipe in (server.process.stdout, server.process.stderr):
@@ -23,8 +24,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def api(url: str) -> Iterator[Api]:
-    """With a subject ``orders`` that holds the message ``paid``, and a group ``billing``."""
+    """With a subject ``orders`` that holds the message ``paid``, a group ``billing``, and the cells ``fast`` and
+    ``old``."""
     with Api(url) as api:
+        for cell in ("fast", "old"):
+            api.put_cell(cell, kinds=["real-time", "delay"])
+            api.put_cell(cell, state="normal")
         api.put_group("orders", "billing")
         api.produce("orders", [Message("paid", key="customer-42")])
         yield api

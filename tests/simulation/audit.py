@@ -24,6 +24,7 @@ from hourwheel.logs.rows import Row, from_record
 from hourwheel.model import Group, Message, Subject, TagFilter
 from hourwheel.ports import Counter, Key, Record, Table
 from hourwheel.queueing.dead import DeadState
+from hourwheel.queueing.pull_log import group_parts
 from hourwheel.queueing.records import Checkpoint, PullRow
 from tests.simulation.buckets import BucketHistory
 from tests.simulation.facts import NEVER, LogName, Promise, Promiser, RowFact
@@ -165,14 +166,24 @@ class StoreAudit:
         """Returns whether messages are retries of a deleted group, whose pulls are not judged."""
         return plan.member is not None and self.gone(f"{plan.subject}~{plan.generation}/0", plan.member)
 
+    def queue_logs(self, subject: str, generation: int, queue: int | None) -> list[str]:
+        """Returns the logs in which the queue has been, as far as rows were stored in them."""
+        names = {log: LogName.parse(log) for log in list(self.logs)}
+        return [
+            log
+            for log, name in names.items()
+            if (name.subject, name.generation, name.kind, name.queue) == (subject, generation, "queue", queue)
+        ]
+
     def pull_history(self, partition: str) -> PullHistory:
         found = self.pulls.get(partition)
         if found is None:
             member, _, source = partition.partition("@")
             name = LogName.parse(source)
             group = self.groups.get((name.subject, name.generation, member))
-            origins = group.origins if group and name.queue is not None else ()
-            origin = origins[name.queue] if name.queue is not None and name.queue < len(origins) else 0
+            known = group is not None and name.queue is not None
+            parts = group_parts(self.subjects[name.subject], group, name.queue) if known else []
+            origin = next((origin for _, log, origin in parts if log == source), 0)
             found = self.pulls[partition] = PullHistory(self, partition, member, source, origin)
         return found
 
@@ -375,7 +386,9 @@ class StoreAudit:
         subject = self.subjects[group.subject]
         for queue in range(subject.queues):
             origin = group.origins[queue] if queue < len(group.origins) else 0
-            facts = self.rows(f"{group.subject}~{group.subject_generation}/{queue}")
+            # A part of a later epoch was not there when the group was made.
+            last = [log for mapping, log in subject.parts(queue) if mapping.epoch <= group.origin_epoch][-1:]
+            facts = self.rows(last[0]) if last else {}
             earlier = [number for number, fact in sorted(facts.items()) if number >= origin and fact.at < verb.at]
             if earlier:
                 raise Violation("4", f"a group that starts at the latest message begins before rows {earlier[:3]}")

@@ -117,9 +117,7 @@ def living_groups(audit: StoreAudit) -> list[Group]:
 
 
 def logs_of(audit: StoreAudit, group: Group) -> list[str]:
-    head = f"{group.subject}~{group.subject_generation}"
-    queues = audit.subjects[group.subject].queues
-    return [group.retry_log, *(f"{head}/{queue}" for queue in range(queues))]
+    return [group.retry_log, *audit.subjects[group.subject].queue_logs()]
 
 
 def unfinished(audit: StoreAudit) -> list[str]:

@@ -29,13 +29,13 @@ class LogName(NamedTuple):
     def parse(cls, name: str) -> "LogName":
         if name.startswith(SCHEDULE_PREFIX):
             return cls("", 0, "schedule", None, "")
-        head, kind, *rest = name.split("/")
+        head, kind, *rest = name.rpartition(":")[2].split("/")
         subject, generation = head.rsplit("~", 1)
         if rest:
             return cls(subject, int(generation), kind, None, rest[0])
         if kind == "dead":
             return cls(subject, int(generation), "orphans", None, "")
-        return cls(subject, int(generation), "queue", int(kind), "")
+        return cls(subject, int(generation), "queue", int(kind.split(".")[0]), "")
 
 
 @dataclass

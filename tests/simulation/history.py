@@ -255,7 +255,7 @@ class History:
         receipt = msgspec.msgpack.decode(packed, type=Receipt)
         head = f"{subject}~{receipt.subject_generation}"
         member = f"{group}~{receipt.group_generation}"
-        source = f"{head}/retry/{member}" if receipt.queue is None else f"{head}/{receipt.queue}"
+        source = f"{head}/retry/{member}" if receipt.queue is None else receipt.source or f"{head}/{receipt.queue}"
         partition, row = f"{member}@{source}", receipt.row_no
         if (partition, row) not in verb.claims:
             raise Violation("4", f"a pull handed out {partition} row {row}, which it did not claim")
@@ -293,11 +293,11 @@ class History:
         """Returns the log that contains the message at this offset."""
         current = self.audit.subjects[subject].generation
         for generation in range(current, 0, -1):
-            log = f"{subject}~{generation}/{reservation.queue}"
-            for fact in self.audit.rows(log).values():
-                index = reservation.offset - fact.row.first_seq
-                if not fact.row.filler and 0 <= index < fact.row.count and fact.messages[index].body == body:
-                    return log
+            for log in self.audit.queue_logs(subject, generation, reservation.queue):
+                for fact in self.audit.rows(log).values():
+                    index = reservation.offset - fact.row.first_seq
+                    if not fact.row.filler and 0 <= index < fact.row.count and fact.messages[index].body == body:
+                        return log
         raise Violation(
             "2", f"message {body[:20]} was accepted at {reservation.queue}/{reservation.offset} and is not there"
         )

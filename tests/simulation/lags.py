@@ -16,20 +16,27 @@ def check_lag(actor: Actor, group: Group) -> Lag:
     if lag is None:
         raise Violation("errors", f"without faults, the lag of group {group.name} cannot be read")
     audit = actor.history.audit
-    head = f"{group.subject}~{group.subject_generation}"
+    subject = audit.subjects[group.subject]
     flights = 0
     for queue in lag.queues:
-        history = audit.pull_history(f"{group.member}@{head}/{queue.queue}")
-        _check_waiting(audit, history, queue)
-        flights += _check_flight(history, queue.in_flight)
+        parts = [audit.pull_history(f"{group.member}@{log}") for _, log in subject.parts(queue.queue)]
+        if len(parts) == 1:
+            _check_waiting(audit, parts[0], queue)
+        elif queue.waiting < (count := sum(_count(audit, _waiting(audit, part)) for part in parts)):
+            raise Violation("1", f"{parts[0].partition}: {count} messages wait, the lag says {queue.waiting}")
+        flights += _check_flight(parts, queue.in_flight)
     retries = audit.pull_history(f"{group.member}@{group.retry_log}")
-    _check_flight(retries, lag.in_flight - flights)
+    _check_flight([retries], lag.in_flight - flights)
     return lag
+
+
+def _count(audit: StoreAudit, waiting: list[tuple[RowFact, int]]) -> int:
+    return sum(fact.row.count - skip for fact, skip in waiting if not fact.row.filler and not audit.expired(fact))
 
 
 def _check_waiting(audit: StoreAudit, history: PullHistory, told: QueueLag) -> None:
     waiting = _waiting(audit, history)
-    count = sum(fact.row.count - skip for fact, skip in waiting if not fact.row.filler and not audit.expired(fact))
+    count = _count(audit, waiting)
     if told.waiting < count:
         raise Violation("1", f"{history.partition}: {count} messages wait, the lag says {told.waiting}")
     totals = audit.totals(history.source)
@@ -52,12 +59,12 @@ def _offset(first: tuple[RowFact, int]) -> int:
     return fact.row.first_seq + skip
 
 
-def _check_flight(history: PullHistory, told: int) -> int:
+def _check_flight(parts: list[PullHistory], told: int) -> int:
     """Checks the number of leased messages in the answer, and returns it. Messages of a pull whose transfers are not
     carried out may count or not."""
-    pulls = [history.pulls[row].value for row in sorted(history.open)]
+    pulls = [history.pulls[row].value for history in parts for row in sorted(history.open)]
     leased = sum(pull.size - len(pull.settled) for pull in pulls if pull.state == OPEN)
     closing = sum(pull.size for pull in pulls if pull.state != OPEN)
     if not leased <= told <= leased + closing:
-        raise Violation("4", f"{history.partition}: {leased} messages are leased, the lag says {told}")
+        raise Violation("4", f"{parts[0].partition}: {leased} messages are leased, the lag says {told}")
     return told

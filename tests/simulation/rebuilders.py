@@ -66,8 +66,7 @@ def _judge_group(actor: Actor, cell: Cell, group: Group) -> None:
     again = [message.body for pulled in result.pulls for message in pulled.messages]
     if again:
         raise Violation("9", f"group {group.name} is handed {again} once more by the rebuilt store")
-    for queue in range(audit.subjects[group.subject].queues):
-        log = f"{group.subject}~{group.subject_generation}/{queue}"
+    for log in audit.subjects[group.subject].queue_logs():
         before, after = audit.totals(log), cell.context.log(log).totals()
         if after.numbers < before.numbers:
             raise Violation("6", f"{log} goes on at {after.numbers} in the rebuilt store, {before.numbers} were given")

@@ -115,8 +115,7 @@ class Rules:
         for old in (before, subject):
             if old is None or not (old.erased or old.generation < subject.generation):
                 continue
-            for queue in range(old.queues):
-                log = f"{old.name}~{old.generation}/{queue}"
+            for log in old.queue_logs():
                 if not self.audit.totals(log).sealed:
                     raise Violation("1", f"subject {old.name} is erased, and {log} still takes messages")
 

@@ -37,6 +37,15 @@ OPERATORS = {
     "GET /v1/subjects/{subject}/dead",
     "GET /v1/subjects/{subject}/queues/{queue}/messages",
     "GET /v1/subjects/{subject}/messages/{id}",
+    "POST /v1/subjects/{subject}/queues",
+    "POST /v1/subjects/{subject}/queues/{queue}/move",
+    "POST /v1/subjects/{subject}/spread",
+    "GET /v1/routes/{subject}",
+    "GET /v1/cells",
+    "GET /v1/cells/{cell}",
+    "PUT /v1/cells/{cell}",
+    "DELETE /v1/cells/{cell}",
+    "POST /v1/cells/{cell}/drain",
     "GET /v1/subjects/{subject}/groups/{group}",
     "PUT /v1/subjects/{subject}/groups/{group}",
     "DELETE /v1/subjects/{subject}/groups/{group}",
@@ -72,7 +81,7 @@ def request(route: Route, path: str) -> str:
 
 
 def path(route: Route, subject: str, group: str, some_id: str = "12-0") -> str:
-    return route.template.format(subject=subject, group=group, id=some_id, dead_id=some_id, queue="0")
+    return route.template.format(subject=subject, group=group, id=some_id, dead_id=some_id, queue="0", cell="fast")
 
 
 @st.composite

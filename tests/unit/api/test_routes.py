@@ -12,7 +12,8 @@ router = Router()
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.key)
 def test_each_route_is_found(route: Route) -> None:
     match = router.find(
-        route.method, route.template.format(subject="s%2F", group="messages", dead_id="1-0", id="1", queue="0")
+        route.method,
+        route.template.format(subject="s%2F", group="messages", dead_id="1-0", id="1", queue="0", cell="fast"),
     )
     assert isinstance(match, Match)
     assert match.route == route

@@ -20,6 +20,7 @@ from hourwheel.model import (
     RetryPolicy,
     TagFilter,
 )
+from hourwheel.route_records import CellKind
 
 PAGE = 100  # the most entries of a page of subjects, groups, dead letters or orphans
 LARGEST_OFFSET = 2**63 - 1  # stores keep sequences as signed 64-bit integers
@@ -175,6 +176,39 @@ class SelectionBody(_Body):
         return self
 
 
+class MoveBody(_Body):
+    """Names the cell to which a queue moves. With ``dry_run`` nothing changes, here and below."""
+
+    cell: Annotated[str, Field(min_length=1, max_length=30)]
+    dry_run: bool = False
+
+
+class SpreadBody(_Body):
+    """Names the cells over which a subject's queues spread; without ``cells`` all that take queues."""
+
+    cells: Annotated[list[str], Field(min_length=1, max_length=100)] | None = None
+    dry_run: bool = False
+
+
+class QueuesBody(_Body):
+    """Names the number of queues that the subject has afterwards."""
+
+    queues: Annotated[int, Field(ge=1, le=MAX_QUEUES)]
+    dry_run: bool = False
+
+
+class CellBody(_Body):
+    """Adds a cell or changes its kinds; with ``state`` sets the state of a cell."""
+
+    kinds: Annotated[list[CellKind], Field(min_length=1, max_length=2)] | None = None
+    state: Literal["normal", "read_only", "draining", "offline"] | None = None
+    dry_run: bool = False
+
+
+class DrainBody(_Body):
+    dry_run: bool = False
+
+
 class RescheduleBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Names the new time of a delayed message, in exactly one of the two fields, which read as in a new message."""
 
@@ -205,6 +239,10 @@ class PeekQuery(_Query):
         if self.offset is not None and self.time is not None:
             raise ValueError("give offset or time, not both")
         return self
+
+
+class DryRunQuery(_Query):
+    dry_run: bool = False
 
 
 class TraceQuery(_Query):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hourwheel import __version__
-from hourwheel.api import dead_letters, messages, scheduled, subjects
+from hourwheel.api import cells, dead_letters, messages, scheduled, subjects
 from hourwheel.api.events import Event, Invocation, Response, ok
 from hourwheel.cell import Cell
 
@@ -21,6 +21,7 @@ _SUBJECT = "/v1/subjects/{subject}"
 _GROUP = f"{_SUBJECT}/groups/{{group}}"
 _QUEUE = f"{_SUBJECT}/queues/{{queue}}"
 _SCHEDULED = "/v1/scheduled/{id}"
+_CELL = "/v1/cells/{cell}"
 
 _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     "GET /v1/health": health,
@@ -45,6 +46,15 @@ _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     f"GET {_GROUP}/dead/{{dead_id}}": dead_letters.get_dead,
     f"GET {_QUEUE}/messages": messages.peek,
     f"GET {_SUBJECT}/messages/{{id}}": messages.trace,
+    f"POST {_SUBJECT}/queues": cells.add_queues,
+    f"POST {_QUEUE}/move": cells.move,
+    f"POST {_SUBJECT}/spread": cells.spread,
+    "GET /v1/routes/{subject}": cells.get_route,
+    "GET /v1/cells": cells.list_cells,
+    f"GET {_CELL}": cells.get_cell,
+    f"PUT {_CELL}": cells.put_cell,
+    f"DELETE {_CELL}": cells.remove,
+    f"POST {_CELL}/drain": cells.drain,
     f"GET {_SUBJECT}/scheduled": scheduled.pending,
     f"GET {_SUBJECT}/dead": scheduled.list_orphans,
     f"GET {_SCHEDULED}": scheduled.get_scheduled,

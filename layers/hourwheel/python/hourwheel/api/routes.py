@@ -18,6 +18,7 @@ _SUBJECT = "/v1/subjects/{subject}"
 _GROUP = f"{_SUBJECT}/groups/{{group}}"
 _QUEUE = f"{_SUBJECT}/queues/{{queue}}"
 _SCHEDULED = "/v1/scheduled/{id}"
+_CELL = "/v1/cells/{cell}"
 
 ROUTES = (
     Route("POST", "/v1/messages", "produce"),
@@ -46,6 +47,15 @@ ROUTES = (
     Route("GET", f"{_GROUP}/dead/{{dead_id}}", "meta"),
     Route("GET", f"{_QUEUE}/messages", "meta"),
     Route("GET", f"{_SUBJECT}/messages/{{id}}", "meta"),
+    Route("POST", f"{_SUBJECT}/queues", "meta"),
+    Route("POST", f"{_QUEUE}/move", "meta"),
+    Route("POST", f"{_SUBJECT}/spread", "meta"),
+    Route("GET", "/v1/routes/{subject}", "meta"),
+    Route("GET", "/v1/cells", "meta"),
+    Route("GET", _CELL, "meta"),
+    Route("PUT", _CELL, "meta"),
+    Route("DELETE", _CELL, "meta"),
+    Route("POST", f"{_CELL}/drain", "meta"),
     Route("GET", f"{_SUBJECT}/scheduled", "meta"),
     Route("GET", f"{_SUBJECT}/dead", "meta"),
     Route("GET", _SCHEDULED, "meta"),

@@ -8,7 +8,21 @@ import typer
 from typer.core import TyperGroup
 
 from hourwheel import __version__
-from hourwheel.cli import consume, dead, groups, lag, messages, pipeline, policy, produce, scheduled, serve, subjects
+from hourwheel.cli import (
+    cells,
+    consume,
+    dead,
+    groups,
+    lag,
+    messages,
+    pipeline,
+    policy,
+    produce,
+    queues,
+    scheduled,
+    serve,
+    subjects,
+)
 from hourwheel.cli.output import shown, write_error, write_raw
 from hourwheel.cli.settings import Settings
 from hourwheel.client import DEFAULT_URL, Unauthorized
@@ -135,6 +149,8 @@ app.command()(serve.serve)
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.add_typer(subjects.app, name="subject")
+app.add_typer(queues.app, name="queue")
+app.add_typer(cells.app, name="cell")
 app.add_typer(groups.app, name="group")
 app.add_typer(messages.app, name="message")
 app.add_typer(dead.app, name="dead")

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 def serve(
     ctx: typer.Context,
     data: options.DataOption,
+    cell: options.CellOption = None,
     host: options.HostOption = "127.0.0.1",
     port: options.PortOption = 7420,
     token: options.TokenOption = None,
@@ -49,7 +51,7 @@ def serve(
         *settings_of(ctx).tokens,
         read_only_token or [],
         options.Listening(host, port, insecure, tls_cert, tls_key, max_connections),
-        options.Storing(data, synchronous, bucket_minutes, archive_every, accept_loss),
+        options.Storing(data, _cells(cell or []), synchronous, bucket_minutes, archive_every, accept_loss),
         options.Quotas(auto_create, max_subjects, max_groups, group_rate, metrics_groups),
         options.Pushing(_targets(target or []), push_loopback),
     )
@@ -78,6 +80,18 @@ def _options(
         fault = error.errors()[0]
         prefix = "" if fault["type"] == "value_error" else f"{fault['loc'][0]} "
         raise typer.BadParameter(prefix + of_pydantic(fault)) from error
+
+
+def _cells(texts: list[str]) -> dict[str, Path]:
+    cells: dict[str, Path] = {}
+    for text in texts:
+        name, _, directory = text.partition("=")
+        if not name or not directory:
+            raise typer.BadParameter(f"--cell {text!r} is not of the form NAME=DIRECTORY")
+        if name in cells:
+            raise typer.BadParameter(f"--cell {name!r} is given twice")
+        cells[name] = Path(directory)
+    return cells
 
 
 def _targets(texts: list[str]) -> dict[str, str]:

@@ -6,6 +6,12 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 import typer
 
 DataOption = Annotated[Path, typer.Option(help="Data directory; created if it does not exist.")]
+CellOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=DIRECTORY", help="Data directory of another cell, for example on another disk. Repeatable."
+    ),
+]
 HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on.")]
 TokenOption = Annotated[
@@ -94,6 +100,7 @@ class Listening(NamedTuple):
 
 class Storing(NamedTuple):
     data: Path
+    cells: dict[str, Path]
     synchronous: Synchronous
     bucket_minutes: int
     archive_seconds: int

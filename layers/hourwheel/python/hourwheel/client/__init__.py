@@ -48,8 +48,24 @@ from hourwheel.client.records.scheduled import PendingCounts, PendingHour, Sched
 from hourwheel.client.records.subjects import Subject, SubjectPage
 from hourwheel.client.records.trace import GroupTrace, MessageTrace, TraceEvent, TracePage
 from hourwheel.model import ConsumerLag, QueueLag, RetryLater, Settled, Settlement
+from hourwheel.route_records import (
+    CellContent,
+    CellDescription,
+    DrainResult,
+    QueueRoute,
+    RouteMapping,
+    RouteStep,
+    SubjectRoute,
+)
 
 __all__ = [
+    "CellContent",
+    "CellDescription",
+    "DrainResult",
+    "QueueRoute",
+    "RouteMapping",
+    "RouteStep",
+    "SubjectRoute",
     "DEFAULT_URL",
     "NO_FILTER",
     "NO_PUSH",

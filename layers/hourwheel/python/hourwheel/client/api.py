@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from hourwheel.client.calls.call import answers
+from hourwheel.client.calls.cells import CellCalls
 from hourwheel.client.calls.dead import DeadLetterCalls
 from hourwheel.client.calls.groups import GroupCalls
 from hourwheel.client.calls.messages import MessageCalls
@@ -30,7 +31,7 @@ DEFAULT_TIMEOUT_SECONDS = 30.0
 DEFAULT_RETRY_SECONDS = 30.0
 
 
-class Api(ProduceCalls, ScheduledCalls, PullCalls, SubjectCalls, GroupCalls, DeadLetterCalls, MessageCalls):
+class Api(ProduceCalls, ScheduledCalls, PullCalls, SubjectCalls, GroupCalls, DeadLetterCalls, MessageCalls, CellCalls):
     """Makes every call of the HTTP API, one method each. Thread-safe; keeps its connections alive.
 
     Repeats a call for ``retry_seconds`` while the server is unavailable, where repeating is safe. It is safe for every

@@ -8,6 +8,7 @@ scratch/          temporary files of Spark while a job of the pipeline runs
 live/             a file for each server that has the directory open
 synced            the number of the last transaction of hourwheel.db
 servers           locked by each process that has the directory open
+cell              the home and the name of the cell to which the directory belongs; absent in a home
 """
 
 import fcntl
@@ -18,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hourwheel.embedded.ownership import check_directory
-from hourwheel.errors import Corrupt, DataVersion
+from hourwheel.errors import Broken, Corrupt, DataVersion
 
 FORMAT = 2
 
@@ -26,14 +27,34 @@ INLINE_BYTES = 300 * 1024
 """The largest batch within a row. A file of its own would take two more syncs than a row."""
 
 
-def prepare(data: Path) -> None:
-    """Creates the directory for its owner alone if it does not exist, and closes one that others may read.
+def mark_cell(data: Path, home: str, cell: str) -> None:
+    """Marks a new directory as that of a cell. Raises ``Broken``, and changes nothing, for a directory that belongs to
+    another cell or another home, or is a home itself."""
+    text = f"{home} {cell}\n"
+    marker = data / "cell"
+    if not data.exists() or not any(data.iterdir()):
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(marker, text)
+    if not marker.exists():
+        raise Broken(f"{data} is no directory of a cell: name an empty one for cell {cell}")
+    owner, _, name = marker.read_text().strip().partition(" ")
+    if owner != home:
+        raise Broken(f"{data} belongs to cell {name} of another home: name the directory of cell {cell}")
+    if name != cell:
+        raise Broken(f"{data} belongs to cell {name}: start with --cell {name}={data}")
+
+
+def prepare(data: Path, *, cell: str = "") -> None:
+    """Creates the directory for its owner alone if it does not exist, and closes one that others may read. ``cell`` is
+    the cell to which the directory belongs (empty: it is a home).
 
     Raises ``DataVersion``, ``Corrupt`` or ``Broken``, and changes nothing, where this process must not write to the
     directory, and ``OSError`` where it cannot.
     """
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_directory(data)
+    if not cell and (data / "cell").exists():
+        raise Broken(f"{data} is the directory of a cell: start with the data directory of its home, and --cell")
     version_file = data / "format"
     try:
         text = version_file.read_text()

@@ -31,6 +31,9 @@ class ServeOptions(BaseModel):
     tls_key: Path | None = None
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
 
+    cells: dict[Annotated[str, Field(pattern=r"^[a-z0-9-]{1,30}$")], Path] = {}
+    """The data directories of other cells, by name."""
+
     bucket_minutes: int = Field(default=60, ge=5, le=60)
     """Length of the buckets in which delayed messages wait. The length may change while messages wait."""
 
@@ -81,6 +84,10 @@ class ServeOptions(BaseModel):
     def _check(self) -> Self:
         if (self.tls_cert is None) is not (self.tls_key is None):
             raise ValueError("give both --tls-cert and --tls-key, or none of them")
+        if "home" in self.cells:
+            raise ValueError("home is the name of the cell in --data: give the cell another name")
+        if len({path.absolute() for path in (self.data, *self.cells.values())}) <= len(self.cells):
+            raise ValueError("--data and each --cell need directories of their own")
         if set(self.tokens) & set(self.read_only_tokens):
             raise ValueError("a token cannot be read-only and not: give it once")
         return self

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from hourwheel.errors import Broken
 
-_FILES = ("format", "hourwheel.db", "hourwheel.db-wal", "hourwheel.db-shm", "synced", "servers")
+_FILES = ("format", "hourwheel.db", "hourwheel.db-wal", "hourwheel.db-shm", "synced", "servers", "cell")
 _FOLDERS = ("batches", "archive", "scratch", "live")
 _OWN = frozenset({*_FILES, *_FOLDERS})
 
-_WRITTEN_IN_PLACE = frozenset(_FILES) - {"format"}
-"""Files that the server overwrites: a hard link there would destroy another file of its user. ``format`` is not one of
-them: it is written once, and a crash may leave a second name for it."""
+_WRITTEN_IN_PLACE = frozenset(_FILES) - {"format", "cell"}
+"""Files that the server overwrites: a hard link there would destroy another file of its user. ``format`` and ``cell``
+are none of them: they are written once, and a crash may leave a second name for them."""
 
 _GROUP_AND_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 

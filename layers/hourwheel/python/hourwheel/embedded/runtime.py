@@ -22,6 +22,7 @@ from hourwheel.buckets.buckets import LEAD_MS, buckets
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay.maintenance import buckets_due_soon, start_wheels
+from hourwheel.embedded.cells import EmbeddedCells, home_id
 from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, prepare, synced
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore
 from hourwheel.embedded.housekeeping import Repeating
@@ -37,6 +38,7 @@ from hourwheel.errors import Broken
 from hourwheel.logs.large_batches import drop_expired_batches
 from hourwheel.model import RetryPolicy
 from hourwheel.push import state
+from hourwheel.registry.cell_storage import GuardedCells
 from hourwheel.retention.watermarks import archived_ms
 from hourwheel.system import SystemClock, SystemIds
 
@@ -94,8 +96,11 @@ class Runtime:
         self._wheels = Wheels(clock, at_once=_WHEELS)
         self._pushes = EmbeddedPushes()
         self.wakeups.listen(self._pushes.heard)
+        home = GreenletStore(store, self.greenlets)
+        self._cells = self._open_cells(lossy)
         context = Context(
-            store=GreenletStore(store, self.greenlets),
+            store=home,
+            cells=None if self._cells is None else GuardedCells(self._cells, home, clock, ids),
             blobs=GreenletBlobs(FileBlobs(options.data), self.greenlets, self.threads),
             clock=clock,
             ids=ids,
@@ -130,6 +135,27 @@ class Runtime:
         logger = Logger(service="hourwheel", level="WARNING", stream=sys.stderr, json_serializer=log_line)
         self.boundary = Boundary(self.cell, logger)
 
+    def _open_cells(self, lossy: bool) -> EmbeddedCells | None:
+        """Opens the directories of other cells, if there are any."""
+        if not self._options.cells:
+            return None
+        clock = SystemClock()
+        try:
+            home = home_id(self._store, SystemIds(), clock.now_ms())
+            cells = EmbeddedCells(
+                self._options.cells,
+                home,
+                synchronous=self._options.synchronous,
+                accept_loss=lossy,
+                greenlets=self.greenlets,
+                threads=self.threads,
+            )
+        except Exception:
+            self._closing.close()
+            raise
+        self._closing.callback(cells.close)
+        return cells
+
     def start(self) -> None:
         """Starts the background work: wheels, pushes, the end of leases, the sweeper, the archiver, and wakeups."""
         context = self.cell.context
@@ -146,6 +172,8 @@ class Runtime:
         self._repeat("watching other servers", self._watch_others, _OTHERS_SECONDS)
         self._repeat("watching writes", WriteWatch(self._store, self._roster).look, _OTHERS_SECONDS)
         self._repeat("keeping the mark", self._mark.flush, _MARK_SECONDS)
+        if self._cells is not None:
+            self._repeat("keeping the marks of cells", self._cells.flush_marks, _MARK_SECONDS)
         self._repeat("waking", self._wake, _LOOK_SECONDS)
         self._repeat("finishing changes", partial(sweeper.finish_changes, _CUT_OFF_MS), _CHANGES_SECONDS)
         self._repeat("ending leases", sweeper.end_busy_leases, _LEASES_SECONDS)
@@ -163,6 +191,8 @@ class Runtime:
         self._stopping.set()
         self.wakeups.close()
         self._store.uninvite()
+        if self._cells is not None:
+            self._cells.uninvite()
         self._closing.close()
 
     def _repeat(self, name: str, work: Callable[[], object], seconds: float) -> None:
@@ -187,7 +217,8 @@ class Runtime:
         start_wheels(context, buckets_due_soon(context))
 
     def _wake(self) -> None:
-        if self._neighbours.wrote():
+        wrote = self._neighbours.wrote()
+        if wrote or (self._cells is not None and self._cells.wrote()):
             self.wakeups.announce_all()
             self._pushes.heard_all()
 
@@ -202,4 +233,8 @@ class Runtime:
     def _sweep(self) -> None:
         context = self.cell.context
         self.cell.sweep()
-        drop_expired_batches(context.blobs, min(context.clock.now_ms(), archived_ms(context)))
+        before_ms = min(context.clock.now_ms(), archived_ms(context))
+        drop_expired_batches(context.blobs, before_ms)
+        if self._cells is not None:
+            for cell in self._cells.names():
+                drop_expired_batches(self._cells.storage(cell).blobs, before_ms)

@@ -9,15 +9,12 @@ from hourwheel.context import Context
 from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected
 from hourwheel.log_names import HOME
 from hourwheel.model import Subject
-from hourwheel.operations.routes import Routes, RouteStep
+from hourwheel.operations.routes import Routes
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import CLOSED
 from hourwheel.registry.cells import (
     HOME_NAME,
-    KINDS,
-    CellKind,
     CellRecord,
-    CellState,
     all_cells,
     cell_record,
     check_cell_name,
@@ -26,42 +23,10 @@ from hourwheel.registry.cells import (
 )
 from hourwheel.registry.plans import plan_drain
 from hourwheel.registry.registry import Registry
+from hourwheel.route_records import CellContent, CellDescription, CellKind, CellState, DrainResult
 
 _LISTED = 20
 """A refusal names at most this many parts of queues."""
-
-
-class ShownCell(msgspec.Struct, kw_only=True):
-    """A cell as operators see it. ``queues``: the number of queues whose new messages go to the cell; ``parts``: the
-    number of closed parts that are not empty; ``reachable``: whether this process can read the cell."""
-
-    cell: str
-    kinds: tuple[CellKind, ...]
-    state: CellState
-    location: str
-    queues: int
-    parts: int
-    reachable: bool
-
-
-class Remains(msgspec.Struct, kw_only=True):
-    """The remaining contents of a queue's part in a cell. None: the cell cannot be read."""
-
-    subject: str
-    queue: int
-    log: str
-    writable: bool
-    messages: int | None
-    leases: int | None
-
-
-class Drained(msgspec.Struct, kw_only=True):
-    """The result of a drain: the routes that were changed, and what is left until the retention has removed it."""
-
-    cell: str
-    moved: list[RouteStep]
-    left: list[Remains]
-    dry_run: bool
 
 
 @dataclass(frozen=True)
@@ -74,16 +39,17 @@ class CellOperations:
     def context(self) -> Context:
         return self.registry.context
 
-    def all(self) -> list[ShownCell]:
+    def all(self) -> list[CellDescription]:
         """Returns the home cell and the registered cells."""
         return self._shown(all_cells(self.context))
 
-    def show(self, cell: str) -> ShownCell:
+    def show(self, cell: str) -> CellDescription:
         """Returns a cell. Raises ``NotFound``."""
         return self._shown([load_cell(self.context, check_cell_name(cell))])[0]
 
-    def add(self, cell: str, kinds: Sequence[CellKind] = KINDS) -> ShownCell:
-        """Registers a cell whose storage this process can open, or changes its kinds. Raises ``Rejected`` for a cell
+    def add(self, cell: str, kinds: Sequence[CellKind] | None = None, *, dry_run: bool = False) -> CellDescription:
+        """Registers a cell whose storage this process can open, or changes its kinds (None: keeps them, or all kinds
+        for a new cell). Raises ``Rejected`` for a cell
         that the process does not know, or that would be of no kind."""
         self._check_other(cell, "is always there")
         location = None if self.context.cells is None else self.context.cells.location(cell)
@@ -94,14 +60,19 @@ class CellOperations:
                 f" deploy with hourwheel:cells={cell}",
                 field="cell",
             )
-        if not kinds:
+        if kinds is not None and not kinds:
             raise Rejected("field-invalid", "a cell has at least one kind: real-time or delay", field="kinds")
-        self._change(
-            cell, lambda record: msgspec.structs.replace(record, kinds=tuple(kinds), location=location), location
-        )
+        new_kinds, where = None if kinds is None else tuple(kinds), location
+
+        def change(record: CellRecord) -> CellRecord:
+            return msgspec.structs.replace(record, kinds=new_kinds or record.kinds, location=where)
+
+        if dry_run:
+            return self._shown([change(CellRecord(name=cell))])[0]
+        self._change(cell, change, location)
         return self.show(cell)
 
-    def set_state(self, cell: str, state: CellState, *, dry_run: bool = False) -> ShownCell:
+    def set_state(self, cell: str, state: CellState, *, dry_run: bool = False) -> CellDescription:
         """Sets the state of a cell. Raises ``Conflict`` for a state in which producers would meet queues that they
         cannot send to."""
         self._check_other(cell, "is always normal")
@@ -115,7 +86,7 @@ class CellOperations:
         shown_cell = self._shown([record])[0]
         return msgspec.structs.replace(shown_cell, state=state)
 
-    def drain(self, cell: str, *, dry_run: bool = False) -> Drained:
+    def drain(self, cell: str, *, dry_run: bool = False) -> DrainResult:
         """Moves every queue of the cell to other cells that take queues, and lets no queue move to it. Messages that
         are there stay until they are consumed and expire."""
         self._check_other(cell, "cannot be drained")
@@ -130,9 +101,9 @@ class CellOperations:
             routes.change(name, plan, dry_run=dry_run)
             for name in dict.fromkeys(subject.name for subject, _, _, open_ in self._parts(cell) if open_)
         ]
-        return Drained(cell=cell, moved=moved, left=self.left(cell), dry_run=dry_run)
+        return DrainResult(cell=cell, moved=moved, left=self.left(cell), dry_run=dry_run)
 
-    def remove(self, cell: str, *, dry_run: bool = False) -> ShownCell:
+    def remove(self, cell: str, *, dry_run: bool = False) -> CellDescription:
         """Removes a drained cell. Raises ``Conflict``, which names the remaining contents, while the cell is not
         empty."""
         self._check_other(cell, "cannot be removed")
@@ -147,11 +118,11 @@ class CellOperations:
             self._change(cell, lambda record: msgspec.structs.replace(record, state="removed"))
         return msgspec.structs.replace(shown_cell, state="removed")
 
-    def left(self, cell: str) -> list[Remains]:
+    def left(self, cell: str) -> list[CellContent]:
         """Returns the remaining contents of the cell."""
         return [self._remains(subject, queue, log, writable) for subject, queue, log, writable in self._parts(cell)]
 
-    def _remains(self, subject: Subject, queue: int, log: str, writable: bool) -> Remains:
+    def _remains(self, subject: Subject, queue: int, log: str, writable: bool) -> CellContent:
         messages = leases = None
         try:
             source = self.context.log(log)
@@ -160,7 +131,9 @@ class CellOperations:
             leases = self._leases(subject, log)
         except CellUnavailable:
             pass
-        return Remains(subject=subject.name, queue=queue, log=log, writable=writable, messages=messages, leases=leases)
+        return CellContent(
+            subject=subject.name, queue=queue, log=log, writable=writable, messages=messages, leases=leases
+        )
 
     def _leases(self, subject: Subject, source: str) -> int:
         count = 0
@@ -185,7 +158,7 @@ class CellOperations:
                 if target.cell == cell:
                     yield subject, target.queue, subject.log_of(target.queue, target), True
 
-    def _shown(self, records: Sequence[CellRecord]) -> list[ShownCell]:
+    def _shown(self, records: Sequence[CellRecord]) -> list[CellDescription]:
         parts: dict[str, list[bool]] = {record.name: [] for record in records}
         for subject in self.registry.all_subjects():
             if not subject.erased:
@@ -193,7 +166,7 @@ class CellOperations:
                     for mapping in route.readable:
                         parts.get(mapping.cell, []).append(mapping.end is None)
         return [
-            ShownCell(
+            CellDescription(
                 cell=shown(record.name),
                 kinds=record.kinds,
                 state=record.state,
@@ -227,12 +200,13 @@ class CellOperations:
         else:
             value = change(current.value)
         if not record.swap(None if current is None else current.token, value).stored:
-            raise Conflict("cell-changed", f"cell {cell!r} was changed by somebody else: look at it, then try again")
+            detail = f"cell {cell!r} was changed by somebody else: look at it, then try again"
+            raise Conflict("changed-meanwhile", detail)
         if self.context.cells is not None:
             self.context.cells.forget(cell)
 
 
-def _told(left: Sequence[Remains]) -> str:
+def _told(left: Sequence[CellContent]) -> str:
     """Returns the part of a sentence that names the remaining contents."""
     parts = [
         f"{each.subject}/{each.queue} ({'?' if each.messages is None else each.messages} messages,"

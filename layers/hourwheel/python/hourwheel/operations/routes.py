@@ -15,59 +15,26 @@ from hourwheel.registry.cells import all_cells, check_cell_name, check_takes_que
 from hourwheel.registry.moves import request_change
 from hourwheel.registry.plans import Plan, plan_move, plan_queues, plan_spread
 from hourwheel.registry.registry import Registry
+from hourwheel.route_records import QueueRoute, RouteMapping, RouteStep, SubjectRoute
 from hourwheel.routes import Mapping, RouteChange, continued
 
 
-class ShownMapping(msgspec.Struct, kw_only=True):
-    """A mapping as operators see it. ``generation`` counts how often the log's part was used."""
-
-    start: int
-    end: int | None
-    cell: str
-    log: str
-    state: str
-    generation: int
-
-
-class ShownQueue(msgspec.Struct, kw_only=True):
-    queue: int
-    mappings: list[ShownMapping]
-    moving_to: str | None = None
-
-
-class ShownRoute(msgspec.Struct, kw_only=True):
-    """The route of a subject: the queues with their mappings, oldest first, and the epoch, which each change raises."""
-
-    subject: str
-    epoch: int
-    queues: list[ShownQueue]
-
-
-class RouteStep(msgspec.Struct, kw_only=True):
-    """The route before and after an operation. With ``dry_run`` nothing was changed: ``after`` is the route that the
-    operation would lead to."""
-
-    before: ShownRoute
-    after: ShownRoute
-    dry_run: bool
-
-
-def shown_route(subject: Subject) -> ShownRoute:
+def shown_route(subject: Subject) -> SubjectRoute:
     moving = {target.queue: shown(target.cell) for target in subject.change.targets} if subject.change else {}
     queues = [
-        ShownQueue(
+        QueueRoute(
             queue=queue,
             mappings=[_shown(subject, queue, mapping) for mapping in route.mappings],
             moving_to=moving.get(queue),
         )
         for queue, route in enumerate(subject.all_routes())
     ]
-    return ShownRoute(subject=subject.name, epoch=subject.epoch, queues=queues)
+    return SubjectRoute(subject=subject.name, epoch=subject.epoch, queues=queues)
 
 
-def _shown(subject: Subject, queue: int, mapping: Mapping) -> ShownMapping:
+def _shown(subject: Subject, queue: int, mapping: Mapping) -> RouteMapping:
     log = LogName.parse(subject.log_of(queue, mapping))._replace(cell="")
-    return ShownMapping(
+    return RouteMapping(
         start=mapping.start,
         end=mapping.end,
         cell=shown(mapping.cell),

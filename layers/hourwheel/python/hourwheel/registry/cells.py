@@ -10,7 +10,6 @@ cell is for, and whether queues may move to it. A removed cell stays as a tombst
 """
 
 import re
-from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -19,9 +18,8 @@ from hourwheel.errors import Conflict, NotFound, Rejected
 from hourwheel.log_names import HOME
 from hourwheel.logs.cas import CasRecord
 from hourwheel.ports import Key, Table, items_of
+from hourwheel.route_records import CellKind, CellState
 
-CellState: TypeAlias = Literal["normal", "read_only", "draining", "offline", "removed"]
-CellKind: TypeAlias = Literal["real-time", "delay"]
 KINDS: tuple[CellKind, ...] = ("real-time", "delay")
 HOME_NAME = "home"
 """The name of the home cell for operators."""
@@ -90,7 +88,7 @@ def check_takes_queues(context: Context, name: str) -> None:
     """Raises ``Rejected`` unless queues may move to the cell."""
     cell = load_cell(context, name)
     if "real-time" not in cell.kinds:
-        raise Conflict("cell-kind", f"cell {shown(name)!r} takes no queues: it is of the kind delay", field="cell")
+        raise Conflict("cell-state", f"cell {shown(name)!r} takes no queues: it is of the kind delay", field="cell")
     if cell.state != "normal":
         detail = f"cell {shown(name)!r} is {cell.state}: queues move only to a cell whose state is normal"
         raise Conflict("cell-state", detail, field="cell")

@@ -193,7 +193,7 @@ def _check_apart(subject: Subject, open_change: RouteChange, change: RouteChange
         other = moving.get(target.queue)
         if other is not None and other.cell != target.cell:
             raise Conflict(
-                "queue-moving",
+                "route-changed",
                 f"queue {target.queue} of {subject.name!r} is being moved to cell {shown(other.cell)!r}: look at its"
                 " route, then try again",
                 field="cell",

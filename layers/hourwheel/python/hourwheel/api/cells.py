@@ -1,0 +1,59 @@
+"""Shows and moves routes, and administers cells."""
+
+from hourwheel.api.bodies import CellBody, DrainBody, DryRunQuery, MoveBody, QueuesBody, SpreadBody
+from hourwheel.api.events import Event, Response, ok
+from hourwheel.api.messages import queue_number
+from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
+from hourwheel.cell import Cell
+from hourwheel.errors import Rejected
+from hourwheel.operations.routes import shown_route
+
+_NOTHING = b"{}"
+
+
+def get_route(cell: Cell, event: Event) -> Response:
+    return ok(shown_route(cell.subject(path_name(event, "subject"))))
+
+
+def move(cell: Cell, event: Event) -> Response:
+    body = decode_control(MoveBody, body_of(event))
+    queue = queue_number(path_text(event, "queue"))
+    return ok(cell.routes.move(path_name(event, "subject"), queue, body.cell, dry_run=body.dry_run))
+
+
+def spread(cell: Cell, event: Event) -> Response:
+    body = decode_control(SpreadBody, body_of(event) or _NOTHING)
+    return ok(cell.routes.spread(path_name(event, "subject"), body.cells, dry_run=body.dry_run))
+
+
+def add_queues(cell: Cell, event: Event) -> Response:
+    body = decode_control(QueuesBody, body_of(event))
+    return ok(cell.routes.add_queues(path_name(event, "subject"), body.queues, dry_run=body.dry_run))
+
+
+def list_cells(cell: Cell, event: Event) -> Response:
+    return ok({"cells": cell.cells.all()})
+
+
+def get_cell(cell: Cell, event: Event) -> Response:
+    return ok(cell.cells.show(path_name(event, "cell")))
+
+
+def put_cell(cell: Cell, event: Event) -> Response:
+    name = path_name(event, "cell")
+    body = decode_control(CellBody, body_of(event) or _NOTHING)
+    if body.state is None:
+        return ok(cell.cells.add(name, body.kinds, dry_run=body.dry_run))
+    if body.kinds is not None:
+        raise Rejected("field-invalid", "send kinds or state, not both: one request makes one change", field="state")
+    return ok(cell.cells.set_state(name, body.state, dry_run=body.dry_run))
+
+
+def drain(cell: Cell, event: Event) -> Response:
+    body = decode_control(DrainBody, body_of(event) or _NOTHING)
+    return ok(cell.cells.drain(path_name(event, "cell"), dry_run=body.dry_run))
+
+
+def remove(cell: Cell, event: Event) -> Response:
+    query = decode_query(DryRunQuery, event)
+    return ok(cell.cells.remove(path_name(event, "cell"), dry_run=query.dry_run))

@@ -1,0 +1,120 @@
+"""``hourwheel cell …``"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import typer
+
+from hourwheel.cli.output import write_fields, write_json, write_line, write_table
+from hourwheel.cli.queues import DryRunOption, write_step
+from hourwheel.cli.settings import YesOption, confirm, connect, settings_of
+from hourwheel.client import CellDescription, DrainResult
+
+app = typer.Typer(no_args_is_help=True, help="Add, show, drain and remove cells.")
+
+
+class Kind(StrEnum):
+    """What a cell is for."""
+
+    REAL_TIME = "real-time"
+    DELAY = "delay"
+
+
+CellArgument = Annotated[str, typer.Argument(help="The name of the cell.")]
+
+
+@app.command("list")
+def list_(ctx: typer.Context) -> None:
+    """List the home cell and the other cells.
+
+    Example: hourwheel cell list
+    """
+    with connect(ctx) as api:
+        cells = api.list_cells()
+    if settings_of(ctx).json:
+        for cell in cells:
+            write_json(cell)
+    else:
+        head = ["cell", "kinds", "state", "queues", "closed parts", "reachable", "location"]
+        rows = [(c.cell, c.kinds, c.state, c.queues, c.parts, c.reachable, c.location) for c in cells]
+        write_table(head, rows)
+
+
+@app.command()
+def show(ctx: typer.Context, cell: CellArgument) -> None:
+    """Show a cell.
+
+    Example: hourwheel cell show fast
+    """
+    with connect(ctx) as api:
+        _show(ctx, api.get_cell(cell))
+
+
+@app.command()
+def add(
+    ctx: typer.Context,
+    cell: CellArgument,
+    kind: Annotated[list[Kind] | None, typer.Option(help="What the cell is for; repeat it for both.")] = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Add a cell whose storage the servers were started with, or change its kinds.
+
+    Example: hourwheel cell add fast --kind real-time
+    """
+    with connect(ctx) as api:
+        _show(ctx, api.put_cell(cell, kinds=None if kind is None else [each.value for each in kind], dry_run=dry_run))
+
+
+@app.command("set-state")
+def set_state(
+    ctx: typer.Context,
+    cell: CellArgument,
+    state: Annotated[Literal["normal", "read_only", "draining", "offline"], typer.Argument(help="The new state.")],
+    dry_run: DryRunOption = False,
+) -> None:
+    """Set the state of a cell. Queues move only to a normal cell; one that is off line is not read either.
+
+    Example: hourwheel cell set-state old read_only
+    """
+    with connect(ctx) as api:
+        _show(ctx, api.put_cell(cell, state=state, dry_run=dry_run))
+
+
+@app.command()
+def drain(ctx: typer.Context, cell: CellArgument, dry_run: DryRunOption = False) -> None:
+    """Move every queue of a cell to other cells, and show what is left in it.
+
+    Example: hourwheel cell drain old --dry-run
+    """
+    with connect(ctx) as api:
+        result = api.drain_cell(cell, dry_run=dry_run)
+    if settings_of(ctx).json:
+        write_json(result)
+    else:
+        _write_drain(result)
+
+
+@app.command()
+def remove(ctx: typer.Context, cell: CellArgument, yes: YesOption = False, dry_run: DryRunOption = False) -> None:
+    """Remove a drained cell that holds nothing.
+
+    Example: hourwheel cell remove old --yes
+    """
+    if not dry_run:
+        confirm(f"Remove cell {cell}?", yes=yes)
+    with connect(ctx) as api:
+        _show(ctx, api.remove_cell(cell, dry_run=dry_run))
+
+
+def _show(ctx: typer.Context, cell: CellDescription) -> None:
+    (write_json if settings_of(ctx).json else write_fields)(cell)
+
+
+def _write_drain(result: DrainResult) -> None:
+    for step in result.moved:
+        write_step(step)
+    if not result.left:
+        write_line(f"{result.cell} holds nothing")
+        return
+    head = ["subject", "queue", "log", "takes messages", "messages", "leases"]
+    write_table(head, [(c.subject, c.queue, c.log, c.writable, c.messages, c.leases) for c in result.left])

@@ -1,0 +1,166 @@
+"""Shows and changes routes and cells."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from hourwheel.client.calls.call import Calls, answers, query, without_none
+from hourwheel.client.http import path
+from hourwheel.route_records import CellDescription, CellKind, DrainResult, RouteStep, SubjectRoute
+
+
+class _Cells(Struct):
+    cells: list[CellDescription]
+
+
+class CellCalls(Calls):
+    def get_route(self, subject: str) -> SubjectRoute:
+        """Shows which logs in which cells hold the queues of a subject.
+
+        Raises:
+            NotFound: there is no such subject.
+
+        Example:
+            >>> api.get_route("orders").queues[0].mappings[0].cell
+            'home'
+        """
+        route: SubjectRoute = self._http.call("GET", path("routes", subject), answers(SubjectRoute))
+        return route
+
+    def move_queue(self, subject: str, queue: int, cell: str, *, dry_run: bool = False) -> RouteStep:
+        """Moves a queue to a cell: new messages go there, offsets go on, older messages stay readable where they are.
+
+        A move that was cut off is finished by whoever finds it; the same call may be sent again. ``dry_run`` shows the
+        route before and after, and changes nothing.
+
+        Raises:
+            NotFound: there is no such subject, queue or cell.
+            Conflict: the cell takes no queues, the queue is there already, or somebody else moves it.
+
+        Example:
+            >>> step = api.move_queue("orders", 0, "fast")
+            >>> step.after.queues[0].mappings[-1].cell
+            'fast'
+        """
+        body = {"cell": cell, "dry_run": dry_run}
+        where = path("subjects", subject, "queues", str(queue), "move")
+        step: RouteStep = self._http.call("POST", where, answers(RouteStep), body=body, safe=dry_run)
+        return step
+
+    def spread_queues(self, subject: str, cells: Sequence[str] | None = None, *, dry_run: bool = False) -> RouteStep:
+        """Spreads the queues of a subject evenly over ``cells`` (None: all that take queues), with as few moves as
+        possible. A queue that is where it should be does not move, so the call may be repeated.
+
+        Raises:
+            NotFound: there is no such subject or cell.
+            Conflict: a cell takes no queues, or somebody else changes the route.
+
+        Example:
+            >>> api.spread_queues("orders", ["fast"]).after.epoch
+            1
+        """
+        body = without_none(cells=None if cells is None else list(cells), dry_run=dry_run)
+        step: RouteStep = self._http.call(
+            "POST", path("subjects", subject, "spread"), answers(RouteStep), body=body, safe=dry_run
+        )
+        return step
+
+    def add_queues(self, subject: str, queues: int, *, dry_run: bool = False) -> RouteStep:
+        """Gives a subject more queues, ``queues`` (1 to 64) altogether; nothing happens if it has as many.
+
+        Raises:
+            NotFound: there is no such subject.
+            Conflict: somebody else changes the route.
+
+        Example:
+            >>> len(api.add_queues("orders", 4).after.queues)
+            4
+        """
+        body = {"queues": queues, "dry_run": dry_run}
+        step: RouteStep = self._http.call("POST", path("subjects", subject, "queues"), answers(RouteStep), body=body)
+        return step
+
+    def list_cells(self) -> list[CellDescription]:
+        """Lists the home cell and the other cells.
+
+        Raises nothing but the errors of every call.
+
+        Example:
+            >>> api.list_cells()[0].cell
+            'home'
+        """
+        listed: _Cells = self._http.call("GET", path("cells"), answers(_Cells))
+        return listed.cells
+
+    def get_cell(self, cell: str) -> CellDescription:
+        """Shows a cell with its state.
+
+        Raises:
+            NotFound: there is no such cell.
+
+        Example:
+            >>> api.get_cell("home").state
+            'normal'
+        """
+        shown: CellDescription = self._http.call("GET", path("cells", cell), answers(CellDescription))
+        return shown
+
+    def put_cell(
+        self,
+        cell: str,
+        *,
+        kinds: Sequence[CellKind] | None = None,
+        state: Literal["normal", "read_only", "draining", "offline"] | None = None,
+        dry_run: bool = False,
+    ) -> CellDescription:
+        """Adds a cell whose storage the servers were started with, or changes its ``kinds``; with ``state`` alone sets
+        the state of a cell. Queues move only to a ``normal`` cell; an ``offline`` one is not read either.
+
+        Raises:
+            NotFound: the server has no storage for the cell, or the cell whose state it is to set was not added.
+            Conflict: queues send to the cell, and it would become ``read_only`` or ``offline``.
+
+        Example:
+            >>> api.put_cell("fast").state
+            'normal'
+            >>> api.put_cell("fast", state="read_only").state
+            'read_only'
+        """
+        body = without_none(kinds=None if kinds is None else list(kinds), state=state, dry_run=dry_run)
+        changed: CellDescription = self._http.call("PUT", path("cells", cell), answers(CellDescription), body=body)
+        return changed
+
+    def drain_cell(self, cell: str, *, dry_run: bool = False) -> DrainResult:
+        """Moves every queue of a cell to other cells. What is in the cell stays until it is consumed and expires; the
+        call may be repeated to see what is left.
+
+        Raises:
+            NotFound: there is no such cell.
+            Conflict: it is the home cell, or no other cell takes queues.
+
+        Example:
+            >>> api.drain_cell("fast").left
+            []
+        """
+        result: DrainResult = self._http.call(
+            "POST", path("cells", cell, "drain"), answers(DrainResult), body={"dry_run": dry_run}
+        )
+        return result
+
+    def remove_cell(self, cell: str, *, dry_run: bool = False) -> CellDescription:
+        """Removes a drained cell that holds nothing.
+
+        Raises:
+            NotFound: there is no such cell.
+            Conflict: the cell is not drained, or still holds something; the error says what.
+
+        Example:
+            >>> api.drain_cell("fast").left
+            []
+            >>> api.remove_cell("fast").state
+            'removed'
+        """
+        target = path("cells", cell) + query(dry_run="true" if dry_run else None)
+        removed: CellDescription = self._http.call("DELETE", target, answers(CellDescription), safe=dry_run)
+        return removed

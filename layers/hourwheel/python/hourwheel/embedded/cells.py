@@ -1,0 +1,104 @@
+"""Opens the data directories of other cells.
+
+Each is marked with the home that it belongs to, and with the name of its cell, in its file ``cell``: rows of one cell
+in the directory of another one would be lost.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from hourwheel.adapters.files import FileBlobs
+from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite_writer import Synchronous
+from hourwheel.adapters.synced_mark import SyncedMark
+from hourwheel.embedded.directory import Neighbours, database, mark_cell, prepare, synced
+from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore
+from hourwheel.embedded.loss import check_complete
+from hourwheel.errors import CellUnavailable
+from hourwheel.ports import CellStorage, Ids, Key, Record, Store, Table
+
+_HOME = Key(Table.META, "cell", "home")
+
+
+def home_id(store: Store, ids: Ids, now_ms: int) -> str:
+    """Returns the name of this home, which its first start with other cells draws."""
+    current = store.get(_HOME)
+    if current is None:
+        record = Record(msgspec.msgpack.encode(ids.unique(now_ms)), ids.token())
+        refused = store.put(_HOME, record, expect=None)
+        current = record if refused is None or refused.current is None else refused.current
+    return msgspec.msgpack.decode(current.value, type=str)
+
+
+class EmbeddedCells:
+    """``Cells`` in data directories, by name. All are opened at the start: a directory that is not the cell's stops the
+    server, with a sentence."""
+
+    def __init__(
+        self,
+        directories: Mapping[str, Path],
+        home: str,
+        *,
+        synchronous: Synchronous,
+        accept_loss: bool,
+        greenlets: GreenletRunner,
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        self._directories = dict(directories)
+        self._storages: dict[str, CellStorage] = {}
+        self._stores: list[SqliteStore] = []
+        self._marks: list[SyncedMark] = []
+        self._neighbours: list[Neighbours] = []
+        with ExitStack() as opened:
+            for name, directory in directories.items():
+                mark_cell(directory, home, name)
+                prepare(directory, cell=name)
+                mark = SyncedMark(synced(directory))
+                opened.callback(mark.close)
+                check_complete(database(directory), mark, accept_loss=accept_loss)
+                store = SqliteStore(database(directory), synchronous=synchronous, mark=mark)
+                opened.callback(store.close)
+                neighbours = Neighbours(directory)
+                opened.callback(neighbours.close)
+                self._stores.append(store)
+                self._marks.append(mark)
+                self._neighbours.append(neighbours)
+                blobs = GreenletBlobs(FileBlobs(directory), greenlets, threads)
+                self._storages[name] = CellStorage(GreenletStore(store, greenlets), blobs)
+            self._closing = opened.pop_all()
+
+    def storage(self, cell: str) -> CellStorage:
+        storage = self._storages.get(cell)
+        if storage is None:
+            raise CellUnavailable(f"cell {cell} is not opened here: start the server with --cell {cell}=DIRECTORY")
+        return storage
+
+    def location(self, cell: str) -> str | None:
+        directory = self._directories.get(cell)
+        return None if directory is None else str(directory.absolute())
+
+    def names(self) -> Sequence[str]:
+        return sorted(self._directories)
+
+    def forget(self, cell: str) -> None:
+        pass
+
+    def wrote(self) -> bool:
+        """Returns whether other processes may have written to a cell since the last call."""
+        wrote = [neighbours.wrote() for neighbours in self._neighbours]  # each is asked, also behind one that wrote
+        return any(wrote)
+
+    def flush_marks(self) -> None:
+        for mark in self._marks:
+            mark.flush()
+
+    def uninvite(self) -> None:
+        for store in self._stores:
+            store.uninvite()
+
+    def close(self) -> None:
+        self._closing.close()

@@ -1,0 +1,117 @@
+"""Defines the records of routes and cells as operators see them: in answers, and in the client."""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+CellState: TypeAlias = Literal["normal", "read_only", "draining", "offline", "removed"]
+CellKind: TypeAlias = Literal["real-time", "delay"]
+
+
+class RouteMapping(Struct, frozen=True, kw_only=True):
+    """A span of a queue's offsets and the log that holds it: from ``start`` up to ``end``, which is excluded (None: the
+    log takes new messages). ``state`` is ``normal``, ``read_only``, or ``expired`` once nothing is left;
+    ``generation`` counts how often this part of the queue was used.
+
+    Example:
+        >>> (queue,) = api.get_route("orders").queues
+        >>> [(mapping.start, mapping.end, mapping.cell, mapping.state) for mapping in queue.mappings]
+        [(0, None, 'home', 'normal')]
+    """
+
+    start: int
+    end: int | None
+    cell: str
+    log: str
+    state: str
+    generation: int
+
+
+class QueueRoute(Struct, frozen=True, kw_only=True):
+    """The mappings of a queue, the oldest first. ``moving_to`` is the cell to which the queue is about to move.
+
+    Example:
+        >>> api.get_route("orders").queues[0].moving_to is None
+        True
+    """
+
+    queue: int
+    mappings: list[RouteMapping]
+    moving_to: str | None = None
+
+
+class SubjectRoute(Struct, frozen=True, kw_only=True):
+    """The route of a subject. ``epoch`` counts the changes of the route.
+
+    Example:
+        >>> api.get_route("orders").epoch
+        0
+    """
+
+    subject: str
+    epoch: int
+    queues: list[QueueRoute]
+
+
+class RouteStep(Struct, frozen=True, kw_only=True):
+    """The route before and after an operation. With ``dry_run`` nothing was changed: ``after`` is what would be.
+
+    Example:
+        >>> step = api.add_queues("orders", 2, dry_run=True)
+        >>> len(step.before.queues), len(step.after.queues), step.dry_run
+        (1, 2, True)
+    """
+
+    before: SubjectRoute
+    after: SubjectRoute
+    dry_run: bool
+
+
+class CellDescription(Struct, frozen=True, kw_only=True):
+    """A cell. ``queues`` is the number of queues whose new messages go there, ``parts`` the number of closed parts of
+    queues that it holds. ``reachable`` says whether the server that answers can read it.
+
+    Example:
+        >>> home = api.get_cell("home")
+        >>> home.state, home.queues, home.reachable
+        ('normal', 1, True)
+    """
+
+    cell: str
+    kinds: tuple[CellKind, ...]
+    state: CellState
+    location: str
+    queues: int
+    parts: int
+    reachable: bool
+
+
+class CellContent(Struct, frozen=True, kw_only=True):
+    """A part of a queue that a cell holds, with the number of its messages and of open pulls (None: the cell cannot be
+    reached). A ``writable`` part takes new messages.
+
+    Example:
+        >>> api.drain_cell("fast", dry_run=True).left
+        []
+    """
+
+    subject: str
+    queue: int
+    log: str
+    writable: bool
+    messages: int | None
+    leases: int | None
+
+
+class DrainResult(Struct, frozen=True, kw_only=True):
+    """The result of a drain: the routes that changed, and what the cell holds until it is consumed and expires.
+
+    Example:
+        >>> api.drain_cell("fast", dry_run=True).moved
+        []
+    """
+
+    cell: str
+    moved: list[RouteStep]
+    left: list[CellContent]
+    dry_run: bool
