@@ -3,7 +3,16 @@
 import msgspec
 
 from hourwheel.api.events import Response
-from hourwheel.errors import Conflict, Filled, HourwheelError, Rejected, Sealed, StorageFull, Unavailable
+from hourwheel.errors import (
+    CellUnavailable,
+    Conflict,
+    Filled,
+    HourwheelError,
+    Rejected,
+    Sealed,
+    StorageFull,
+    Unavailable,
+)
 
 RETRY_AFTER_SECONDS = 1  # header values are whole seconds, and most outages of the storage are shorter
 
@@ -109,6 +118,8 @@ def problem_of(error: Exception, instance: str) -> Response:
     if isinstance(error, Unavailable):
         retry = {"retry-after": str(RETRY_AFTER_SECONDS)}
         detail = "send the request again, with the same idempotency key if it had one"
+        if isinstance(error, CellUnavailable):
+            detail = f"{error}; {detail}"
         return problem(503, "unavailable", detail, instance=instance, headers=retry)
     if isinstance(error, (Sealed, Filled)):
         detail = "what the request names was deleted or made anew meanwhile: look again, then send it again"

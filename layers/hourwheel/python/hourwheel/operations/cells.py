@@ -56,8 +56,7 @@ class CellOperations:
         if location is None:
             raise NotFound(
                 "cell-unknown",
-                f"this deployment has no storage for cell {cell!r}: start the servers with --cell {cell}=DIRECTORY, or"
-                f" deploy with hourwheel:cells={cell}",
+                f"this deployment has no storage for cell {cell!r}: start the servers with --cell {cell}=DIRECTORY",
                 field="cell",
             )
         if kinds is not None and not kinds:

@@ -155,7 +155,7 @@ class Registry:
             if last is not None and last.subject_generation == subject.generation and not last.erased:
                 self.erasure.erase_group(self.context, subject, last)
             # The parts that are closed lie before the latest message.
-            logs = [self.context.log(subject.log(queue)) for queue in range(subject.queues)]
+            logs = [subject.log(queue) for queue in range(subject.queues)] if start == "latest" else []
             return Group(
                 subject=subject.name,
                 subject_generation=subject.generation,
@@ -164,7 +164,7 @@ class Registry:
                 start=start,
                 max_attempts=DEFAULT_MAX_ATTEMPTS,
                 created_ms=self.context.clock.now_ms(),
-                origins=tuple(log.totals().rows for log in logs) if start == "latest" else (),
+                origins=tuple(self.context.log(log).totals().rows for log in logs),
                 origin_epoch=subject.epoch,
                 broadcast=broadcast,
                 consumer_expires_seconds=DEFAULT_CONSUMER_EXPIRES_SECONDS if broadcast else 0,

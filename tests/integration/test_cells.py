@@ -1,0 +1,61 @@
+"""A server with the data directories of other cells."""
+
+from pathlib import Path
+
+from tests.integration.process import Server, bodies, pull, send
+
+
+def opened(folder: Path, **cells: str) -> Server:
+    return Server(folder / "home", cells={name: folder / directory for name, directory in cells.items()})
+
+
+def test_a_queue_moves_to_another_directory_and_is_there_after_a_restart(tmp_path: Path) -> None:
+    server = opened(tmp_path, fast="fast")
+    server.ok("PUT", "/v1/cells/fast", {})
+    assert send(server, "a")[0]["offset"] == 0
+    moved = server.ok("POST", "/v1/subjects/orders/queues/0/move", {"cell": "fast"})
+    assert moved["after"]["queues"][0]["mappings"][-1]["cell"] == "fast"
+    large = "x".join(map(str, range(120_000)))
+    assert send(server, large)[0]["offset"] == 1
+    server.stop()
+
+    server = opened(tmp_path, fast="fast")
+    assert bodies(pull(server)) == ["a", large]
+    assert server.ok("GET", "/v1/cells/fast")["reachable"]
+    assert list((tmp_path / "fast").glob("**/*.db"))
+    server.stop()
+
+
+def test_a_server_without_the_cell_serves_the_other_cells_and_says_so(tmp_path: Path) -> None:
+    server = opened(tmp_path, fast="fast")
+    server.ok("PUT", "/v1/cells/fast", {})
+    send(server, "here")
+    send(server, "there", subject="invoices")
+    server.ok("POST", "/v1/subjects/invoices/queues/0/move", {"cell": "fast"})
+    server.ok("POST", "/v1/subjects/orders/queues", {"queues": 2})
+    server.ok("POST", "/v1/subjects/orders/queues/1/move", {"cell": "fast"})
+    server.stop()
+
+    server = Server(tmp_path / "home")
+    assert bodies(pull(server)) == ["here"]
+    assert server.ok("GET", "/v1/subjects/orders/groups/billing/lag")["cells_out"] == ["fast"]
+    refused = server.call("POST", "/v1/subjects/invoices/messages", {"messages": [{"body": "x"}]})
+    assert refused.status == 503
+    assert "--cell fast=DIRECTORY" in refused.json["detail"]
+    server.stop()
+
+
+def test_a_directory_that_belongs_to_something_else_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path, fast="fast").stop()
+    status, said = opened(tmp_path, old="fast").end()
+    assert (status, "belongs to cell fast: start with --cell fast=" in said) == (1, True)
+
+    status, said = Server(tmp_path / "fast").end()
+    assert (status, "is the directory of a cell" in said) == (1, True)
+
+    Server(tmp_path / "another").stop()
+    status, said = Server(tmp_path / "another", cells={"fast": tmp_path / "fast"}).end()
+    assert (status, "of another home" in said) == (1, True)
+
+    status, said = Server(tmp_path / "third", cells={"fast": tmp_path / "another"}).end()
+    assert (status, "is no directory of a cell" in said) == (1, True)
