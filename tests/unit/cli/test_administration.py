@@ -11,7 +11,7 @@ from hourwheel import __version__
 from hourwheel.cli.app import hoist
 from hourwheel.embedded.options import ServeOptions
 from tests.unit.cli.conftest import Shell
-from tests.unit.client.broker import RETRY
+from tests.unit.client.broker_records import RETRY
 from tests.unit.client.fake import TOKEN
 
 

@@ -13,7 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.unit.client.broker import Broker, Json, Refusal
+from tests.unit.client.broker import Broker
+from tests.unit.client.broker_records import Json, Refusal
 
 TOKEN = "sesame"
 _LONG_SECONDS = 120.0  # only a broken test waits this long

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hourwheel.client import BadRequest, Consumer, Delivery, Message, Reject, Retry, Unauthorized
-from tests.unit.client.broker import Broker, FakeGroup
+from tests.unit.client.broker import Broker
+from tests.unit.client.broker_records import FakeGroup
 from tests.unit.client.fake import TOKEN, FakeServer
 from tests.unit.client.ids import StillIds
 
