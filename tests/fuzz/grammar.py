@@ -5,10 +5,10 @@ from random import Random
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from hourwheel.api.routes import ROUTES, Route
+from hourwheel.api.routes import ROUTES, HttpRoute
 from tests.fuzz.values import RAW, TEXTS, document, twisted
 
-ALL_ROUTES = (*ROUTES, Route("GET", "/metrics", "metrics"), Route("GET", "/v1/ready", "ready"))
+ALL_ROUTES = (*ROUTES, HttpRoute("GET", "/metrics", "metrics"), HttpRoute("GET", "/v1/ready", "ready"))
 
 KEPT = ("kept-a", "kept-b")
 """Subjects that get valid messages only: the server must have all of them at the end."""
@@ -73,7 +73,7 @@ class Grammar:
         messages = [{"body": name, **({"key": rng.choice("kl")} if rng.random() < 0.3 else {})} for name in names]
         return Call("POST", f"/v1/subjects/{subject}/messages", document({"messages": messages}), tuple(names))
 
-    def _path(self, route: Route) -> str:
+    def _path(self, route: HttpRoute) -> str:
         values = {
             "{subject}": lambda: self._word(SUBJECTS),
             "{group}": lambda: self._word(GROUPS),
@@ -89,7 +89,7 @@ class Grammar:
             return quote(rng.choice(valid), safe="")
         return rng.choice((quote(rng.choice(TEXTS), safe=""), "%zz", "%", "%ff%fe", "a%00b", "%2e%2e", "a;b=c"))
 
-    def _query(self, route: Route) -> str:
+    def _query(self, route: HttpRoute) -> str:
         rng = self._rng
         if route.method != "GET" or rng.random() < 0.5:
             return ""
@@ -112,7 +112,7 @@ class Grammar:
         )
         return "?" + "&".join(f"{name}={rng.choice(values)}" for name in names)
 
-    def _body(self, route: Route) -> bytes:
+    def _body(self, route: HttpRoute) -> bytes:
         rng = self._rng
         shape = _SHAPES.get(route.key)
         if shape is None:

@@ -4,7 +4,7 @@ from functools import partial
 
 from hourwheel.model import Group, GroupTrace
 from hourwheel.times import rfc3339
-from hourwheel.trace.messages import Span
+from hourwheel.trace.messages import SearchSpan
 from tests.simulation.actors import Actor
 from tests.simulation.audit import StoreAudit
 from tests.simulation.facts import LogName
@@ -27,7 +27,7 @@ def check_traces(actor: Actor, group: Group) -> None:
     ]
     for queue, offset in actor.rng.sample(places, min(_SAMPLE, len(places))):
         name = f"{queue}:{offset}"
-        ask = partial(actor.cell.trace, group.subject, name, Span(), group.name)
+        ask = partial(actor.cell.trace, group.subject, name, SearchSpan(), group.name)
         _, page = actor.ask("trace", ask, group=group.name)
         if page is not None:
             _compare(audit, group, (queue, offset), page.messages[0].groups[0])

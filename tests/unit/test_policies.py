@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hourwheel.api.routes import ROUTES, Route
+from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.errors import Rejected
 from hourwheel.policies import (
     CONSUME,
@@ -76,11 +76,11 @@ def _expression(resource: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.DOTALL)
 
 
-def request(route: Route, path: str) -> str:
+def request(route: HttpRoute, path: str) -> str:
     return f"{API}/{route.method}{path}"
 
 
-def path(route: Route, subject: str, group: str, some_id: str = "12-0") -> str:
+def path(route: HttpRoute, subject: str, group: str, some_id: str = "12-0") -> str:
     return route.template.format(subject=subject, group=group, id=some_id, dead_id=some_id, queue="0", cell="fast")
 
 

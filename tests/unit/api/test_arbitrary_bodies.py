@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hourwheel.api.routes import ROUTES, Route
+from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.times import rfc3339
 from tests.support import NOON_MS
 from tests.unit.api.conftest import GROUP, MESSAGES, Api
@@ -158,7 +158,7 @@ def encoded(document: Any) -> bytes:
     return msgspec.json.encode(document)
 
 
-def bodies_of(route: Route) -> st.SearchStrategy[bytes]:
+def bodies_of(route: HttpRoute) -> st.SearchStrategy[bytes]:
     anything = st.binary(max_size=200) | documents.map(encoded)
     valid = VALID.get(route.key)
     if valid is None:
@@ -181,7 +181,7 @@ def furnished() -> tuple[Api, str, str, str]:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.key)
-def test_no_body_is_a_fault_of_ours(route: Route) -> None:
+def test_no_body_is_a_fault_of_ours(route: HttpRoute) -> None:
     answers: Counter[bool] = Counter()
 
     @settings(deadline=None, max_examples=100, derandomize=True, database=None)

@@ -3,14 +3,14 @@
 import pytest
 
 from hourwheel.api import meta
-from hourwheel.api.routes import ROUTES, Route
+from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.embedded.router import Match, Router
 
 router = Router()
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.key)
-def test_each_route_is_found(route: Route) -> None:
+def test_each_route_is_found(route: HttpRoute) -> None:
     match = router.find(
         route.method,
         route.template.format(subject="s%2F", group="messages", dead_id="1-0", id="1", queue="0", cell="fast"),

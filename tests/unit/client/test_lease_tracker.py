@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hourwheel.client.lease_tracker import Delivery, LeaseTracker, Outcome
+from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.records.messages import Pull, Received
 from hourwheel.model import Delay, RetryLater, Settled, Settlement
 
@@ -24,7 +24,7 @@ class Book:
         pull = Pull(receipt=receipt, queue=0, lease_until=MOMENT, messages=records)
         return self.tracker.open(pull, self.now, self._decide)
 
-    def _decide(self, delivery: Delivery, outcome: Outcome, delay: Delay | None) -> None:
+    def _decide(self, delivery: Delivery, outcome: DeliveryOutcome, delay: Delay | None) -> None:
         self.tracker.decide(delivery, outcome, self.now, delay)
 
     def answer(self, settlements: list[Settlement], *statuses: str) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hourwheel.api.routes import ROUTES, Route
+from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.embedded.access import Access, Grant, read_only_refusal
 from hourwheel.embedded.tls import server_context
 from hourwheel.embedded.tokens import Tokens, read_tokens
@@ -40,7 +40,7 @@ def test_without_tokens_every_program_may_do_everything() -> None:
 def test_a_read_only_token_may_get_everything_but_the_secret_that_signs() -> None:
     allowed = {route.key for route in ROUTES if read_only_refusal(Grant.READ, route, "1") is None}
     assert allowed == {route.key for route in ROUTES if route.method == "GET"} - {PUSH}
-    assert read_only_refusal(Grant.READ, Route("GET", "/metrics", "metrics"), "1") is None
+    assert read_only_refusal(Grant.READ, HttpRoute("GET", "/metrics", "metrics"), "1") is None
     assert all(read_only_refusal(Grant.ALL, route, "1") is None for route in ROUTES)
 
 

@@ -10,7 +10,7 @@ from hourwheel.errors import NotFound, Rejected
 from hourwheel.model import GroupTrace, MessageTrace, NewMessage, RetryLater, RetryPolicy, TracePage
 from hourwheel.times import rfc3339
 from hourwheel.trace import claims, messages
-from hourwheel.trace.messages import Span
+from hourwheel.trace.messages import SearchSpan
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.queueing.test_damage import NOISE, remove_large_batches
 
@@ -22,7 +22,7 @@ def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(claims, "_READ_WHOLE", -1)
 
 
-def trace(bench: Bench, name: str = "0:0", span: Span = Span(), group: str | None = None) -> MessageTrace:  # noqa: B008 - a tuple
+def trace(bench: Bench, name: str = "0:0", span: SearchSpan = SearchSpan(), group: str | None = None) -> MessageTrace:  # noqa: B008 - a tuple
     (found,) = bench.cell.trace("orders", name, span, group).messages
     return found
 
@@ -206,11 +206,11 @@ def test_the_id_of_a_sender_needs_a_time(bench: Bench) -> None:
         bench.clock.pass_time(10)
     with pytest.raises(Rejected, match="add from"):
         trace(bench, "mine")
-    span = Span(began_ms + 10_000, began_ms + 20_000)
+    span = SearchSpan(began_ms + 10_000, began_ms + 20_000)
     assert trace(bench, "mine", span).offset == 2
-    assert [each.offset for each in bench.cell.trace("orders", "mine", Span(began_ms)).messages] == [0, 2, 4]
+    assert [each.offset for each in bench.cell.trace("orders", "mine", SearchSpan(began_ms)).messages] == [0, 2, 4]
     with pytest.raises(NotFound, match="hourwheel pipeline"):
-        bench.cell.trace("orders", "mine", Span(began_ms + 30_000))
+        bench.cell.trace("orders", "mine", SearchSpan(began_ms + 30_000))
 
 
 def test_a_search_reads_so_many_rows_at_a_time_and_goes_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,13 +223,13 @@ def test_a_search_reads_so_many_rows_at_a_time_and_goes_on(bench: Bench, monkeyp
         places += [(placed.queue, placed.offset)] if name == "mine" else []
     found: list[Any] = []
     page = TracePage([], "")
-    span = Span(0)
+    span = SearchSpan(0)
     for _ in range(20):
         page = bench.cell.trace("orders", "mine", span)
         found += [(each.queue, each.offset) for each in page.messages]
         if page.next is None:
             break
-        span = Span(0, None, messages.QueueOffset.parse(page.next))
+        span = SearchSpan(0, None, messages.QueueOffset.parse(page.next))
     assert sorted(found) == sorted(places)
     assert page.next is None
 

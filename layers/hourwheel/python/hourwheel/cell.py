@@ -74,7 +74,7 @@ from hourwheel.sweep.erasure import make_registry
 from hourwheel.sweep.sweep import Sweeper, SweepReport
 from hourwheel.targets import NoTargets, Targets
 from hourwheel.times import parse_rfc3339, rfc3339
-from hourwheel.trace.messages import GROUPS, QueueOffset, Span, Trace
+from hourwheel.trace.messages import GROUPS, QueueOffset, SearchSpan, Trace
 
 _BACKING_OFF_MS = 86_400_000
 """Retries that are due within this time count as backing off, also if the longest delay of the policy is shorter: a
@@ -195,7 +195,7 @@ class Cell:
         """Returns messages of a queue without being a group: see ``queueing.peek``."""
         return peek(self.context, self.subject(subject), queue, start, limit)
 
-    def trace(self, subject: str, message: str, span: Span, group: str | None = None) -> TracePage:
+    def trace(self, subject: str, message: str, span: SearchSpan, group: str | None = None) -> TracePage:
         """Returns what became of a message, which is named by ``queue:offset``, by its scheduled id or by its id, in
         ``group`` or in the first groups of the subject."""
         owner = self.subject(subject)

@@ -11,7 +11,7 @@ import uvloop
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.bounds import Bounds
 from hourwheel.embedded.http.connection import Connection, Respond
-from hourwheel.embedded.http.registry import Registry
+from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Request
 from hourwheel.embedded.http.secure import Secure
 
@@ -22,7 +22,7 @@ LONG = 120.0
 class Client(NamedTuple):
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    registry: Registry
+    registry: ConnectionRegistry
     seen: list[str]
     """The requests that reached the application: method, path and body of each."""
 
@@ -66,7 +66,7 @@ def said(
     open."""
 
     async def run() -> bytes:
-        registry = Registry(bounds or quick(), cap)
+        registry = ConnectionRegistry(bounds or quick(), cap)
         seen: list[str] = []
 
         async def echo(request: Request) -> Answer:

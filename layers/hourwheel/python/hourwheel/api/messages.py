@@ -8,7 +8,7 @@ from hourwheel.errors import Rejected
 from hourwheel.model import check_name
 from hourwheel.queueing.peek import PeekStart
 from hourwheel.times import parse_rfc3339
-from hourwheel.trace.messages import QueueOffset, Span
+from hourwheel.trace.messages import QueueOffset, SearchSpan
 
 _LONGEST_NUMBER = 5
 """The number of a queue has at most two digits; more of a longer text is not worth quoting."""
@@ -31,7 +31,7 @@ def trace(cell: Cell, event: Event) -> Response:
         raise Rejected("field-invalid", f"after is next of the page before, got {query.after!r}", field="after")
     since_ms = None if query.since is None else parse_rfc3339(query.since, "from")
     until_ms = None if query.until is None else parse_rfc3339(query.until, "to")
-    return ok(cell.trace(subject, message, Span(since_ms, until_ms, after), query.group))
+    return ok(cell.trace(subject, message, SearchSpan(since_ms, until_ms, after), query.group))
 
 
 def queue_number(text: str) -> int:

@@ -97,7 +97,7 @@ def rebuild(
 
     Raises ``Conflict`` when the store has other contents, ``NotFound`` when the archive is empty.
     """
-    record = state_record(context)
+    record = _rebuild_record(context)
     current = record.load() or _begun(context, archive, record, skip_damaged)
     done = current.value.rebuilt
     if done is not None and done.finished_ms:
@@ -108,11 +108,11 @@ def rebuild(
 
 def unfinished(context: Context) -> bool:
     """Returns whether a rebuild of the store was begun and has not ended: the store must not be used then."""
-    current = state_record(context).load()
+    current = _rebuild_record(context).load()
     return current is not None and (current.value.rebuilt is None or not current.value.rebuilt.finished_ms)
 
 
-def state_record(context: Context) -> CasRecord[Rebuilding]:
+def _rebuild_record(context: Context) -> CasRecord[Rebuilding]:
     return CasRecord(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
 
 

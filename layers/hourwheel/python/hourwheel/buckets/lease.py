@@ -103,7 +103,7 @@ def needs_wheel(context: Context, bucket: Bucket) -> bool:
     return owner.wakes_ms <= now_ms - _RECENT_MS if owner.left else not owner.alive(now_ms)
 
 
-def expire_all(context: Context, living: Collection[str] = ()) -> None:
+def expire_wheel_leases(context: Context, living: Collection[str] = ()) -> None:
     """Ends the leases of all owners that are not in ``living``. Safe at any time, as the leases are not what fences
     owners; useful only if the other owners are dead."""
     for name, record in items_of(context.store, Table.META, "wheels"):

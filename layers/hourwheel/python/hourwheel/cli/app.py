@@ -24,7 +24,7 @@ from hourwheel.cli import (
     subjects,
 )
 from hourwheel.cli.output import shown, write_error, write_raw
-from hourwheel.cli.settings import Settings
+from hourwheel.cli.settings import CommandSettings
 from hourwheel.client import DEFAULT_URL, Unauthorized
 from hourwheel.client.signing import Sign
 from hourwheel.embedded.tokens import Tokens, check_token, read_tokens
@@ -127,7 +127,7 @@ def hourwheel(
     """
     write_raw(raw)
     tokens = _tokens(token, token_file)
-    ctx.obj = Settings(url=url, tokens=tokens, ca_file=ca_file, sign=sign, region=region, json=json)
+    ctx.obj = CommandSettings(url=url, tokens=tokens, ca_file=ca_file, sign=sign, region=region, json=json)
 
 
 def _tokens(tokens: list[str] | None, file: Path | None) -> Tokens:

@@ -13,9 +13,9 @@ import typer
 
 from hourwheel.cli.output import text_of, write_json, write_line
 from hourwheel.cli.settings import (
+    CommandSettings,
     DelayOption,
     DeliverAtOption,
-    Settings,
     SubjectArgument,
     seconds,
     settings_of,
@@ -65,7 +65,7 @@ def produce(
         write_line(f"{count} message{'' if count == 1 else 's'}")
 
 
-def _send(settings: Settings, subject: str, messages: Iterator[Message], print_each: bool) -> int:
+def _send(settings: CommandSettings, subject: str, messages: Iterator[Message], print_each: bool) -> int:
     """Sends messages, and prints the results in order. Returns how many were accepted; raises at the first refusal."""
     waiting: deque[Future[Placed]] = deque()
     count = 0
@@ -166,7 +166,7 @@ def _headers(pairs: list[str]) -> dict[str, str] | None:
 
 
 @contextlib.contextmanager
-def _progress(settings: Settings, print_each: bool) -> Iterator[Callable[[], object]]:
+def _progress(settings: CommandSettings, print_each: bool) -> Iterator[Callable[[], object]]:
     """Yields a callback for each message. On a terminal without other output, the callback advances a progress bar."""
     if settings.json or print_each or not sys.stderr.isatty():
         yield lambda: None

@@ -23,7 +23,7 @@ _RETRY_SECONDS = 2.0  # a user waits at the terminal
 _UNIT_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
-class Settings(NamedTuple):
+class CommandSettings(NamedTuple):
     url: str
     tokens: Tokens
     ca_file: Path | None
@@ -40,9 +40,9 @@ class Settings(NamedTuple):
         return tokens[0] if tokens else None
 
 
-def settings_of(ctx: typer.Context) -> Settings:
+def settings_of(ctx: typer.Context) -> CommandSettings:
     settings = ctx.obj
-    assert isinstance(settings, Settings)
+    assert isinstance(settings, CommandSettings)
     return settings
 
 
@@ -50,7 +50,7 @@ def connect(ctx: typer.Context) -> Api:
     return to_server(Api, settings_of(ctx), retry_seconds=_RETRY_SECONDS)
 
 
-def to_server(make: Callable[..., T], settings: Settings, **how: Any) -> T:
+def to_server(make: Callable[..., T], settings: CommandSettings, **how: Any) -> T:
     """Makes a client for the server that the shared options name. Raises ``typer.BadParameter``."""
     try:
         return make(

@@ -19,14 +19,14 @@ MOST_RECEIPTS = 1_000  # the limit of one request
 _RETRY_LINGER_SECONDS = 0.05  # short: the delay of a retry begins when the server learns of it
 
 
-class Outcome(Enum):
+class DeliveryOutcome(Enum):
     ACK = "ack"
     RETRY = "retry"
     RELEASE = "release"
     DEAD = "dead"
 
 
-Decide: TypeAlias = Callable[["Delivery", Outcome, model.Delay | None], None]
+Decide: TypeAlias = Callable[["Delivery", DeliveryOutcome, model.Delay | None], None]
 
 
 class Delivery:
@@ -114,7 +114,7 @@ class Delivery:
             >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
             ...     next(iter(messages)).ack()
         """
-        self._decide(self, Outcome.ACK, None)
+        self._decide(self, DeliveryOutcome.ACK, None)
 
     def retry(self, *, delay: Delay | None = None) -> None:
         """Retries the message with a higher attempt: after ``delay`` (seconds, text such as "10m", or a ``timedelta``;
@@ -127,7 +127,7 @@ class Delivery:
             >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
             ...     next(iter(messages)).retry(delay="10m")
         """
-        self._decide(self, Outcome.RETRY, None if delay is None else checked_retry_delay(delay))
+        self._decide(self, DeliveryOutcome.RETRY, None if delay is None else checked_retry_delay(delay))
 
     def dead(self) -> None:
         """Gives the message up: it becomes a dead letter of the group.
@@ -138,7 +138,7 @@ class Delivery:
             >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
             ...     next(iter(messages)).dead()
         """
-        self._decide(self, Outcome.DEAD, None)
+        self._decide(self, DeliveryOutcome.DEAD, None)
 
     def __repr__(self) -> str:
         return f"<Delivery {self.id} queue={self.queue} offset={self.offset} attempt={self.attempt}>"
@@ -154,7 +154,7 @@ class Lease:
         self.receipt = receipt
         self.unsettled = messages
         self.undecided = set(range(messages))
-        self.unsent: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
+        self.unsent: dict[DeliveryOutcome, list[int]] = {outcome: [] for outcome in DeliveryOutcome}
         self.delays: dict[int, model.Delay] = {}
         self.unsent_since: float | None = None
         self.urgent = False
@@ -175,12 +175,12 @@ class Lease:
             named = self.undecided or self.partly_settled
             self.asked = Settlement(
                 receipt=self.receipt,
-                ack=sorted(self.unsent[Outcome.ACK]) if named else None,
-                retry=[self._retry(index) for index in sorted(self.unsent[Outcome.RETRY])] or None,
-                release=sorted(self.unsent[Outcome.RELEASE]) or None,
-                dead=sorted(self.unsent[Outcome.DEAD]) or None,
+                ack=sorted(self.unsent[DeliveryOutcome.ACK]) if named else None,
+                retry=[self._retry(index) for index in sorted(self.unsent[DeliveryOutcome.RETRY])] or None,
+                release=sorted(self.unsent[DeliveryOutcome.RELEASE]) or None,
+                dead=sorted(self.unsent[DeliveryOutcome.DEAD]) or None,
             )
-            self.unsent = {outcome: [] for outcome in Outcome}
+            self.unsent = {outcome: [] for outcome in DeliveryOutcome}
             self.unsent_since = None
             self.urgent = False
         self.answering = True
@@ -205,7 +205,9 @@ class LeaseTracker:
         self._leases[pull.receipt] = lease
         return [Delivery(record, lease, index, decide) for index, record in enumerate(pull.messages)]
 
-    def decide(self, delivery: Delivery, outcome: Outcome, now: float, delay: model.Delay | None = None) -> bool:
+    def decide(
+        self, delivery: Delivery, outcome: DeliveryOutcome, now: float, delay: model.Delay | None = None
+    ) -> bool:
         """Records the outcome of a message, with the ``delay`` of a retry.
 
         Returns True where the settler must check anew what is due. A message that was decided before, or whose lease
@@ -218,9 +220,9 @@ class LeaseTracker:
         lease.unsent[outcome].append(index)
         if delay is not None:
             lease.delays[index] = delay
-        sooner = lease.unsent_since is None or (outcome is Outcome.RETRY and not lease.urgent)
+        sooner = lease.unsent_since is None or (outcome is DeliveryOutcome.RETRY and not lease.urgent)
         lease.unsent_since = now if lease.unsent_since is None else lease.unsent_since
-        lease.urgent = lease.urgent or outcome is Outcome.RETRY
+        lease.urgent = lease.urgent or outcome is DeliveryOutcome.RETRY
         return sooner
 
     def complete(self) -> list[Settlement]:

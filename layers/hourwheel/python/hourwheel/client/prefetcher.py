@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, Api
 from hourwheel.client.backoff import PullBackoff, pause_seconds
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
-from hourwheel.client.lease_tracker import Delivery, LeaseTracker, Outcome
+from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.records.messages import Pulled
 from hourwheel.model import Delay, Settled, Settlement
 from hourwheel.ports import Ids
@@ -123,14 +123,14 @@ class Prefetcher:
         self._puller.join()
         with self._due:
             while self._queue:
-                self._decide(self._queue.popleft(), Outcome.RELEASE)
+                self._decide(self._queue.popleft(), DeliveryOutcome.RELEASE)
             self._ending = True
             self._end_at = time.monotonic() + _LAST_SETTLEMENTS_SECONDS
             self._due.notify_all()
         self._settler.join()
         self._settles.close()
 
-    def _decide(self, delivery: Delivery, outcome: Outcome, delay: Delay | None = None) -> None:
+    def _decide(self, delivery: Delivery, outcome: DeliveryOutcome, delay: Delay | None = None) -> None:
         with self._due:
             if self._leases.decide(delivery, outcome, time.monotonic(), delay):
                 self._due.notify()

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from hourwheel.api.events import Response
 from hourwheel.api.problems import problem
-from hourwheel.api.routes import Route
+from hourwheel.api.routes import HttpRoute
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
@@ -67,7 +67,7 @@ class Access:
         return problem(401, slug, detail, instance=request_id, headers={"www-authenticate": "Bearer"})
 
 
-def read_only_refusal(grant: Grant, route: Route, request_id: str) -> Response | None:
+def read_only_refusal(grant: Grant, route: HttpRoute, request_id: str) -> Response | None:
     """Returns the refusal of a request with a read-only token that would change something or show a secret, or None."""
     if grant is not Grant.READ or (route.method == "GET" and route.key not in _SECRET):
         return None

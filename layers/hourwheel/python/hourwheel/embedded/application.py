@@ -14,7 +14,7 @@ from hourwheel.api.problems import problem, problem_of
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.requests import too_large_request
-from hourwheel.api.routes import ROUTES, Route
+from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.embedded.access import Access, Grant, read_only_refusal
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.requests import Disconnected, Request
@@ -29,7 +29,7 @@ from hourwheel.model import REQUEST_BYTES
 
 _FUNCTIONS: dict[str, Function] = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
 
-_OWN_ROUTES = (Route("GET", "/metrics", "metrics"), Route("GET", "/v1/ready", "ready"))
+_OWN_ROUTES = (HttpRoute("GET", "/metrics", "metrics"), HttpRoute("GET", "/v1/ready", "ready"))
 
 
 class Application:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from hourwheel.api.events import Event
-from hourwheel.api.routes import ROUTES, Route
+from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.errors import Rejected
 
 _PARAMETERS = 32
@@ -14,7 +14,7 @@ _PARAMETERS = 32
 
 
 class Match(NamedTuple):
-    route: Route
+    route: HttpRoute
     parameters: dict[str, str]
 
 
@@ -24,13 +24,13 @@ class _Node:
     def __init__(self) -> None:
         self.words: dict[str, _Node] = {}
         self.parameter: tuple[str, _Node] | None = None
-        self.routes: dict[str, Route] = {}
+        self.routes: dict[str, HttpRoute] = {}
 
 
 class Router:
     """Finds routes. Decodes parameters only after the match: an encoded slash within one is no separator."""
 
-    def __init__(self, routes: Sequence[Route] = ROUTES) -> None:
+    def __init__(self, routes: Sequence[HttpRoute] = ROUTES) -> None:
         self._root = _Node()
         for route in routes:
             node = self._root

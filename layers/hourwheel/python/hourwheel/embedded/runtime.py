@@ -212,8 +212,8 @@ class Runtime:
         So these wheels and pushers need not wait until the leases run out.
         """
         context = self.cell.context
-        lease.expire_all(context, living)
-        state.expire_all(context, living)
+        lease.expire_wheel_leases(context, living)
+        state.expire_push_leases(context, living)
         start_wheels(context, buckets_due_soon(context))
 
     def _wake(self) -> None:

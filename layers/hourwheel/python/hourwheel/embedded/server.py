@@ -11,7 +11,7 @@ import uvloop
 from hourwheel.embedded.application import Application
 from hourwheel.embedded.http.bounds import Bounds, connection_cap
 from hourwheel.embedded.http.connection import Connection
-from hourwheel.embedded.http.registry import Registry
+from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.secure import Secure
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.runtime import Runtime
@@ -70,7 +70,7 @@ class _Server:
         self._options = options
         self._security = security
         bounds = Bounds(request_seconds=options.body_seconds)
-        self._registry = Registry(bounds, connection_cap(options.max_connections))
+        self._registry = ConnectionRegistry(bounds, connection_cap(options.max_connections))
         self._stopped = asyncio.Event()
 
     async def run(self, listener: socket.socket) -> None:

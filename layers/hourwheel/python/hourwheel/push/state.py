@@ -138,7 +138,7 @@ def _renew(context: Context, group: Group, *, changed: bool) -> None:
             return
 
 
-def expire_all(context: Context, living: Collection[str] = ()) -> None:
+def expire_push_leases(context: Context, living: Collection[str] = ()) -> None:
     """Ends the leases of all owners that are not in ``living``, so that other pushers can begin at once. For a start
     before which all other owners have stopped."""
     for pushed in pushed_groups(context):

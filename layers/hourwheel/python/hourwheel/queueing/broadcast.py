@@ -75,13 +75,13 @@ def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
     queues: dict[int, QueueLag] = {}
     for _, lag in lags:
         for each in lag.queues:
-            known = queues.get(each.queue, QueueLag(each.queue, 0, 0, each.offset, each.end))
+            summed = queues.get(each.queue, QueueLag(each.queue, 0, 0, each.offset, each.end))
             queues[each.queue] = QueueLag(
                 each.queue,
-                known.waiting + each.waiting,
-                known.in_flight + each.in_flight,
-                min(known.offset, each.offset),
-                max(known.end, each.end),
+                summed.waiting + each.waiting,
+                summed.in_flight + each.in_flight,
+                min(summed.offset, each.offset),
+                max(summed.end, each.end),
             )
     oldest = [lag.oldest_at for _, lag in lags if lag.oldest_at is not None]
     total = Lag(

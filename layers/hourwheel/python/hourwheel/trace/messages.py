@@ -53,7 +53,7 @@ class QueueOffset(NamedTuple):
         return f"{self.queue}:{self.offset}"
 
 
-class Span(NamedTuple):
+class SearchSpan(NamedTuple):
     """The time in which a message with a sender's id was accepted (Unix milliseconds), and the position at which the
     search goes on."""
 
@@ -99,7 +99,7 @@ class Trace:
         due_at = rfc3339(scheduled.due_ms)
         return MessageTrace(self.subject.name, scheduled.message_id, state, due_at=due_at, scheduled_id=scheduled_id)
 
-    def by_id(self, message_id: str, span: Span) -> TracePage:
+    def by_id(self, message_id: str, span: SearchSpan) -> TracePage:
         """Returns the traces of the messages with this id. Raises ``NotFound`` if there is none, and ``Rejected`` for a
         sender's id without a span."""
         own = _GIVEN_ID.fullmatch(message_id)
@@ -130,7 +130,7 @@ class Trace:
             )
         return TracePage(traces, None if following is None else str(following))
 
-    def _search(self, message_id: str, span: Span, exact_ms: int | None) -> Iterator[_Found | QueueOffset]:
+    def _search(self, message_id: str, span: SearchSpan, exact_ms: int | None) -> Iterator[_Found | QueueOffset]:
         """Yields the messages with the id, or an offset once the search has read as much as one call may."""
         first = 0 if span.start is None else span.start.queue
         for queue in range(first, self.subject.queues):
@@ -144,7 +144,7 @@ class Trace:
                     if exact_ms is None or row.at_ms == exact_ms:
                         yield from self._matches(message_id, queue, log, row_no, row, offset)
 
-    def _rows(self, log: Log, span: Span, offset: int) -> Iterator[tuple[int, Row]]:
+    def _rows(self, log: Log, span: SearchSpan, offset: int) -> Iterator[tuple[int, Row]]:
         """Yields the readable rows of the span that contain the offset or later ones."""
         since_ms, until_ms = span.since_ms or 0, span.until_ms
         # Writers with other clocks may have stored rows before the first row of that time.

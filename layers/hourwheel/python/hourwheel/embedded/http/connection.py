@@ -20,7 +20,7 @@ from hourwheel.api.problems import problem
 from hourwheel.embedded.http.answers import Answer, encode_answer
 from hourwheel.embedded.http.bodies import ChunkedBody, SizedBody, TooMuch
 from hourwheel.embedded.http.heads import Head, Malformed, parse_head
-from hourwheel.embedded.http.registry import Registry
+from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Disconnected, Request
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -43,7 +43,7 @@ class State(Enum):
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, registry: Registry, respond: Respond) -> None:
+    def __init__(self, registry: ConnectionRegistry, respond: Respond) -> None:
         self._registry = registry
         self._bounds = registry.bounds
         self._head_seconds = min(self._bounds.head_seconds, self._bounds.request_seconds)

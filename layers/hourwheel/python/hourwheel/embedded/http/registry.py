@@ -12,7 +12,7 @@ class Watched(Protocol):
     def abort(self) -> None: ...
 
 
-class Registry:
+class ConnectionRegistry:
     def __init__(self, bounds: Bounds, cap: int) -> None:
         self.bounds = bounds
         self.cap = cap
