@@ -1,10 +1,13 @@
 """Planted bugs of what keeps messages from a group: the real code with one clause left out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 from hourwheel.queueing import pull
+from hourwheel.queueing.flow import Allowance, FlowControl
+from hourwheel.queueing.pull_log import ClaimResult, PullLog
 from hourwheel.trace.groups import GroupReader
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Faults, Plan
@@ -42,4 +45,28 @@ def _retries(plan: Plan) -> Plan:
 @planted(sharpen=_retries)
 def a_trace_misses_a_retry() -> Iterator[None]:
     with patch.object(GroupReader, "_served_again", lambda *_: None):
+        yield
+
+
+def _limits(plan: Plan) -> Plan:
+    return replace(_pauses(plan), operators=0, moves=(), max_attempts=16, max_in_flight=2, queues=1)
+
+
+@planted(sharpen=_limits)
+def a_limit_forgets_retries() -> Iterator[None]:
+    def allowance(self: FlowControl, logs: Sequence[PullLog], max_messages: int) -> Allowance:
+        return real(self, [log for log in logs if log.queue is not None], max_messages)
+
+    real = FlowControl.allowance
+    with patch.object(FlowControl, "allowance", allowance), patch.object(pull, "is_current", lambda *_: True):
+        yield
+
+
+@planted(sharpen=_limits)
+def a_claim_is_made_without_the_one_before_it_being_counted() -> Iterator[None]:
+    def claim(self: PullLog, **how: Any) -> ClaimResult:
+        return real(self, **how | {"only_row": None})
+
+    real = PullLog.claim
+    with patch.object(PullLog, "claim", claim), patch.object(pull, "is_current", lambda *_: True):
         yield

@@ -128,6 +128,8 @@ class Plan:
     """The largest summary of tags in bytes, small enough that batches have to be read. None: the rest of a unit."""
     answer_bytes: int = 0
     """The most bytes of messages in an answer, small enough to divide small batches. 0: the limit of Lambda."""
+    max_in_flight: int = 0
+    """The limit of each group of the plan (0: none)."""
     misuse: bool = False
     """Producers use an idempotency key again for another batch."""
     concurrency: int = 1
@@ -156,6 +158,8 @@ FILTERS = (
 )
 _PUSHED = 0.15
 """The share of plans with a group that is pushed."""
+_LIMITED = 0.15
+"""The share of plans with groups that limit what they lease."""
 _PAUSED = 0.15
 """The share of plans with pauses."""
 _ARCHIVED = 0.15
@@ -172,7 +176,7 @@ def draw(seed: int) -> Plan:
     if prompt:
         return plan
     plan = slower(harder(plan, Random(seed ^ 0x4A4D)), Random(seed ^ 0x51013))
-    plan = paused(plan, Random(seed ^ 0x9A05E))
+    plan = limited(paused(plan, Random(seed ^ 0x9A05E)), Random(seed ^ 0xF10E))
     rng = Random(seed ^ 0xF117E5)
     plan = filtered(plan, rng) if rng.random() < _FILTERED else plan
     rng = Random(seed ^ 0x1A26E)
@@ -187,6 +191,11 @@ def paused(plan: Plan, rng: Random) -> Plan:
     if rng.random() >= _PAUSED or plan.longest_pause_ms > 90_000:
         return plan
     return replace(plan, moves=(*plan.moves, "pause"), operators=max(plan.operators, 1))
+
+
+def limited(plan: Plan, rng: Random) -> Plan:
+    """Returns the plan, with groups that limit what they lease in some of them."""
+    return replace(plan, max_in_flight=rng.choice((1, 2, 5))) if rng.random() < _LIMITED else plan
 
 
 def on_engine(plan: Plan, engine: str) -> Plan:

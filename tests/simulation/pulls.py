@@ -20,7 +20,12 @@ class PullFact:
 
     value: PullRow
     positions: list[tuple[int, int]]
+    at: int = 0
     outcomes: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def leased(self) -> int:
+        return len(self.value.unsettled()) if self.value.state == OPEN else 0
 
 
 @dataclass
@@ -55,12 +60,13 @@ class PullHistory:
             self.audit.rules.check_claim(f"{self.partition}: pull row {row}", verb, value)
             if not gone:
                 self._check_claim(row, value, covered)
-            self.pulls[row] = PullFact(value, covered)
+            self.pulls[row] = PullFact(value, covered, self.audit.world.calls)
             if value.outcome != PASSED:
                 self.audit.rules.check_paused(
                     f"{self.partition}: pull row {row}", verb, LogName.parse(self.source), self.member
                 )
                 self.open.add(row)
+                self.audit.rules.check_in_flight(self, row, verb)
                 verb.claims.append((self.partition, row))
             elif value.size:
                 raise Violation("1", f"{self.partition}: pull row {row} passes over messages")

@@ -19,6 +19,7 @@ from tests.simulation.world import Verb, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.audit import StoreAudit
+    from tests.simulation.pulls import PullHistory
 
 _LONG_MS = 600_000
 _SEEN_MS = 1_000
@@ -68,6 +69,29 @@ class Rules:
             since_ms = self.audit.paused_ms.get(position)
             if since_ms is not None and verb.began_ms > since_ms + known_ms:
                 raise Violation("4", f"{where} is claimed, paused for {verb.began_ms - since_ms} ms")
+
+    def check_in_flight(self, history: "PullHistory", row: int, verb: Verb) -> None:
+        """Checks that a claim leaves the group within its limit. Claims of other logs since the pull began may have
+        been missed, unless there are transactions."""
+        name = LogName.parse(history.source)
+        group = self.audit.groups.get((name.subject, name.generation, history.member))
+        if group is None or not group.max_in_flight:
+            return
+        head = f"{history.member}@{name.subject}~{name.generation}/"
+        leased = sum(
+            other.pulls[number].leased
+            for partition, other in self.audit.pulls.items()
+            if partition.startswith(head)
+            for number in other.open
+            if self._counted(history, row, other, number, verb)
+        )
+        if leased > group.max_in_flight:
+            raise Violation("4", f"{history.partition}: with pull row {row}, {leased} messages are leased at once")
+
+    def _counted(self, history: "PullHistory", row: int, other: "PullHistory", number: int, verb: Verb) -> bool:
+        if other is history or self.plan.transactional or (other.partition, number) in verb.claims:
+            return True
+        return other.pulls[number].at <= verb.at
 
     def check_lease(self, where: str, verb: Verb, before: PullRow, value: PullRow) -> None:
         """Checks that a lease only gets longer, by at most the time that the consumer asked for."""

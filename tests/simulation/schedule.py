@@ -225,7 +225,14 @@ def prepare(keeper: Actor, plan: Plan) -> None:
         for left, group in zip(range(len(plan.groups), 0, -1), plan.groups, strict=True):
             own = plan.own_retry if group == plan.groups[0] else None
             wanted = plan.filters[left - 1] if left <= len(plan.filters) else None
-            keeper.cell.put_group(subject, group, max_attempts=plan.max_attempts, retry=own, filter=wanted)
+            keeper.cell.put_group(
+                subject,
+                group,
+                max_attempts=plan.max_attempts,
+                retry=own,
+                filter=wanted,
+                max_in_flight=plan.max_in_flight,
+            )
         if plan.couriers:
             keeper.cell.put_group(subject, plan.groups[0], push=target_of(plan.seed, plan.concurrency))
 

@@ -159,6 +159,20 @@ def test_groups_come_in_pages_and_a_subject_names_its_first(api: Api) -> None:
     assert api.call("GET", "/v1/subjects/orders/groups?limit=101").slug == "field-invalid"
 
 
+def test_limits_are_set_and_named(api: Api) -> None:
+    api.send(*"abcde")
+    made = api.call("PUT", GROUP, {"max_in_flight": 3, "messages_per_second": 4.5}).json
+    assert (made["max_in_flight"], made["messages_per_second"]) == (3, 4.5)
+    first = api.call("POST", f"{GROUP}/pull", {"consumer": "c1"}).json
+    assert ([len(pull["messages"]) for pull in first["pulls"]], first["limited_by"]) == ([3], "max_in_flight")
+    assert api.call("POST", f"{GROUP}/pull", {"consumer": "c1"}).json == {"pulls": [], "limited_by": "max_in_flight"}
+    assert api.call("GET", f"{GROUP}/lag").json["limited_by"] == "max_in_flight"
+    assert api.call("PUT", GROUP, {"max_in_flight": 0, "messages_per_second": 0}).json["max_in_flight"] == 0
+    assert len(api.pull()[0]["messages"]) == 2
+    for wrong in ({"max_in_flight": -1}, {"max_in_flight": 1.5}, {"messages_per_second": "fast"}):
+        assert api.call("PUT", GROUP, wrong).slug == "field-invalid"
+
+
 def test_a_group_and_a_subject_are_paused_and_resumed(api: Api) -> None:
     api.send("a")
     api.call("PUT", GROUP)

@@ -378,6 +378,8 @@ class Broker:
         group.start = request.get("start", group.start)
         group.max_attempts = request.get("max_attempts", group.max_attempts)
         group.retry = request.get("retry", group.retry)
+        group.max_in_flight = request.get("max_in_flight", group.max_in_flight)
+        group.messages_per_second = request.get("messages_per_second", group.messages_per_second)
         if "push" in request:
             group.push = request["push"] and {**PUSH, **request["push"]}
         return self.show_group(subject, name)
@@ -385,7 +387,8 @@ class Broker:
     def show_group(self, subject: str, name: str) -> Json:
         group = self.known_group(subject, name)
         known: Json = {"start": group.start, "max_attempts": group.max_attempts, "created_at": NOW}
-        known["paused"] = group.paused
+        known |= {"paused": group.paused, "max_in_flight": group.max_in_flight}
+        known["messages_per_second"] = group.messages_per_second
         if group.push is not None:
             known["push"] = group.push
         return {"subject": subject, "group": name, "retry": group.retry, **known}

@@ -45,6 +45,8 @@ class FakeGroup:
     retry: Json = field(default_factory=lambda: RETRY)
     push: Json | None = None
     paused: bool = False
+    max_in_flight: int = 0
+    messages_per_second: float = 0
     retries: list[Json] = field(default_factory=list)
     backing_off: list[tuple[Any, Json]] = field(default_factory=list)
     dead: list[Json] = field(default_factory=list)

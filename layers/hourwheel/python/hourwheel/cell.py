@@ -52,6 +52,7 @@ from hourwheel.queueing import progress
 from hourwheel.queueing.broadcast import BroadcastDeadLetters, total_lag
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.ends import SourceEnds
+from hourwheel.queueing.flow import FlowControl
 from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.limits import pause_of
@@ -99,6 +100,7 @@ class Cell:
     targets: Targets = field(default_factory=NoTargets)
     leases: Leases = field(default_factory=Leases)
     ends: SourceEnds = field(default_factory=SourceEnds)
+    flow: FlowControl = field(default_factory=FlowControl)
     pending_counts: PendingCounts = field(default_factory=PendingCounts)
 
     @cached_property
@@ -233,6 +235,8 @@ class Cell:
         filter: TagFilter | Keep | None = KEEP,  # noqa: A002 - the field's name in requests
         broadcast: bool | None = None,
         consumer_expires_seconds: int | None = None,
+        max_in_flight: int | None = None,
+        messages_per_second: float | None = None,
     ) -> Group:
         """Creates or changes a group and returns it. None keeps a setting, except that ``push=None`` removes the
         target, and ``filter=None`` the filter. A filter applies from the next claim. Raises ``Conflict`` for another
@@ -256,6 +260,8 @@ class Cell:
                 group,
                 max_attempts=group.max_attempts if max_attempts is None else max_attempts,
                 retry=group.retry if retry is None else retry,
+                max_in_flight=group.max_in_flight if max_in_flight is None else max_in_flight,
+                messages_per_second=group.messages_per_second if messages_per_second is None else messages_per_second,
                 push=target,
                 push_secret=group.push_secret if target is None else max(group.push_secret, target.secret_version),
                 **_refiltered(group, filter),
@@ -266,6 +272,8 @@ class Cell:
         self.registry.forget(subject)
         owner = self.registry.subject(subject, create=True)
         group = self.registry.change_group(owner, name, change, start=start or "earliest", broadcast=broadcast or False)
+        if max_in_flight is not None or messages_per_second is not None:
+            self.context.wakeups.announce(subject, name)  # there may be room for more
         if not isinstance(push, Keep):
             retarget(self.context, owner, group, changed=group.push != before)
         return group
@@ -330,8 +338,10 @@ class Cell:
         lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member))
         lag.cells_out = sorted({*lag.cells_out, *_cells_out(owner, logs)})
         lag.backing_off = max(before, self._backing_off(owner, member))
-        pause = pause_of(owner, member, self.context.settings)
-        lag.limited_by = None if pause is None else pause.name
+        limit = pause_of(owner, member, self.context.settings)
+        if limit is None and member.flow_limited and not (allowance := self.flow.allowance(logs, 1)).messages:
+            limit = allowance.limit
+        lag.limited_by = None if limit is None else limit.name
         return lag
 
     def _backing_off(self, subject: Subject, group: Group) -> int:
@@ -415,7 +425,7 @@ class Cell:
         return owner, self.registry.group(owner, name)
 
     def _puller(self, subject: str, group: str) -> Puller:
-        return Puller(self.context, self.registry, self.leases, self.ends, self.secret, subject, group)
+        return Puller(self.context, self.registry, self.leases, self.ends, self.flow, self.secret, subject, group)
 
     def _dead(self, subject: str, group: str) -> DeadLetters | BroadcastDeadLetters:
         owner, member = self._group(subject, group)

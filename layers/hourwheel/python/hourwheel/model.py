@@ -230,8 +230,8 @@ class Pulled(Struct):
     messages: list[Message]
 
 
-LimitedBy: TypeAlias = Literal["paused", "subject_paused"]
-"""The reason why a group gets no messages: the group is paused, or the delivery of the whole subject."""
+LimitedBy: TypeAlias = Literal["paused", "subject_paused", "max_in_flight", "messages_per_second"]
+"""What keeps messages from a group: its own pause, the pause of its subject, or a limit that the group sets."""
 
 
 class PullResult(Struct, omit_defaults=True):
@@ -372,7 +372,8 @@ class Group(Struct, frozen=True, kw_only=True):
     queues meanwhile. A ``paused`` group gets no messages. ``filter`` says which messages of the queues the group takes
     (None: all). A ``broadcast`` group hands every message to each of its consumers, and forgets a consumer that was
     away for ``consumer_expires_seconds``. Each has a group of its own, whose record names the ``consumer`` and says
-    when it pulled last (``seen_ms``): see ``registry/broadcast.py``."""
+    when it pulled last (``seen_ms``): see ``registry/broadcast.py``. At most
+    ``max_in_flight`` messages are leased at once, and ``messages_per_second`` in the long run (0: no limit)."""
 
     subject: str
     subject_generation: int
@@ -387,6 +388,8 @@ class Group(Struct, frozen=True, kw_only=True):
     origins: tuple[int, ...] = ()
     origin_epoch: int = 0
     seeks: int = 0
+    max_in_flight: int = 0
+    messages_per_second: float = 0.0
     paused: bool = False
     filter: TagFilter | None = None
     broadcast: bool = False
@@ -396,6 +399,10 @@ class Group(Struct, frozen=True, kw_only=True):
     deleted: bool = False
     erased: bool = False
     seeking_ms: int = 0
+
+    @property
+    def flow_limited(self) -> bool:
+        return bool(self.max_in_flight or self.messages_per_second)
 
     @property
     def member(self) -> str:

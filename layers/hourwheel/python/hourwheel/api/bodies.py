@@ -23,6 +23,7 @@ from hourwheel.model import (
 from hourwheel.route_records import CellKind
 
 PAGE = 100  # the most entries of a page of subjects, groups, dead letters or orphans
+MOST_IN_FLIGHT = MOST_PER_SECOND = 1_000_000  # a group that gets more has no use for a limit
 LARGEST_OFFSET = 2**63 - 1  # stores keep sequences as signed 64-bit integers
 
 
@@ -135,6 +136,8 @@ class GroupBody(_Body):
 
     start: Literal["earliest", "latest"] | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
+    max_in_flight: Annotated[int, Field(ge=0, le=MOST_IN_FLIGHT)] | None = None
+    messages_per_second: Annotated[float, Field(ge=0, le=MOST_PER_SECOND, allow_inf_nan=False)] | None = None
     retry: RetryBody | None = None
     push: PushBody | None = None
     filter: FilterBody | None = None

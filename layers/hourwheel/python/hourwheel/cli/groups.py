@@ -43,6 +43,12 @@ def create(
         int | None,
         typer.Option(help="Attempts after which a message becomes a dead letter: 1 to 1000 (16 by default)."),
     ] = None,
+    max_in_flight: Annotated[
+        int | None, typer.Option(help="Messages that may be leased at once: 0 to 1000000 (0: no limit).")
+    ] = None,
+    messages_per_second: Annotated[
+        float | None, typer.Option(help="Messages that may be leased per second: 0 to 1000000 (0: no limit).")
+    ] = None,
     retry_first: Annotated[float | None, typer.Option(help="Seconds before the first retry.")] = None,
     retry_factor: Annotated[float | None, typer.Option(help="Factor by which each further wait is longer.")] = None,
     retry_cap: Annotated[float | None, typer.Option(help="The longest wait, in seconds.")] = None,
@@ -89,6 +95,8 @@ def create(
             group,
             start=start,
             max_attempts=max_attempts,
+            max_in_flight=max_in_flight,
+            messages_per_second=messages_per_second,
             retry=retry,
             push=target,
             filter=tag_filter,

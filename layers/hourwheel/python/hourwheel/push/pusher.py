@@ -32,6 +32,8 @@ from hourwheel.times import parse_rfc3339
 
 _logger = logging.getLogger("hourwheel")
 
+_LIMITED_SECONDS = 0.5  # settlements make room at any time; a rate leaves half a second's worth by then
+_FLOW_LIMITS = frozenset({"max_in_flight", "messages_per_second"})
 _AGAIN_SECONDS = 0.2  # gives a row that is being written time to arrive
 
 
@@ -212,11 +214,16 @@ class Pusher:
             wait_seconds=self.wait_seconds,
         )
         try:
-            pulls = self.cell.pull(self.subject, self.group, request, pushing=True).pulls
+            result = self.cell.pull(self.subject, self.group, request, pushing=True)
         except NotFound:
             return False  # the subject or group was deleted meanwhile
+        pulls = result.pulls
         for pulled in pulls:
             self._serve(_LeasedPull(group, pulled, parse_rfc3339(pulled.lease_until, "lease_until"), trial))
+        if not pulls and result.limited_by in _FLOW_LIMITS and self._something(current[0], group):
+            # Messages wait until the limit leaves some: this pusher stays, and asks again.
+            self.cell.context.clock.sleep(_LIMITED_SECONDS)
+            return True
         return bool(pulls)
 
     def _serve(self, leased: _LeasedPull) -> None:

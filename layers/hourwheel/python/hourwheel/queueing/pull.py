@@ -17,6 +17,7 @@ from hourwheel.logs.cas import Versioned
 from hourwheel.model import Group, Message, Pulled, PullRequest, PullResult, Settled, Settlement, Subject
 from hourwheel.ports import GET_MANY, Counter
 from hourwheel.queueing.ends import SourceEnds
+from hourwheel.queueing.flow import FlowControl, is_current
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.limits import Limit, pause_of
 from hourwheel.queueing.pull_log import Claim, Nothing, PullLog, pull_logs
@@ -36,7 +37,8 @@ looks, and each look moves the group's position forward."""
 @dataclass(frozen=True)
 class _Attempt:
     """The result of one look: the answers to the settlements, the claims, the logs in which nothing waits
-    (``nothing``), whether there may be more messages (``limited``), and what keeps them from the group (``limit``)."""
+    (``nothing``), whether there may be more messages (``limited``), and what keeps them from the group (``limit``).
+    In a group with limits, a claim takes the pull row in ``rows``."""
 
     subject: Subject
     group: Group
@@ -45,6 +47,7 @@ class _Attempt:
     nothing: list[tuple[PullLog, Nothing]]
     limited: bool
     limit: Limit | None = None
+    rows: dict[str, int] = field(default_factory=dict)
 
 
 class _LookResult(NamedTuple):
@@ -64,6 +67,7 @@ class Puller:
     registry: Registry
     leases: Leases
     ends: SourceEnds
+    flow: FlowControl
     secret: bytes
     subject: str
     group: str
@@ -119,7 +123,7 @@ class Puller:
             lambda context: self._apply_settlements(context, subject, group, opened),
             _settled_logs(opened, subject, group),
         )
-        if any(decision.moves for _, decision in opened):
+        if group.max_in_flight or any(decision.moves for _, decision in opened):
             self.context.wakeups.announce(self.subject, self.group)
         return settled
 
@@ -200,22 +204,64 @@ class Puller:
         attempt = _Attempt(subject, group, [], [], [], limited=False)
         if not (opened or moved):
             return attempt
-        groups = _by_cell([*_settled_logs(opened, subject, group), *moved])
-        if len(groups) <= 1:
-            attempt = self._settle_and_claim(attempt, request, opened, list(moved.values()), pushing)
-        else:
-            # A settlement and a claim in several cells take a transaction each.
-            if opened:
-                attempt = self._settle_and_claim(attempt, request, opened, [], pushing)
-            for names in groups:
-                inside = [moved[name] for name in names if name in moved]
-                attempt = self._claim_in_cell(attempt, request, inside, pushing)
+        take = self._settle_and_claim_within_limits if group.flow_limited else self._settle_and_claim_in_cells
+        attempt = take(attempt, request, opened, moved, pushing)
         for log, _ in attempt.claims:
             if log.queue is None:
                 self.leases.record_pull(log.on(self.context), subject)
         for log, nothing in attempt.nothing:
             self._remember(log.on(self.context), nothing, totals[log.source.name])
         return attempt
+
+    def _settle_and_claim_in_cells(
+        self,
+        attempt: _Attempt,
+        request: PullRequest,
+        opened: list[tuple[Receipt, Decision]],
+        moved: Mapping[str, PullLog],
+        pushing: bool,
+    ) -> _Attempt:
+        groups = _by_cell([*_settled_logs(opened, attempt.subject, attempt.group), *moved])
+        if len(groups) <= 1:
+            return self._settle_and_claim(attempt, request, opened, list(moved.values()), pushing)
+        # A settlement and a claim in several cells take a transaction each.
+        if opened:
+            attempt = self._settle_and_claim(attempt, request, opened, [], pushing)
+        for names in groups:
+            inside = [moved[name] for name in names if name in moved]
+            attempt = self._claim_in_cell(attempt, request, inside, pushing)
+        return attempt
+
+    def _settle_and_claim_within_limits(
+        self,
+        attempt: _Attempt,
+        request: PullRequest,
+        opened: list[tuple[Receipt, Decision]],
+        moved: Mapping[str, PullLog],
+        pushing: bool,
+    ) -> _Attempt:
+        """Claims no more messages than the limits of the group leave. Settles in a transaction of its own before: that
+        makes room for this pull, and for others that wait."""
+        if opened:
+            attempt = self._settle_and_claim_in_cells(attempt, request, opened, {}, pushing)
+            self.context.wakeups.announce(self.subject, self.group)
+        if not moved:
+            return attempt
+        allowance = self.flow.allowance(pull_logs(self.context, attempt.subject, attempt.group), request.max_messages)
+        if not allowance.messages:
+            return replace(attempt, limit=allowance.limit)
+        request = msgspec.structs.replace(request, max_messages=allowance.messages)
+        attempt = replace(attempt, rows=allowance.rows)
+        attempt = self._settle_and_claim_in_cells(attempt, request, [], moved, pushing)
+        return replace(attempt, limit=allowance.limit) if _full(attempt, request) else attempt
+
+    def _is_current(self, attempt: _Attempt, context: Context) -> bool:
+        """Returns whether no pull row was added since the limits were computed. Looks only inside of a transaction
+        that has all logs; elsewhere each claim looks at its own log."""
+        if not attempt.rows or context is self.context or context.cells is not None:
+            return True
+        logs = pull_logs(context, attempt.subject, attempt.group)
+        return is_current(logs, attempt.rows)
 
     def _paused(
         self,
@@ -250,6 +296,8 @@ class Puller:
             # A transaction may run more than once: each run begins with what was claimed before it.
             settled = self._apply_settlements(context, subject, group, opened) if opened else attempt.settled
             after = replace(attempt, settled=settled, claims=[*attempt.claims], nothing=[*attempt.nothing])
+            if not self._is_current(attempt, context):
+                return replace(after, limited=True)
             limited = self._claim(after, request, [log.on(context) for log in logs], single=pushing)
             return replace(after, limited=attempt.limited or limited)
 
@@ -345,6 +393,7 @@ class Puller:
                     max_bytes=size,
                     lease_ms=request.lease_seconds * 1_000,
                     strict_bytes=bool(attempt.claims),
+                    only_row=attempt.rows.get(log.partition),
                 )
             except Corrupt as error:
                 if not attempt.claims:

@@ -193,16 +193,25 @@ class PullLog:
         return Tail(0, Position(self.origin), 0)
 
     def claim(
-        self, *, consumer: str, max_messages: int, max_bytes: int, lease_ms: int, strict_bytes: bool = False
+        self,
+        *,
+        consumer: str,
+        max_messages: int,
+        max_bytes: int,
+        lease_ms: int,
+        strict_bytes: bool = False,
+        only_row: int | None = None,
     ) -> ClaimResult:
         """Claims the next messages by one conditional put, and returns the claim; without a claim where no message
         waits.
 
         Writes nothing where no message waits, unless the claim passes over many empty rows. The messages take at most
         ``max_bytes`` in an answer. Of a first row that takes more, those that fit into an answer are claimed; with
-        ``strict_bytes`` none of them.
+        ``strict_bytes`` none of them. With ``only_row`` the claim is this pull row, or none (``limited``).
         """
         tail = self.tail()
+        if only_row is not None and tail.row_no != only_row:
+            return ClaimResult(None, limited=True)
         for race in range(_RACES):
             now_ms = self.context.clock.now_ms()
             taken = self._take(tail, max_messages, max_bytes, now_ms, strict_bytes)
@@ -227,6 +236,8 @@ class PullLog:
                 claim = Claim(tail.row_no, outcome.current, tuple(taken.rows), taken.size) if taken.total else None
                 return ClaimResult(claim, taken.limited)
             self.context.meter.record("ClaimConflicts", 1)
+            if only_row is not None:
+                break
             if outcome.current is None or race > 1:
                 tail = self.tail()
             else:

@@ -36,6 +36,8 @@ class GroupCalls(Calls):
         *,
         start: Literal["earliest", "latest"] | None = None,
         max_attempts: int | None = None,
+        max_in_flight: int | None = None,
+        messages_per_second: float | None = None,
         retry: RetryPolicy | None = None,
         push: PushTarget | NoPush | None = None,
         filter: TagFilter | NoFilter | None = None,  # noqa: A002 - the field's name in requests
@@ -47,6 +49,9 @@ class GroupCalls(Calls):
         ``start`` says where a new group begins: ``earliest`` by default. A message becomes a dead letter after
         ``max_attempts`` (1 to 1,000; 16 by default). ``retry`` and ``push`` replace the former value as a whole;
         ``NO_PUSH`` removes the target.
+
+        At most ``max_in_flight`` messages (0 to 1,000,000) are leased at once, and ``messages_per_second`` (0 to
+        1,000,000) in the long run, retries included; 0 is no limit.
 
         With a ``filter`` the group takes only messages with certain tags; it passes over the others. A new filter
         applies from the next pull, also to messages that wait, and ``NO_FILTER`` removes it.
@@ -63,6 +68,7 @@ class GroupCalls(Calls):
             5
         """
         body = without_none(start=start, max_attempts=max_attempts, retry=retry, push=push, filter=filter)
+        body |= without_none(max_in_flight=max_in_flight, messages_per_second=messages_per_second)
         body |= without_none(broadcast=broadcast, consumer_expires_seconds=consumer_expires_seconds)
         if push is NO_PUSH:
             body["push"] = None

@@ -106,7 +106,7 @@ NO_FILTER = NoFilter.NO_FILTER
 
 class Group(Struct, frozen=True, kw_only=True):
     """A group and its settings. ``retry`` is the policy in force: the group's own, or the server's. A ``paused`` group
-    gets no messages.
+    gets no messages; ``max_in_flight`` and ``messages_per_second`` limit what is leased (0: no limit).
 
     Example:
         >>> group = api.get_group("orders", "billing")
@@ -120,6 +120,8 @@ class Group(Struct, frozen=True, kw_only=True):
     max_attempts: int
     retry: RetryPolicy = RetryPolicy()
     push: PushTarget | None = None
+    max_in_flight: int = 0
+    messages_per_second: float = 0.0
     paused: bool = False
     filter: TagFilter | None = None
     broadcast: bool = False
@@ -155,8 +157,8 @@ class Lag(Struct, frozen=True, kw_only=True):
     """The messages of a group that are not done: ``waiting`` were never pulled (after a crash of the server the count
     may be too high, never too low), ``in_flight`` are leased, ``retrying`` can be pulled again, ``backing_off`` wait
     for their retry, ``dead`` were given up. ``oldest_at`` is when the oldest waiting message was accepted.
-    ``limited_by`` names what keeps messages from the group: ``paused``, ``subject_paused``, or None. ``consumers`` has
-    the lag of each consumer of a broadcast group.
+    ``limited_by`` names what keeps messages from the group: ``paused``, ``subject_paused``, ``max_in_flight``,
+    ``messages_per_second``, or None. ``consumers`` has the lag of each consumer of a broadcast group.
 
     Example:
         >>> lag = api.lag("orders", "billing")

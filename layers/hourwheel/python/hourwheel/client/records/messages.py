@@ -132,7 +132,7 @@ class Pull(Struct, frozen=True, kw_only=True):
 class Pulled(Struct, frozen=True, kw_only=True):
     """The answer to a pull: none, one or several ``pulls``, and in ``settled`` one answer for each settlement of the
     request, in order. ``limited_by`` names what kept messages back, whether or not any wait: ``paused``,
-    ``subject_paused``, or None.
+    ``subject_paused``, ``max_in_flight``, ``messages_per_second``, or None.
 
     Example:
         >>> pulled = api.pull("orders", "billing", "host-1")

@@ -1,0 +1,161 @@
+"""Flow control: how many more messages a group may lease now, by the limits that the group sets.
+
+The pull rows tell which messages are leased and when they were claimed, whatever process claimed them. So nothing is
+written for a limit. A process reads the rows that are new to it, and a claim that follows takes the very next pull row
+or none: no claim of one pull log is made without the claims before it being counted. Claims of different logs of a
+group at the same moment may miss one another where the store has no transactions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+import msgspec
+
+from hourwheel.logs.rows import sort_of
+from hourwheel.model import Group
+from hourwheel.ports import GET_MANY, Table
+from hourwheel.queueing.limits import Limit
+from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.records import OPEN, PullRow
+
+_PAGE = 200
+_ELSEWHERE_SECONDS = 1.0  # a waiting pull looks as often for settlements of other processes, which do not announce them
+_TRUSTED_MS = 3_600_000  # a store keeps settled rows for days: none is removed before it is read
+_ROUNDING_MS = 1e-3  # sums of intervals are rounded
+_BURST_MS = 1_000.0  # a second's worth of messages may be leased at once
+
+
+class Allowance(NamedTuple):
+    """The number of ``messages`` that a pull may lease, and the ``limit`` that leaves no more. The claim must be pull
+    row ``rows[partition]`` of its log."""
+
+    messages: int
+    limit: Limit | None
+    rows: dict[str, int]
+
+
+class _LogState(msgspec.Struct, frozen=True):
+    """The pull rows of a log below ``next_row``: the numbers of leased messages of those that were open."""
+
+    next_row: int
+    leased: dict[int, int]
+
+
+class _GroupState(msgspec.Struct, frozen=True):
+    """The logs of a group. At the rate of the group, all messages claimed so far will have been due at ``due_ms``."""
+
+    logs: dict[str, _LogState]
+    at_ms: int
+    due_ms: float = 0.0
+
+    @property
+    def leased(self) -> int:
+        return sum(sum(log.leased.values()) for log in self.logs.values())
+
+
+@dataclass
+class FlowControl:
+    """What this process has read of the groups that have limits. A state is replaced as a whole, and a lost one costs
+    reads. Thread-safe."""
+
+    _states: dict[str, _GroupState] = field(default_factory=dict)
+
+    def allowance(self, logs: Sequence[PullLog], max_messages: int) -> Allowance:
+        """Returns how many of the ``max_messages`` the limits of the group leave. ``logs`` are all its pull logs.
+        One read for each log, and where ``max_in_flight`` leaves too few, one for each 100 leases."""
+        group = logs[0].group
+        name = f"{group.subject}~{group.subject_generation}/{group.member}"
+        now_ms = logs[0].context.clock.now_ms()
+        state = self._states.get(name)
+        if state is None or not 0 <= now_ms - state.at_ms < _TRUSTED_MS:
+            state = _GroupState({}, now_ms)
+        state = _with_new_rows(state, logs, now_ms)
+        if group.max_in_flight and state.leased + max_messages > group.max_in_flight:
+            state = _without_settled(state, logs)
+        self._states[name] = state
+        rows = {partition: log.next_row for partition, log in state.logs.items()}
+        left, limit = max_messages, None
+        if group.max_in_flight and group.max_in_flight - state.leased < left:
+            left = max(0, group.max_in_flight - state.leased)
+            limit = Limit("max_in_flight", _ELSEWHERE_SECONDS)
+        if group.messages_per_second:
+            at_rate, wait_seconds = _at_rate(group, state.due_ms, now_ms)
+            if at_rate < left:
+                left, limit = at_rate, Limit("messages_per_second", wait_seconds)
+        return Allowance(left, limit, rows)
+
+
+def is_current(logs: Sequence[PullLog], rows: dict[str, int]) -> bool:
+    """Returns whether no log has another pull row since ``rows`` were counted. Exact inside of a transaction."""
+    return all(log.tail().row_no == rows.get(log.partition) for log in logs)
+
+
+def _with_new_rows(state: _GroupState, logs: Sequence[PullLog], now_ms: int) -> _GroupState:
+    claims: list[PullRow] = []
+    read: dict[str, _LogState] = {}
+    for log in logs:
+        before = state.logs.get(log.partition) or _LogState(log.beginning().row_no, {})
+        next_row, leased = before.next_row, dict(before.leased)
+        for row_no, row in _rows_from(log, next_row):
+            next_row = row_no + 1
+            claims.append(row)
+            if row.state == OPEN:
+                leased[row_no] = len(row.unsettled())
+        read[log.partition] = _LogState(next_row, leased)
+    return _GroupState(read, now_ms, _due_ms(logs[0].group, state.due_ms, claims))
+
+
+def _rows_from(log: PullLog, start: int) -> list[tuple[int, PullRow]]:
+    claims: list[tuple[int, PullRow]] = []
+    while True:
+        rows = log.rows(start, _PAGE)
+        claims += [(row_no, row.value) for row_no, row in rows]
+        if len(rows) < _PAGE:
+            return claims
+        start = rows[-1][0] + 1
+
+
+def _without_settled(state: _GroupState, logs: Sequence[PullLog]) -> _GroupState:
+    """Returns the state after another look at the rows that were open."""
+    read = {log.partition: _LogState(state.logs[log.partition].next_row, _still_leased(log, state)) for log in logs}
+    return _GroupState(read, state.at_ms, state.due_ms)
+
+
+def _still_leased(log: PullLog, state: _GroupState) -> dict[int, int]:
+    row_nos = list(state.logs[log.partition].leased)
+    store = log.record(0).store
+    pages = (row_nos[start : start + GET_MANY] for start in range(0, len(row_nos), GET_MANY))
+    records = chain.from_iterable(
+        store.get_many(Table.PULL, log.partition, [sort_of(row_no) for row_no in page]).items() for page in pages
+    )
+    rows = {int(sort): log.opened(int(sort), record).value for sort, record in records}
+    return {row_no: len(row.unsettled()) for row_no, row in rows.items() if row.state == OPEN}
+
+
+def _due_ms(group: Group, due_ms: float, claims: Sequence[PullRow]) -> float:
+    if not group.messages_per_second:
+        return 0.0
+    for claim in sorted(claims, key=lambda claim: claim.claimed_ms):
+        due_ms = _due_from(group, due_ms, claim.claimed_ms) + claim.size * 1_000 / group.messages_per_second
+    return due_ms
+
+
+def _due_from(group: Group, due_ms: float, now_ms: int) -> float:
+    """Returns the time at which the messages before are due, but now if they are due already, or if they seem to be due
+    so late that the clock was set back: that must not stop the group."""
+    return due_ms if now_ms < due_ms <= now_ms + 2 * _burst_ms(group) else float(now_ms)
+
+
+def _burst_ms(group: Group) -> float:
+    return max(_BURST_MS, 1_000 / group.messages_per_second)
+
+
+def _at_rate(group: Group, due_ms: float, now_ms: int) -> tuple[int, float]:
+    """Returns how many messages the rate leaves now, and the seconds until it leaves one (the generic cell rate
+    algorithm)."""
+    interval_ms = 1_000 / group.messages_per_second
+    early_ms = now_ms + _burst_ms(group) - _due_from(group, due_ms, now_ms)
+    left = int((early_ms + _ROUNDING_MS) / interval_ms)
+    return max(0, left), max(1.0, interval_ms - early_ms) / 1_000

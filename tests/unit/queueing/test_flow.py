@@ -1,0 +1,206 @@
+"""No group leases more messages than its limits allow, whatever process pulls, and retries count."""
+
+from typing import Any
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.cell import Cell
+from hourwheel.context import Settings
+from hourwheel.model import PullRequest, PullResult, PushTarget, Settlement
+from hourwheel.ports import Record, Table
+from hourwheel.push.decisions import PusherEnd
+from hourwheel.push.pusher import Pusher
+from tests.support import AT_ONCE, Bench, CallByCall
+from tests.unit.queueing.test_waiting_pulls import Ticks, waiting_bench
+
+
+def limited(bench: Bench, *bodies: str, **limits: Any) -> Bench:
+    bench.cell.put_group("orders", "billing", **limits)
+    if bodies:
+        bench.send(*bodies)
+    return bench
+
+
+def pulled(cell: Cell, most: int = 100, **how: Any) -> PullResult:
+    return cell.pull("orders", "billing", PullRequest(consumer="c1", max_messages=most, **how))
+
+
+def size(result: PullResult) -> int:
+    return sum(len(pull.messages) for pull in result.pulls)
+
+
+def test_no_more_messages_are_leased_at_once_than_the_limit(bench: Bench) -> None:
+    limited(bench, *"abcdefgh", max_in_flight=5)
+    first, second, third = pulled(bench.cell, 3), pulled(bench.cell, 3), pulled(bench.cell, 3)
+    assert [size(first), size(second), size(third)] == [3, 2, 0]
+    assert [each.limited_by for each in (first, second, third)] == [None, "max_in_flight", "max_in_flight"]
+    bench.settle(first.pulls[0], ack=[0, 1])
+    assert size(pulled(bench.cell)) == 2
+    bench.settle(second.pulls[0])
+    last = pulled(bench.cell)
+    assert (size(last), last.limited_by) == (1, None)
+
+
+def test_leases_of_other_processes_count_and_their_settlements_make_room(bench: Bench) -> None:
+    limited(bench, *"abcdefgh", max_in_flight=5)
+    other = bench.another_process()
+    theirs = pulled(other, 4)
+    assert size(pulled(bench.cell)) == 1
+    assert pulled(bench.cell).limited_by == "max_in_flight"
+    other.settle("orders", "billing", [Settlement(receipt=theirs.pulls[0].receipt)])
+    assert size(pulled(bench.cell)) == 3
+
+
+def test_retries_count(bench: Bench) -> None:
+    limited(bench, *"abcd", max_in_flight=2)
+    (pull,) = pulled(bench.cell).pulls
+    bench.settle(pull, retry=[0, 1])
+    again = pulled(bench.cell)
+    assert [message.attempt for pull in again.pulls for message in pull.messages] == [2, 2]
+    assert (size(pulled(bench.cell)), pulled(bench.cell).limited_by) == (0, "max_in_flight")
+
+
+def test_a_lease_that_ends_makes_room_for_its_retry(bench: Bench) -> None:
+    limited(bench, *"abcd", max_in_flight=2)
+    pulled(bench.cell, lease_seconds=5)
+    bench.cell.sweep()
+    bench.clock.pass_time(6)
+    again = pulled(bench.cell)
+    assert [message.attempt for pull in again.pulls for message in pull.messages] == [2, 2]
+
+
+def test_a_pull_that_settles_makes_room_for_itself(bench: Bench) -> None:
+    limited(bench, *"abcd", max_in_flight=2)
+    (pull,) = pulled(bench.cell).pulls
+    following = pulled(bench.cell, settle=[Settlement(receipt=pull.receipt)])
+    assert following.settled is not None
+    assert (following.settled[0].status, size(following)) == ("settled", 2)
+
+
+def test_the_limit_holds_over_all_queues(bench: Bench) -> None:
+    bench.cell.put_subject("orders", queues=8)
+    limited(bench, max_in_flight=5)
+    for key in map(str, range(40)):
+        bench.send("x", key=key)
+    taken = 0
+    for _ in range(8):
+        taken += size(pulled(bench.cell, 2))
+    assert taken == 5
+
+
+class Between(CallByCall):
+    """Does something else in the middle of a pull: after the rows of the pull log were counted."""
+
+    act: Any = None
+
+    def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
+        act, self.act = self.act, None
+        if act is not None and table == Table.PULL and not how.get("reverse"):
+            found = super().scan(table, partition, **how)
+            act()
+            return found
+        self.act = act
+        return super().scan(table, partition, **how)
+
+
+def test_a_claim_that_comes_in_between_is_counted() -> None:
+    store = Between(MemoryStore())
+    bench = limited(Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0)), *"abcdefgh", max_in_flight=5)
+    other = bench.another_process()
+    theirs: list[PullResult] = []
+    store.act = lambda: theirs.append(pulled(other, 4))
+    mine = pulled(bench.cell)
+    assert size(theirs[0]) + size(mine) == 5
+
+
+def test_a_second_has_no_more_messages_than_the_rate_and_an_unused_one_is_not_saved_up(bench: Bench) -> None:
+    limited(bench, *map(str, range(40)), messages_per_second=4)
+    other = bench.another_process()
+    assert [size(pulled(bench.cell)), size(pulled(other))] == [4, 0]
+    counts = []
+    for _ in range(8):
+        bench.clock.pass_time(0.5)
+        counts.append(size(pulled(other)) + size(pulled(bench.cell)))
+    assert counts == [2] * 8
+    bench.clock.pass_time(60)
+    result = pulled(bench.cell)
+    assert (size(result), result.limited_by) == (4, "messages_per_second")
+    assert bench.cell.lag("orders", "billing").limited_by == "messages_per_second"
+
+
+def test_a_rate_below_one_message_per_second(bench: Bench) -> None:
+    limited(bench, *"abc", messages_per_second=0.1)
+    assert size(pulled(bench.cell)) == 1
+    bench.clock.pass_time(9)
+    assert size(pulled(bench.cell)) == 0
+    bench.clock.pass_time(1)
+    assert size(pulled(bench.cell)) == 1
+
+
+def test_retries_count_towards_the_rate(bench: Bench) -> None:
+    limited(bench, "a", messages_per_second=1)
+    bench.settle(pulled(bench.cell).pulls[0], retry=[0])
+    assert pulled(bench.cell).limited_by == "messages_per_second"
+    bench.clock.pass_time(1)
+    assert size(pulled(bench.cell)) == 1
+
+
+def test_a_clock_that_was_set_back_does_not_stop_the_group(bench: Bench) -> None:
+    limited(bench, *"abcdef", messages_per_second=1)
+    pulled(bench.cell)
+    bench.clock.pass_time(-3_600)
+    assert size(pulled(bench.cell)) == 1
+    assert size(pulled(bench.cell)) == 0
+    bench.clock.pass_time(1)
+    assert size(pulled(bench.cell)) == 1
+
+
+@pytest.mark.parametrize("transactions", [False, True])
+def test_a_waiting_pull_gets_messages_once_the_rate_leaves_some(transactions: bool) -> None:
+    store = MemoryStore()
+    bench = waiting_bench(store if transactions else CallByCall(store))
+    limited(bench, *"abcd", messages_per_second=2)
+    assert size(pulled(bench.cell)) == 2
+    assert isinstance(bench.wakeups, Ticks)
+    bench.wakeups.pause = 60.0
+    began_ms = bench.clock.ms
+    assert size(pulled(bench.cell, wait_seconds=20)) == 1
+    assert bench.clock.ms - began_ms == 500
+
+
+def test_a_settlement_announces_that_there_is_room_and_so_does_a_higher_limit(bench: Bench) -> None:
+    limited(bench, *"abcd", max_in_flight=1)
+    (pull,) = pulled(bench.cell).pulls
+    bench.wakeups.announced.clear()
+    bench.settle(pull)
+    assert bench.wakeups.announced == [("orders", "billing")]
+    bench.wakeups.announced.clear()
+    bench.cell.put_group("orders", "billing", max_in_flight=0)
+    assert bench.wakeups.announced == [("orders", "billing")]
+    assert size(pulled(bench.cell)) == 3
+
+
+def test_a_group_without_limits_makes_no_call_more() -> None:
+    def calls(**limits: Any) -> int:
+        store = CallByCall(MemoryStore())
+        bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=60))
+        limited(bench, "a", "b", **limits)
+        pulled(bench.cell, 1)
+        store.calls.clear()
+        pulled(bench.cell, 1)
+        return len(store.calls)
+
+    assert calls(max_in_flight=50, messages_per_second=50) == calls() + 2, "one for each pull log"
+
+
+def test_a_pusher_stays_while_a_limit_keeps_messages_back() -> None:
+    bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=0))
+    target = PushTarget(kind="lambda", address="f", batch=10, concurrency=1)
+    bench.cell.put_group("orders", "billing", push=target, messages_per_second=2, max_in_flight=2)
+    bench.send(*"abcdef")
+    began_ms = bench.clock.ms
+    cell = bench.another_process()
+    assert Pusher(cell, bench.targets, "orders", "billing", "p1").run() is PusherEnd.IDLE
+    assert bench.targets.bodies == list("abcdef")
+    assert bench.clock.ms - began_ms >= 2_000
