@@ -86,7 +86,7 @@ def test_a_group_is_moved_and_a_subject_deleted(server: Server) -> None:
         assert connection.ok("GET", "/v1/subjects?limit=5") == {"subjects": [], "next": None}
 
 
-def test_large_batches_go_through_segments(server: Server, tmp_path: Path) -> None:
+def test_large_batches_are_stored_as_objects(server: Server, tmp_path: Path) -> None:
     noise = ["".join(chr(0x100 + (n * i * i) % 5_003) for i in range(200)) for n in range(1_000)]
     with server.connect() as connection:
         send(connection, *noise)
