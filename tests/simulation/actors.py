@@ -1,6 +1,6 @@
 """Implements the common part of the actors, which use the queue. Each kind of actor has a module of its own.
 
-What an actor keeps in its attributes survives its crashes (its outbox, the receipts it holds); the
+The attributes of an actor survive its crashes (such as its outbox and its receipts); the
 cell with its caches does not.
 """
 

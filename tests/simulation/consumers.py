@@ -108,6 +108,6 @@ class Consumer(Actor):
 
 
 def delays_of(chosen: Settlement | None) -> dict[int, int]:
-    """The delays that a consumer chose, in milliseconds, by the index of the message."""
+    """Returns the delays that a consumer chose, in milliseconds, by the index of the message."""
     entries = (chosen.retry or ()) if chosen is not None else ()
     return {entry.index: delay_ms(entry.delay, "") for entry in entries if isinstance(entry, RetryLater)}

@@ -256,15 +256,15 @@ def cut(plan: Plan, rng: Random) -> Plan:
 
 
 def enlarged(plan: Plan, rng: Random) -> Plan:
-    """The plan with batches of which some stand in their row, others in objects, and messages that are larger than the
-    limit of an answer."""
+    """Returns the plan with batches of which some stand in their row, others in objects, and messages that are larger
+    than the limit of an answer."""
     return replace(
         plan, large_bytes=rng.choice((900, 3_000)), inline_bytes=1_024, answer_bytes=rng.choice((0, 1_300, 3_000))
     )
 
 
 def damaged(plan: Plan) -> Plan:
-    """The plan with stored batches that cannot be read any more."""
+    """Returns the plan with stored batches that cannot be read any more."""
     return replace(plan, faults=replace(plan.faults, damage=0.01))
 
 

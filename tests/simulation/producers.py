@@ -21,7 +21,7 @@ class Batch:
     waits: list[RequestedDue | None]
     sent_ms: int | None = None
     pads: list[str] = field(default_factory=list)
-    """What makes some of the messages large."""
+    """The padding that makes some of the messages large."""
 
     @property
     def headers(self) -> list[dict[str, str] | None]:

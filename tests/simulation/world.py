@@ -207,7 +207,7 @@ class World:
         self.doomed = [other for other in self._processes if other is not process]
 
     def crash_soon(self, process: Process) -> None:
-        """The process, or thread, ends at its next call, which it comes to without a pause."""
+        """Ends the process, or thread, at its next call, which it reaches without a pause."""
         if process not in self.doomed:
             self.doomed.append(process)
         process.wake_ms = min(process.wake_ms, self.now_ms)

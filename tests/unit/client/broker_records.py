@@ -1,4 +1,4 @@
-"""What the broker in memory stores: subjects, groups, leases and delayed messages."""
+"""Defines the records of the broker in memory: subjects, groups, leases and delayed messages."""
 
 import re
 from dataclasses import dataclass, field

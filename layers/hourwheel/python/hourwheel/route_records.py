@@ -54,7 +54,8 @@ class SubjectRoute(Struct, frozen=True, kw_only=True):
 
 
 class RouteStep(Struct, frozen=True, kw_only=True):
-    """The route before and after an operation. With ``dry_run`` nothing was changed: ``after`` is what would be.
+    """The route before and after an operation. With ``dry_run`` nothing was changed: ``after`` is the route that it
+    would lead to.
 
     Example:
         >>> step = api.add_queues("orders", 2, dry_run=True)
@@ -69,7 +70,7 @@ class RouteStep(Struct, frozen=True, kw_only=True):
 
 class CellDescription(Struct, frozen=True, kw_only=True):
     """A cell. ``queues`` is the number of queues whose new messages go there, ``parts`` the number of closed parts of
-    queues that it holds. ``reachable`` says whether the server that answers can read it.
+    queues in it. ``reachable`` says whether the server that answers can read it.
 
     Example:
         >>> home = api.get_cell("home")
@@ -87,7 +88,7 @@ class CellDescription(Struct, frozen=True, kw_only=True):
 
 
 class CellContent(Struct, frozen=True, kw_only=True):
-    """A part of a queue that a cell holds, with the number of its messages and of open pulls (None: the cell cannot be
+    """A part of a queue in a cell, with the number of its messages and of open pulls (None: the cell cannot be
     reached). A ``writable`` part takes new messages.
 
     Example:
@@ -104,7 +105,7 @@ class CellContent(Struct, frozen=True, kw_only=True):
 
 
 class DrainResult(Struct, frozen=True, kw_only=True):
-    """The result of a drain: the routes that changed, and what the cell holds until it is consumed and expires.
+    """The result of a drain: the routes that changed, and the contents of the cell until they are consumed and expire.
 
     Example:
         >>> api.drain_cell("fast", dry_run=True).moved

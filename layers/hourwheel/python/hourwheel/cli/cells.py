@@ -14,7 +14,7 @@ app = typer.Typer(no_args_is_help=True, help="Add, show, drain and remove cells.
 
 
 class Kind(StrEnum):
-    """What a cell is for."""
+    """The kinds of cells."""
 
     REAL_TIME = "real-time"
     DELAY = "delay"
@@ -82,7 +82,7 @@ def set_state(
 
 @app.command()
 def drain(ctx: typer.Context, cell: CellArgument, dry_run: DryRunOption = False) -> None:
-    """Move every queue of a cell to other cells, and show what is left in it.
+    """Move every queue of a cell to other cells, and show the remaining contents.
 
     Example: hourwheel cell drain old --dry-run
     """
@@ -96,7 +96,7 @@ def drain(ctx: typer.Context, cell: CellArgument, dry_run: DryRunOption = False)
 
 @app.command()
 def remove(ctx: typer.Context, cell: CellArgument, yes: YesOption = False, dry_run: DryRunOption = False) -> None:
-    """Remove a drained cell that holds nothing.
+    """Remove a drained, empty cell.
 
     Example: hourwheel cell remove old --yes
     """

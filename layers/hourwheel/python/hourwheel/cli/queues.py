@@ -36,7 +36,7 @@ def move(
     to: Annotated[str, typer.Option(help="The cell: home or the name of another one.")],
     dry_run: DryRunOption = False,
 ) -> None:
-    """Move a queue to another cell. What is in it stays readable where it is.
+    """Move a queue to another cell. Its stored messages stay readable where they are.
 
     Example: hourwheel queue move orders 0 --to fast --dry-run
     """

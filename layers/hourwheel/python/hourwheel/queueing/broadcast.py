@@ -1,4 +1,4 @@
-"""Lag and dead letters of a broadcast group: those of all its consumers."""
+"""Returns the lag and the dead letters of a broadcast group: those of all its consumers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from hourwheel.model import ConsumerLag, DeadPage, Group, Lag, Message, QueueLag
 from hourwheel.queueing.dead import DeadLetters, parse_dead_id
 from hourwheel.queueing.records import Position
 
-_SEPARATOR = ":"  # no name of a consumer contains it
+_SEPARATOR = ":"  # no name of a consumer contains this character
 
 
 class ConsumerPosition(Position, array_like=True, frozen=True, order=True):

@@ -1,8 +1,9 @@
-"""Broadcast groups: each consumer gets every message, because each has a group of its own below the broadcast group.
+"""Keeps broadcast groups. Each consumer gets every message, because it has a group of its own below the broadcast
+group.
 
     table      meta
     partition  groups/{subject}
-    sort       {group}+{generation}+{consumer}      stands behind its broadcast group in the order of names
+    sort       {group}+{generation}+{consumer}      directly behind its broadcast group in the order of names
     value      Group, msgpack                       its progress alone; all settings are those of the broadcast group
 
 A consumer's group is created by its first pull. ``seen_ms`` in its record says when it pulled last, to within
@@ -120,7 +121,7 @@ def consumer_group(registry: Registry, subject: Subject, parent: Group, consumer
 
 
 def group_of_receipt(registry: Registry, subject: Subject, group: Group, name: str, generation: int) -> Group | None:
-    """Returns the group that a receipt names: the group itself, or that of a consumer. None if it is gone."""
+    """Returns the group that a receipt names: the group itself, or that of a consumer. None if it was deleted."""
     if not group.broadcast:
         return group if (group.name, group.generation) == (name, generation) else None
     record = registry.known_group(subject, name)
@@ -146,7 +147,7 @@ def delete_consumer_groups(registry: Registry, subject: Subject, parent: Group) 
 
 
 def is_orphan(registry: Registry, group: Group) -> bool:
-    """Returns whether a consumer's group is left of a broadcast group that is gone. One read, strongly consistent."""
+    """Returns whether a deleted broadcast group still has a group of a consumer. One read, strongly consistent."""
     name, generation, _ = group.name.split("+", 2)
     current = group_record(registry.context, group.subject, name).load()
     return current is None or current.value.deleted or current.value.generation != int(generation)
@@ -160,7 +161,7 @@ def _below(registry: Registry, subject: Subject, parent: Group) -> list[Group]:
 
 
 def _check_room(registry: Registry, subject: Subject, parent: Group) -> None:
-    # Not exact where several consumers come at the same moment, as with other quotas.
+    # Not exact for consumers that come at the same moment, as with other quotas.
     if sum(alive(group, subject) for group in _below(registry, subject, parent)) >= MAX_BROADCAST_CONSUMERS:
         raise Conflict(
             "too-many-consumers",

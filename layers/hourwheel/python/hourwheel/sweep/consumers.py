@@ -1,4 +1,4 @@
-"""Forgets consumers of broadcast groups that were away for too long, or whose broadcast group is gone."""
+"""Deletes the groups of consumers that were away for too long, or whose broadcast group was deleted."""
 
 from contextlib import suppress
 
@@ -31,7 +31,7 @@ def _delete_unseen(context: Context, registry: Registry, subject: Subject, group
     current = record.load()
     if current is None or not alive(current.value, subject) or current.value.seen_ms != group.seen_ms:
         return False
-    # Conditional: a pull that comes now records that the consumer is there, and one of the two wins.
+    # Conditional: a pull at this moment records that the consumer is back, and one of the two writes wins.
     outcome = record.swap(current.token, msgspec.structs.replace(current.value, deleted=True))
     return outcome.stored and _delete(registry, subject, group)
 

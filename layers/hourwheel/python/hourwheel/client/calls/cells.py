@@ -31,12 +31,12 @@ class CellCalls(Calls):
     def move_queue(self, subject: str, queue: int, cell: str, *, dry_run: bool = False) -> RouteStep:
         """Moves a queue to a cell: new messages go there, offsets go on, older messages stay readable where they are.
 
-        A move that was cut off is finished by whoever finds it; the same call may be sent again. ``dry_run`` shows the
-        route before and after, and changes nothing.
+        If a move is cut off, the next process that finds it finishes it; the call may be repeated. ``dry_run`` shows
+        the route before and after, and changes nothing.
 
         Raises:
             NotFound: there is no such subject, queue or cell.
-            Conflict: the cell takes no queues, the queue is there already, or somebody else moves it.
+            Conflict: the cell takes no queues, the queue is there already, or another caller moves it.
 
         Example:
             >>> step = api.move_queue("orders", 0, "fast")
@@ -50,11 +50,11 @@ class CellCalls(Calls):
 
     def spread_queues(self, subject: str, cells: Sequence[str] | None = None, *, dry_run: bool = False) -> RouteStep:
         """Spreads the queues of a subject evenly over ``cells`` (None: all that take queues), with as few moves as
-        possible. A queue that is where it should be does not move, so the call may be repeated.
+        possible. A queue that is in the right cell does not move, so the call may be repeated.
 
         Raises:
             NotFound: there is no such subject or cell.
-            Conflict: a cell takes no queues, or somebody else changes the route.
+            Conflict: a cell takes no queues, or another caller changes the route.
 
         Example:
             >>> api.spread_queues("orders", ["fast"]).after.epoch
@@ -67,11 +67,11 @@ class CellCalls(Calls):
         return step
 
     def add_queues(self, subject: str, queues: int, *, dry_run: bool = False) -> RouteStep:
-        """Gives a subject more queues, ``queues`` (1 to 64) altogether; nothing happens if it has as many.
+        """Gives a subject more queues, ``queues`` (1 to 64) altogether; does nothing if it has this many.
 
         Raises:
             NotFound: there is no such subject.
-            Conflict: somebody else changes the route.
+            Conflict: another caller changes the route.
 
         Example:
             >>> len(api.add_queues("orders", 4).after.queues)
@@ -132,8 +132,8 @@ class CellCalls(Calls):
         return changed
 
     def drain_cell(self, cell: str, *, dry_run: bool = False) -> DrainResult:
-        """Moves every queue of a cell to other cells. What is in the cell stays until it is consumed and expires; the
-        call may be repeated to see what is left.
+        """Moves every queue of a cell to other cells. Stored messages stay until they are consumed and expire; the
+        call may be repeated to see the rest.
 
         Raises:
             NotFound: there is no such cell.
@@ -149,11 +149,11 @@ class CellCalls(Calls):
         return result
 
     def remove_cell(self, cell: str, *, dry_run: bool = False) -> CellDescription:
-        """Removes a drained cell that holds nothing.
+        """Removes a drained, empty cell.
 
         Raises:
             NotFound: there is no such cell.
-            Conflict: the cell is not drained, or still holds something; the error says what.
+            Conflict: the cell is not drained, or is not empty; the error names its contents.
 
         Example:
             >>> api.drain_cell("fast").left
