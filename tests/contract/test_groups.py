@@ -5,6 +5,8 @@ import pytest
 from hourwheel.context import Settings
 from hourwheel.model import NewMessage, Pulled, PullRequest, Settlement, TagFilter
 from hourwheel.ports import Store
+from hourwheel.queueing.peek import PeekStart
+from hourwheel.trace.messages import SearchSpan
 from tests.support import AT_ONCE, Bench
 
 pytestmark = pytest.mark.parametrize(
@@ -53,3 +55,48 @@ def test_each_consumer_of_a_broadcast_group_gets_every_message_and_its_own_retri
     bench.cell.delete_group(partition, "g")
     subject = bench.cell.registry.subject(partition)
     assert [group for group in bench.cell.registry.all_groups(subject) if not group.erased] == []
+
+
+def test_a_paused_group_gets_no_messages_until_it_is_resumed(bench: Bench, partition: str) -> None:
+    bench.cell.put_group(partition, "g")
+    bench.cell.produce(partition, [NewMessage(body="a")])
+    for pause in (bench.cell.pause_subject, lambda name, paused: bench.cell.pause_group(name, "g", paused=paused)):
+        pause(partition, paused=True)
+        assert pulled(bench, partition, "g") == []
+        pause(partition, paused=False)
+    assert bodies(pulled(bench, partition, "g")) == ["a"]
+
+
+def test_limits_hold_for_all_processes_over_retries_and_queues(bench: Bench, partition: str) -> None:
+    bench.cell.put_subject(partition, queues=2)
+    bench.cell.put_group(partition, "g", max_in_flight=3, messages_per_second=1_000)
+    for key in "abcdefgh":
+        bench.cell.produce(partition, [NewMessage(body=key, key=key)])
+    first = pulled(bench, partition, "g")
+    assert len(bodies(first)) == 3
+    bench.cell.settle(partition, "g", [Settlement(receipt=pull.receipt, retry=[0]) for pull in first])
+    other = bench.another_process()
+    result = other.pull(partition, "g", PullRequest(consumer="c2"))
+    assert len(bodies(result.pulls)) == 3
+    assert pulled(bench, partition, "g") == []
+    bench.cell.put_group(partition, "g", max_in_flight=0)
+    assert len(bodies(pulled(bench, partition, "g"))) == 8 - 3 - (3 - len(first))
+
+
+def test_a_queue_is_looked_at_and_a_message_traced(bench: Bench, partition: str) -> None:
+    bench.cell.produce(partition, [NewMessage(body=body) for body in "abc"])
+    (pull,) = pulled(bench, partition, "g")
+    bench.cell.settle(partition, "g", [Settlement(receipt=pull.receipt, retry=[1], dead=[2])])
+    (pull,) = pulled(bench, partition, "g")
+    bench.cell.settle(partition, "g", [Settlement(receipt=pull.receipt)])
+    assert [message.body for message in bench.cell.peek(partition, 0, PeekStart(newest=True), 2).messages] == ["c", "b"]
+    states = []
+    for offset in range(3):
+        (trace,) = bench.cell.trace(partition, f"0:{offset}", SearchSpan(), "g").messages
+        (group,) = trace.groups
+        states.append((group.state, [event.event for event in group.events]))
+    assert states == [
+        ("acknowledged", ["pulled", "acknowledged"]),
+        ("acknowledged", ["pulled", "retried", "pulled", "acknowledged"]),
+        ("dead", ["pulled", "dead"]),
+    ]

@@ -187,6 +187,8 @@ def _group(grammar: Grammar, rng: Random) -> Any:
     settings: dict[str, Any] = {
         "start": rng.choice(("earliest", "latest")),
         "max_attempts": rng.choice((1, 2, 16, 1_000, 1_001)),
+        "max_in_flight": rng.choice((0, 10, 1_000, -1)),
+        "messages_per_second": rng.choice((0, 0.5, 1_000, "many")),
         "retry": rng.choice(({"first_seconds": 0, "factor": 1, "cap_seconds": 0}, {"delays_seconds": [0, 1]}, {})),
         # Addresses that no request could reach, even if the server accepted one.
         "push": rng.choice(

@@ -117,7 +117,12 @@ VALID: dict[str, st.SearchStrategy[Any]] = {
         read_only=st.just(False),
     ),
     f"PUT {_GROUP}": valid_fields(
-        start=st.just("earliest"), max_attempts=st.integers(1, 1_000), retry=policies, push=targets | st.none()
+        start=st.just("earliest"),
+        max_attempts=st.integers(1, 1_000),
+        max_in_flight=st.integers(0, 1_000_000),
+        messages_per_second=st.floats(0, 1_000_000),
+        retry=policies,
+        push=targets | st.none(),
     ),
     "PATCH /v1/scheduled/{id}": st.fixed_dictionaries({"delay": delays})
     | st.fixed_dictionaries({"deliver_at": st.integers(0, NOON_MS + 700 * 86_400_000).map(rfc3339)}),

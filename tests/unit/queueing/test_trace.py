@@ -7,7 +7,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import NotFound, Rejected
-from hourwheel.model import GroupTrace, MessageTrace, NewMessage, RetryLater, RetryPolicy, TracePage
+from hourwheel.model import GroupTrace, MessageTrace, NewMessage, PullRequest, RetryLater, RetryPolicy, TracePage
 from hourwheel.times import rfc3339
 from hourwheel.trace import claims, messages
 from hourwheel.trace.messages import SearchSpan
@@ -81,6 +81,18 @@ def test_each_group_has_its_own_history(bench: Bench) -> None:
     ]
     assert not found.more_groups
     assert [each.group for each in trace(bench, group="mail").groups] == ["mail"]
+
+
+def test_each_consumer_of_a_broadcast_group_has_a_history(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing", broadcast=True)
+    bench.send("a")
+    for consumer in ("hall", "lobby"):
+        bench.cell.pull("orders", "billing", PullRequest(consumer=consumer))
+    found = trace(bench)
+    assert [(each.group, each.consumer, each.state) for each in found.groups] == [
+        ("billing", "hall", "in_flight"),
+        ("billing", "lobby", "in_flight"),
+    ]
 
 
 def test_every_retry_and_its_attempt_until_the_last(bench: Bench) -> None:

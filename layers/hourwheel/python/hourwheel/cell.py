@@ -205,7 +205,13 @@ class Cell:
             groups, following = self.registry.group_page(owner, "", GROUPS)
         else:
             groups, following = [self.registry.group(owner, group)], None
-        trace = Trace(self.context, owner, groups, following is not None)
+        members = [
+            each
+            for record in groups
+            for each in (consumer_groups(self.registry, owner, record) if record.broadcast else [record])
+        ]
+        more = following is not None or len(members) > GROUPS
+        trace = Trace(self.context, owner, members[:GROUPS], more)
         target = QueueOffset.parse(message)
         if target is not None:
             return TracePage([trace.by_offset(target)], None)

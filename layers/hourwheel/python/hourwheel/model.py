@@ -528,13 +528,15 @@ class TraceEvent(Struct, omit_defaults=True):
     dead_id: str | None = None
 
 
-class GroupTrace(Struct):
-    """The history of a message in a group. ``complete``: nothing can be missing."""
+class GroupTrace(Struct, omit_defaults=True):
+    """The history of a message in a group, or of one consumer of a broadcast group. ``complete``: nothing can be
+    missing."""
 
     group: str
     state: TraceState
     events: list[TraceEvent]
     complete: bool
+    consumer: str | None = None
 
 
 class MessageTrace(Struct, omit_defaults=True):

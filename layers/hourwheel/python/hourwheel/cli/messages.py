@@ -80,7 +80,10 @@ def _write(trace: MessageTrace) -> None:
         if value is not None:
             write_line(f"  {name.replace('_', ' ')}  {text_of(value)}")
     for group in trace.groups:
-        write_line(f"  group {group.group}: {group.state}" + ("" if group.complete else " (events may be missing)"))
+        consumer = "" if group.consumer is None else f", consumer {group.consumer}"
+        write_line(
+            f"  group {group.group}{consumer}: {group.state}" + ("" if group.complete else " (events may be missing)")
+        )
         rows = [
             (each.at, each.event, each.attempt, each.consumer, each.due_at or each.lease_until) for each in group.events
         ]

@@ -92,6 +92,7 @@ def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
         oldest_at=min(oldest, default=None),
         queues=sorted(queues.values(), key=attrgetter("queue")),
         backing_off=sum(lag.backing_off for _, lag in lags),
+        limited_by=next((lag.limited_by for _, lag in lags if lag.limited_by is not None), None),
         consumers=[
             ConsumerLag(
                 consumer=group.consumer,

@@ -80,7 +80,9 @@ class GroupReader:
         self._complete = self._complete and not self._copies
         events = [event for _, event in sorted(self._events, key=lambda entry: entry[0])]
         state: TraceState = next((name for name in _OPEN_FIRST if name in self._states), "unknown")
-        return GroupTrace(self.group.name, state, events, self._complete)
+        # The group of a consumer is named after its broadcast group.
+        name = self.group.name.partition("+")[0]
+        return GroupTrace(name, state, events, self._complete, self.group.consumer or None)
 
     def _follow(self, copy: _Copy) -> None:
         claims = claims_of(copy.log, copy.position)

@@ -32,7 +32,7 @@ class TraceEvent(Struct, frozen=True, kw_only=True):
 class GroupTrace(Struct, frozen=True, kw_only=True):
     """The history of a message in a group, and its ``state`` there: ``waiting``, ``in_flight``, ``retrying``,
     ``backing_off``, ``acknowledged``, ``dead``, ``dropped``, ``filtered`` or ``skipped`` (by a seek), among others.
-    Events may be missing where the trace is not ``complete``.
+    Events may be missing where the trace is not ``complete``. In a broadcast group each ``consumer`` has a history.
 
     Example:
         >>> (group,) = api.trace("orders", "0:0").messages[0].groups
@@ -44,6 +44,7 @@ class GroupTrace(Struct, frozen=True, kw_only=True):
     state: str
     events: list[TraceEvent] = []
     complete: bool = True
+    consumer: str | None = None
 
 
 class MessageTrace(Struct, frozen=True, kw_only=True):
