@@ -49,6 +49,8 @@ OPERATORS = {
     "GET /v1/subjects/{subject}/groups/{group}",
     "PUT /v1/subjects/{subject}/groups/{group}",
     "DELETE /v1/subjects/{subject}/groups/{group}",
+    "GET /v1/subjects/{subject}/groups/{group}/consumers",
+    "POST /v1/subjects/{subject}/groups/{group}/consumers/{consumer}/leave",
     "GET /v1/subjects/{subject}/groups/{group}/push",  # tells the signing secret
 }
 
@@ -81,7 +83,9 @@ def request(route: HttpRoute, path: str) -> str:
 
 
 def path(route: HttpRoute, subject: str, group: str, some_id: str = "12-0") -> str:
-    return route.template.format(subject=subject, group=group, id=some_id, dead_id=some_id, queue="0", cell="fast")
+    return route.template.format(
+        subject=subject, group=group, id=some_id, dead_id=some_id, queue="0", cell="fast", consumer="c"
+    )
 
 
 @st.composite

@@ -194,7 +194,9 @@ def test_no_body_is_a_fault_of_ours(route: HttpRoute) -> None:
     def send(body: bytes) -> None:
         api, receipt, dead_id, scheduled_id = furnished()
         body = body.replace(RECEIPT.encode(), receipt.encode()).replace(DEAD_ID.encode(), dead_id.encode())
-        target = route.template.format(subject="orders", group="billing", dead_id=dead_id, id=scheduled_id, queue="0")
+        target = route.template.format(
+            subject="orders", group="billing", dead_id=dead_id, id=scheduled_id, queue="0", consumer="c"
+        )
         answer = api.call(route.method, target, raw=body)
         assert answer.status < 500, (answer, api.log.getvalue())
         answers[answer.status < 300] += 1

@@ -13,7 +13,9 @@ router = Router()
 def test_each_route_is_found(route: HttpRoute) -> None:
     match = router.find(
         route.method,
-        route.template.format(subject="s%2F", group="messages", dead_id="1-0", id="1", queue="0", cell="fast"),
+        route.template.format(
+            subject="s%2F", group="messages", dead_id="1-0", id="1", queue="0", cell="fast", consumer="c"
+        ),
     )
     assert isinstance(match, Match)
     assert match.route == route

@@ -50,6 +50,7 @@ from hourwheel.push.pauses import pause_group, pause_subject
 from hourwheel.push.state import PushState, retarget, state_record
 from hourwheel.queueing import progress
 from hourwheel.queueing.broadcast import BroadcastDeadLetters, total_lag
+from hourwheel.queueing.consumers import ConsumerState, SeenPulls, consumer_states, end_leases
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.flow import FlowControl
@@ -102,6 +103,7 @@ class Cell:
     ends: SourceEnds = field(default_factory=SourceEnds)
     flow: FlowControl = field(default_factory=FlowControl)
     pending_counts: PendingCounts = field(default_factory=PendingCounts)
+    seen_pulls: SeenPulls = field(default_factory=SeenPulls)
 
     @cached_property
     def registry(self) -> Registry:
@@ -145,6 +147,7 @@ class Cell:
     def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult:
         """Leases messages to a consumer of the group and returns them. Creates a missing subject and group, unless with
         ``pushing``: see ``Puller.pull``."""
+        self.seen_pulls.record(subject, group, request.consumer, self.context.clock.now_ms())
         return self._puller(subject, group).pull(request, pushing=pushing)
 
     def settle(self, subject: str, group: str, settlements: list[Settlement]) -> list[Settled]:
@@ -349,6 +352,29 @@ class Cell:
             limit = allowance.limit
         lag.limited_by = None if limit is None else limit.name
         return lag
+
+    def consumers(self, subject: str, group: str) -> list[ConsumerState]:
+        """Returns the consumers of the group that pulled lately or hold leases, by name."""
+        owner, member = self._group(subject, group)
+        now_ms = self.context.clock.now_ms()
+        seen = self.seen_pulls.of(subject, group, now_ms)
+        if member.broadcast:
+            members = consumer_groups(self.registry, owner, member)
+            seen = {each.consumer: max(each.seen_ms, seen.get(each.consumer, 0)) for each in members}
+        return consumer_states(self._consumer_logs(owner, member), self.leases, seen)
+
+    def leave(self, subject: str, group: str, consumer: str) -> int:
+        """Ends the leases of a consumer at once, and returns the number of messages that were released."""
+        owner, member = self._group(subject, group)
+        released = end_leases(owner, self._consumer_logs(owner, member), self.leases, consumer)
+        self.seen_pulls.forget(subject, group, consumer)
+        if released:
+            self.context.wakeups.announce(subject, group)
+        return released
+
+    def _consumer_logs(self, owner: Subject, member: Group) -> list[PullLog]:
+        groups = consumer_groups(self.registry, owner, member) if member.broadcast else [member]
+        return [log for each in groups for log in pull_logs(self.context, owner, each)]
 
     def _backing_off(self, subject: Subject, group: Group) -> int:
         policy = group.retry or self.context.settings.retry

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hourwheel import __version__
-from hourwheel.api import cells, dead_letters, messages, scheduled, subjects
+from hourwheel.api import cells, consumers, dead_letters, messages, scheduled, subjects
 from hourwheel.api.events import Event, Invocation, Response, ok
 from hourwheel.cell import Cell
 
@@ -40,6 +40,8 @@ _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     f"POST {_GROUP}/seek": subjects.seek,
     f"GET {_GROUP}/lag": subjects.lag,
     f"GET {_GROUP}/push": subjects.get_push,
+    f"GET {_GROUP}/consumers": consumers.list_consumers,
+    f"POST {_GROUP}/consumers/{{consumer}}/leave": consumers.leave,
     f"GET {_GROUP}/dead": dead_letters.list_dead,
     f"DELETE {_GROUP}/dead": dead_letters.drop,
     f"POST {_GROUP}/dead/redrive": dead_letters.redrive,

@@ -41,6 +41,8 @@ ROUTES = (
     HttpRoute("POST", f"{_GROUP}/seek", "meta"),
     HttpRoute("GET", f"{_GROUP}/lag", "meta"),
     HttpRoute("GET", f"{_GROUP}/push", "meta"),
+    HttpRoute("GET", f"{_GROUP}/consumers", "meta"),
+    HttpRoute("POST", f"{_GROUP}/consumers/{{consumer}}/leave", "meta"),
     HttpRoute("GET", f"{_GROUP}/dead", "meta"),
     HttpRoute("DELETE", f"{_GROUP}/dead", "meta"),
     HttpRoute("POST", f"{_GROUP}/dead/redrive", "meta"),

@@ -178,6 +178,44 @@ def delete(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument, y
 
 
 @app.command()
+def consumers(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> None:
+    """List the consumers that pulled lately or hold leases.
+
+    Example: hourwheel group consumers orders billing
+    """
+    with connect(ctx) as api:
+        states = api.list_consumers(subject, group)
+    if settings_of(ctx).json:
+        for state in states:
+            write_json(state)
+    else:
+        rows = [
+            (each.consumer, each.since, each.pulled_at, each.in_flight, each.leases, each.lease_until)
+            for each in states
+        ]
+        write_table(["consumer", "since", "pulled at", "in flight", "leases", "first lease until"], rows)
+
+
+@app.command()
+def leave(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    group: GroupArgument,
+    consumer: Annotated[str, typer.Argument(help="The name of the consumer.")],
+) -> None:
+    """End the leases of a consumer that died: others get its messages at once.
+
+    Example: hourwheel group leave orders billing host-1
+    """
+    with connect(ctx) as api:
+        released = api.leave(subject, group, consumer)
+    if settings_of(ctx).json:
+        write_json({"released": released})
+    else:
+        write_line(f"released {released} messages of {consumer}")
+
+
+@app.command()
 def seek(
     ctx: typer.Context,
     subject: SubjectArgument,

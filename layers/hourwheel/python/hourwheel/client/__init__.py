@@ -32,6 +32,7 @@ from hourwheel.client.records.dead import DeadLetter, DeadPage, DeadSelection, O
 from hourwheel.client.records.groups import (
     NO_FILTER,
     NO_PUSH,
+    ConsumerState,
     Group,
     GroupPage,
     Lag,
@@ -78,6 +79,7 @@ __all__ = [
     "Conflict",
     "Consumer",
     "ConsumerLag",
+    "ConsumerState",
     "DamagedRow",
     "DeadLetter",
     "DeadPage",

@@ -124,6 +124,12 @@ class Leases:
         with self._open_pulls(log) as watch:
             return sum(entry.unsettled for entry in watch.open.values())
 
+    def open_rows(self, log: PullLog) -> list[tuple[int, PullRow]]:
+        """Returns the open pull rows as they are now, each with its number."""
+        with self._open_pulls(log) as watch:
+            current = [(row_no, log.record(row_no).load()) for row_no in sorted(watch.open)]
+        return [(row_no, pull_row.value) for row_no, pull_row in current if pull_row is not None]
+
     def snapshot(self, log: PullLog) -> tuple[Tail | None, int]:
         """Returns where the next claim goes (None: not scanned yet) and the number of leased messages, as the last look
         saw them. Reads nothing."""

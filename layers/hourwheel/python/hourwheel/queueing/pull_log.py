@@ -271,6 +271,11 @@ class PullLog:
         items = self.source.store.scan(Table.PULL, self.partition, start=sort_of(start), limit=limit)
         return [(int(sort), self.opened(int(sort), record)) for sort, record in items]
 
+    def latest(self, limit: int) -> list[PullRow]:
+        """Returns the newest pull rows, up to ``limit``, the last one first."""
+        items = self.source.store.scan(Table.PULL, self.partition, limit=limit, reverse=True)
+        return [self.opened(int(sort), record).value for sort, record in items]
+
     def opened(self, row_no: int, record: Record) -> Versioned[PullRow]:
         current = self.record(row_no).opened(record)
         assert current is not None

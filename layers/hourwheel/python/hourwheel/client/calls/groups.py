@@ -11,6 +11,7 @@ from hourwheel.client.http import path
 from hourwheel.client.records.groups import (
     NO_FILTER,
     NO_PUSH,
+    ConsumerState,
     Group,
     GroupPage,
     Lag,
@@ -22,6 +23,14 @@ from hourwheel.client.records.groups import (
     RetryPolicy,
     TagFilter,
 )
+
+
+class _Consumers(msgspec.Struct):
+    consumers: list[ConsumerState]
+
+
+class _Released(msgspec.Struct):
+    released: int
 
 
 class _Positions(msgspec.Struct):
@@ -191,6 +200,39 @@ class GroupCalls(Calls):
         target = path("subjects", subject, "groups", group, "push")
         status: PushStatus = self._http.call("GET", target, answers(PushStatus))
         return status
+
+    def list_consumers(self, subject: str, group: str) -> list[ConsumerState]:
+        """Lists the consumers of a group that pulled lately or hold leases, by name.
+
+        A pull that found no message is known on one machine for ten minutes, and on AWS in broadcast groups only.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> pulled = api.pull("orders", "billing", "host-1")
+            >>> "host-1" in [each.consumer for each in api.list_consumers("orders", "billing")]
+            True
+        """
+        target = path("subjects", subject, "groups", group, "consumers")
+        answer: _Consumers = self._http.call("GET", target, answers(_Consumers))
+        return answer.consumers
+
+    def leave(self, subject: str, group: str, consumer: str) -> int:
+        """Ends the leases of a consumer that died: other consumers get its messages at once, with the same attempt.
+        Returns how many messages. What the consumer settles later is stale.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> pulled = api.pull("orders", "billing", "host-1")
+            >>> api.leave("orders", "billing", "host-1")
+            1
+        """
+        target = path("subjects", subject, "groups", group, "consumers", consumer, "leave")
+        answer: _Released = self._http.call("POST", target, answers(_Released))
+        return answer.released
 
     def lag(self, subject: str, group: str) -> Lag:
         """Counts the messages of a group that are not done, by their state.

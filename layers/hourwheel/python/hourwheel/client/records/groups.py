@@ -153,6 +153,25 @@ class QueueOffset(Struct, frozen=True):
     offset: int
 
 
+class ConsumerState(Struct, frozen=True, kw_only=True):
+    """A consumer of a group: ``pulled_at`` is the time of its last pull that the server knows of, ``since`` that of the
+    first one among the latest. It holds ``in_flight`` messages in ``leases`` pulls, the first of which ends at
+    ``lease_until``.
+
+    Example:
+        >>> pulled = api.pull("orders", "billing", "host-1")
+        >>> [each.in_flight for each in api.list_consumers("orders", "billing") if each.consumer == "host-1"]
+        [1]
+    """
+
+    consumer: str
+    since: datetime
+    pulled_at: datetime
+    in_flight: int
+    leases: int
+    lease_until: datetime | None = None
+
+
 class Lag(Struct, frozen=True, kw_only=True):
     """The messages of a group that are not done: ``waiting`` were never pulled (after a crash of the server the count
     may be too high, never too low), ``in_flight`` are leased, ``retrying`` can be pulled again, ``backing_off`` wait

@@ -1,0 +1,28 @@
+"""Lists the consumers of a group, and ends the leases of one that left."""
+
+from hourwheel.api.events import Event, Response, ok
+from hourwheel.api.requests import path_name
+from hourwheel.cell import Cell
+from hourwheel.queueing.consumers import ConsumerState
+from hourwheel.times import rfc3339
+
+
+def list_consumers(cell: Cell, event: Event) -> Response:
+    states = cell.consumers(path_name(event, "subject"), path_name(event, "group"))
+    return ok({"consumers": [_consumer(state) for state in states]})
+
+
+def leave(cell: Cell, event: Event) -> Response:
+    subject, group = path_name(event, "subject"), path_name(event, "group")
+    return ok({"released": cell.leave(subject, group, path_name(event, "consumer"))})
+
+
+def _consumer(state: ConsumerState) -> dict[str, object]:
+    return {
+        "consumer": state.consumer,
+        "since": rfc3339(state.since_ms),
+        "pulled_at": rfc3339(state.pulled_ms),
+        "in_flight": state.in_flight,
+        "leases": state.leases,
+        "lease_until": rfc3339(state.lease_until_ms) if state.lease_until_ms else None,
+    }
