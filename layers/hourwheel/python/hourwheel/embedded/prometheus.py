@@ -122,10 +122,15 @@ class Exporter:
             if subject.deleted:
                 continue
             for group in cell.registry.groups(subject):
+                if group.broadcast:
+                    continue  # its consumers have the messages
+                labels = {"subject": subject.name, "group": group.shared_name}
+                if group.consumer:
+                    labels["consumer"] = group.consumer
                 with cell.leases.faults.contained(cell.context, f"the lag of {group.member} on {subject.name}"):
-                    groups.append(({"subject": subject.name, "group": group.name}, self._metrics(subject, group)))
+                    groups.append((labels, self._metrics(subject, group)))
         kept = nlargest(self._most, groups, key=_size)
-        kept.sort(key=lambda entry: (entry[0]["subject"], entry[0]["group"]))
+        kept.sort(key=lambda entry: (entry[0]["subject"], entry[0]["group"], entry[0].get("consumer", "")))
         dropped = (len(groups) - len(kept)) * len(_GROUP_GAUGES)
         text = "Series of groups that are left out, those with the fewest messages."
         yield from _family("hourwheel_series_dropped", "gauge", text, [({}, dropped)])
