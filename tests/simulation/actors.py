@@ -15,12 +15,14 @@ from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.errors import HourwheelError, Rejected, Unavailable
+from hourwheel.ports import CellStorage, Store
 from hourwheel.queueing.leases import Leases
+from hourwheel.registry.cell_storage import GuardedCells
 from tests.simulation.couriers import Couriers, SimulatedPushes, SimulatedTargets
 from tests.simulation.dates import Dates
 from tests.simulation.engines import Engine
 from tests.simulation.history import History
-from tests.simulation.store import SimulatedBlobs, SimulatedStore, State, TransactionalStore
+from tests.simulation.store import CallsOfCell, CellStore, SimulatedBlobs, SimulatedStore, State, TransactionalStore
 from tests.simulation.timers import Alarms, SimulatedTimers
 from tests.simulation.world import Crashed, Process, Silence, SimulatedIds, Turns, Verb, Violation, World
 
@@ -59,6 +61,38 @@ class Machine:
     """The cell of the one process of which all actors are requests; None where each actor is a process."""
 
 
+@dataclass
+class SimulatedCells:
+    """``Cells`` over the one state of the run: the names of logs keep the cells apart, and each connection refuses
+    those of another cell."""
+
+    machine: Machine
+    process: Process
+    cells: list[str]
+
+    def guarded(self, home: Store) -> GuardedCells:
+        seconds = self.machine.settings.registry_seconds
+        return GuardedCells(self, home, self.process, SimulatedIds(self.machine.world.rng), seconds)
+
+    def storage(self, cell: str) -> CellStorage:
+        plan, world = self.machine.world.plan, self.machine.world
+        if plan.transactional:
+            store: Any = CellStore(self.process, self.machine.state, cell)
+        else:
+            direct = CallsOfCell(self.process, self.machine.state, cell)
+            store = RetryingStore(direct, self.process, SimulatedIds(world.rng), budget_seconds=plan.budget_seconds)
+        return CellStorage(store, SimulatedBlobs(self.process, self.machine.blobs))
+
+    def location(self, cell: str) -> str | None:
+        return cell if cell in self.cells else None
+
+    def names(self) -> list[str]:
+        return self.cells
+
+    def forget(self, cell: str) -> None:
+        pass
+
+
 def open_cell(machine: Machine, process: Process) -> Cell:
     """Makes a new process of the library: real code with empty caches."""
     plan, ids = machine.world.plan, SimulatedIds(machine.world.rng)
@@ -69,9 +103,11 @@ def open_cell(machine: Machine, process: Process) -> Cell:
         direct = SimulatedStore(process, state)
         store = RetryingStore(direct, process, ids, budget_seconds=plan.budget_seconds)
     silence = Silence(process)
+    names = [f"c{number}" for number in range(plan.cells)]
     return Cell(
         Context(
             store=store,
+            cells=SimulatedCells(machine, process, names).guarded(store) if names else None,
             blobs=SimulatedBlobs(process, machine.blobs),
             clock=process,
             ids=ids,

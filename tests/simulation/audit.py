@@ -351,6 +351,7 @@ class StoreAudit:
         if key.partition == "subjects":
             subject = msgspec.msgpack.decode(record.value, type=Subject)
             self.rules.check_sealed(self.subjects.get(subject.name), subject)
+            self.rules.check_route(self.subjects.get(subject.name), subject)
             self._paused((subject.name, subject.generation, ""), paused=subject.paused)
             self.subjects[subject.name] = subject
         elif key.partition.startswith("groups/"):

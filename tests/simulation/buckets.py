@@ -200,7 +200,7 @@ class BucketHistory:
         audit, head = self.audit, f"{plan.subject}~{plan.generation}"
         if transfer.kind == DUE:
             name = LogName.parse(transfer.log)
-            right = plan.member is None and name.kind == "queue" and transfer.log.startswith(f"{head}/")
+            right = plan.member is None and name.kind == "queue" and f"{name.subject}~{name.generation}" == head
         elif transfer.kind == AGAIN:
             right = transfer.log == f"{head}/retry/{plan.member}"
         elif transfer.kind == ORPHANED:

@@ -78,6 +78,19 @@ class Operator(Actor):
     def queues(self, subject: str) -> None:
         self.ask("queues", lambda: self.cell.put_subject(subject, queues=2))
 
+    def _move(self, subject: str, _: str) -> None:
+        cells = ["home", *(f"c{number}" for number in range(self.world.plan.cells))]
+        self.move(subject, self.rng.randrange(2), self.rng.choice(cells))
+
+    def move(self, subject: str, queue: int, cell: str) -> None:
+        self.ask("move", lambda: self.cell.routes.move(subject, queue, cell), queue=queue, cell=cell)
+
+    def _drain(self, _: str, __: str) -> None:
+        self.ask("drain", lambda: self.cell.cells.drain("c0"))
+
+    def _undrain(self, _: str, __: str) -> None:
+        self.ask("undrain", lambda: self.cell.cells.set_state("c0", "normal"))
+
     def _attempts(self, subject: str, group: str) -> None:
         attempts = self.rng.choice((1, 2, 5))
         self.ask("attempts", lambda: self.cell.put_group(subject, group, max_attempts=attempts))

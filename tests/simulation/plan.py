@@ -118,6 +118,8 @@ class Plan:
     """The longest pause of a process where ``long_pauses`` is set."""
     drift: float = 0.0
     """The largest rate at which a clock gains or loses, until it is wrong by ``skew_ms``."""
+    cells: int = 0
+    """The number of cells beside the home cell."""
     engine: str = ""
     """The real store that runs beside the simulated one: ``sqlite``, ``dynamodb``, or none."""
     together: bool = False
@@ -162,6 +164,8 @@ _LIMITED = 0.15
 """The share of plans with groups that limit what they lease."""
 _PAUSED = 0.15
 """The share of plans with pauses."""
+_MOVED = 0.12
+"""The share of plans with other cells, to which queues move."""
 _ARCHIVED = 0.15
 """The share of plans with an archive."""
 _MOVES = ("redrive", "drop", "seek", "retention", "attempts", "lag", "latest", "queues")
@@ -181,8 +185,23 @@ def draw(seed: int) -> Plan:
     plan = filtered(plan, rng) if rng.random() < _FILTERED else plan
     rng = Random(seed ^ 0x1A26E)
     plan = enlarged(plan, rng) if rng.random() < 0.1 else plan
+    plan = moved(plan, Random(seed ^ 0xCE11))
     plan = damaged(plan) if rng.random() < 0.1 and not plan.archivists else plan
     return replace(plan, concurrency=rng.choice((1, 1, 2, 3))) if plan.couriers else plan
+
+
+def moved(plan: Plan, rng: Random) -> Plan:
+    """Returns the plan, with cells between which an actor moves queues in some of them."""
+    # A rebuild needs the cells; and see ``paused``.
+    if rng.random() >= _MOVED or plan.archivists or plan.engine or plan.longest_pause_ms > 90_000:
+        return plan
+    return with_cells(plan, rng.choice((1, 2)))
+
+
+def with_cells(plan: Plan, cells: int) -> Plan:
+    """Returns the plan with that many cells beside the home cell, and an actor that moves queues and drains cells."""
+    moves = ("move", "move", "move", "drain", "undrain")
+    return replace(plan, cells=cells, moves=(*plan.moves, *moves), operators=max(plan.operators, 1))
 
 
 def paused(plan: Plan, rng: Random) -> Plan:

@@ -1,6 +1,7 @@
 """Rules: checks attempts, delays, leases, expiry and watermarks by the plan of a run, not by the library."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -133,6 +134,22 @@ class Rules:
         for row in range(before, below):
             if row not in self.audit.rows(log) or not self.audit.spent(log, row):
                 raise Violation("12", f"row {row} of {log} is trimmed, and is still needed")
+
+    def check_route(self, before: Subject | None, subject: Subject) -> None:
+        """Offsets have no gap and no overlap, ends are exact, and the epoch never falls (10)."""
+        if before is not None and before.generation == subject.generation and subject.epoch < before.epoch:
+            raise Violation("10", f"the epoch of {subject.name} fell from {before.epoch} to {subject.epoch}")
+        for queue, route in enumerate(subject.routes):
+            for mapping, following in pairwise(route.mappings):
+                log = subject.log_of(queue, mapping)
+                totals = self.audit.totals(log)
+                # An expired part may have the turn of a change that was given up, whose log was never used.
+                exact = mapping.state == "expired" or (totals.numbers, totals.sealed) == (mapping.end, True)
+                if mapping.end != following.start or not exact:
+                    raise Violation("10", f"{log} ends at {totals}, its mapping at {mapping.end}, {following} follows")
+            last = subject.log_of(queue, route.last)
+            if self.audit.totals(last).numbers < route.last.start:
+                raise Violation("10", f"{last} is published at {route.last.start} and counts below that")
 
     def check_sealed(self, before: Subject | None, subject: Subject) -> None:
         """Checks that no row of a subject is handed out after the subject was erased or created again."""

@@ -220,6 +220,8 @@ def _settings(plan: Plan) -> Settings:
 
 
 def prepare(keeper: Actor, plan: Plan) -> None:
+    for number in range(plan.cells):
+        keeper.cell.cells.add(f"c{number}")
     for subject in plan.subjects:
         keeper.cell.put_subject(subject, queues=plan.queues, retention_seconds=plan.retention_seconds)
         for left, group in zip(range(len(plan.groups), 0, -1), plan.groups, strict=True):

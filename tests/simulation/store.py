@@ -17,7 +17,7 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.errors import NotFound, OutcomeUnknown, Sealed, Throttled
 from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
-from tests.simulation.world import Crashed, Process, Verb, World
+from tests.simulation.world import Crashed, Process, Verb, Violation, World
 
 T = TypeVar("T")
 
@@ -447,6 +447,35 @@ class _Inside(SimulatedStore):
         if abort and self.world.rng.random() < abort:
             self.world.record(self.process.name, name, about, "crash within the transaction")
             raise Crashed
+        return super().call(name, about, effect)
+
+
+def _check_cell(cell: str, name: str, about: object) -> None:
+    if name not in ("transact", "collect") and f"{cell}:" not in str(about):
+        raise Violation("10", f"{name} {about} in cell {cell}: that is not its log")
+
+
+class CallsOfCell(SimulatedStore):
+    """The store of another cell: it contains only logs whose names have the cell."""
+
+    def __init__(self, process: Process, state: State, cell: str) -> None:
+        super().__init__(process, state)
+        self.cell = cell
+
+    def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
+        _check_cell(self.cell, name, about)
+        return super().call(name, about, effect)
+
+
+class CellStore(TransactionalStore):
+    """The same with transactions."""
+
+    def __init__(self, process: Process, state: State, cell: str) -> None:
+        super().__init__(process, state)
+        self.cell = cell
+
+    def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
+        _check_cell(self.cell, name, about)
         return super().call(name, about, effect)
 
 

@@ -179,7 +179,8 @@ class CellOperations:
 
     def _reachable(self, cell: str) -> bool:
         try:
-            self.context.store_of(f"{cell}:" if cell else "").counter("reachable")
+            probe = f"{cell}:probe" if cell else "probe"
+            self.context.store_of(probe).counter(probe)
         except CellUnavailable:
             return False
         return True

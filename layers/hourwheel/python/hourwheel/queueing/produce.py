@@ -296,7 +296,6 @@ class _Batch:
 
     def _rows(self, parts: Sequence[BatchPart], at_ms: int) -> list[Row]:
         longest_ms = at_ms + max((part.subject.retention_ms for part in parts if part.bucket is None), default=0)
-        name = self.context.ids.unique(at_ms)
         # One object for all messages that are sent at once, one for each bucket: an object is removed as a whole.
         # An object is in the cell of the rows that name it.
         by_folder: dict[tuple[str, str], list[int]] = {}
@@ -306,7 +305,8 @@ class _Batch:
         for (_, folder), inside in by_folder.items():
             batches = [parts[i].messages for i in inside]
             log = parts[inside[0]].log
-            made = self.context.build_rows(log, f"{folder}/{name}", batches, at_ms=at_ms, expires_ms=longest_ms)
+            key = f"{folder}/{self.context.ids.unique(at_ms)}"
+            made = self.context.build_rows(log, key, batches, at_ms=at_ms, expires_ms=longest_ms)
             rows.update(zip(inside, made, strict=True))
         return [_row_of(part, rows[i], at_ms) for i, part in enumerate(parts)]
 

@@ -1,0 +1,70 @@
+"""Bugs of moves between cells."""
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+from hourwheel.context import Context
+from hourwheel.logs.log import Log
+from hourwheel.model import Subject
+from hourwheel.ports import Counter
+from hourwheel.registry import moves
+from hourwheel.routes import MoveTarget, Route, RouteChange
+from tests.simulation.bugs import Bug, registrar
+from tests.simulation.plan import Plan, with_cells
+
+MOVED: list[Bug] = []
+planted = registrar(MOVED)
+
+
+def _moving(plan: Plan) -> Plan:
+    return with_cells(plan, 2)
+
+
+@planted(sharpen=_moving)
+def the_new_mapping_begins_before_the_seal_is_exact() -> Iterator[None]:
+    def seal(self: Log) -> Counter:
+        before = self.totals()
+        real(self)
+        return before
+
+    real = Log.seal
+    with patch.object(Log, "seal", seal):
+        yield
+
+
+@planted(sharpen=_moving)
+def the_old_log_is_not_sealed() -> Iterator[None]:
+    with patch.object(Log, "seal", Log.totals):
+        yield
+
+
+@planted(sharpen=_moving)
+def the_counter_of_the_new_log_is_not_raised() -> Iterator[None]:
+    with patch.object(Log, "begin", lambda self, first_seq: self.totals()):
+        yield
+
+
+@planted(sharpen=_moving)
+def the_epoch_goes_back() -> Iterator[None]:
+    def carried_out(context: Context, subject: Subject, change: RouteChange) -> Subject | None:
+        after = real(context, subject, change)
+        return after and moves.msgspec.structs.replace(after, epoch=max(0, subject.epoch - 1))
+
+    real = moves._carried_out
+    with patch.object(moves, "_carried_out", carried_out):
+        yield
+
+
+@planted(sharpen=_moving)
+def a_log_of_a_change_that_was_given_up_is_used_again() -> Iterator[None]:
+    with patch.object(Route, "spent", lambda self, target: self):
+        yield
+
+
+@planted(sharpen=_moving)
+def a_new_log_takes_the_name_of_one_that_was_used() -> Iterator[None]:
+    def target(self: Route, queue: int, cell: str) -> MoveTarget:
+        return MoveTarget(queue, cell, 1, 1)
+
+    with patch.object(Route, "target", target):
+        yield
