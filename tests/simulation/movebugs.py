@@ -56,12 +56,6 @@ def the_epoch_goes_back() -> Iterator[None]:
 
 
 @planted(sharpen=_moving)
-def a_log_of_a_change_that_was_given_up_is_used_again() -> Iterator[None]:
-    with patch.object(Route, "spent", lambda self, target: self):
-        yield
-
-
-@planted(sharpen=_moving)
 def a_new_log_takes_the_name_of_one_that_was_used() -> Iterator[None]:
     def target(self: Route, queue: int, cell: str) -> MoveTarget:
         return MoveTarget(queue, cell, 1, 1)

@@ -145,7 +145,9 @@ class Rules:
                 totals = self.audit.totals(log)
                 # An expired part may have the turn of a change that was given up, whose log was never used.
                 exact = mapping.state == "expired" or (totals.numbers, totals.sealed) == (mapping.end, True)
-                if mapping.end != following.start or not exact:
+                # Between the others a part may have expired, and been used again since.
+                gap = following.start - (mapping.end or 0)
+                if gap < 0 or (gap and following is route.last) or not exact:
                     raise Violation("10", f"{log} ends at {totals}, its mapping at {mapping.end}, {following} follows")
             last = subject.log_of(queue, route.last)
             if self.audit.totals(last).numbers < route.last.start:
