@@ -60,13 +60,13 @@ _UNUSED = re.compile(
 )
 
 
-class TooLarge(Exception):
+class PackageTooLarge(Exception):
     """The package has outgrown ``CEILING_BYTES``."""
 
 
 def build(output: Path) -> list[Path]:
     """Packs both archives below ``output`` and returns their paths. Needs the package index or pip's cache if the lock
-    has changed. Raises ``TooLarge``."""
+    has changed. Raises ``PackageTooLarge``."""
     output.mkdir(parents=True, exist_ok=True)
     dependencies, library = (output / f"{name}.tgz" for name in (DEPENDENCIES, LIBRARY))
     stamp, key = output / f"{DEPENDENCIES}.key", _inputs_digest()
@@ -87,10 +87,10 @@ def build(output: Path) -> list[Path]:
 
 
 def check(archives: list[Path]) -> None:
-    """Raises ``TooLarge`` if the archives together exceed ``CEILING_BYTES``."""
+    """Raises ``PackageTooLarge`` if the archives together exceed ``CEILING_BYTES``."""
     total = sum(map(size, archives))
     if total > CEILING_BYTES:
-        raise TooLarge(f"the package has {total / 1e6:.1f} MB and may have {CEILING_BYTES / 1e6:.0f}")
+        raise PackageTooLarge(f"the package has {total / 1e6:.1f} MB and may have {CEILING_BYTES / 1e6:.0f}")
 
 
 def pack(folder: Path, archive: Path) -> None:

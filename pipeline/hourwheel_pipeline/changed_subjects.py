@@ -117,11 +117,11 @@ class ChangeSearch:
         rows = self.lake.read(self.spark, table, since=origin.first, until=until, subjects=origin.subjects)
         return rows.where(fn.col("manifest").isin(list(origin.manifests)))
 
-    def regrouped(self, catalogs: DataFrame) -> set[str]:
-        """Returns the subjects with groups that were created, deleted, changed, or begin elsewhere since. ``catalogs``:
-        those of the manifests that the lake holds."""
+    def regrouped(self, snapshots: DataFrame) -> set[str]:
+        """Returns the subjects with groups that were created, deleted, changed, or begin elsewhere since.
+        ``snapshots``: those of the manifests that the lake holds."""
         last = max(state.progress.last_manifest for state in self.before.values())
-        now, before = groups_of(catalogs), groups_of(catalogs.where(fn.col("manifest") <= last))
+        now, before = groups_of(snapshots), groups_of(snapshots.where(fn.col("manifest") <= last))
         changed = now.exceptAll(before).unionByName(before.exceptAll(now))
         return {row["subject"] for row in changed.select("subject").distinct().collect()}
 

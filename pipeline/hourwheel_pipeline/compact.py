@@ -18,7 +18,7 @@ from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import Manifest, manifest_key, read
 from hourwheel.system import SystemIds
-from hourwheel_pipeline.integrity import Wholeness, inspect
+from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.job_options import ArchiveOptions
 from hourwheel_pipeline.lake import CommitConflict, Lake, layout_of
 from hourwheel_pipeline.reading import Work, manifests_from
@@ -33,7 +33,7 @@ _GROWTH = 1.0
 """Bytes of Parquet for each byte of a segment."""
 
 
-class Damaged(Corrupt):
+class UnreadableSegments(Corrupt):
     """Segments cannot be read, and ``on_damage`` is ``stop``, or there are more of them than ``max_quarantined``."""
 
 
@@ -86,7 +86,7 @@ class CompactReport(msgspec.Struct, frozen=True, kw_only=True):
 
     tables: list[TableReport]
     lost_races: int
-    archive: Wholeness | None = None
+    archive: ArchiveInspection | None = None
 
 
 class Step(NamedTuple):
@@ -107,7 +107,8 @@ def run(spark: SparkSession, options: CompactOptions) -> CompactReport:
     """Adds to the lake the rows of every manifest that came since the last run, each row once.
 
     Raises:
-        Damaged: segments cannot be read, and ``on_damage`` is ``stop``, or there are more than ``max_quarantined``.
+        UnreadableSegments: segments cannot be read, and ``on_damage`` is ``stop``, or there are more than
+            ``max_quarantined``.
         Corrupt: a manifest cannot be read.
         Broken: the lake was copied or moved, or another version wrote its tables.
 
@@ -164,7 +165,7 @@ class Compaction:
             report.last_manifest, report.quarantined = progress.last_manifest, progress.quarantined
         return CompactReport(tables=list(self._tables.values()), lost_races=self._lost_races, archive=self._inspected())
 
-    def _inspected(self) -> Wholeness:
+    def _inspected(self) -> ArchiveInspection:
         """Inspects the whole archive: the run itself reads only the manifests that are new."""
         options = self.options
         return inspect(
@@ -225,9 +226,9 @@ class Compaction:
         try:
             self._check(table, written.unread, progress)
             self.lake.commit(table, added=written.paths, notes=progress.notes, on=notes)
-        except (CommitConflict, Damaged) as error:
+        except (CommitConflict, UnreadableSegments) as error:
             self.lake.files.delete_folder(written.folder)
-            if isinstance(error, Damaged):
+            if isinstance(error, UnreadableSegments):
                 raise
             return False
         report = self._tables[table]
@@ -267,9 +268,9 @@ class Compaction:
     def _check(self, table: str, unread: Sequence[Unread], progress: TableProgress) -> None:
         if unread and self.options.on_damage == "stop":
             reasons = "; ".join(f"{one.key}: {one.reason}" for one in unread[:10])
-            raise Damaged(f"{len(unread)} segments of {table} cannot be read: {reasons}")
+            raise UnreadableSegments(f"{len(unread)} segments of {table} cannot be read: {reasons}")
         if len(progress.quarantined) > self.options.max_quarantined:
-            raise Damaged(
+            raise UnreadableSegments(
                 f"{len(progress.quarantined)} segments of {table} cannot be read, max_quarantined is "
                 f"{self.options.max_quarantined}: is"
                 " this the archive?"

@@ -10,7 +10,7 @@ from hourwheel.archive import blocks
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel_pipeline.columns import batch_of, days, ints, pairs, timestamps
-from hourwheel_pipeline.names import place_of
+from hourwheel_pipeline.names import log_owner
 from hourwheel_pipeline.schemas import DISPATCHES
 
 
@@ -52,7 +52,7 @@ def _transfer_columns(transfers: Sequence[Transfer]) -> dict[str, pa.Array]:
     return {
         "day": days(at_ms),
         "subject": pa.array(
-            [place_of(transfer.log).subject if transfer.log else "" for transfer in transfers], pa.string()
+            [log_owner(transfer.log).subject if transfer.log else "" for transfer in transfers], pa.string()
         ),
         "at": timestamps(at_ms),
         "kind": pa.array([transfer.kind for transfer in transfers], pa.string()),

@@ -22,7 +22,7 @@ REPAIR = "hourwheel pipeline run repair restores its rows from the archive"
 _LENGTH = 400
 
 
-class Failed(Broken):
+class JobFailed(Broken):
     """A job failed in a library below it; the message is the sentence of that library."""
 
 
@@ -50,12 +50,14 @@ def translated(error: BaseException) -> HourwheelError:
             " copy, or compact the archive into another lake"
         )
     if isinstance(error, SQLAlchemyError):
-        return Failed(f"the catalog of the lake cannot be used: {_first(str(getattr(error, 'orig', None) or error))}")
+        return JobFailed(
+            f"the catalog of the lake cannot be used: {_first(str(getattr(error, 'orig', None) or error))}"
+        )
     raised = list(_RAISED.finditer(text))
     if raised:
-        kind = Corrupt if raised[-1]["name"] in ("Corrupt", "Damaged") else Failed
+        kind = Corrupt if raised[-1]["name"] in ("Corrupt", "UnreadableSegment", "UnreadableSegments") else JobFailed
         return kind(raised[-1]["text"])
-    return Failed(_first(text) or type(error).__name__)
+    return JobFailed(_first(text) or type(error).__name__)
 
 
 def _text(error: BaseException) -> str:

@@ -25,7 +25,7 @@ _SEGMENTS = "segments"
 _THREADS = 16
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveProblem(msgspec.Struct, frozen=True, kw_only=True):
     """An object of the archive that is missing or is not what was written. ``says``: a sentence that
     tells an operator what to do."""
 
@@ -34,7 +34,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     says: str
 
 
-class Wholeness(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveInspection(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an inspection: what was checked, and the number of problems, of which ``problems`` are the
     first."""
 
@@ -43,7 +43,7 @@ class Wholeness(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     deep: bool
     count: int
-    problems: list[Problem]
+    problems: list[ArchiveProblem]
 
 
 def inspect(
@@ -53,7 +53,7 @@ def inspect(
     deep: bool = False,
     region: str | None = None,
     endpoint_url: str | None = None,
-) -> Wholeness:
+) -> ArchiveInspection:
     """Inspects the whole archive. ``last_manifest``: the last one that a lake holds, which must exist as well."""
     archive = blobs_at(location, region, endpoint_url)
     numbers = manifest_numbers(archive)
@@ -61,13 +61,13 @@ def inspect(
     with ThreadPoolExecutor(_THREADS) as pool:
         answers = list(pool.map(partial(_read, archive), numbers))
         manifests = [answer for answer in answers if isinstance(answer, Manifest)]
-        problems += [answer for answer in answers if isinstance(answer, Problem)]
+        problems += [answer for answer in answers if isinstance(answer, ArchiveProblem)]
         # Listed after the manifests were read: a segment is written before the manifest that names it.
         sizes = object_sizes(f"{location.rstrip('/')}/{_SEGMENTS}", region, endpoint_url)
         works = [Work.of(manifest.number, segment) for manifest in manifests for segment in manifest.segments]
         compare = partial(_deep_problem, archive) if deep else partial(_problem, sizes)
         problems += [problem for problem in pool.map(compare, works) if problem is not None]
-    return Wholeness(
+    return ArchiveInspection(
         manifests=len(numbers),
         segments=len(works),
         bytes=sum(work.bytes for work in works),
@@ -83,28 +83,32 @@ def manifest_numbers(archive: Blobs) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def gaps(numbers: list[int], last_manifest: int = -1) -> Iterator[Problem]:
+def gaps(numbers: list[int], last_manifest: int = -1) -> Iterator[ArchiveProblem]:
     """Yields the manifests that are missing below the last one that exists, and up to ``last_manifest``, which a lake
     holds."""
     last = numbers[-1] if numbers else -1
     for number in sorted(set(range(max(last, last_manifest) + 1)).difference(numbers)):
         key = manifest_key(number)
         why = "later ones are there" if number < last else f"the lake holds the archive up to manifest {last_manifest}"
-        yield Problem(kind="missing_manifest", key=key, says=f"{key} is missing, though {why}: put it back from a copy")
+        yield ArchiveProblem(
+            kind="missing_manifest", key=key, says=f"{key} is missing, though {why}: put it back from a copy"
+        )
 
 
-def _read(archive: Blobs, number: int) -> Manifest | Problem:
+def _read(archive: Blobs, number: int) -> Manifest | ArchiveProblem:
     key = manifest_key(number)
     try:
         manifest = read(archive, number)
     except Corrupt as error:
-        return Problem(kind="unreadable_manifest", key=key, says=f"{error}: put it back from a copy")
+        return ArchiveProblem(kind="unreadable_manifest", key=key, says=f"{error}: put it back from a copy")
     if manifest is None:
-        return Problem(kind="missing_manifest", key=key, says=f"{key} was removed during the inspection of the archive")
+        return ArchiveProblem(
+            kind="missing_manifest", key=key, says=f"{key} was removed during the inspection of the archive"
+        )
     return manifest
 
 
-def _problem(sizes: Mapping[str, int], work: Work) -> Problem | None:
+def _problem(sizes: Mapping[str, int], work: Work) -> ArchiveProblem | None:
     size = sizes.get(work.key.removeprefix(f"{_SEGMENTS}/"))
     if size is None:
         return _of(work, "missing_segment", "is missing")
@@ -113,7 +117,7 @@ def _problem(sizes: Mapping[str, int], work: Work) -> Problem | None:
     return None
 
 
-def _deep_problem(archive: Blobs, work: Work) -> Problem | None:
+def _deep_problem(archive: Blobs, work: Work) -> ArchiveProblem | None:
     try:
         read_segment(archive, work)
     except Corrupt as error:
@@ -122,6 +126,6 @@ def _deep_problem(archive: Blobs, work: Work) -> Problem | None:
     return None
 
 
-def _of(work: Work, kind: str, reason: str) -> Problem:
+def _of(work: Work, kind: str, reason: str) -> ArchiveProblem:
     says = f"{work.key}, of manifest {work.manifest}, {reason}: put it back from a copy"
-    return Problem(kind=kind, key=work.key, says=says)
+    return ArchiveProblem(kind=kind, key=work.key, says=says)

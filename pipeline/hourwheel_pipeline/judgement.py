@@ -1,8 +1,8 @@
 """What a run of ``reconcile`` may take over from the last run that judged the whole lake, and what it judges anew.
 
 The findings about a subject follow from its own rows, from rows that name no subject (cancel markers, dropped
-messages), from the manifests and catalogs, and from the horizon. So a run judges these subjects, each with all of its
-rows, and takes the findings of all others over:
+messages), from the manifests and the snapshots of the registry in the archive, and from the horizon. So a run judges
+these subjects, each with all of its rows, and takes the findings of all others over:
 
 - subjects with new rows, or with logs of which the archive has more rows;
 - subjects with rows stored within a day before the last horizon: only a later horizon decides about these rows;
@@ -50,8 +50,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """A run that judged the whole lake, with ``limits``: what the next run needs to judge only changes.
 
     ``found_ms``: the time of its findings in the table. ``tables``: the states of the tables then. ``manifests``,
-    ``catalogs``: the numbers of manifests and of groups in catalogs that could be read. ``expired``: the messages that
-    expired, by subject and group."""
+    ``snapshots``: the numbers of manifests and of groups in snapshots that could be read. ``expired``: the messages
+    that expired, by subject and group."""
 
     limits: tuple[float, ...]
     found_ms: int
@@ -59,7 +59,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     open_until_ms: int
     tables: dict[str, TableState]
     manifests: int
-    catalogs: int
+    snapshots: int
     rows: dict[str, int]
     totals: dict[str, int]
     expired: dict[str, int]
@@ -89,11 +89,11 @@ class Scope(NamedTuple):
         return subject.isin(*self.subjects) | ((subject == "") & fn.col("log").isin(*self.logs))
 
 
-def readable(claims: DataFrame, catalogs: DataFrame, last: int) -> tuple[int, int]:
-    """Returns the numbers of manifests, and of groups in catalogs, that can be read up to the manifest ``last``."""
+def readable(claims: DataFrame, snapshots: DataFrame, last: int) -> tuple[int, int]:
+    """Returns the numbers of manifests, and of groups in snapshots, that can be read up to the manifest ``last``."""
     begun = (fn.col("claim") == "began") & (fn.col("manifest") <= last)
-    readable_catalogs = (fn.col("manifest") <= last) & fn.col("detail").isNull()
-    return claims.where(begun).count(), catalogs.where(readable_catalogs).count()
+    readable_snapshots = (fn.col("manifest") <= last) & fn.col("detail").isNull()
+    return claims.where(begun).count(), snapshots.where(readable_snapshots).count()
 
 
 def numbers_of(tables: Mapping[str, TableState]) -> dict[str, int]:
@@ -113,25 +113,25 @@ def most_expired(expired: Mapping[str, int], listed: int) -> dict[str, int]:
 
 
 def scope_of(
-    search: ChangeSearch, before: Judgement, claims: DataFrame, catalogs: DataFrame, stuck_ms: int
+    search: ChangeSearch, before: Judgement, claims: DataFrame, snapshots: DataFrame, stuck_ms: int
 ) -> Scope | None:
     """Returns what a run after ``before`` judges anew; None: everything. ``stuck_ms``: the time after which a delayed
     message is stuck."""
     try:
-        return _scope(search, before, claims, catalogs, stuck_ms)
+        return _scope(search, before, claims, snapshots, stuck_ms)
     except ChangesUnknown:
         return None
 
 
-def _scope(search: ChangeSearch, before: Judgement, claims: DataFrame, catalogs: DataFrame, stuck_ms: int) -> Scope:
-    if (before.manifests, before.catalogs) != readable(claims, catalogs, max(numbers_of(before.tables).values())):
+def _scope(search: ChangeSearch, before: Judgement, claims: DataFrame, snapshots: DataFrame, stuck_ms: int) -> Scope:
+    if (before.manifests, before.snapshots) != readable(claims, snapshots, max(numbers_of(before.tables).values())):
         raise ChangesUnknown  # a manifest or a catalog was lost or put back
     for table in SCHEMAS:
         if search.before[table].progress.quarantined != search.now[table].progress.quarantined:
             raise ChangesUnknown
     if any(manifest.unreadable or manifest.missing for manifest in search.manifests.values()):
         raise ChangesUnknown
-    subjects = search.new_rows().subjects | _with_longer_logs(search) | search.regrouped(catalogs)
+    subjects = search.new_rows().subjects | _with_longer_logs(search) | search.regrouped(snapshots)
     if _lacks_new_rows(search, claims):
         raise ChangesUnknown
     logs = _dropped_from(search)
@@ -153,7 +153,7 @@ def _lacks_new_rows(search: ChangeSearch, claims: DataFrame) -> bool:
         state = search.before[table].progress
         new = claims.where(fn.col("manifest") > state.last_manifest)
         new = new.where(fn.col("manifest") <= search.now[table].progress.last_manifest)
-        brought = new.where((fn.col("table") == table) | (fn.col("claim") == "gone"))
+        brought = new.where((fn.col("table") == table) | (fn.col("claim") == "removed"))
         rows = search.rows_of(table)
         if rows is None:
             rows = search.lake.read(search.spark, table, subjects=())

@@ -20,7 +20,7 @@ from hourwheel_pipeline.schemas import DEAD, DISPATCHES, MESSAGES, PULLS, QUEUE
 from hourwheel_pipeline.segment_rows import ArchivePlace
 
 
-class Limits(NamedTuple):
+class FindingLimits(NamedTuple):
     """The times, in milliseconds, from which on something is a finding; see ``ReconcileOptions``."""
 
     skew_ms: int
@@ -29,17 +29,17 @@ class Limits(NamedTuple):
     lease_ms: int
 
 
-class Tally(NamedTuple):
+class RowCounts(NamedTuple):
     """The numbers of rows by table and kind, and of messages that were accepted, delivered and given up."""
 
     rows: dict[str, int]
     totals: dict[str, int]
 
-    def plus(self, other: "Tally") -> "Tally":
-        return Tally(_sum(self.rows, other.rows), _sum(self.totals, other.totals))
+    def plus(self, other: "RowCounts") -> "RowCounts":
+        return RowCounts(_sum(self.rows, other.rows), _sum(self.totals, other.totals))
 
 
-def judged(evidence: Evidence, coverage: Coverage, limits: Limits, place: ArchivePlace) -> DataFrame:
+def judged(evidence: Evidence, coverage: Coverage, limits: FindingLimits, place: ArchivePlace) -> DataFrame:
     """Returns the findings of all checks. ``place``: the archive, from which missing rows are named."""
     skew_ms, late_ms, stuck_ms, lease_ms = limits
     every = chain(
@@ -57,7 +57,7 @@ def judged(evidence: Evidence, coverage: Coverage, limits: Limits, place: Archiv
     return together.where(fn.col("at").isNull() | (fn.col("at") >= moment(coverage.began_ms)))
 
 
-def tally(evidence: Evidence, after: Mapping[str, int]) -> Tally:
+def count_rows(evidence: Evidence, after: Mapping[str, int]) -> RowCounts:
     """Counts the rows that each table took from the manifests ``after`` this number."""
     messages, pulls, dispatches = (
         frame.where(fn.col("manifest") > after[table])
@@ -72,10 +72,10 @@ def tally(evidence: Evidence, after: Mapping[str, int]) -> Tally:
     assert handed is not None
     rows = {f"messages {kind}": count for kind, count in sorted(kinds.items())}
     totals = {"accepted": kinds.get(QUEUE, 0), "delivered": handed[1] or 0, "dead": kinds.get(DEAD, 0)}
-    return Tally(rows | {PULLS: handed[0], DISPATCHES: dispatches.count()}, totals)
+    return RowCounts(rows | {PULLS: handed[0], DISPATCHES: dispatches.count()}, totals)
 
 
-def open_until_ms(evidence: Evidence, limits: Limits) -> int:
+def open_until_ms(evidence: Evidence, limits: FindingLimits) -> int:
     """Returns the time from which on a later horizon alone brings no row into judgement."""
     last = evidence.messages.agg(fn.max(fn.unix_millis("accepted_at")), fn.max(fn.unix_millis("due_at"))).first()
     dispatched = evidence.dispatches.agg(fn.max(fn.unix_millis("at"))).first()
@@ -85,7 +85,7 @@ def open_until_ms(evidence: Evidence, limits: Limits) -> int:
     return max(times, default=0) + MARGIN_MS + max(limits.stuck_ms, limits.skew_ms)
 
 
-def expired(evidence: Evidence, coverage: Coverage, limits: Limits) -> dict[str, int]:
+def expired(evidence: Evidence, coverage: Coverage, limits: FindingLimits) -> dict[str, int]:
     """Returns the numbers of messages that expired before their group came to them, by ``subject group``."""
     rows = expired_unseen(evidence, coverage, limits.skew_ms).collect()
     return {f"{row['subject']} {row['group']}": row["messages"] for row in rows}

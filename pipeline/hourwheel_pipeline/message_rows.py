@@ -16,7 +16,7 @@ from hourwheel.errors import Corrupt
 from hourwheel.log_names import is_schedule
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
 from hourwheel_pipeline.columns import Ints, batch_of, byte_lengths, column_of, days, ints, sums, timestamps
-from hourwheel_pipeline.names import Place, place_of
+from hourwheel_pipeline.names import LogOwner, log_owner
 from hourwheel_pipeline.schemas import CANCEL_MARKER, MESSAGES, QUEUE, SCHEMAS, TIMESTAMP
 
 
@@ -67,7 +67,7 @@ def _cancel_marker_batch(
     decoded: MessageRows, cancel_markers: Mapping[int, CancelMarker], manifest: int
 ) -> pa.RecordBatch:
     entries = [decoded.entries[i] for i in cancel_markers]
-    places = [place_of(decoded.logs[entry.log])._replace(kind=CANCEL_MARKER) for entry in entries]
+    places = [log_owner(decoded.logs[entry.log])._replace(kind=CANCEL_MARKER) for entry in entries]
     rows = range(len(entries))
     fields = {
         **_place_columns(places, np.array(rows)),
@@ -81,9 +81,9 @@ def _cancel_marker_batch(
     return batch_of(MESSAGES, fields, len(entries), manifest)
 
 
-def _places(decoded: MessageRows, due_times_of: Mapping[int, DueTimes]) -> tuple[list[Place], Ints]:
+def _places(decoded: MessageRows, due_times_of: Mapping[int, DueTimes]) -> tuple[list[LogOwner], Ints]:
     """Returns the places of the block, and for each entry the index of its place."""
-    places = [place_of(log) for log in decoded.logs]
+    places = [log_owner(log) for log in decoded.logs]
     at = ints(entry.log for entry in decoded.entries)
     indexes: dict[tuple[int, str, int, str | None], int] = {}
     for number, due_times in due_times_of.items():
@@ -96,12 +96,12 @@ def _places(decoded: MessageRows, due_times_of: Mapping[int, DueTimes]) -> tuple
     return places, at
 
 
-def _place_columns(places: Sequence[Place], at: Ints) -> dict[str, pa.Array]:
+def _place_columns(places: Sequence[LogOwner], at: Ints) -> dict[str, pa.Array]:
     taken = pa.array(at)
     schema = SCHEMAS[MESSAGES]
     return {
         name: pa.array([getattr(place, name) for place in places], schema.field(name).type).take(taken)
-        for name in Place._fields
+        for name in LogOwner._fields
     }
 
 

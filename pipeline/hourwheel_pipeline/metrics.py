@@ -60,7 +60,7 @@ __all__ = ["Measured", "MetricsOptions", "run"]
 
 TABLE: Final = "metrics"
 NOTE: Final = "hourwheel.measured"
-"""The note of the table with the report of the last run, a ``_Note``."""
+"""The note of the table with the report of the last run, a ``_LastMetrics``."""
 
 _SETTLED_MS = 48 * HOUR_MS
 """Hours may change until this long before the horizon: a pull is archived once it is closed, at most a day after its
@@ -126,7 +126,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
 
 
-class _Note(Measured, frozen=True, kw_only=True):
+class _LastMetrics(Measured, frozen=True, kw_only=True):
     """The report of a run, and what the next run needs. ``basis``: a digest of the data from which the rows were
     computed. ``through``: the last manifest of this data. ``tables``: the states of the tables. ``first_ms``: the time
     at which the first message came into a queue. ``hot_keys``: the option of the run."""
@@ -168,17 +168,17 @@ def _run(spark: SparkSession, lake: Lake, options: MetricsOptions, now_ms: int) 
     last_manifest = {name: state.progress.last_manifest for name, state in tables.items()}
     archive = Archive(options.archive, max(last_manifest.values()), options.region, options.endpoint_url)
     _, horizon_ms = archive_times(claims(spark, archive), min(last_manifest.values()))
-    catalogs = groups(spark, archive)
-    changed = _changed(spark, lake, options, last, tables, catalogs)
+    snapshots = groups(spark, archive)
+    changed = _changed(spark, lake, options, last, tables, snapshots)
     evidence = evidence_of(spark, lake, last_manifest, subjects=changed.subjects)
     with ExitStack() as cached:
         cached.callback(evidence.forget)
         oldest_ms = _oldest_ms(evidence, None if changed.subjects is None else last)
-        rows = _rows(evidence, catalogs, horizon_ms, oldest_ms, options, now_ms)
+        rows = _rows(evidence, snapshots, horizon_ms, oldest_ms, options, now_ms)
         since_ms = first_ms(options, last, now_ms, changed.since_ms)
         rows = evidence.keep(rows.where(fn.col("hour") >= moment(since_ms)))
         report = Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count())
-        note = _Note(
+        note = _LastMetrics(
             **msgspec.structs.asdict(report),
             basis=basis,
             through=min(last_manifest.values()),
@@ -194,9 +194,9 @@ def _changed(
     spark: SparkSession,
     lake: Lake,
     options: MetricsOptions,
-    last: _Note | None,
+    last: _LastMetrics | None,
     tables: Mapping[str, TableState],
-    catalogs: DataFrame,
+    snapshots: DataFrame,
 ) -> _Changed:
     """Returns which subjects this run has to read. Finer steps cover all subjects or none, and need a short span."""
     if last is None or options.since is not None:
@@ -212,7 +212,7 @@ def _changed(
         new = search.new_rows()
     except ChangesUnknown:
         return _Changed(None, 0)
-    subjects = new.subjects | _waiting(lake, last.horizon_ms) | search.regrouped(catalogs)
+    subjects = new.subjects | _waiting(lake, last.horizon_ms) | search.regrouped(snapshots)
     return _Changed(subjects if len(subjects) <= MAX_SUBJECTS else None, new.since_ms)
 
 
@@ -250,12 +250,12 @@ def _basis(lake: Lake, options: MetricsOptions) -> str:
     return digest_of(lake, options.hot_keys, options.days)
 
 
-def _last(lake: Lake) -> _Note | None:
+def _last(lake: Lake) -> _LastMetrics | None:
     try:
         note = lake.notes(TABLE).get(NOTE)
     except NotFound:
         return None
-    return None if note is None else msgspec.json.decode(note, type=_Note)
+    return None if note is None else msgspec.json.decode(note, type=_LastMetrics)
 
 
 def first_ms(options: MetricsOptions, last: Measured | None, now_ms: int, changed_ms: int) -> int:
@@ -270,21 +270,21 @@ def first_ms(options: MetricsOptions, last: Measured | None, now_ms: int, change
 
 def _rows(
     evidence: Evidence,
-    catalogs: DataFrame,
+    snapshots: DataFrame,
     horizon_ms: int,
     oldest_ms: int | None,
     options: MetricsOptions,
     now_ms: int,
 ) -> DataFrame:
-    hours = _table(measured(evidence, catalogs, horizon_ms, options.hot_keys), HOUR_MS, now_ms)
+    hours = _table(measured(evidence, snapshots, horizon_ms, options.hot_keys), HOUR_MS, now_ms)
     step_ms = step_for(0 if oldest_ms is None else max(0, horizon_ms - oldest_ms))
     if step_ms >= HOUR_MS:
         return hours
-    fine = measured(evidence, catalogs, horizon_ms, 0, step_ms)
+    fine = measured(evidence, snapshots, horizon_ms, 0, step_ms)
     return hours.unionByName(_table(fine, step_ms, now_ms), allowMissingColumns=True)
 
 
-def _oldest_ms(evidence: Evidence, last: _Note | None) -> int | None:
+def _oldest_ms(evidence: Evidence, last: _LastMetrics | None) -> int | None:
     """Returns when the first message came into a queue, as the evidence and the last run know it."""
     first = evidence.messages.where(fn.col("kind") == QUEUE).agg(fn.min(fn.unix_millis("accepted_at"))).first()
     times = (None if first is None else first[0], None if last is None else last.first_ms)
@@ -292,7 +292,7 @@ def _oldest_ms(evidence: Evidence, last: _Note | None) -> int | None:
 
 
 def measured(
-    evidence: Evidence, catalogs: DataFrame, horizon_ms: int, hot_keys: int, step_ms: int = HOUR_MS
+    evidence: Evidence, snapshots: DataFrame, horizon_ms: int, hot_keys: int, step_ms: int = HOUR_MS
 ) -> DataFrame:
     """Returns the values of each hour, or of each step of ``step_ms``, by subject and group; a value that does not
     apply is null. Keys, and messages that are due later, are counted by the hour alone."""
@@ -307,7 +307,7 @@ def measured(
         by_group.delivered(deliveries, step_ms),
         by_group.settled(deliveries, step_ms),
         by_group.moved(evidence, step_ms),
-        by_group.lag(evidence, groups_of(catalogs), horizon, step_ms),
+        by_group.lag(evidence, groups_of(snapshots), horizon, step_ms),
     ]
     every: DataFrame = reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), frames)
     values = [fn.max(name).alias(name) for name in VALUES if name in every.columns]

@@ -17,7 +17,7 @@ _KINDS = {
 }
 
 
-class Place(NamedTuple):
+class LogOwner(NamedTuple):
     """A log, and the subject, queue or group that it belongs to."""
 
     log: str
@@ -37,28 +37,28 @@ class Place(NamedTuple):
 
 
 @lru_cache(maxsize=10_000)
-def place_of(log: str) -> Place:
+def log_owner(log: str) -> LogOwner:
     """Returns what the name of a log says. Raises ``Corrupt`` for a name of no log."""
     name = LogName.parse(log)
     kind = _KINDS[name.kind]
     if name.kind is LogKind.SCHEDULE:
-        return Place(log, kind)
+        return LogOwner(log, kind)
     group, number = name.member or (None, None)
-    return Place(log, kind, name.subject, name.generation, name.queue, group, number)
+    return LogOwner(log, kind, name.subject, name.generation, name.queue, group, number)
 
 
-class PullPlace(NamedTuple):
+class PullLogOwner(NamedTuple):
     """A pull log: the group that it belongs to, and the log that it reads."""
 
     group: str
     group_generation: int
-    source: Place
+    source: LogOwner
 
 
 @lru_cache(maxsize=10_000)
-def pull_place_of(partition: str) -> PullPlace:
+def pull_log_owner(partition: str) -> PullLogOwner:
     """Returns what the name of a pull log says. Raises ``Corrupt`` for a name of no pull log."""
-    member, place = Member.parse(partition.partition("@")[0]), place_of(source_of(partition))
+    member, place = Member.parse(partition.partition("@")[0]), log_owner(source_of(partition))
     if place.generation is None:
         raise Corrupt(f"{partition!r} is not the name of a pull log")
-    return PullPlace(*member, place)
+    return PullLogOwner(*member, place)

@@ -6,7 +6,7 @@ from typing import Any
 from hourwheel_pipeline.compact import CompactReport
 from hourwheel_pipeline.exits import DAMAGE, FINDINGS, FINE
 from hourwheel_pipeline.findings import errors_in
-from hourwheel_pipeline.integrity import Wholeness
+from hourwheel_pipeline.integrity import ArchiveInspection
 from hourwheel_pipeline.reconcile import Reconciled
 from hourwheel_pipeline.repair import RepairReport
 from hourwheel_pipeline.status import Status
@@ -34,7 +34,7 @@ def damage_in(report: Any) -> list[str]:
         return [*_quarantined(quarantined), *_problems(report.archive, quarantined)]
     if isinstance(report, Reconciled):
         quarantined = report.unknown.quarantined
-        return [*_quarantined(quarantined), *report.unknown.catalogs, *_problems(report.archive, quarantined)]
+        return [*_quarantined(quarantined), *report.unknown.snapshots, *_problems(report.archive, quarantined)]
     if isinstance(report, RepairReport):
         lost = [reason for table in report.tables for reason in table.lost]
         named = {reason.partition(":")[0] for reason in lost}
@@ -45,7 +45,7 @@ def damage_in(report: Any) -> list[str]:
             for table in report.tables
             if table.quarantined
         ]
-        return [*counts, *_problems(report.whole), *report.lake]
+        return [*counts, *_problems(report.inspection), *report.lake]
     return []
 
 
@@ -63,7 +63,9 @@ def _quarantined(segments: Iterable[QuarantinedSegment]) -> list[str]:
 
 
 def _problems(
-    inspected: Wholeness | None, quarantined: Iterable[QuarantinedSegment] = (), named: Collection[str] = frozenset()
+    inspected: ArchiveInspection | None,
+    quarantined: Iterable[QuarantinedSegment] = (),
+    named: Collection[str] = frozenset(),
 ) -> list[str]:
     """Returns the problems of the archive, without the objects that were named already."""
     if inspected is None:

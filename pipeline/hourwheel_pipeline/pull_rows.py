@@ -9,7 +9,7 @@ from hourwheel.archive import blocks
 from hourwheel.errors import Corrupt
 from hourwheel.queueing.records import EXPIRED, PASSED, SETTLED, SOUGHT, UNREADABLE, Moved, PullRow
 from hourwheel_pipeline.columns import batch_of, days, ints, lists, pairs, timestamps
-from hourwheel_pipeline.names import pull_place_of
+from hourwheel_pipeline.names import pull_log_owner
 from hourwheel_pipeline.schemas import PULLS, SCHEMAS
 
 OUTCOMES = {
@@ -23,7 +23,7 @@ OUTCOMES = {
 
 def pull_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
     decoded = blocks.decode_pulls(block)
-    places = [pull_place_of(decoded.logs[log]) for log, _, _ in decoded.rows]
+    places = [pull_log_owner(decoded.logs[log]) for log, _, _ in decoded.rows]
     pulls = [pull for _, _, pull in decoded.rows]
     closed = ints(pull.closed_ms for pull in pulls)
     fields = {

@@ -32,7 +32,7 @@ from hourwheel_pipeline.checks.coverage import Coverage, coverage_of, moment
 from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
 from hourwheel_pipeline.columns import milliseconds_of
 from hourwheel_pipeline.findings import COLUMNS, SCHEMA, TABLE, dated, found_at
-from hourwheel_pipeline.integrity import Wholeness, inspect
+from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.job_options import ArchiveOptions, Days
 from hourwheel_pipeline.judgement import (
     Judgement,
@@ -43,7 +43,7 @@ from hourwheel_pipeline.judgement import (
     readable,
     scope_of,
 )
-from hourwheel_pipeline.judging import Limits, Tally, expired, judged, open_until_ms, tally
+from hourwheel_pipeline.judging import FindingLimits, RowCounts, count_rows, expired, judged, open_until_ms
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.schemas import SCHEMAS
 from hourwheel_pipeline.table_progress import QuarantinedSegment
@@ -52,7 +52,7 @@ from hourwheel_pipeline.writing import sized
 __all__ = ["ReconcileOptions", "Reconciled", "run"]
 
 NOTE = "hourwheel.reconciled"
-"""The note of the table with the report of the last run, a ``_Note``."""
+"""The note of the table with the report of the last run, a ``_LastReconciliation``."""
 
 _VERSION = 1
 """The version of the checks. Raise it when a change of the checks makes them judge equal rows differently."""
@@ -105,7 +105,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-class Lost(msgspec.Struct, frozen=True, kw_only=True):
+class UnknownRows(msgspec.Struct, frozen=True, kw_only=True):
     """Rows ``[start, end)`` of a log whose content is partly unknown, and the reason."""
 
     log: str
@@ -115,14 +115,14 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """What could not be judged: quarantined segments, ranges of rows, unreadable catalogs. ``segments`` and ``ranges``
-    count all; the lists are limited to ``listed``."""
+    """What could not be judged: quarantined segments, ranges of rows, unreadable snapshots of the registry.
+    ``segments`` and ``ranges`` count all; the lists are limited to ``listed``."""
 
     segments: int
     quarantined: list[QuarantinedSegment]
     ranges: int
-    rows: list[Lost]
-    catalogs: list[str]
+    rows: list[UnknownRows]
+    snapshots: list[str]
 
 
 class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,12 +150,12 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     new_errors: int = 0
     expired: dict[str, int]
     unknown: Unknown
-    archive: Wholeness | None = None
+    archive: ArchiveInspection | None = None
     listed_ms: int = 0
     findings: list[Finding] = []
 
 
-class _Note(Reconciled, frozen=True, kw_only=True):
+class _LastReconciliation(Reconciled, frozen=True, kw_only=True):
     """The report of a run without its findings, and what the next run needs. ``basis``: a digest of what was judged,
     and how. ``open_until_ms``: while the basis stays the same, a horizon beyond that time changes no answer.
     ``judgement``: the last one of the whole lake; None if the next run has to judge the whole lake."""
@@ -190,7 +190,7 @@ def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconcil
     """
     with closing(options.open_lake()) as lake:
         lake.ensure(TABLE, SCHEMA, partition=("day",), sorted_by=("kind", "log", "row", "index"))
-        with sized(spark, lake.size(SCHEMAS)), closing(_Run(spark, lake, options, now_ms)) as job:
+        with sized(spark, lake.size(SCHEMAS)), closing(_Reconciliation(spark, lake, options, now_ms)) as job:
             return job.report()
 
 
@@ -200,7 +200,7 @@ def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
     if lake_or_none is None or options.full:
         return None
     with closing(lake_or_none) as lake:
-        last = _last(lake, _Note)
+        last = _last(lake, _LastReconciliation)
         if last is None or last.basis != _basis(lake, options, now_ms):
             return None
         last_manifest = {name: lake.last_manifest(name) for name in SCHEMAS}
@@ -261,7 +261,7 @@ def _basis(lake: Lake, options: ReconcileOptions, now_ms: int) -> str:
     return digest_of(lake, options.first_day(now_ms), options.deep, *_judged_with(options))
 
 
-def _inspected(options: ReconcileOptions, last_manifest: Mapping[str, int]) -> Wholeness:
+def _inspected(options: ReconcileOptions, last_manifest: Mapping[str, int]) -> ArchiveInspection:
     return inspect(
         options.archive,
         last_manifest=max(last_manifest.values()),
@@ -279,7 +279,7 @@ class _Carried(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Reconciliation:
     """One run of the job over an open lake."""
 
     spark: SparkSession
@@ -290,7 +290,7 @@ class _Run:
 
     def report(self) -> Reconciled:
         """Judges, adds the findings and the note to the table, and returns the report."""
-        last, basis = _last(self.lake, _Note), _basis(self.lake, self.options, self.now_ms)
+        last, basis = _last(self.lake, _LastReconciliation), _basis(self.lake, self.options, self.now_ms)
         carried = self._carried(last)
         evidence = evidence_of(
             self.spark, self.lake, self._numbers, self._since, None if carried is None else carried.scope.subjects
@@ -301,7 +301,7 @@ class _Run:
         judgement = self._judgement(evidence, coverage, carried)
         report = self._report(coverage, findings, judgement)
         keep = last.judgement if last is not None and self._limited else None
-        note = _Note(
+        note = _LastReconciliation(
             **msgspec.structs.asdict(report),
             basis=basis,
             open_until_ms=judgement.open_until_ms,
@@ -344,7 +344,7 @@ class _Run:
         return self._keep(claims(self.spark, self._archive))
 
     @cached_property
-    def _catalogs(self) -> DataFrame:
+    def _snapshots(self) -> DataFrame:
         return self._keep(groups(self.spark, self._archive))
 
     @property
@@ -355,20 +355,20 @@ class _Run:
     def _limited(self) -> bool:
         return self._since is not None
 
-    def _carried(self, last: "_Note | None") -> _Carried | None:
+    def _carried(self, last: "_LastReconciliation | None") -> _Carried | None:
         """Returns None if the run judges everything that its options ask for."""
         before = None if last is None else last.judgement
         if before is None or self.options.full or self._limited or before.limits != _judged_with(self.options):
             return None
         archive = self.options.open_archive()
         search = ChangeSearch(self.spark, self.lake, archive, before.tables, self._tables, before.horizon_ms)
-        scope = scope_of(search, before, self._claims, self._catalogs, _limits(self.options).stuck_ms)
+        scope = scope_of(search, before, self._claims, self._snapshots, _limits(self.options).stuck_ms)
         return None if scope is None else _Carried(before, scope)
 
     def _coverage(self, evidence: Evidence, *, counted: bool) -> Coverage:
         return coverage_of(
             self._claims,
-            self._catalogs,
+            self._snapshots,
             evidence,
             self._numbers,
             [segment.key for segment in self._quarantined],
@@ -389,13 +389,13 @@ class _Run:
     def _judgement(self, evidence: Evidence, coverage: Coverage, carried: _Carried | None) -> Judgement:
         """Returns what this run has counted, together with what it takes over."""
         after = dict.fromkeys(SCHEMAS, -1) if carried is None else numbers_of(carried.before.tables)
-        counted, until_ms = tally(evidence, after), open_until_ms(evidence, _limits(self.options))
+        counted, until_ms = count_rows(evidence, after), open_until_ms(evidence, _limits(self.options))
         unseen = expired(evidence, coverage, _limits(self.options))
         if carried is not None:
-            counted = Tally(carried.before.rows, carried.before.totals).plus(counted)
+            counted = RowCounts(carried.before.rows, carried.before.totals).plus(counted)
             until_ms = max(until_ms, carried.before.open_until_ms)
             unseen = carried.scope.without(carried.before.expired) | unseen
-        manifests, catalogs = readable(self._claims, self._catalogs, self._archive.last_manifest)
+        manifests, snapshots = readable(self._claims, self._snapshots, self._archive.last_manifest)
         return Judgement(
             limits=_judged_with(self.options),
             found_ms=self.now_ms,
@@ -403,7 +403,7 @@ class _Run:
             open_until_ms=until_ms,
             tables=self._tables,
             manifests=manifests,
-            catalogs=catalogs,
+            snapshots=snapshots,
             rows=counted.rows,
             totals=counted.totals,
             expired=unseen,
@@ -421,14 +421,14 @@ class _Run:
             counts={row["kind"]: row["count"] for row in findings.groupBy("kind").count().orderBy("kind").collect()},
             new_errors=findings.where(new).count(),
             expired=most_expired(judgement.expired, self.options.listed),
-            unknown=_unknown(coverage, self._quarantined, self._catalogs, self.options.listed),
+            unknown=_unknown(coverage, self._quarantined, self._snapshots, self.options.listed),
             archive=_inspected(self.options, self._numbers),
         )
 
 
-def _limits(options: ReconcileOptions) -> Limits:
+def _limits(options: ReconcileOptions) -> FindingLimits:
     seconds = (options.skew_seconds, options.late_seconds, options.stuck_seconds, options.lease_seconds)
-    return Limits(*(round(second * 1_000) for second in seconds))
+    return FindingLimits(*(round(second * 1_000) for second in seconds))
 
 
 def _judged_with(options: ReconcileOptions) -> tuple[float, ...]:
@@ -436,15 +436,15 @@ def _judged_with(options: ReconcileOptions) -> tuple[float, ...]:
     return (_VERSION, *_limits(options))
 
 
-def _unknown(coverage: Coverage, quarantined: list[QuarantinedSegment], catalogs: DataFrame, listed: int) -> Unknown:
+def _unknown(coverage: Coverage, quarantined: list[QuarantinedSegment], snapshots: DataFrame, listed: int) -> Unknown:
     rows = coverage.doubtful.orderBy("log", "start").limit(listed).collect()
-    unreadable = catalogs.where(fn.col("detail").isNotNull()).limit(listed).collect()
+    unreadable = snapshots.where(fn.col("detail").isNotNull()).limit(listed).collect()
     return Unknown(
         segments=len(quarantined),
         quarantined=quarantined[:listed],
         ranges=coverage.doubtful.count(),
-        rows=[Lost(log=row["log"], start=row["start"], end=row["end"], why=row["why"]) for row in rows],
-        catalogs=[row["detail"] for row in unreadable],
+        rows=[UnknownRows(log=row["log"], start=row["start"], end=row["end"], why=row["why"]) for row in rows],
+        snapshots=[row["detail"] for row in unreadable],
     )
 
 

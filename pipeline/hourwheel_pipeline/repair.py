@@ -24,7 +24,7 @@ from hourwheel_pipeline.checks.claims import Archive, claims
 from hourwheel_pipeline.checks.coverage import missing_of, stored_of
 from hourwheel_pipeline.exits import DamagedLake
 from hourwheel_pipeline.failures import in_one_sentence
-from hourwheel_pipeline.integrity import Wholeness, inspect
+from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.job_options import ArchiveOptions
 from hourwheel_pipeline.lacking import IDENTITY, Fewer, lacking
 from hourwheel_pipeline.lake import CommitConflict, Lake, files_of, frame_of, layout_of
@@ -78,7 +78,7 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
 
     tables: list[TableRepair]
     files: int = 0
-    archive: Wholeness | None = None
+    archive: ArchiveInspection | None = None
     quarantined: tuple[QuarantinedSegment, ...] = ()
 
     @property

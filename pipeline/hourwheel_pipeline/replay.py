@@ -23,10 +23,10 @@ from hourwheel.model import BATCH_MESSAGES, IDEMPOTENCY_MS
 from hourwheel.ports import Clock, Ids
 from hourwheel.system import SystemClock, SystemIds
 from hourwheel_pipeline.locations import blobs_at
-from hourwheel_pipeline.replaying.chunks import Chunk, Chunks
+from hourwheel_pipeline.replaying.chunks import ReplayChunk, ReplayChunks
 from hourwheel_pipeline.replaying.options import ReplayOptions
-from hourwheel_pipeline.replaying.probe import Server, stored
-from hourwheel_pipeline.replaying.progress import Attempt, Done, Plan, Progress
+from hourwheel_pipeline.replaying.probe import ReplayServer, stored
+from hourwheel_pipeline.replaying.progress import Done, ReplayPlan, ReplayProgress, SendAttempt
 from hourwheel_pipeline.replaying.selection import Totals, in_order, selected, totals_of
 from hourwheel_pipeline.schemas import MESSAGES
 
@@ -88,18 +88,18 @@ class Replay:
 
     spark: SparkSession
     options: ReplayOptions
-    server: Server | None
+    server: ReplayServer | None
     clock: Clock
     ids: Ids
     _sent: int = 0
     _stored: int = 0
     _runner: str = field(init=False)
-    _progress: Progress = field(init=False)
+    _progress: ReplayProgress = field(init=False)
 
     def __post_init__(self) -> None:
         options = self.options
         self._runner = self.ids.token().hex()
-        self._progress = Progress(blobs_at(options.lake, options.region, options.endpoint_url), options.name)
+        self._progress = ReplayProgress(blobs_at(options.lake, options.region, options.endpoint_url), options.name)
 
     def run(self) -> ReplayReport:
         earlier = self._progress.plan()
@@ -121,7 +121,7 @@ class Replay:
             found=self._stored,
         )
 
-    def _found(self, plan: Plan | None) -> tuple[DataFrame, int]:
+    def _found(self, plan: ReplayPlan | None) -> tuple[DataFrame, int]:
         """Returns the selected rows, and the last manifest that counts: that of the plan, if the replay was begun
         before."""
         options = self.options
@@ -130,8 +130,8 @@ class Replay:
             since = options.since.astimezone(UTC).date() if options.since else None
             return selected(lake.read(self.spark, MESSAGES, since=since), options, last_manifest), last_manifest
 
-    def _plan(self, totals: Totals, last_manifest: int) -> Plan:
-        return Plan(
+    def _plan(self, totals: Totals, last_manifest: int) -> ReplayPlan:
+        return ReplayPlan(
             unique=self.ids.unique(self.clock.now_ms()),
             identity=self.options.identity,
             last_manifest=last_manifest,
@@ -139,7 +139,7 @@ class Replay:
             bytes=totals.bytes,
         )
 
-    def _check(self, plan: Plan, totals: Totals, last_manifest: int) -> None:
+    def _check(self, plan: ReplayPlan, totals: Totals, last_manifest: int) -> None:
         name = self.options.name
         if plan.identity != self.options.identity or plan.last_manifest != last_manifest:
             raise Conflict("replay-other", f"replay {name!r} was begun as {plan.identity}: take another name")
@@ -150,14 +150,14 @@ class Replay:
                 " was sent"
             )
 
-    def _send_all(self, server: Server, plan: Plan, selection: DataFrame, totals: Totals) -> int:
+    def _send_all(self, server: ReplayServer, plan: ReplayPlan, selection: DataFrame, totals: Totals) -> int:
         """Sends all chunks that are left. Returns the number of messages that earlier runs had sent."""
         number, done = self._progress.last()
         total = before = done.total if done else 0
         if before == totals.messages:
             return before
         rows = in_order(selection, totals, done.last if done else None)
-        chunks = Chunks(plan.unique, self.options.header, rows)
+        chunks = ReplayChunks(plan.unique, self.options.header, rows)
         began_ms = self.clock.now_ms()
         attempts = self._progress.attempts(number)
         while chunk := chunks.take(number, attempts[-1].messages if attempts else self._most):
@@ -185,7 +185,7 @@ class Replay:
             if wait_ms > 0:
                 self.clock.sleep(wait_ms / 1_000)
 
-    def _send(self, server: Server, plan: Plan, chunk: Chunk, attempts: list[Attempt]) -> int:
+    def _send(self, server: ReplayServer, plan: ReplayPlan, chunk: ReplayChunk, attempts: list[SendAttempt]) -> int:
         """Stores the chunk on the server once. Returns the number of messages that had to be sent. ``attempts``: those
         of earlier runs."""
         places = tuple(range(len(chunk.messages)))
@@ -203,8 +203,8 @@ class Replay:
             self._produce(server, plan, chunk, places, len(attempts))
         return len(places)
 
-    def _attempt(self, chunk: Chunk, places: tuple[int, ...], number: int) -> None:
-        attempt = Attempt(
+    def _attempt(self, chunk: ReplayChunk, places: tuple[int, ...], number: int) -> None:
+        attempt = SendAttempt(
             runner=self._runner,
             at_ms=self.clock.now_ms(),
             messages=len(chunk.messages),
@@ -214,7 +214,9 @@ class Replay:
         if self._progress.attempt(chunk.number, number, attempt) != attempt:
             raise Conflict("replay-running", f"replay {self.options.name!r} is being sent by another run as well")
 
-    def _missing(self, server: Server, plan: Plan, chunk: Chunk, attempts: list[Attempt]) -> tuple[int, ...]:
+    def _missing(
+        self, server: ReplayServer, plan: ReplayPlan, chunk: ReplayChunk, attempts: list[SendAttempt]
+    ) -> tuple[int, ...]:
         """Returns the places of the messages that the server lacks. Raises ``Undecided``."""
         ids = [message.id or "" for message in chunk.messages]
         there = stored(
@@ -237,7 +239,9 @@ class Replay:
             there = set(ids) if self.options.assume == "sent" else set()
         return tuple(place for place, name in enumerate(ids) if name not in there)
 
-    def _produce(self, server: Server, plan: Plan, chunk: Chunk, places: tuple[int, ...], number: int) -> None:
+    def _produce(
+        self, server: ReplayServer, plan: ReplayPlan, chunk: ReplayChunk, places: tuple[int, ...], number: int
+    ) -> None:
         try:
             server.produce(
                 self.options.target,

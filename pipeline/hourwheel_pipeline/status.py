@@ -11,7 +11,7 @@ from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import Manifest, read
 from hourwheel.times import rfc3339
 from hourwheel_pipeline.failures import REPAIR
-from hourwheel_pipeline.integrity import Wholeness, inspect, manifest_numbers
+from hourwheel_pipeline.integrity import ArchiveInspection, inspect, manifest_numbers
 from hourwheel_pipeline.lake import NAMESPACE, Lake, files_of
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reconcile import last_of
@@ -38,12 +38,12 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of archive and lake. ``whole``: what the archive lacks. ``findings``: those of the last reconciliation
-    by kind; None before the first one. ``lake``: a sentence for each data file of the lake that is missing or has
-    another size."""
+    """The status of archive and lake. ``inspection``: what the archive lacks. ``findings``: those of the last
+    reconciliation by kind; None before the first one. ``lake``: a sentence for each data file of the lake that is
+    missing or has another size."""
 
     archive: ArchiveStatus
-    whole: Wholeness
+    inspection: ArchiveInspection
     tables: list[TableStatus]
     found_at: str | None
     findings: dict[str, int] | None
@@ -67,12 +67,14 @@ def status_of(
     lake_or_none = Lake.find(lake, namespace=namespace, region=region, endpoint_url=endpoint_url)
     if lake_or_none is None:
         tables = [TableStatus(table=name, behind=manifests, quarantined=0, rows=0) for name in SCHEMAS]
-        return Status(archive=_archive(blobs, manifests), whole=look(), tables=tables, found_at=None, findings=None)
+        return Status(
+            archive=_archive(blobs, manifests), inspection=look(), tables=tables, found_at=None, findings=None
+        )
     with closing(lake_or_none) as opened:
         reconciled = last_of(opened)
         return Status(
             archive=_archive(blobs, manifests),
-            whole=look(last_manifest=max(opened.last_manifest(name) for name in SCHEMAS)),
+            inspection=look(last_manifest=max(opened.last_manifest(name) for name in SCHEMAS)),
             tables=[_table(opened, name, manifests) for name in SCHEMAS],
             found_at=None if reconciled is None else rfc3339(reconciled.found_ms),
             findings=None if reconciled is None else reconciled.counts,

@@ -27,8 +27,8 @@ class BatchReader(DataSourceReader):
         cache.read_on()
         cache.check()
         generation = cache.generation()
-        pieces = [own for piece in cache.pieces if (own := piece.of(generation)).within(window)]
-        return slices_of(pieces, window) or [Slice((), window)]
+        segments = [own for segment in cache.segments if (own := segment.of(generation)).within(window)]
+        return slices_of(segments, window) or [Slice((), window)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Slice)

@@ -36,13 +36,13 @@ class Task(NamedTuple):
     partition: int
 
 
-class Chunk(NamedTuple):
+class WriteChunk(NamedTuple):
     number: int
     key: str
     messages: list[Message]
 
 
-def chunks_of(task: Task, messages: Iterable[Message]) -> Iterator[Chunk]:
+def chunks_of(task: Task, messages: Iterable[Message]) -> Iterator[WriteChunk]:
     """Yields the messages in order, in chunks as large as a request may be."""
     for number, batch in enumerate(_batches(messages)):
         name = f"{task.run}/{task.batch}/{task.partition}/{number}"
@@ -51,7 +51,7 @@ def chunks_of(task: Task, messages: Iterable[Message]) -> Iterator[Chunk]:
             message if message.id is not None else msgspec.structs.replace(message, id=f"{key}-{place}")
             for place, message in enumerate(batch)
         ]
-        yield Chunk(number, key, named)
+        yield WriteChunk(number, key, named)
 
 
 def _batches(messages: Iterable[Message]) -> Iterator[list[Message]]:

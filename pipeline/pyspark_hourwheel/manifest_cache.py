@@ -8,8 +8,8 @@ from hourwheel.retention.kinds import REGISTRY
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from
 from pyspark_hourwheel.options import ReadOptions
-from pyspark_hourwheel.positions import Position
-from pyspark_hourwheel.subject_blocks import Piece, newest, subject_blocks_of
+from pyspark_hourwheel.positions import StreamPosition
+from pyspark_hourwheel.subject_blocks import SubjectSegment, newest, subject_blocks_of
 
 
 class ManifestCache:
@@ -21,19 +21,19 @@ class ManifestCache:
         self._archive = blobs_at(options.archive, options.region, options.endpoint)
         self._begin = (0, 0)
         self._registry: Work | None = None
-        self.pieces: Sequence[Piece] = []
+        self.segments: Sequence[SubjectSegment] = []
         self.count = 0
 
     def read_on(self) -> None:
         """Reads the manifests that are new."""
-        pieces = list(self.pieces)
+        segments = list(self.segments)
         for manifest in manifests_from(self._archive, self.count):
-            pieces += subject_blocks_of(manifest, self._options.subject, self._options.queue)
+            segments += subject_blocks_of(manifest, self._options.subject, self._options.queue)
             self.count = manifest.number + 1
             snapshots = [segment for segment in manifest.segments if segment.kind == REGISTRY]
             if snapshots:
                 self._registry = Work.of(manifest.number, snapshots[-1])
-        self.pieces = pieces
+        self.segments = segments
 
     def check(self) -> None:
         """Raises ``ValueError`` if there is no archive, or it has no such subject. Call it after reading from the
@@ -44,7 +44,7 @@ class ManifestCache:
                 " and does the archive run?"
             )
         if (
-            not self.pieces
+            not self.segments
             and self._registry is not None
             and self._options.subject not in self._subjects(self._registry)
         ):
@@ -57,8 +57,8 @@ class ManifestCache:
         if the named one has no message. Call it after reading from the beginning."""
         named = self._options.generation
         if named is None:
-            return newest(self.pieces)
-        present = sorted({stretch.generation for piece in self.pieces for stretch in piece.stretches})
+            return newest(self.segments)
+        present = sorted({stretch.generation for segment in self.segments for stretch in segment.stretches})
         if named not in present:
             there = f"those that have, are {', '.join(map(str, present))}" if present else "none has"
             raise ValueError(
@@ -67,16 +67,16 @@ class ManifestCache:
             )
         return named
 
-    def begin_at(self, position: Position) -> None:
+    def begin_at(self, position: StreamPosition) -> None:
         """Forgets the segments before the position. Reads manifests again if it has forgotten some from there on."""
         if position.at < self._begin or position.manifest > self.count:
-            self.pieces, self.count = [], position.manifest
-        self.pieces = list(self.after(position))
+            self.segments, self.count = [], position.manifest
+        self.segments = list(self.after(position))
         self._begin = position.at
 
-    def after(self, position: Position) -> Iterator[Piece]:
+    def after(self, position: StreamPosition) -> Iterator[SubjectSegment]:
         """Returns the segments from that position on, including those without rows of its generation."""
-        return (piece for piece in self.pieces if piece.at >= position.at)
+        return (segment for segment in self.segments if segment.at >= position.at)
 
     def _subjects(self, registry: Work) -> set[str]:
         snapshots = registry_snapshots(self._archive, registry)

@@ -52,7 +52,7 @@ def _moment(value: str, advice: str) -> Moment:
 
 
 Bound = Annotated[Number | Moment, BeforeValidator(_bound)]
-Position = Annotated[Literal["earliest", "latest"] | Moment, BeforeValidator(_position)]
+StreamPosition = Annotated[Literal["earliest", "latest"] | Moment, BeforeValidator(_position)]
 
 
 class ReadOptions(BaseModel):
@@ -80,7 +80,7 @@ class BatchOptions(ReadOptions):
 class StreamOptions(ReadOptions):
     """The options of a stream. ``startingposition`` is for a new query; one that continues begins at its checkpoint."""
 
-    startingposition: Position = "earliest"
+    startingposition: StreamPosition = "earliest"
     maxrowspertrigger: int | None = Field(default=None, ge=1)
 
 

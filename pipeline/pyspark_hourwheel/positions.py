@@ -9,10 +9,10 @@ subject (0: none was seen yet), accepted at ``since_ms`` or later.
 
 from typing import NamedTuple, Self
 
-from pyspark_hourwheel.subject_blocks import Piece
+from pyspark_hourwheel.subject_blocks import SubjectSegment
 
 
-class Position(NamedTuple):
+class StreamPosition(NamedTuple):
     manifest: int
     place: int
     generation: int
@@ -30,6 +30,6 @@ class Position(NamedTuple):
     def at(self) -> tuple[int, int]:
         return self.manifest, self.place
 
-    def behind(self, piece: Piece) -> Self:
+    def behind(self, segment: SubjectSegment) -> Self:
         """Returns the position after that segment."""
-        return self._replace(manifest=piece.work.manifest, place=piece.place + 1)
+        return self._replace(manifest=segment.work.manifest, place=segment.place + 1)

@@ -16,7 +16,7 @@ from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work
 from pyspark_hourwheel.columns import Window, batch_of
 from pyspark_hourwheel.options import ReadOptions
-from pyspark_hourwheel.subject_blocks import Piece
+from pyspark_hourwheel.subject_blocks import SubjectSegment
 
 _logger = logging.getLogger("hourwheel")
 
@@ -26,7 +26,7 @@ _SLICE_SEGMENTS = 64
 some 20 ms, about the time to fetch one segment."""
 
 
-class Damaged(Exception):
+class UnreadableSegment(Exception):
     """A segment of the archive cannot be read. The message names the segment and what to do."""
 
 
@@ -45,24 +45,24 @@ class Slice(InputPartition):
         self.window = window
 
 
-def slices_of(pieces: Sequence[Piece], window: Window) -> list[Slice]:
+def slices_of(segments: Sequence[SubjectSegment], window: Window) -> list[Slice]:
     """Divides the segments among tasks, in their order."""
     slices: list[Slice] = []
     parts: list[Part] = []
     size = 0
-    for piece in pieces:
-        if parts and (size + piece.work.bytes > _SLICE_BYTES or len(parts) == _SLICE_SEGMENTS):
+    for segment in segments:
+        if parts and (size + segment.work.bytes > _SLICE_BYTES or len(parts) == _SLICE_SEGMENTS):
             slices.append(Slice(tuple(parts), window))
             parts, size = [], 0
-        parts.append(Part(piece.work, {stretch.log: stretch.queue for stretch in piece.stretches}))
-        size += piece.work.bytes
+        parts.append(Part(segment.work, {stretch.log: stretch.queue for stretch in segment.stretches}))
+        size += segment.work.bytes
     if parts:
         slices.append(Slice(tuple(parts), window))
     return slices
 
 
 def scan(options: ReadOptions, schema: pa.Schema, share: Slice) -> Iterator[pa.RecordBatch]:
-    """Yields the messages of a slice. For a segment or block that cannot be read, raises ``Damaged``, or with
+    """Yields the messages of a slice. For a segment or block that cannot be read, raises ``UnreadableSegment``, or with
     ``onDamage=skip`` logs an error in the worker and goes on."""
     archive = blobs_at(options.archive, options.region, options.endpoint)
     for part in share.parts:
@@ -85,7 +85,7 @@ def scan(options: ReadOptions, schema: pa.Schema, share: Slice) -> Iterator[pa.R
 
 def _give_up(what: str, error: Exception, options: ReadOptions) -> None:
     if options.ondamage == "fail":
-        raise Damaged(
+        raise UnreadableSegment(
             f"{what} of archive {options.archive} cannot be read: {error}. Put it back from a copy, or read on without"
             " it with the option onDamage=skip"
         ) from error

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark_hourwheel.columns import Window
 from pyspark_hourwheel.manifest_cache import ManifestCache
 from pyspark_hourwheel.options import Moment, StreamOptions
-from pyspark_hourwheel.positions import Position
+from pyspark_hourwheel.positions import StreamPosition
 from pyspark_hourwheel.scanning import Slice, scan, slices_of
 from pyspark_hourwheel.spark_compat import read_limit, rows_of, serves_available_now
 from pyspark_hourwheel.subject_blocks import newest
@@ -36,8 +36,8 @@ class StreamReader(DataSourceStreamReader):
         self._options = options
         self._schema = schema
         self._cache: ManifestCache | None = None
-        self._initial: Position | None = None
-        self._planned: Position | None = None
+        self._initial: StreamPosition | None = None
+        self._planned: StreamPosition | None = None
         self._until_now = False
         self._looked = False
 
@@ -48,7 +48,7 @@ class StreamReader(DataSourceStreamReader):
         if start is None:
             position = self._planned or self._begin()
             return self._end_of_batch(position, self._options.maxrowspertrigger).offset
-        return self._end_of_batch(Position.of(start), rows_of(limit)).offset
+        return self._end_of_batch(StreamPosition.of(start), rows_of(limit)).offset
 
     def getDefaultReadLimit(self) -> Any:
         return read_limit(self._options.maxrowspertrigger)
@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader):
         self._until_now = True
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        first, last = Position.of(start), Position.of(end)
+        first, last = StreamPosition.of(start), StreamPosition.of(end)
         if first.at > last.at:
             raise ValueError(f"format hourwheel: a batch cannot go back from {start} to {end}")
         self._planned = last
@@ -68,14 +68,14 @@ class StreamReader(DataSourceStreamReader):
             cache.read_on()
         self._check_reaches(cache, last)
         window = Window(since_ms=last.since_ms)
-        pieces = [piece.of(last.generation) for piece in cache.after(first) if piece.at < last.at]
-        return slices_of([piece for piece in pieces if piece.within(window)], window)
+        segments = [segment.of(last.generation) for segment in cache.after(first) if segment.at < last.at]
+        return slices_of([segment for segment in segments if segment.within(window)], window)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Slice)
         return scan(self._options, self._schema, partition)
 
-    def _begin(self) -> Position:
+    def _begin(self) -> StreamPosition:
         """Returns the position at which a new query begins: the same on each call."""
         if self._initial is None:
             options = self._options
@@ -83,7 +83,7 @@ class StreamReader(DataSourceStreamReader):
             cache.read_on()
             cache.check()
             start = options.startingposition
-            self._initial = Position(
+            self._initial = StreamPosition(
                 manifest=cache.count if start == "latest" else 0,
                 place=0,
                 generation=cache.generation(),
@@ -91,7 +91,7 @@ class StreamReader(DataSourceStreamReader):
             )
         return self._initial
 
-    def _end_of_batch(self, position: Position, rows: int | None) -> Position:
+    def _end_of_batch(self, position: StreamPosition, rows: int | None) -> StreamPosition:
         """Returns the position at which a batch from ``position`` ends: after whole segments with at most ``rows``
         rows, but at least one segment. Returns ``position`` itself if nothing is new."""
         cache = self._cache_from(position)
@@ -102,27 +102,27 @@ class StreamReader(DataSourceStreamReader):
         generation = self._generation(position, cache)
         window = Window(since_ms=position.since_ms)
         end, taken = position, 0
-        for piece in cache.after(position):
-            own = piece.of(generation)
+        for segment in cache.after(position):
+            own = segment.of(generation)
             if not own.within(window):
                 continue
             if rows is not None and taken and taken + own.messages > rows:
                 break
-            end, taken = end.behind(piece), taken + own.messages
+            end, taken = end.behind(segment), taken + own.messages
         if taken:
             return end._replace(generation=generation)
         self._check_same_subject(position, cache)
         quiet = cache.count - 1 - position.manifest > _QUIET_MANIFESTS
         return position._replace(manifest=cache.count, place=0) if quiet else position
 
-    def _cache_from(self, position: Position) -> ManifestCache:
+    def _cache_from(self, position: StreamPosition) -> ManifestCache:
         """Returns the cache, moved to that position."""
         if self._cache is None:
             self._cache = ManifestCache(self._options)
         self._cache.begin_at(position)
         return self._cache
 
-    def _generation(self, position: Position, cache: ManifestCache) -> int:
+    def _generation(self, position: StreamPosition, cache: ManifestCache) -> int:
         """Returns the generation to read: a query stays with the first one that it saw. Raises ``ValueError`` if the
         options name another one."""
         named = self._options.generation
@@ -133,7 +133,7 @@ class StreamReader(DataSourceStreamReader):
             )
         return position.generation or named or newest(cache.after(position))
 
-    def _check_same_subject(self, position: Position, cache: ManifestCache) -> None:
+    def _check_same_subject(self, position: StreamPosition, cache: ManifestCache) -> None:
         """Raises ``Remade`` if the archive has a newer generation. Call it once nothing of this one is left to read."""
         later = newest(cache.after(position))
         if self._options.generation is None and later > position.generation > 0:
@@ -142,7 +142,7 @@ class StreamReader(DataSourceStreamReader):
                 f" {position.generation} is read. For generation {later} start a new query, with a new checkpoint"
             )
 
-    def _check_reaches(self, cache: ManifestCache, position: Position) -> None:
+    def _check_reaches(self, cache: ManifestCache, position: StreamPosition) -> None:
         if position.manifest > cache.count or (position.manifest == cache.count and position.place):
             raise ValueError(
                 f"format hourwheel: the archive at {self._options.archive} ends before manifest {position.manifest},"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.manifests import Manifest
-from hourwheel_pipeline.names import place_of
+from hourwheel_pipeline.names import log_owner
 from hourwheel_pipeline.reading import Work
 from hourwheel_pipeline.schemas import QUEUE
 from pyspark_hourwheel.columns import Window
@@ -22,7 +22,7 @@ class Stretch(NamedTuple):
     messages: int
 
 
-class Piece(NamedTuple):
+class SubjectSegment(NamedTuple):
     """A segment with rows of the subject: the ``place``-th of its manifest, from 0."""
 
     work: Work
@@ -40,7 +40,7 @@ class Piece(NamedTuple):
     def messages(self) -> int:
         return sum(stretch.messages for stretch in self.stretches)
 
-    def of(self, generation: int) -> "Piece":
+    def of(self, generation: int) -> "SubjectSegment":
         """Returns the segment with only the rows of that generation."""
         return self._replace(stretches=tuple(stretch for stretch in self.stretches if stretch.generation == generation))
 
@@ -57,12 +57,12 @@ class Piece(NamedTuple):
         )
 
 
-def newest(pieces: Iterable[Piece]) -> int:
+def newest(segments: Iterable[SubjectSegment]) -> int:
     """Returns the newest generation with a message; 0 without any."""
-    return max((stretch.generation for piece in pieces for stretch in piece.stretches), default=0)
+    return max((stretch.generation for segment in segments for stretch in segment.stretches), default=0)
 
 
-def subject_blocks_of(manifest: Manifest, subject: str, queue: int | None) -> Iterator[Piece]:
+def subject_blocks_of(manifest: Manifest, subject: str, queue: int | None) -> Iterator[SubjectSegment]:
     """Yields the segments of the manifest with messages of the subject, or of one of its queues, in order."""
     prefix = f"{subject}~"
     for place, segment in enumerate(manifest.segments):
@@ -72,7 +72,7 @@ def subject_blocks_of(manifest: Manifest, subject: str, queue: int | None) -> It
         for part in segment.parts:
             if not part.messages or not part.log.startswith(prefix):
                 continue
-            log = place_of(part.log)
+            log = log_owner(part.log)
             if (
                 log.kind == QUEUE
                 and log.generation is not None
@@ -84,4 +84,4 @@ def subject_blocks_of(manifest: Manifest, subject: str, queue: int | None) -> It
                 )
         if stretches:
             work = Work.of(manifest.number, segment)
-            yield Piece(work, place, segment.earliest_ms, segment.latest_ms, tuple(stretches))
+            yield SubjectSegment(work, place, segment.earliest_ms, segment.latest_ms, tuple(stretches))

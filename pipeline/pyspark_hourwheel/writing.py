@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from hourwheel.client import AnswerError, Api, Message, ServerUnavailable
 from hourwheel.system import SystemIds
-from pyspark_hourwheel.chunks import Chunk, Task, chunks_of
+from pyspark_hourwheel.chunks import Task, WriteChunk, chunks_of
 from pyspark_hourwheel.options import WriteOptions
 from pyspark_hourwheel.row_to_message import check_columns, message_of
 
@@ -21,7 +21,7 @@ from pyspark_hourwheel.row_to_message import check_columns, message_of
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
-class NotSent(Exception):
+class RowsNotSent(Exception):
     """A task could not send its rows. The message says why, and what to do."""
 
 
@@ -45,7 +45,7 @@ class StreamWriter(DataSourceStreamWriter):
         context = _task_context()
         query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
         if query is None or batch is None:
-            raise NotSent(
+            raise RowsNotSent(
                 "Spark does not tell which query and batch this is: without them a repeat cannot be recognised"
             )
         return send(self.options, Task(query, int(batch), context.partitionId()), iterator)
@@ -64,7 +64,7 @@ def stream_writer(options: WriteOptions, schema: StructType, overwrite: bool) ->
 
 
 def send(options: WriteOptions, task: Task, rows: Iterator[Row]) -> WriterCommitMessage:
-    """Sends the rows in order, one chunk after the other. Raises ``NotSent``."""
+    """Sends the rows in order, one chunk after the other. Raises ``RowsNotSent``."""
     with Api(options.url, token=options.token, sign=options.sign, region=options.region) as api:
         for chunk in chunks_of(task, _messages(task, rows)):
             _send_chunk(api, options, task, chunk)
@@ -76,26 +76,26 @@ def _messages(task: Task, rows: Iterator[Row]) -> Iterator[Message]:
         try:
             yield message_of(row.asDict())
         except ValueError as error:
-            raise NotSent(f"row {number} of partition {task.partition} is not a message: {error}") from error
+            raise RowsNotSent(f"row {number} of partition {task.partition} is not a message: {error}") from error
 
 
-def _send_chunk(api: Api, options: WriteOptions, task: Task, chunk: Chunk) -> None:
+def _send_chunk(api: Api, options: WriteOptions, task: Task, chunk: WriteChunk) -> None:
     what = f"chunk {chunk.number} of partition {task.partition}"
     try:
         api.produce(options.subject, chunk.messages, idempotency_key=chunk.key, retry_seconds=options.retryseconds)
     except ServerUnavailable as error:
-        raise NotSent(
+        raise RowsNotSent(
             f"{what} was not accepted within {options.retryseconds:g} s, and may be stored or not: {error}"
         ) from error
     except AnswerError as error:
         if error.slug == "idempotency-key-reused":
-            raise NotSent(
+            raise RowsNotSent(
                 f"{what} was sent before with other rows, and is not sent again: a task that is repeated must find the"
                 " same rows in the same order (sort within the partitions by columns that identify a row), and another"
                 " write needs another runId"
             ) from error
         place = f" ({error.problem.field})" if error.problem.field else ""
-        raise NotSent(f"{what} was refused: {error}{place}") from error
+        raise RowsNotSent(f"{what} was refused: {error}{place}") from error
 
 
 def _check(schema: StructType, overwrite: bool) -> None:

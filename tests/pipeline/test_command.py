@@ -21,7 +21,7 @@ from hourwheel.errors import Corrupt, Rejected
 from hourwheel.model import Message
 from hourwheel.retention.manifests import manifest_key
 from hourwheel_pipeline import exits, jobs, outcomes
-from hourwheel_pipeline.failures import Failed, translated
+from hourwheel_pipeline.failures import JobFailed, translated
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.repair import RepairOptions, TableRepair, report_of
 from hourwheel_pipeline.schemas import MESSAGES, PARTITION, PULLS, SCHEMAS, SORTED_BY
@@ -234,4 +234,4 @@ SYNTAX = "[PARSE_SYNTAX_ERROR] Syntax error at 'lik'."
 def test_an_error_of_a_library_becomes_one_sentence(raised: str, sentence: str) -> None:
     error = translated(pa.ArrowInvalid(raised))
     assert str(error) == sentence
-    assert isinstance(error, Corrupt if "Corrupt" in raised else Failed)
+    assert isinstance(error, Corrupt if "Corrupt" in raised else JobFailed)

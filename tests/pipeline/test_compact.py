@@ -18,7 +18,7 @@ from hourwheel.logs.codec import Block, pack, unpack
 from hourwheel.model import Message
 from hourwheel.retention.manifests import manifest_key, read
 from hourwheel_pipeline import compact
-from hourwheel_pipeline.compact import Damaged
+from hourwheel_pipeline.compact import UnreadableSegments
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.schemas import MESSAGES, SCHEMAS, SORTED_BY
 from tests.pipeline.lakes import DAY_MS, HOUR_MS, NOON_MS, Compacted
@@ -252,9 +252,9 @@ def test_unreadable_segments_are_quarantined_and_taken_once_they_can_be_read(
 ) -> None:
     twin = Compacted(tmp_path / "twin", spark)
     damage(lake, twin)
-    with pytest.raises(Damaged, match="5 segments of messages cannot be read: segments/messages/"):
+    with pytest.raises(UnreadableSegments, match="5 segments of messages cannot be read: segments/messages/"):
         lake.compact(on_damage="stop")
-    with pytest.raises(Damaged, match="5 segments of messages cannot be read, max_quarantined is 4"):
+    with pytest.raises(UnreadableSegments, match="5 segments of messages cannot be read, max_quarantined is 4"):
         lake.compact(max_quarantined=4)
     assert lake.rows() == []
     assert not list(lake.root.glob("lake/messages/data/*"))

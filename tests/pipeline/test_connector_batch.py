@@ -16,7 +16,7 @@ from hourwheel.model import Message, Subject
 from hourwheel.retention.kinds import REGISTRY
 from hourwheel.retention.manifests import Manifest, Segment, commit
 from pyspark_hourwheel import HourwheelDataSource
-from pyspark_hourwheel.scanning import Damaged
+from pyspark_hourwheel.scanning import UnreadableSegment
 from tests.pipeline.connecting import HOUR_MS, NOON_MS, Orders, moment, read, reader_of, scanned
 
 
@@ -217,7 +217,7 @@ def test_a_damaged_segment_stops_the_read_unless_it_is_to_be_left_out(
     key = orders.segments()[0]
     orders.damage(key, DAMAGES[damage][0])
 
-    with pytest.raises(Damaged, match=rf"{key} of archive .* cannot be read: .* option onDamage=skip"):
+    with pytest.raises(UnreadableSegment, match=rf"{key} of archive .* cannot be read: .* option onDamage=skip"):
         scanned(orders)
     assert scanned(orders, ondamage="skip") == ["c"]
     assert [key in record.message for record in caplog.records] == [True]

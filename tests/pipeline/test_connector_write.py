@@ -18,7 +18,7 @@ from pyspark_hourwheel import HourwheelDataSource
 from pyspark_hourwheel.chunks import Task, chunks_of
 from pyspark_hourwheel.options import WriteOptions, read_options
 from pyspark_hourwheel.row_to_message import message_of
-from pyspark_hourwheel.writing import NotSent, batch_writer, send, stream_writer
+from pyspark_hourwheel.writing import RowsNotSent, batch_writer, send, stream_writer
 from tests.integration.process import Server
 from tests.pipeline.connecting import Orders
 
@@ -133,28 +133,32 @@ def test_each_write_without_a_run_id_is_another_write(spark: SparkSession, targe
 def test_a_repeat_with_other_rows_is_refused(target: Target) -> None:
     target.send(Row(body="a"))
 
-    with pytest.raises(NotSent, match=r"chunk 0 of partition 3 was sent before with other rows, and is not sent again"):
+    with pytest.raises(
+        RowsNotSent, match=r"chunk 0 of partition 3 was sent before with other rows, and is not sent again"
+    ):
         target.send(Row(body="b"))
     assert target.bodies() == ["a"]
 
 
 def test_a_message_that_the_server_refuses_fails_the_task_with_its_sentence(target: Target) -> None:
     with pytest.raises(
-        NotSent, match=r"chunk 0 of partition 3 was refused: .*at least 1 character \(messages\[1\]\.key\)"
+        RowsNotSent, match=r"chunk 0 of partition 3 was refused: .*at least 1 character \(messages\[1\]\.key\)"
     ):
         target.send(Row(body="a", key="k"), Row(body="b", key=""))
     assert target.bodies() == []
 
 
 def test_a_row_that_is_no_message_fails_the_task_with_its_place(target: Target) -> None:
-    with pytest.raises(NotSent, match=r"row 1 of partition 3 is not a message: .* exactly one of body and body_bytes"):
+    with pytest.raises(
+        RowsNotSent, match=r"row 1 of partition 3 is not a message: .* exactly one of body and body_bytes"
+    ):
         target.send(Row(body="a"), Row(body=None))
-    with pytest.raises(NotSent, match=r"row 0 of partition 3 is not a message: give delay or deliver_at, not both"):
+    with pytest.raises(RowsNotSent, match=r"row 0 of partition 3 is not a message: give delay or deliver_at, not both"):
         target.send(Row(body="a", delay="1h", deliver_at=datetime(2999, 1, 1, tzinfo=UTC)))
 
 
 def test_a_server_that_is_away_fails_the_task_when_its_time_is_up(server: Server) -> None:
-    with pytest.raises(NotSent, match=r"was not accepted within 0 s, and may be stored or not"):
+    with pytest.raises(RowsNotSent, match=r"was not accepted within 0 s, and may be stored or not"):
         Target("http://127.0.0.1:1").send(Row(body="a"), retrySeconds="0")
 
 

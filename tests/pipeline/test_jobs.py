@@ -79,7 +79,7 @@ def test_days_are_counted_back_from_now() -> None:
 
 
 def test_an_alarm_is_of_errors_that_are_new() -> None:
-    nothing = Unknown(segments=0, quarantined=[], ranges=0, rows=[], catalogs=[])
+    nothing = Unknown(segments=0, quarantined=[], ranges=0, rows=[], snapshots=[])
     found = Reconciled(
         found_ms=1,
         began_ms=0,

@@ -56,7 +56,7 @@ def test_a_system_that_works_has_no_findings(spark: SparkSession, tmp_path: Path
     assert found.findings == []
     assert found.counts == {}
     assert found.expired == {"fleeting slow": 2}
-    assert (found.unknown.segments, found.unknown.ranges, found.unknown.catalogs) == (0, 0, [])
+    assert (found.unknown.segments, found.unknown.ranges, found.unknown.snapshots) == (0, 0, [])
     assert found.rows["messages retry"] > 20  # it was compared with something
     assert found.began_ms < found.horizon_ms == world.now_ms
 

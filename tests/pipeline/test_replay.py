@@ -31,7 +31,7 @@ from hourwheel_pipeline.replaying import selection
 from hourwheel_pipeline.replaying.options import ReplayOptions
 from hourwheel_pipeline.replaying.probe import stored
 from hourwheel_pipeline.session import session
-from tests.integration.process import Server, bodies, pull
+from tests.integration.process import ReplayServer, bodies, pull
 from tests.pipeline.worlds import World
 from tests.support import NOON_MS, Bench, HandClock
 
@@ -418,7 +418,7 @@ def test_options_come_as_text_as_well() -> None:
 
 
 def test_it_goes_over_http_to_a_server(spark: SparkSession, lake: str, tmp_path: Path) -> None:
-    server = Server(tmp_path / "data", tokens=["secret"])
+    server = ReplayServer(tmp_path / "data", tokens=["secret"])
     try:
         url = f"http://127.0.0.1:{server.port}"
         given = {"lake": lake, "name": f"r{next(NAMES)}", "subject": "orders", "to": "again", "url": url}

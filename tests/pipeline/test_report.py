@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from hourwheel_pipeline.integrity import Problem, Wholeness
+from hourwheel_pipeline.integrity import ArchiveInspection, ArchiveProblem
 from hourwheel_pipeline.reconcile import Finding, Reconciled, Unknown
 from hourwheel_pipeline.reporting.charts import Series, chart, count, duration
 from hourwheel_pipeline.reporting.contents import FORMAT, Contents, GroupHours, HotKey, Hour, SubjectHours
@@ -30,7 +30,7 @@ def found(**counts: int) -> Reconciled:
         rows={"messages queue": 1_234_567},
         counts=counts,
         expired={},
-        unknown=Unknown(segments=0, quarantined=[], ranges=0, rows=[], catalogs=[]),
+        unknown=Unknown(segments=0, quarantined=[], ranges=0, rows=[], snapshots=[]),
         findings=[finding(kind) for kind in counts],
     )
 
@@ -120,7 +120,7 @@ def test_each_kind_of_finding_stands_on_the_page_with_its_meaning_and_its_number
 
 def test_quarantined_segments_are_named_with_the_reason() -> None:
     segment = QuarantinedSegment(3, "segments/messages/x", 12, "segment fails its checksum")
-    unknown = Unknown(segments=1, quarantined=[segment], ranges=0, rows=[], catalogs=[])
+    unknown = Unknown(segments=1, quarantined=[segment], ranges=0, rows=[], snapshots=[])
     text = page(contents(msgspec.structs.replace(found(), unknown=unknown)))
     assert "segments/messages/x" in text
     assert "segment fails its checksum" in text
@@ -200,8 +200,8 @@ def test_the_page_begins_with_totals() -> None:
 
 
 def test_an_incomplete_archive_stands_on_the_page() -> None:
-    problem = Problem(kind="missing_segment", key="segments/x", says="segments/x is missing: put it back")
-    whole = Wholeness(manifests=1, segments=1, bytes=1, deep=False, count=1, problems=[problem])
+    problem = ArchiveProblem(kind="missing_segment", key="segments/x", says="segments/x is missing: put it back")
+    whole = ArchiveInspection(manifests=1, segments=1, bytes=1, deep=False, count=1, problems=[problem])
     text = page(contents(msgspec.structs.replace(found(), archive=whole)))
     assert "The archive is not complete: 1 problem." in text
     assert "segments/x is missing: put it back" in text

@@ -1,10 +1,10 @@
-"""What the archive says of itself: its manifests and its catalogs as tables.
+"""What the archive says of itself: its manifests and its snapshots of the registry as tables.
 
     claim      about                         start, end          messages      at
     span       a log                         its rows
     part       a log in a segment            its rows there      their number  the earliest row of the segment
-    damaged    a row without its messages    the row             their number
-    gone       rows that were removed        the removed rows
+    unreadable a row without its messages    the row             their number
+    removed    rows that were removed        the removed rows
     began      the manifest                                                    the time at which it was begun
     complete   the manifest                                                    the time before which all is archived
 
@@ -58,7 +58,7 @@ GROUPS = pa.schema(
         pa.field("detail", _TEXT),
     ]
 )
-"""``origins``: the row at which each queue begins. A row without a group is a catalog that cannot be read; ``detail``
+"""``origins``: the row at which each queue begins. A row without a group is a snapshot that cannot be read; ``detail``
 gives the reason."""
 
 Reader: TypeAlias = Callable[[Blobs, Manifest], Iterator[dict[str, Any]]]
@@ -84,7 +84,7 @@ def claims(spark: SparkSession, archive: Archive) -> DataFrame:
 
 
 def groups(spark: SparkSession, archive: Archive) -> DataFrame:
-    """Returns the groups in the catalogs of the manifests: one row for each group in each catalog."""
+    """Returns the groups in the snapshots of the registry: one row for each group in each snapshot."""
     return _each(spark, archive, GROUPS, _groups_of)
 
 
@@ -127,9 +127,9 @@ def _claims_of(_: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:
             yield _rows("part", number, part.log, part.start, part.end) | {"messages": part.messages} | common
     for damage in manifest.unreadable:
         unread = {"table": MESSAGES, "messages": damage.messages, "detail": damage.error}
-        yield _rows("damaged", number, damage.log, damage.row_no, damage.row_no + 1) | unread
+        yield _rows("unreadable", number, damage.log, damage.row_no, damage.row_no + 1) | unread
     for removed in manifest.missing:
-        yield _rows("gone", number, removed.log, removed.start, removed.end)
+        yield _rows("removed", number, removed.log, removed.start, removed.end)
 
 
 def _rows(claim: str, manifest: int, log: str, start: int, end: int) -> dict[str, Any]:
@@ -141,11 +141,11 @@ def _groups_of(blobs: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:
         if segment.kind != REGISTRY:
             continue
         try:
-            found = list(registry_snapshots(blobs, segment))
+            snapshots = list(registry_snapshots(blobs, segment))
         except Corrupt as error:
             yield {"manifest": manifest.number, "detail": str(error)}
             continue
-        for snapshot in found:
+        for snapshot in snapshots:
             yield from _members(manifest.number, snapshot)
 
 

@@ -79,7 +79,7 @@ class Coverage:
 
 def coverage_of(
     claims: DataFrame,
-    catalogs: DataFrame,
+    snapshots: DataFrame,
     evidence: Evidence,
     last_manifest: Mapping[str, int],
     quarantined: Sequence[str],
@@ -94,7 +94,7 @@ def coverage_of(
     claims = claims.where(fn.col("manifest") <= _last_manifest(last_manifest))
     missing = missing_of(claims, _stored(evidence), quarantined, since_ms)
     missing = evidence.keep(claims.sparkSession.createDataFrame([], missing.schema) if counted else missing)
-    groups = evidence.keep(groups_of(catalogs))
+    groups = evidence.keep(groups_of(snapshots))
     doubtful = evidence.keep(_doubtful(claims, quarantined, missing))
     began_ms, horizon_ms = archive_times(claims, min(last_manifest.values()))
     return Coverage(
@@ -200,13 +200,13 @@ def _pull_rows(claims: DataFrame) -> DataFrame:
     """Returns the number of rows of a pull log that each manifest brought: its span without the removed rows."""
     size = fn.sum(fn.col("end") - fn.col("start"))
     spans = claims.where((fn.col("claim") == "span") & (fn.col("table") == PULLS))
-    removed = claims.where(fn.col("claim") == "gone").groupBy("log", "manifest").agg(size.alias("gone"))
+    removed = claims.where(fn.col("claim") == "removed").groupBy("log", "manifest").agg(size.alias("removed"))
     rows = spans.groupBy("log", "manifest").agg(size.alias("rows")).join(removed, ["log", "manifest"], "left")
-    return rows.select("log", "manifest", (fn.col("rows") - fn.coalesce("gone", fn.lit(0))).alias("expected"))
+    return rows.select("log", "manifest", (fn.col("rows") - fn.coalesce("removed", fn.lit(0))).alias("expected"))
 
 
 def _doubtful(claims: DataFrame, quarantined: Sequence[str], missing: DataFrame) -> DataFrame:
-    removed = claims.where(fn.col("claim").isin("damaged", "gone")).select(
+    removed = claims.where(fn.col("claim").isin("unreadable", "removed")).select(
         "log", "start", "end", fn.col("claim").alias("why")
     )
     unread = claims.where((fn.col("claim") == "part") & fn.col("key").isin(list(quarantined)))
@@ -217,16 +217,16 @@ def _doubtful(claims: DataFrame, quarantined: Sequence[str], missing: DataFrame)
     return removed
 
 
-def groups_of(catalogs: DataFrame) -> DataFrame:
-    """Returns each group of any catalog once. ``alive``: the newest catalog has the group, and it is not deleted."""
-    newest = catalogs.agg(fn.max("manifest").alias("newest"))
+def groups_of(snapshots: DataFrame) -> DataFrame:
+    """Returns each group of any snapshot once. ``alive``: the newest snapshot has the group, and it is not deleted."""
+    newest = snapshots.agg(fn.max("manifest").alias("newest"))
     every = (
-        catalogs.where(fn.col("group").isNotNull())
+        snapshots.where(fn.col("group").isNotNull())
         .groupBy(*GROUP)
         .agg(
             fn.max("manifest").alias("last"),
             fn.max_by("alive", "manifest").alias("alive"),
-            # The largest of all catalogs: the limit may have been higher when the message was retried.
+            # The largest of all snapshots: the limit may have been higher when the message was retried.
             fn.max("max_attempts").alias("max_attempts"),
             fn.min("created_at").alias("created_at"),
             fn.max_by("origins", "manifest").alias("origins"),

@@ -50,8 +50,8 @@ def moved(evidence: Evidence, step_ms: int = HOUR_MS) -> DataFrame:
 
 def lag(evidence: Evidence, groups: DataFrame, horizon: Column, step_ms: int = HOUR_MS) -> DataFrame:
     """Returns the number of messages that each group has not pulled at the end of each hour. ``groups``: those of the
-    catalogs. A group that is not deleted counts from the hour in which it was created, up to the hour of the horizon.
-    Of successive hours without lag only the first one is returned."""
+    registry's snapshots. A group that is not deleted counts from the hour in which it was created, up to the hour of
+    the horizon. Of successive hours without lag only the first one is returned."""
     stored = evidence.messages.where(fn.col("kind") == QUEUE).groupBy(
         fn.col("log").alias("source"), hour("accepted_at", step_ms)
     )

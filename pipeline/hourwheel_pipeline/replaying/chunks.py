@@ -1,4 +1,4 @@
-"""Chunks: the messages of one request.
+"""Divides the messages of a replay into chunks, one for each request.
 
 message id         {unique}-{chunk}-{place in the chunk}
 idempotency key    {unique}-{chunk}-{try}
@@ -14,18 +14,18 @@ from hourwheel.answer_size import nested_bytes
 from hourwheel.client import Message
 from hourwheel.client.records.messages import on_the_wire
 from hourwheel.model import BATCH_BYTES
-from hourwheel_pipeline.replaying.selection import Place, Replayed
+from hourwheel_pipeline.replaying.selection import Replayed, ReplayPosition
 
 _encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ReplayChunk:
     """A chunk to send. ``last``: the place of its last message."""
 
     number: int
     messages: Sequence[Message]
-    last: Place
+    last: ReplayPosition
 
     @property
     def digest(self) -> str:
@@ -34,7 +34,7 @@ class Chunk:
 
 
 @dataclass
-class Chunks:
+class ReplayChunks:
     """Divides messages into chunks. ``header``: the name of a header for the old id of a message."""
 
     unique: str
@@ -42,7 +42,7 @@ class Chunks:
     rows: Iterator[Replayed]
     _ahead: Replayed | None = None
 
-    def take(self, number: int, most: int) -> Chunk | None:
+    def take(self, number: int, most: int) -> ReplayChunk | None:
         """Returns the next chunk under this number, with at most ``most`` messages; None after the last one."""
         messages: list[Message] = []
         size, last = 0, None
@@ -55,7 +55,7 @@ class Chunks:
                 break
             messages.append(message)
             last = row.place
-        return None if last is None else Chunk(number, messages, last)
+        return None if last is None else ReplayChunk(number, messages, last)
 
     def _following(self) -> Replayed | None:
         ahead, self._ahead = self._ahead, None

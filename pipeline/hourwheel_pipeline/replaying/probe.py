@@ -17,7 +17,7 @@ SKEW_MS = 5 * 60_000
 """The clocks of the server and of this machine may differ by this much."""
 
 
-class Server(Protocol):
+class ReplayServer(Protocol):
     """The calls of ``hourwheel.client.Api`` that a replay needs."""
 
     def produce(
@@ -49,7 +49,7 @@ class Server(Protocol):
 
 
 def stored(
-    server: Server, subject: str, group: str, ids: Collection[str], *, since_ms: int, until_ms: int, now_ms: int
+    server: ReplayServer, subject: str, group: str, ids: Collection[str], *, since_ms: int, until_ms: int, now_ms: int
 ) -> set[str] | None:
     """Returns the ids that the subject has, of messages that were sent between ``since_ms`` and ``until_ms`` (plus the
     time for which the server remembers a key). Returns None if the server cannot tell: the messages may have expired,
@@ -74,7 +74,7 @@ def stored(
         return None
 
 
-def _subject(server: Server, subject: str) -> Subject | None:
+def _subject(server: ReplayServer, subject: str) -> Subject | None:
     """Returns the subject; None if it does not exist. Any other ``NotFound`` says nothing about messages, and is
     raised."""
     try:
@@ -85,7 +85,7 @@ def _subject(server: Server, subject: str) -> Subject | None:
         return None
 
 
-def _forget(server: Server, subject: str, group: str) -> None:
+def _forget(server: ReplayServer, subject: str, group: str) -> None:
     """Deletes the group. Logs a failure and returns: the ids are read already."""
     try:
         server.delete_group(subject, group)
@@ -93,7 +93,7 @@ def _forget(server: Server, subject: str, group: str) -> None:
         _logger.warning("group %s of subject %s could not be deleted, delete it: %s", group, subject, error)
 
 
-def _read(server: Server, subject: str, group: str, queues: int, ids: Collection[str], until_ms: int) -> set[str]:
+def _read(server: ReplayServer, subject: str, group: str, queues: int, ids: Collection[str], until_ms: int) -> set[str]:
     sought, seen = set(ids), set[str]()
     over = set[int | str]()
     receipts: list[Settlement] = []

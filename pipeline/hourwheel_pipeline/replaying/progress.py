@@ -1,7 +1,7 @@
 """The progress of a replay: objects beside the tables of the lake, each written once.
 
-    replays/{name}/plan                  its selection and its totals: Plan, JSON
-    replays/{name}/{chunk:012d}/{try}    the chunk is about to be sent: Attempt, JSON
+    replays/{name}/plan                  its selection and its totals: ReplayPlan, JSON
+    replays/{name}/{chunk:012d}/{try}    the chunk is about to be sent: SendAttempt, JSON
     replays/{name}/{chunk:012d}/done     the chunk is stored: Done, JSON
 
 Chunks are sent one after the other, so at most the last one is open.
@@ -14,12 +14,12 @@ import msgspec
 
 from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
-from hourwheel_pipeline.replaying.selection import Place
+from hourwheel_pipeline.replaying.selection import ReplayPosition
 
 T = TypeVar("T")
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a replay sends. ``unique``: the beginning of the ids of its messages. ``last_manifest``: the last one whose
     messages it sends."""
 
@@ -30,7 +30,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class SendAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt to send a chunk of ``messages`` messages, of which it sends those at ``places``. ``digest``: that of
     the whole chunk. ``at_ms``: a time before the first request."""
 
@@ -46,19 +46,19 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     chunk's last message."""
 
     total: int
-    last: Place
+    last: ReplayPosition
 
 
 @dataclass
-class Progress:
+class ReplayProgress:
     blobs: Blobs
     name: str
 
-    def plan(self) -> Plan | None:
+    def plan(self) -> ReplayPlan | None:
         key = self._key("plan")
-        return self._read(key, Plan) if self.blobs.list(key) else None
+        return self._read(key, ReplayPlan) if self.blobs.list(key) else None
 
-    def begin(self, plan: Plan) -> Plan:
+    def begin(self, plan: ReplayPlan) -> ReplayPlan:
         """Writes the plan, unless another run has written one. Returns the one that holds."""
         return self._put_once("plan", plan)
 
@@ -69,12 +69,12 @@ class Progress:
             return 0, None
         return int(done[-1].split("/")[-2]) + 1, self._read(done[-1], Done)
 
-    def attempts(self, chunk: int) -> list[Attempt]:
+    def attempts(self, chunk: int) -> list[SendAttempt]:
         """Returns the attempts to send the chunk, in order."""
         folder = self._key(f"{chunk:012d}/")
-        return [self._read(key, Attempt) for key in self.blobs.list(folder) if not key.endswith("/done")]
+        return [self._read(key, SendAttempt) for key in self.blobs.list(folder) if not key.endswith("/done")]
 
-    def attempt(self, chunk: int, number: int, attempt: Attempt) -> Attempt:
+    def attempt(self, chunk: int, number: int, attempt: SendAttempt) -> SendAttempt:
         """Writes the attempt, unless another run has written one under this number. Returns the one that holds."""
         return self._put_once(f"{chunk:012d}/{number:06d}", attempt)
 

@@ -17,7 +17,7 @@ _MEMBER = ("subject", "generation", "group", "group_generation")
 _ORIGIN = ("origin_queue", "origin_offset")
 
 
-class Place(NamedTuple):
+class ReplayPosition(NamedTuple):
     """The place of a message in the order. ``item``: its index in the row. ``at_us``: the latest time of its log up to
     the message, so that a clock that is behind does not change the order of the log."""
 
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 class Replayed(NamedTuple):
     """A message to send, without its new id, and the id that it had."""
 
-    place: Place
+    place: ReplayPosition
     id: str | None
     message: Message
 
@@ -84,7 +84,7 @@ def totals_of(chosen: DataFrame) -> Totals:
     )
 
 
-def in_order(chosen: DataFrame, totals: Totals, after: Place | None) -> Iterator[Replayed]:
+def in_order(chosen: DataFrame, totals: Totals, after: ReplayPosition | None) -> Iterator[Replayed]:
     """Yields the messages after a place. The driver keeps one partition at a time, of about 32 MB."""
     log = Window.partitionBy("log").orderBy("row", "index")
     placed = chosen.select(
@@ -93,9 +93,9 @@ def in_order(chosen: DataFrame, totals: Totals, after: Place | None) -> Iterator
         *("log", "row", "id", "key", "tags", "headers", "body", "body_bytes"),
     )
     if after is not None:
-        placed = placed.where(fn.struct(*Place._fields) > _literal(after))
+        placed = placed.where(fn.struct(*ReplayPosition._fields) > _literal(after))
     parts = 1 + totals.bytes // _PARTITION_BYTES
-    ordered = placed.repartitionByRange(parts, *Place._fields).sortWithinPartitions(*Place._fields)
+    ordered = placed.repartitionByRange(parts, *ReplayPosition._fields).sortWithinPartitions(*ReplayPosition._fields)
     return (_replayed(row.asDict()) for row in ordered.toLocalIterator())
 
 
@@ -118,7 +118,7 @@ def _not_redriven(dead: DataFrame, retries: DataFrame) -> DataFrame:
     return dead.join(redriven, [*same, redriven["again_at"] >= dead["accepted_at"]], "left_anti")
 
 
-def _literal(place: Place) -> Column:
+def _literal(place: ReplayPosition) -> Column:
     return fn.struct(
         fn.lit(place.at_us).cast("bigint"), fn.lit(place.log), fn.lit(place.row).cast("bigint"), fn.lit(place.item)
     )
@@ -129,4 +129,4 @@ def _replayed(row: Mapping[str, Any]) -> Replayed:
     message = Message(
         text if text is not None else bytes(data or b""), key=row["key"], tags=row["tags"], headers=row["headers"]
     )
-    return Replayed(Place(row["at_us"], row["log"], row["row"], row["item"]), row["id"], message)
+    return Replayed(ReplayPosition(row["at_us"], row["log"], row["row"], row["item"]), row["id"], message)

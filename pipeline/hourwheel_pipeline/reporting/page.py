@@ -151,7 +151,7 @@ def _unknown(report: Reconciled) -> Iterator[Markup]:
         problems: list[list[Content]] = [[one.kind, one.says] for one in report.archive.problems]
         yield tag("p", f"The archive is not complete: {counted(report.archive.count, 'problem')}.", class_="error")
         yield table("Problems of the archive", ["kind", "what to do"], problems)
-    if not (unknown.segments or unknown.ranges or unknown.catalogs):
+    if not (unknown.segments or unknown.ranges or unknown.snapshots):
         yield tag("p", "Nothing before that is missing.", class_="good")
     if unknown.segments:
         rows: list[list[Content]] = [[one.key, one.manifest, one.rows, one.reason] for one in unknown.quarantined]
@@ -166,8 +166,8 @@ def _unknown(report: Reconciled) -> Iterator[Markup]:
         places: list[list[Content]] = [[one.log, one.start, one.end - 1, one.why] for one in unknown.rows]
         yield tag("p", f"May be missing, and are not judged: {counted(unknown.ranges, 'range')} of rows.")
         yield table("Rows in doubt", ["log", "first row", "last row", "why"], places)
-    if unknown.catalogs:
-        yield table("Catalogs that cannot be read", ["why"], [[why] for why in unknown.catalogs])
+    if unknown.snapshots:
+        yield table("Copies of the registry that cannot be read", ["why"], [[why] for why in unknown.snapshots])
 
 
 def _subjects(contents: Contents) -> Iterator[Markup]:

@@ -208,9 +208,9 @@ def _show(ctx: typer.Context, status: "Status", data: Path | None) -> None:
         write_json(status)
         return
     write_fields(status.archive)
-    wholeness, how = status.whole, "read" if status.whole.deep else "listed"
-    size = f"{counted(wholeness.segments, 'segment')}, {counted(wholeness.bytes, 'byte')}"
-    write_line(f"{size}, {how}: {counted(wholeness.count, 'problem')}")
+    inspected, how = status.inspection, "read" if status.inspection.deep else "listed"
+    size = f"{counted(inspected.segments, 'segment')}, {counted(inspected.bytes, 'byte')}"
+    write_line(f"{size}, {how}: {counted(inspected.count, 'problem')}")
     write_table(
         ["table", "manifests behind", "quarantined", "rows"],
         [(table.table, table.behind, table.quarantined, table.rows) for table in status.tables],
