@@ -37,7 +37,7 @@ class _Row:
 
     @property
     def count(self) -> int:
-        """How many messages it holds, was handed or hands over."""
+        """Returns the number of messages that the row holds, was handed or hands over."""
         if self.value is None:
             return len(self.messages)
         if isinstance(self.value, PullRow):
@@ -60,7 +60,7 @@ class ArchiveBuilder:
     def row(
         self, log: str, messages: Sequence[Message], at_ms: int, *, expires_ms: int | None = None, note: bytes = b""
     ) -> int:
-        """A row of a log of messages; without messages and note, a filler. Its number."""
+        """Adds a row of a log of messages; without messages and note, a filler. Returns its row number."""
         row, number = self._next[MESSAGES, log], self._sequences[log]
         if expires_ms is None:
             expires_ms = 0 if log.startswith("schedule/") else at_ms + RETENTION_MS
@@ -76,8 +76,8 @@ class ArchiveBuilder:
         return self._other(_Row(bucket, self._next[DISPATCHES, bucket], dispatched.at_ms, value=dispatched))
 
     def commit(self, gone: Sequence[MissingRows] = (), alter: Callable[[bytes], bytes] = bytes) -> Manifest:
-        """Writes what was gathered; the manifest that names it. ``alter``: makes of each segment what is written and
-        named in its place."""
+        """Writes the gathered rows. Returns the manifest that names them. ``alter`` makes of each segment the bytes
+        that are written and named in its place."""
         segments = [self._segment(kind, hour_ms, rows, alter) for (kind, hour_ms), rows in self._by_hour().items()]
         manifest = Manifest(
             number=self.number,

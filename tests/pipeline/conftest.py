@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def java_version() -> int:
-    """0 where there is none. Looks where Spark does."""
+    """Returns the major version of the Java that Spark would start; 0 without any."""
     home = os.environ.get("JAVA_HOME")
     command = [str(Path(home, "bin/java")) if home else "java", "-version"]
     try:
@@ -58,8 +58,8 @@ def java_version() -> int:
 
 
 def import_frame_comparison() -> None:
-    """What ``assertDataFrameEqual`` imports when first called. PySpark 4.0 then sets a variable for good, which makes
-    pyarrow take the hours of any zone for those of UTC. Here it is gone afterwards."""
+    """Imports what ``assertDataFrameEqual`` imports when it is first called. PySpark 4.0 then sets a variable for good,
+    with which pyarrow takes the hours of any zone for those of UTC. Here the variable is removed afterwards."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYARROW_IGNORE_TIMEZONE", "1")
         importlib.import_module("pyspark.pandas")

@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 
 
 class Orders:
-    """An archive of rows of messages whose bodies are told."""
+    """An archive with rows of messages, of which the caller chooses the bodies."""
 
     def __init__(self, folder: Path, block_rows: int = 100) -> None:
         self.folder = folder
@@ -30,12 +30,12 @@ class Orders:
     def add(
         self, *bodies: str, queue: int = 0, generation: int = 1, at_ms: int = NOON_MS, subject: str = "orders"
     ) -> None:
-        """A row of one queue, which waits for the next manifest."""
+        """Adds a row of one queue for the next manifest."""
         messages = [Message(body=body, id=f"id-{body}") for body in bodies]
         self.builder.row(f"{subject}~{generation}/{queue}", messages, at_ms)
 
     def archive(self, *bodies: str, **where: Any) -> None:
-        """A row of one queue, and a manifest."""
+        """Adds a row of one queue, and commits a manifest."""
         self.add(*bodies, **where)
         self.builder.commit()
 
@@ -43,7 +43,7 @@ class Orders:
         return self.blobs.list("segments/")
 
     def damage(self, key: str, change: Any) -> None:
-        """Puts other bytes in the place of a segment; None: nothing."""
+        """Replaces the bytes of a segment; None removes the segment."""
         data = self.blobs.get(key)
         self.blobs.delete(key)
         changed = change(data)
@@ -62,7 +62,7 @@ def reader_of(orders: Orders, **options: str) -> BatchReader:
 
 
 def scanned(orders: Orders, **options: str) -> list[str]:
-    """The bodies of a batch read without Spark, in the order of its partitions."""
+    """Returns the bodies of a batch that is read without Spark, in the order of its partitions."""
     reader = reader_of(orders, **options)
     return bodies_of(reader, reader.partitions())
 

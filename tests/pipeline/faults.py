@@ -24,7 +24,7 @@ FAULTS: dict[str, tuple[Callable[["Scene"], None], list[str]]] = {}
 
 
 def fault(*kinds: str) -> Callable[[Callable[["Scene"], None]], Callable[["Scene"], None]]:
-    """A fault, and the findings that it leads to."""
+    """Registers a fault, and the findings to which it leads."""
 
     def known(act: Callable[["Scene"], None]) -> Callable[["Scene"], None]:
         FAULTS[act.__name__.replace("_", "-")] = act, list(kinds)
@@ -34,7 +34,7 @@ def fault(*kinds: str) -> Callable[[Callable[["Scene"], None]], Callable[["Scene
 
 
 class Scene:
-    """A subject with one group, and what can be done to its logs behind the cell's back."""
+    """A subject with one group. The methods change its logs without the cell."""
 
     def __init__(self, world: World, subject: str) -> None:
         self.world, self.bench, self.subject = world, world.bench, subject
@@ -93,13 +93,13 @@ class Scene:
         return self.bench.cell.context.log(log).append(row).row_no
 
     def later(self, delay: float) -> Bucket:
-        """Sends a message that is due then; its bucket."""
+        """Sends a message that is due after the delay. Returns its bucket."""
         self.bench.send_later("m", delay=delay, subject=self.subject)
         settings = self.bench.cell.context.settings
         return Bucket.at(self.world.now_ms + round(delay * 1_000), settings.bucket_minutes)
 
     def dispatch(self, bucket: Bucket) -> tuple[int, Dispatched, int, Transfer]:
-        """The dispatch row that names a message of this subject, and the transfer in it."""
+        """Returns the dispatch row that names a message of this subject, and the transfer in it."""
         found = self.bench.store.scan(Table.DISPATCH, bucket.name, limit=1_000)
         for sort, record in reversed(found):
             value = msgspec.msgpack.decode(record.value, type=Dispatched)
@@ -324,7 +324,8 @@ def dispatched_though_cancelled(scene: Scene) -> None:
 
 
 def faulty(world: World) -> dict[str, list[str]]:
-    """A world in which all of it happens, and a message is overdue; the findings to come, by subject."""
+    """Makes all faults happen in a world, and lets a message become overdue. Returns the expected findings by
+    subject."""
     world.archived()
     for subject, (act, _) in FAULTS.items():
         # Each has an hour of its own: what it does to a bucket concerns nobody else.

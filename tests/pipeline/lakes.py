@@ -36,7 +36,7 @@ IDENTITY = {
 
 @dataclass
 class Compacted:
-    """An archive below ``root`` and the lake that is made of it."""
+    """An archive below ``root``, and the lake that is made of it."""
 
     root: Path
     spark: SparkSession
@@ -67,14 +67,14 @@ class Compacted:
             return [lake.last_manifest(table) for table in SCHEMAS]
 
     def places(self) -> dict[str, Counter[tuple[Any, ...]]]:
-        """How often each row is in each table."""
+        """Returns the number of times that each table has each row."""
         return {
             table: Counter(tuple(row) for row in self.frame(table).select(*identity).collect())
             for table, identity in IDENTITY.items()
         }
 
     def archived(self) -> dict[str, Counter[tuple[Any, ...]]]:
-        """The same of what the archive holds."""
+        """Returns the number of times that the archive has each row."""
         found = contents(self.builder.archive)
         messages = [(*place, _kind(place[0])) for place in found.messages]
         cancel_markers = [
@@ -95,7 +95,7 @@ class Compacted:
         }
 
     def add(self, at_ms: int = NOON_MS, *, alter: Callable[[bytes], bytes] = bytes) -> None:
-        """A manifest with rows of every kind."""
+        """Adds a manifest with rows of every kind."""
         builder = self.builder
         for subject in ("orders", "bills"):
             row = builder.row(f"{subject}~1/0", [Message(body=f"{at_ms}-{at}", key="k") for at in range(3)], at_ms)

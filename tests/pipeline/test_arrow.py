@@ -39,7 +39,7 @@ LATER = f"schedule/{BUCKET}"
 
 
 def rows_of(archive: Blobs, kind: str = MESSAGES) -> list[dict[str, Any]]:
-    """The rows of all segments of the kind."""
+    """Returns the rows of all segments of the kind."""
     found = []
     for manifest in manifests_from(archive, 0):
         for segment in manifest.segments:
@@ -65,7 +65,7 @@ def day(ms: int) -> date:
 
 
 def told(message: Message, log: str, entry: Entry, index: int) -> dict[str, Any]:
-    """The row for a message, without the number of its manifest."""
+    """Returns the expected row for a message, without the number of its manifest."""
     subject, generation, queue, member = taken_apart(log, entry)
     kind = kind_of(log)
     group, _, number = (member or "").rpartition("~")
@@ -118,7 +118,7 @@ def kind_of(log: str) -> str:
 
 
 def taken_apart(log: str, entry: Entry) -> tuple[str, int, int | None, str | None]:
-    """Subject, generation, queue and group."""
+    """Returns the subject, generation, queue and group in the name of a log."""
     if log.startswith("schedule/"):
         note = decode_entry(entry.meta)
         assert isinstance(note, DueTimes)
@@ -143,7 +143,7 @@ def by_place(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A cell that has done all that cells do."""
+    """Returns a cell that has done everything that a cell can do."""
     found = World(tmp_path_factory.mktemp("world"))
     lively(found)
     found.archived()
@@ -373,7 +373,7 @@ def test_only_dispatch_rows_without_transfers_make_no_batch() -> None:
 
 
 def spoilt(payload: object, kind: str = MESSAGES, count: int = 1) -> bytes:
-    """A segment whose one block is whole, and holds this."""
+    """Returns a valid segment whose one block has this content."""
     block = pack(msgspec.msgpack.encode(payload), count, BLOCK_SCHEMAS[kind], 3)
     return segments.join(kind, [block])
 

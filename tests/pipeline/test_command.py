@@ -37,7 +37,7 @@ def command(root: Path, *words: str) -> Result:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """An archive of three manifests, and a lake without rows that holds all of them."""
+    """Returns a folder with an archive of three manifests, and with a lake without rows that holds all of them."""
     builder = ArchiveBuilder(FileBlobs(tmp_path / "archive"))
     for at_ms in (1_000, 2_000, 3_000):
         builder.row("orders~1/0", [Message(body="a")], at_ms)
@@ -112,7 +112,7 @@ def test_a_missing_or_truncated_data_file_of_the_lake_is_damage(root: Path) -> N
 
 
 def data_file(root: Path, name: str) -> Path:
-    """A file of the table of messages, with a row."""
+    """Adds a file with a row to the table of messages."""
     with closing(Lake.open(str(root / "lake"))) as lake:
         path = Path(lake.folder(MESSAGES, name)) / "rows.parquet"
         path.parent.mkdir(parents=True)

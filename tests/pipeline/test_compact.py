@@ -118,7 +118,7 @@ class Killed(BaseException):
 def test_whoever_is_killed_at_any_moment_has_lost_and_doubled_nothing(
     lake: Compacted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run is killed at another call: before it has any effect, or after."""
+    """Each run is killed at another call: before the call has any effect, or after."""
     moments = [(verb, number, late) for verb in ("write", "commit") for number in range(3) for late in (False, True)]
     for step, moment in enumerate(moments):
         lake.add(NOON_MS + step * HOUR_MS)
@@ -164,7 +164,7 @@ def killed_at(verb: str, number: int, late: bool, patch: pytest.MonkeyPatch) -> 
 def test_one_of_two_concurrent_runs_wins_and_the_other_goes_on(
     lake: Compacted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other is faster each time that the first wants to commit."""
+    """The second run commits first, each time that the first one is about to commit."""
     lake.add()
     committing = Lake.commit
     others: list[Callable[[], object]] = []
@@ -195,12 +195,12 @@ def test_one_of_two_concurrent_runs_wins_and_the_other_goes_on(
 
 
 def of_newer_format(data: bytes) -> bytes:
-    """As a later version may write segments."""
+    """Returns a segment in a format that a later version may write."""
     return data[:-8] + struct.pack("<I", 2) + data[-4:]
 
 
 def of_newer_schema(data: bytes) -> bytes:
-    """The last block is of a schema that this version does not know."""
+    """Returns the segment with a last block of a schema that this version does not know."""
     kind = kind_of(data)
     blocks = [Block(one.rows, 0, data[one.offset : one.offset + one.length]) for one in segments.blocks_of(data, kind)]
     payload, count = unpack(blocks[-1].data, BLOCK_SCHEMAS[kind])
@@ -226,7 +226,7 @@ DAMAGED = {
 
 
 def damage(lake: Compacted, twin: Compacted) -> None:
-    """Both get the same rows; the segments of the first are damaged."""
+    """Adds the same rows to both archives, and damages the segments of the first."""
     for number in range(7):
         for one in (lake, twin):
             # In blocks of a row: that the last one cannot be read is found out when others have been.
@@ -282,7 +282,7 @@ def test_unreadable_segments_are_quarantined_and_taken_once_they_can_be_read(
 
 
 def manifests_in(lake: Compacted, table: str) -> dict[int, int]:
-    """How many rows each manifest has brought."""
+    """Returns the number of rows that each manifest has brought."""
     return {row["manifest"]: row["count"] for row in lake.frame(table).groupBy("manifest").count().collect()}
 
 

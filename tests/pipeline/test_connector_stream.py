@@ -47,7 +47,7 @@ class Query:
             assert self.reader.partitions(self.planned[-1], self.planned[-1]) == []
 
     def plan(self) -> bool:
-        """Writes down where the next batch ends; whether there is one."""
+        """Stores where the next batch ends. Returns whether there is one."""
         start = self.planned[-1] if self.planned else None
         if self.spark == OLD:
             end = self.reader.latestOffset()
@@ -63,7 +63,7 @@ class Query:
         return True
 
     def process(self) -> list[str]:
-        """Reads the batch that is planned, and notes that it is done."""
+        """Reads the planned batch, and stores that it is done."""
         found = self.read_planned()
         self.batches.append(found)
         self.done += 1

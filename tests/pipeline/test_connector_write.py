@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @dataclass
 class Target:
-    """A subject of its own, and what it holds."""
+    """A subject, and the messages that it has."""
 
     url: str
     subject: str = field(default_factory=lambda: f"sent-{next(_names)}")
@@ -53,11 +53,11 @@ class Target:
         frame.write.format("hourwheel").mode("append").options(**self.options, **options).save()
 
     def send(self, *rows: Row, task: Task = TASK, **options: str) -> None:
-        """As one task does."""
+        """Sends rows as one task does."""
         send(read_options(WriteOptions, {**self.options, **options}), task, iter(rows))
 
     def messages(self) -> list[Received]:
-        """All of them, for a group that is new."""
+        """Returns all messages of the subject, by a new group."""
         found: list[Received] = []
         group = f"group-{next(_names)}"
         with Api(self.url, token=TOKEN) as api:

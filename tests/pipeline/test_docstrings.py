@@ -39,7 +39,7 @@ def test_the_docstring_has_the_format(each: Public) -> None:
 
 
 class Once:
-    """A job whose runs with the same arguments are one: they have the same report."""
+    """Runs a job once for equal arguments, and repeats the report."""
 
     def __init__(self, job: ModuleType) -> None:
         self._job = job
@@ -60,7 +60,7 @@ ONCE = {name: Once(job) for name, job in JOB_MODULES.items()}
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> World:
-    """Three messages of ``orders`` in an archive and a lake."""
+    """Returns an archive and a lake with three messages of ``orders``."""
     world = World(tmp_path_factory.mktemp("examples") / "orders-data")
     world.bench.send("order 1", "order 2", "order 3")
     world.rest()

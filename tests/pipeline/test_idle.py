@@ -32,7 +32,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
 
 
 def run(world: World, spark: Any, *names: str) -> dict[str, Any]:
-    """The reports of these jobs, or of all that are done daily."""
+    """Runs these jobs, or all daily jobs. Returns their reports."""
     found = {}
     for name in names or DAILY:
         (job,) = jobs_of(name)

@@ -16,7 +16,7 @@ from tests.pipeline.archives import ArchiveBuilder
 
 
 def archived(root: Path, manifests: int = 4) -> FileBlobs:
-    """An archive with a segment in each manifest."""
+    """Returns an archive with a segment in each manifest."""
     archive = FileBlobs(root / "archive")
     builder = ArchiveBuilder(archive)
     for at_ms in range(1_000, 1_000 * (manifests + 1), 1_000):

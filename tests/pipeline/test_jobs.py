@@ -110,8 +110,8 @@ def test_a_missing_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 class CloudWatch:
-    """Takes what is written to its logs, as far as the SDK would send it, and reads metrics from it. ``failure`` is
-    raised where the SDK would send a request."""
+    """Takes the requests that the SDK would send to CloudWatch Logs, and reads metrics from them. Raises ``failure`` in
+    place of sending."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.services: set[str] = set()
@@ -138,7 +138,7 @@ class CloudWatch:
 
     @property
     def figures(self) -> dict[str, int]:
-        """By CloudWatch's rules for embedded metrics."""
+        """Returns the metrics, read by CloudWatch's rules for embedded metrics."""
         found = {}
         assert self.services <= {"logs"}, "a job without a VPC reaches nothing else"
         for asked in self.written:

@@ -110,7 +110,7 @@ def test_notes_stay_until_they_are_changed(spark: SparkSession, lake: Lake) -> N
 
 
 def test_notes_are_those_of_the_rows_that_are_there(spark: SparkSession, lake: Lake) -> None:
-    """Somebody writes with another tool; somebody goes back to an earlier snapshot."""
+    """Another tool writes, and an operator goes back to an earlier snapshot."""
     lake.append("findings", rows(spark, 1), notes={"hourwheel.a": "1"})
     first = lake.table("findings").current_snapshot()
     assert first is not None

@@ -61,7 +61,7 @@ def lake(endpoint: str, client: Any, request: pytest.FixtureRequest) -> Iterator
 
 
 def put(client: Any, lake: Lake, run: str, *numbers: int) -> list[str]:
-    """Writes a file as a run does; its path."""
+    """Writes a file as a run does. Returns its path."""
     rows = pa.table({"day": [date(2026, 1, 1)] * len(numbers), "n": list(numbers)}, schema=SCHEMA)
     data = BytesIO()
     pq.write_table(rows, data)
@@ -110,7 +110,7 @@ def test_a_commit_whose_answer_is_lost_stands_and_is_not_repeated(
 
 
 class Throttled:
-    """Refuses a call so many times."""
+    """Refuses a call this many times."""
 
     def __init__(self, times: int) -> None:
         self.left = times

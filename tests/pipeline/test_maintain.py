@@ -27,7 +27,7 @@ DAY_SECONDS = 86_400
 
 @dataclass
 class Crowded:
-    """A lake with a table: each time that rows are added, each day gets a file more."""
+    """A lake with a table. Each call that adds rows adds a file to each day."""
 
     location: str
     spark: SparkSession
@@ -48,7 +48,7 @@ class Crowded:
         return report
 
     def check(self) -> None:
-        """All rows are there, each once, and so are the notes."""
+        """Asserts that the table has each row once, and its notes."""
         with closing(Lake.open(self.location)) as lake:
             found = lake.read(self.spark, "figures").collect()
             assert sorted(row["n"] for row in found) == list(range(self.rows))
@@ -94,7 +94,7 @@ def test_few_or_large_files_stay(lake: Crowded) -> None:
 
 
 def meanwhile(patch: pytest.MonkeyPatch, happen: Callable[[], object]) -> None:
-    """Lets something happen just before the first commit that takes files out."""
+    """Calls a function just before the first commit that removes files."""
     committing = Lake.commit
     once = [happen]
 
@@ -162,7 +162,7 @@ def test_snapshots_and_files_that_nobody_names_go_when_their_time_is_over(lake: 
 
 @dataclass
 class Told:
-    """What is asked of a table to tell which of its snapshots may go."""
+    """Stands for a table, as far as the choice of the snapshots to expire reads it."""
 
     taken: list[Snapshot]
     log: list[SnapshotLogEntry]
@@ -186,7 +186,7 @@ class Told:
 
 
 def told(notes: Sequence[bool], tagged: int | None = None) -> Any:
-    """A snapshot at each second, numbered from 1; the notes that it has."""
+    """Returns a table with a snapshot at each second, numbered from 1, with these notes."""
     taken = [
         Snapshot(
             snapshot_id=number,
@@ -204,7 +204,7 @@ def told(notes: Sequence[bool], tagged: int | None = None) -> Any:
 
 @pytest.mark.parametrize(("before_ms", "expired"), [(2_000, []), (2_001, [1]), (4_000, [1, 2]), (9_000, [1, 2, 3])])
 def test_a_snapshot_goes_when_it_was_replaced_long_enough_ago(before_ms: int, expired: list[int]) -> None:
-    """Whoever looked just before it was replaced may read its files for so long."""
+    """A reader that began just before the snapshot was replaced may read its files this long."""
     assert maintain.expired(told([True] * 4), before_ms) == expired
 
 

@@ -27,7 +27,8 @@ WHERE = {"subject": "orders", "group": "billing"}
 
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """12:00 six messages and three for later; 13:00 four of six are handed out, and settled in part; 14:00 the rest."""
+    """12:00: six messages are sent, and three delayed ones. 13:00: four of the six are handed out, and settled in part.
+    14:00: the rest."""
     world = World(tmp_path_factory.mktemp("measured"))
     bench = world.bench
     bench.cell.put_group(**_named())
@@ -60,7 +61,7 @@ def told(spark: SparkSession, world: World) -> Contents:
 
 
 def hours(contents: Contents, group: str | None = None) -> dict[int, dict[str, Any]]:
-    """What is told of each hour, by the hours since noon."""
+    """Returns the values of each hour, by the number of hours since noon."""
     (subject,) = contents.subjects
     found = subject.hours if group is None else next(one.hours for one in subject.groups if one.group == group)
     return {(hour.hour_ms - NOON_MS) // HOUR_MS: msgspec.to_builtins(hour) for hour in found}

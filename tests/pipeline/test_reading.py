@@ -43,7 +43,7 @@ def test_a_manifest_that_is_missing_before_others_is_not_taken_for_the_end() -> 
 
 
 class LateBlobs(MemoryBlobs):
-    """Each object is found only when it is asked for the second time."""
+    """Finds each object only at the second request."""
 
     def __init__(self, archive: MemoryBlobs, late: str) -> None:
         super().__init__()

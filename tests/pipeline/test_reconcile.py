@@ -143,7 +143,7 @@ def test_without_a_manifest_and_a_segment_the_rest_is_judged_and_the_damage_repo
 
 
 def _truncate(world: World) -> None:
-    """The second segment of each kind loses its end."""
+    """Cuts off the end of the second segment of each kind."""
     archive = FileBlobs(world.archive)
     segments = [segment for manifest in manifests.manifests(archive) for segment in manifest.segments]
     for kind in (MESSAGES, PULLS, DISPATCHES):

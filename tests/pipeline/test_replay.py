@@ -31,7 +31,7 @@ from hourwheel_pipeline.replaying import selection
 from hourwheel_pipeline.replaying.options import ReplayOptions
 from hourwheel_pipeline.replaying.probe import stored
 from hourwheel_pipeline.session import session
-from tests.integration.process import ReplayServer, bodies, pull
+from tests.integration.process import Server, bodies, pull
 from tests.pipeline.worlds import World
 from tests.support import NOON_MS, Bench, HandClock
 
@@ -41,8 +41,7 @@ NAMES = iter(range(1_000))
 
 @dataclass
 class CellServer:
-    """The API of a cell in this process, whose answers may be lost: of the ``fails``-th batch, before it is stored or
-    after it."""
+    """Serves the API of a cell in this process. Fails the ``fails``-th batch, before or after it is stored."""
 
     bench: Bench
     fails: int = 0
@@ -96,7 +95,8 @@ class CellServer:
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Three days of ``orders``, in two queues; dead letters of ``billing``, of which one was redriven."""
+    """Returns a lake with three days of ``orders`` in two queues, and dead letters of ``billing``, of which one was
+    redriven."""
     world = World(tmp_path_factory.mktemp("replay"))
     bench = world.bench
     bench.cell.put_subject("orders", queues=2)
@@ -143,12 +143,12 @@ class Runs:
         return Replay(self.spark, options, self.server, self.server.bench.clock, SystemIds()).run()
 
     def arrived(self, subject: str = "again") -> list[str | None]:
-        """What is there, in its order."""
+        """Returns the messages of the subject, in their order."""
         return [one.body for one in self.server.bench.take(1_000, subject=subject, group="look")]
 
     @property
     def once(self) -> bool:
-        """Whether each message is there, and once."""
+        """Returns whether each message is there once."""
         return Counter(self.arrived()) == Counter(f"{day}-{at}" for day in range(3) for at in range(20))
 
 
@@ -264,7 +264,7 @@ def test_of_a_chunk_that_is_there_in_part_the_rest_is_sent(runs: Runs) -> None:
 
 
 def sent_of(runs: Runs) -> list[NewMessage]:
-    """The messages that a run would send, had it not failed."""
+    """Returns the messages that a run without failure sends."""
     kept: list[NewMessage] = []
 
     class Listening(CellServer):
@@ -346,7 +346,7 @@ Ask = Callable[[], set[str] | None]
 
 @pytest.fixture
 def asked(server: CellServer) -> Ask:
-    """Asks for two messages, of which the subject has one."""
+    """Asks a subject for two messages, of which it has one."""
     now_ms = server.bench.clock.now_ms()
     server.bench.cell.produce("again", [NewMessage(body="a", id="there")])
 
@@ -418,7 +418,7 @@ def test_options_come_as_text_as_well() -> None:
 
 
 def test_it_goes_over_http_to_a_server(spark: SparkSession, lake: str, tmp_path: Path) -> None:
-    server = ReplayServer(tmp_path / "data", tokens=["secret"])
+    server = Server(tmp_path / "data", tokens=["secret"])
     try:
         url = f"http://127.0.0.1:{server.port}"
         given = {"lake": lake, "name": f"r{next(NAMES)}", "subject": "orders", "to": "again", "url": url}

@@ -160,7 +160,7 @@ def test_the_step_of_a_chart_follows_from_its_span(span_ms: int, step: str) -> N
 
 
 def lines(text: str, title: str) -> list[int]:
-    """How many points each line of the chart with that title has."""
+    """Returns the number of points of each line of the chart with that title."""
     figure = text.partition(f"<figcaption>{title}</figcaption>")[2].partition("</figure>")[0]
     assert "<circle" not in figure
     return [len(points.split()) for points in re.findall(r'<polyline points="([^"]*)"', figure)]

@@ -50,7 +50,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seen(scratch: Path) -> dict[str, Any]:
-    """What a job that runs tells of itself, and what is told of it from outside."""
+    """Returns what a running job reports about itself, and what other processes see of the job."""
     command = [sys.executable, "-c", JOB, str(scratch)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
         assert job.stdout is not None
@@ -87,7 +87,7 @@ def test_folders_go_with_their_job_and_with_the_next_one(seen: dict[str, Any], s
 
 
 def listeners(process: int) -> list[str]:
-    """The addresses, in hexadecimal, on which a process listens."""
+    """Returns the addresses, in hexadecimal, on which a process listens."""
     links = [os.readlink(file) for file in Path(f"/proc/{process}/fd").iterdir() if file.is_symlink()]
     sockets = {link.removeprefix("socket:[").rstrip("]") for link in links if link.startswith("socket:[")}
     rows = [

@@ -57,20 +57,20 @@ class World:
         return measure(spark, MetricsOptions(archive=self.archive, lake=self.lake), self.now_ms)
 
     def pass_time(self, seconds: float) -> None:
-        """With the wheels turning and the sweeper coming by each half minute."""
+        """Lets time pass, with the wheels turning and the sweeper running each half minute."""
         until_ms = self.now_ms + round(seconds * 1_000)
         while self.now_ms < until_ms:
             self.bench.turn(min(30, (until_ms - self.now_ms) / 1_000))
             self.bench.cell.sweep()
 
     def rest(self) -> None:
-        """Lets so much time pass that all that went on is judged."""
+        """Lets enough time pass that everything that happened is judged."""
         self.bench.clock.pass_time(DAY + HOUR)
         self.bench.send("after", subject="after")
         self.archived()
 
     def acknowledge(self, subject: str, group: str, limit: int = 100) -> int:
-        """Takes all that the group can have, and acknowledges it; how many messages."""
+        """Acknowledges all messages that the group can pull. Returns their number."""
         taken = 0
         while pulls := self.bench.pull(limit, subject=subject, group=group):
             for pull in pulls:
@@ -81,7 +81,7 @@ class World:
 
 
 def lively(world: World) -> None:
-    """All that a cell can do, with nothing wrong."""
+    """Does everything that a cell can do, without any fault."""
     world.archived()
     _queues(world)
     _filters(world)
@@ -94,7 +94,7 @@ def lively(world: World) -> None:
 
 
 def _queues(world: World) -> None:
-    """Several queues, several groups, pulls that end within a batch."""
+    """Uses several queues and several groups, with pulls that end within a batch."""
     bench = world.bench
     bench.cell.put_subject("wide", queues=3)
     for round_ in range(4):
@@ -127,7 +127,7 @@ def _filters(world: World) -> None:
 
 
 def _settling(world: World) -> None:
-    """Retries with and without a delay, dead letters, sent again and dropped, given back."""
+    """Retries with and without a delay, rejects, redrives and drops dead letters, and releases messages."""
     bench, where = world.bench, {"subject": "orders", "group": "billing"}
     bench.cell.put_group("orders", "billing", max_attempts=3, retry=RetryPolicy(first_seconds=5, factor=2))
     bench.send(*(f"o{at}" for at in range(10)))
@@ -155,7 +155,7 @@ def _settling(world: World) -> None:
 
 
 def _delays(world: World) -> None:
-    """Delayed, cancelled, moved, moved twice; the group retries one of them."""
+    """Delays, cancels and moves messages, one of them twice; the group retries one of them."""
     bench, where = world.bench, {"subject": "later", "group": "billing"}
     placed = bench.send_later(*(f"d{at}" for at in range(6)), delay=90, subject="later")
     ids = [one.scheduled_id or "" for one in placed]
@@ -228,7 +228,7 @@ def _deletions(world: World) -> None:
 
 
 def _expiry(world: World) -> None:
-    """A group comes too late for its messages."""
+    """Lets messages expire before their group comes to them."""
     bench = world.bench
     bench.cell.put_subject("fleeting", retention_seconds=60)
     bench.cell.put_group("fleeting", "slow")
