@@ -72,8 +72,12 @@ def day_of(at_ms: int) -> date:
 
 
 def subject_of(table: str, log: str) -> str:
-    """Returns the subject of a log that is not a schedule log, or of a pull log."""
-    return LogName.parse(source_of(log) if table == PULLS else log).subject
+    """Returns the subject of a log that is not a schedule log, or of a pull log. Raises ``ChangesUnknown`` for a name
+    that only a newer version knows."""
+    try:
+        return LogName.parse(source_of(log) if table == PULLS else log).subject
+    except Corrupt as error:
+        raise ChangesUnknown from error
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,12 @@ from hourwheel.system import SystemIds
 from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.job_options import ArchiveOptions
 from hourwheel_pipeline.lake import CommitConflict, Lake, layout_of
+from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.reading import Work, manifests_from
 from hourwheel_pipeline.schemas import PARTITION, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.segment_rows import QUARANTINED, Unread, segment_rows, unread_of
 from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
+from hourwheel_pipeline.words import counted
 from hourwheel_pipeline.writing import FILE_BYTES, share_of, write
 
 __all__ = ["CompactOptions", "CompactReport", "run"]
@@ -125,10 +127,10 @@ def run(spark: SparkSession, options: CompactOptions) -> CompactReport:
 def idle(options: CompactOptions) -> CompactReport | None:
     """Runs the job and returns its report if no segment is to be read; None otherwise, because reading needs Spark."""
     archive = options.open_archive()
-    lake_or_none = options.find_lake()
-    if lake_or_none is None:
+    existing = options.find_lake()
+    if existing is None:
         return None
-    with closing(lake_or_none) as lake:
+    with closing(existing) as lake:
         holdings = [lake.table_progress(table) for table in SCHEMAS]
         start = min(progress.last_manifest for progress in holdings) + 1
         retakes = options.again and any(progress.quarantined for progress in holdings)
@@ -244,11 +246,13 @@ class Compaction:
             if works:
                 raise CommitConflict("new segments have come since the job began without Spark")
             return _Written("", [], 0, [])
+        if works:
+            stage("compact", f"takes {counted(len(works), 'segment')} into {table}")
         place = self.options.place
         folder = self.lake.folder(table, SystemIds().token().hex())
         layout = layout_of(self.lake.table(table))
         partial: list[Unread] = []
-        while left := [work for work in works if work.key not in {one.key for one in partial}]:
+        while left := [work for work in works if work.key not in {unread.key for unread in partial}]:
             size = round(sum(work.bytes for work in left) * _GROWTH)
             rows = segment_rows(self.spark, place, table, left)
             share = share_of(self.spark, size, self.options.file_bytes)

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping
 from functools import reduce
-from itertools import chain
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -16,6 +15,7 @@ from hourwheel_pipeline.checks.evidence import Evidence
 from hourwheel_pipeline.checks.handovers import handover_findings
 from hourwheel_pipeline.checks.rows import row_findings
 from hourwheel_pipeline.findings import DDL
+from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.schemas import DEAD, DISPATCHES, MESSAGES, PULLS, QUEUE
 from hourwheel_pipeline.segment_rows import ArchivePlace
 
@@ -42,14 +42,17 @@ class RowCounts(NamedTuple):
 def judged(evidence: Evidence, coverage: Coverage, limits: FindingLimits, place: ArchivePlace) -> DataFrame:
     """Returns the findings of all checks. ``place``: the archive, from which missing rows are named."""
     skew_ms, late_ms, stuck_ms, lease_ms = limits
-    every = chain(
-        row_findings(evidence, coverage, place),
-        chain_findings(evidence, coverage, skew_ms=skew_ms, lease_ms=lease_ms),
-        handover_findings(evidence, coverage, skew_ms=skew_ms),
-        delay_findings(evidence, coverage, skew_ms=skew_ms, late_ms=late_ms, stuck_ms=stuck_ms),
-    )
-    # One by one: to plan all checks together takes Spark longer than to run them.
-    frames = [some for check in every if check is not None and (some := evidence.some(check)) is not None]
+    every = {
+        "rows": row_findings(evidence, coverage, place),
+        "pulls": chain_findings(evidence, coverage, skew_ms=skew_ms, lease_ms=lease_ms),
+        "hand-overs": handover_findings(evidence, coverage, skew_ms=skew_ms),
+        "delayed messages": delay_findings(evidence, coverage, skew_ms=skew_ms, late_ms=late_ms, stuck_ms=stuck_ms),
+    }
+    frames = []
+    for name, checks in every.items():
+        stage("reconcile", f"checks {name}")
+        # One by one: to plan all checks together takes Spark longer than to run them.
+        frames += [some for check in checks if check is not None and (some := evidence.some(check)) is not None]
     none = evidence.messages.sparkSession.createDataFrame([], DDL)
     together = reduce(DataFrame.unionByName, frames, none)
     if coverage.whole:

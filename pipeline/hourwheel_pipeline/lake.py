@@ -135,7 +135,7 @@ class Lake:
             raise Broken(f"table {name} of the lake has the columns {columns}, this version writes {schema.names}")
 
     def table(self, name: str) -> Table:
-        """The Iceberg table of this name, as it is now.
+        """Returns the Iceberg table of this name, as it is now.
 
         Raises:
             NotFound: there is no such table.

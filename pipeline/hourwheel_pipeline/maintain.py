@@ -19,6 +19,8 @@ from pyspark.sql import SparkSession
 from hourwheel.system import SystemIds
 from hourwheel_pipeline.job_options import LakeOptions
 from hourwheel_pipeline.lake import CommitConflict, Lake, files_of, frame_of, layout_of, noted
+from hourwheel_pipeline.progress import stage
+from hourwheel_pipeline.words import counted
 from hourwheel_pipeline.writing import FILE_BYTES, write
 
 __all__ = ["MaintainOptions", "MaintainReport", "run"]
@@ -119,6 +121,7 @@ class Maintenance:
         return report
 
     def _merge(self, spark: SparkSession, files: Sequence[DataFile], report: TableMaintenance) -> None:
+        stage("maintain", f"merges {counted(len(files), 'file')} of {self.name}")
         table = self.lake.table(self.name)
         folder = self.lake.folder(self.name, SystemIds().token().hex())
         rows = frame_of(spark, table, [file.file_path for file in files])

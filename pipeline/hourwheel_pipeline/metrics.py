@@ -52,8 +52,10 @@ from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.measures import groups as by_group
 from hourwheel_pipeline.measures import subjects as by_subject
 from hourwheel_pipeline.measures.hours import PERCENTILES
+from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.reporting.steps import step_for
 from hourwheel_pipeline.schemas import QUEUE, SCHEMAS, TIMESTAMP
+from hourwheel_pipeline.words import counted
 from hourwheel_pipeline.writing import sized
 
 __all__ = ["Measured", "MetricsOptions", "run"]
@@ -128,11 +130,11 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 class _LastMetrics(Measured, frozen=True, kw_only=True):
     """The report of a run, and what the next run needs. ``basis``: a digest of the data from which the rows were
-    computed. ``through``: the last manifest of this data. ``tables``: the states of the tables. ``first_ms``: the time
-    at which the first message came into a queue. ``hot_keys``: the option of the run."""
+    computed. ``last_manifest``: the last manifest of this data. ``tables``: the states of the tables. ``first_ms``: the
+    time at which the first message came into a queue. ``hot_keys``: the option of the run."""
 
     basis: str = ""
-    through: int = -1
+    last_manifest: int = -1
     tables: dict[str, TableState] = {}
     first_ms: int | None = None
     hot_keys: int = 0
@@ -170,6 +172,8 @@ def _run(spark: SparkSession, lake: Lake, options: MetricsOptions, now_ms: int) 
     _, horizon_ms = archive_times(claims(spark, archive), min(last_manifest.values()))
     snapshots = groups(spark, archive)
     changed = _changed(spark, lake, options, last, tables, snapshots)
+    reads = "all subjects" if changed.subjects is None else counted(len(changed.subjects), "subject")
+    stage("metrics", f"reads {reads}")
     evidence = evidence_of(spark, lake, last_manifest, subjects=changed.subjects)
     with ExitStack() as cached:
         cached.callback(evidence.forget)
@@ -181,7 +185,7 @@ def _run(spark: SparkSession, lake: Lake, options: MetricsOptions, now_ms: int) 
         note = _LastMetrics(
             **msgspec.structs.asdict(report),
             basis=basis,
-            through=min(last_manifest.values()),
+            last_manifest=min(last_manifest.values()),
             tables=tables,
             first_ms=oldest_ms,
             hot_keys=options.hot_keys,
@@ -240,7 +244,7 @@ def idle(options: MetricsOptions, now_ms: int) -> Measured | None:
             return None
         archive = options.open_archive()
         last_manifest = max(lake.last_manifest(name) for name in SCHEMAS)
-        horizon_ms = quiet_horizon(archive, last.through + 1, last_manifest, last.horizon_ms)
+        horizon_ms = quiet_horizon(archive, last.last_manifest + 1, last_manifest, last.horizon_ms)
         if horizon_ms is None or horizon_ms // HOUR_MS != last.horizon_ms // HOUR_MS:
             return None
         return Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=0)

@@ -45,8 +45,10 @@ from hourwheel_pipeline.judgement import (
 )
 from hourwheel_pipeline.judging import FindingLimits, RowCounts, count_rows, expired, judged, open_until_ms
 from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.schemas import SCHEMAS
 from hourwheel_pipeline.table_progress import QuarantinedSegment
+from hourwheel_pipeline.words import counted
 from hourwheel_pipeline.writing import sized
 
 __all__ = ["ReconcileOptions", "Reconciled", "run"]
@@ -196,10 +198,10 @@ def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconcil
 
 def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
     """Returns the last report, and notes that it still holds, if there is nothing new to judge; None otherwise."""
-    lake_or_none = options.find_lake()
-    if lake_or_none is None or options.full:
+    existing = options.find_lake()
+    if existing is None or options.full:
         return None
-    with closing(lake_or_none) as lake:
+    with closing(existing) as lake:
         last = _last(lake, _LastReconciliation)
         if last is None or last.basis != _basis(lake, options, now_ms):
             return None
@@ -292,6 +294,8 @@ class _Reconciliation:
         """Judges, adds the findings and the note to the table, and returns the report."""
         last, basis = _last(self.lake, _LastReconciliation), _basis(self.lake, self.options, self.now_ms)
         carried = self._carried(last)
+        judges = "all subjects" if carried is None else counted(len(carried.scope.subjects), "subject")
+        stage("reconcile", f"judges {judges}")
         evidence = evidence_of(
             self.spark, self.lake, self._numbers, self._since, None if carried is None else carried.scope.subjects
         )

@@ -28,9 +28,11 @@ from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.job_options import ArchiveOptions
 from hourwheel_pipeline.lacking import IDENTITY, Fewer, lacking
 from hourwheel_pipeline.lake import CommitConflict, Lake, files_of, frame_of, layout_of
+from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.schemas import SCHEMAS
 from hourwheel_pipeline.segment_rows import QUARANTINED, unread_of
 from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
+from hourwheel_pipeline.words import counted
 from hourwheel_pipeline.writing import FILE_BYTES, write
 
 __all__ = ["RepairOptions", "RepairReport", "run"]
@@ -162,6 +164,7 @@ class _Repair:
     def _repair(self, report: TableRepair) -> None:
         notes = self.lake.notes(self.name)
         files = files_of(self.lake.table(self.name).scan())
+        stage("repair", f"checks {counted(len(files), 'file')} of {self.name}")
         faults = {file.file_path: fault for file in files if (fault := self._fault(file)) is not None}
         report.removed = [f"{path}: {fault}" for path, fault in faults.items()]
         folder = self.lake.folder(self.name, SystemIds().token().hex())

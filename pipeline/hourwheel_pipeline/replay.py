@@ -23,12 +23,14 @@ from hourwheel.model import BATCH_MESSAGES, IDEMPOTENCY_MS
 from hourwheel.ports import Clock, Ids
 from hourwheel.system import SystemClock, SystemIds
 from hourwheel_pipeline.locations import blobs_at
+from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.replaying.chunks import ReplayChunk, ReplayChunks
 from hourwheel_pipeline.replaying.options import ReplayOptions
 from hourwheel_pipeline.replaying.probe import ReplayServer, stored
 from hourwheel_pipeline.replaying.progress import Done, ReplayPlan, ReplayProgress, SendAttempt
 from hourwheel_pipeline.replaying.selection import Totals, in_order, selected, totals_of
 from hourwheel_pipeline.schemas import MESSAGES
+from hourwheel_pipeline.words import counted
 
 __all__ = ["ReplayOptions", "ReplayReport", "run"]
 
@@ -156,6 +158,7 @@ class Replay:
         total = before = done.total if done else 0
         if before == totals.messages:
             return before
+        stage("replay", f"sends {counted(totals.messages - before, 'message')}")
         rows = in_order(selection, totals, done.last if done else None)
         chunks = ReplayChunks(plan.unique, self.options.header, rows)
         began_ms = self.clock.now_ms()

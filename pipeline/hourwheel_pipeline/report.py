@@ -127,7 +127,7 @@ def _subjects(lake: Lake, options: ReportOptions, since_ms: int, until_ms: int) 
 
 
 def _size(row: Mapping[str, Any]) -> int:
-    """The messages of an hour."""
+    """Returns the number of messages of an hour; 0 for a row of a finer step, which repeats them."""
     return (row["accepted"] or 0) + (row["due"] or 0) if _by_hour(row) else 0
 
 

@@ -64,13 +64,13 @@ def status_of(
     blobs = blobs_at(archive, region, endpoint_url)
     manifests = max(manifest_numbers(blobs), default=-1) + 1
     look = partial(inspect, archive, deep=deep, region=region, endpoint_url=endpoint_url)
-    lake_or_none = Lake.find(lake, namespace=namespace, region=region, endpoint_url=endpoint_url)
-    if lake_or_none is None:
+    existing = Lake.find(lake, namespace=namespace, region=region, endpoint_url=endpoint_url)
+    if existing is None:
         tables = [TableStatus(table=name, behind=manifests, quarantined=0, rows=0) for name in SCHEMAS]
         return Status(
             archive=_archive(blobs, manifests), inspection=look(), tables=tables, found_at=None, findings=None
         )
-    with closing(lake_or_none) as opened:
+    with closing(existing) as opened:
         reconciled = last_of(opened)
         return Status(
             archive=_archive(blobs, manifests),

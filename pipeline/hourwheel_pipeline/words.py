@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 problem``, ``no problems``, ``12,345 problems``."""
+    """Returns a number with its noun: ``1 problem``, ``no problems``, ``12,345 problems``."""
     return f"{f'{number:,}' if number else 'no'} {noun}{'' if number == 1 else 's'}"
 
 

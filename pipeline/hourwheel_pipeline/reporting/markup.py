@@ -28,7 +28,8 @@ def join(*contents: Content) -> Markup:
 
 
 def tag(name: str, *contents: Content, **attributes: Content) -> Markup:
-    """An element. An underscore in an attribute's name stands for a dash; at its end it is dropped (``class_``)."""
+    """Returns an element. An underscore in an attribute's name stands for a dash; at its end it is dropped
+    (``class_``)."""
     named = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value is not None)
     attributes_text = "".join(f' {key}="{markup(value)}"' for key, value in named)
     return Markup(f"<{name}{attributes_text}>{join(*contents)}</{name}>")

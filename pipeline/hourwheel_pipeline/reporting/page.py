@@ -219,7 +219,7 @@ class _Drawn:
 
     @classmethod
     def of(cls, every: Sequence[Sequence[Hour]], known_ms: int) -> "_Drawn":
-        """``known_ms``: the step of the numbers."""
+        """Returns the span of these hours, and a step that is at least ``known_ms``, the step of the numbers."""
         times = [hour.hour_ms for hours in every for hour in hours if any(_value(hour, name) for name in _CHARTED)]
         start_ms, end_ms = min(times, default=0), max(times, default=0)
         step_ms = max(known_ms, step_for(end_ms - start_ms))

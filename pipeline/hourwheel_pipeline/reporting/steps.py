@@ -24,7 +24,7 @@ Between: TypeAlias = Literal["nothing", "the last", "unknown"]
 
 
 def step_for(span_ms: int) -> int:
-    """The finest step that divides the span into no more points than can be read."""
+    """Returns the finest step that divides the span into no more points than can be read."""
     return next((step for step in STEPS_MS if span_ms <= step * MOST_POINTS), DAY_MS)
 
 
