@@ -55,7 +55,7 @@ def judged(evidence: Evidence, coverage: Coverage, limits: FindingLimits, place:
         frames += [some for check in checks if check is not None and (some := evidence.some(check)) is not None]
     none = evidence.messages.sparkSession.createDataFrame([], DDL)
     together = reduce(DataFrame.unionByName, frames, none)
-    if coverage.whole:
+    if coverage.full:
         return together
     return together.where(fn.col("at").isNull() | (fn.col("at") >= moment(coverage.began_ms)))
 

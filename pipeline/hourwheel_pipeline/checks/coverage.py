@@ -33,11 +33,11 @@ moved already, and clocks differ."""
 @dataclass(frozen=True)
 class Coverage:
     """The coverage of a run. Rows stored since ``began_ms`` are known; rows stored before ``horizon_ms`` are archived.
-    ``whole``: all of the lake was read. ``doubts``: ``doubtful`` is not empty."""
+    ``full``: the evidence is not limited to some days. ``doubts``: ``doubtful`` is not empty."""
 
     began_ms: int
     horizon_ms: int
-    whole: bool
+    full: bool
     doubts: bool
     heads: DataFrame
     doubtful: DataFrame
@@ -100,7 +100,7 @@ def coverage_of(
     return Coverage(
         began_ms=began_ms if since_ms is None else max(began_ms, since_ms + MARGIN_MS),
         horizon_ms=horizon_ms,
-        whole=since_ms is None,
+        full=since_ms is None,
         doubts=doubtful.count() > 0,
         heads=evidence.keep(_heads(claims, since_ms)),
         doubtful=doubtful,

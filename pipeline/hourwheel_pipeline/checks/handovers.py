@@ -129,7 +129,7 @@ def _not_redriven(evidence: Evidence, coverage: Coverage, copies: DataFrame, ske
 
 
 def _dead_log_known(coverage: Coverage, copies: DataFrame) -> DataFrame:
-    if not coverage.whole:
+    if not coverage.full:
         return copies.limit(0)  # the dead letter may be older than the rows that were read
     owner, member = fn.concat_ws("~", "subject", "generation"), fn.concat_ws("~", "group", "group_generation")
     doubted = coverage.doubted.select(fn.col("log").alias("dead_log"))
