@@ -21,7 +21,6 @@ from hourwheel_pipeline import compact
 from hourwheel_pipeline.compact import UnreadableSegments
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.schemas import MESSAGES, SCHEMAS, SORTED_BY
-from hourwheel_pipeline.writing import configured
 from tests.pipeline.lakes import DAY_MS, HOUR_MS, NOON_MS, Compacted
 from tests.pipeline.worlds import World, lively
 
@@ -101,9 +100,7 @@ def test_a_large_subject_is_divided_and_small_ones_share_tasks(lake: Compacted) 
         for number in range(20):
             lake.builder.row(f"tiny{number}~1/0", [Message(body="x")], at_ms)
     lake.builder.commit()
-    # As in production: Spark divides the rows of a large partition.
-    with configured(lake.spark, {"spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": "2"}):
-        lake.compact(file_bytes=200_000)
+    lake.compact(file_bytes=200_000)
     tasks: dict[str, set[str]] = {}
     for file in lake.root.glob("lake/messages/data/**/*.parquet"):
         tasks.setdefault(file.parent.name, set()).add(file.name.split("-")[1])
