@@ -37,6 +37,8 @@ def _show(ctx: typer.Context, lag: Lag) -> None:
         write_table(_COLUMNS, _rows(lag))
     if lag.consumers:
         write_table(_CONSUMER_COLUMNS, _consumer_rows(lag))
+    if lag.cells_out:
+        write_line(f"not counted, because they cannot be reached: cells {', '.join(lag.cells_out)}")
     write_line(_summary(lag))
 
 

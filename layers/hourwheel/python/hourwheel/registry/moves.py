@@ -15,7 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import Conflict, Rejected, Unavailable
+from hourwheel.errors import CellUnavailable, Conflict, Rejected, Unavailable
 from hourwheel.model import Subject
 from hourwheel.registry.cells import check_takes_queues, shown
 from hourwheel.registry.registry import Registry, subject_record, unknown_subject
@@ -147,8 +147,16 @@ def catch_up(registry: Registry, seen: Subject) -> None:
 def _continuation(context: Context, subject: Subject) -> RouteChange | None:
     """Returns the change by which each sealed log that should take messages is followed by a new part in its own
     cell."""
-    stuck = [queue for queue in range(subject.queues) if context.log(subject.log(queue)).totals().sealed]
+    stuck = [queue for queue in range(subject.queues) if _sealed(context, subject.log(queue))]
     return stay(subject, stuck, subject.queues) if stuck else None
+
+
+def _sealed(context: Context, log: str) -> bool:
+    """Returns whether the log is known to be sealed. A log in a cell that is out of reach is not."""
+    try:
+        return context.log(log).totals().sealed
+    except CellUnavailable:
+        return False
 
 
 def stay(subject: Subject, queues: list[int], count: int) -> RouteChange:

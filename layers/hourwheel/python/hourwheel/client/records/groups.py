@@ -194,3 +194,4 @@ class Lag(Struct, frozen=True, kw_only=True):
     queues: list[QueueLag] = []
     limited_by: str | None = None
     consumers: list[ConsumerLag] = []
+    cells_out: list[str] = []

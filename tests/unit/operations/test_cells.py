@@ -1,0 +1,121 @@
+"""Cells are added, drained, taken off line and removed; one that is out of reach holds up nobody else."""
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.context import Settings
+from hourwheel.errors import Conflict, NotFound, Rejected, Throttled, Unavailable
+from hourwheel.model import NewMessage
+from hourwheel.ports import CellStorage
+from tests.support import AT_ONCE, Bench
+
+
+@pytest.fixture
+def bench() -> Bench:
+    cells = {name: CellStorage(MemoryStore(), MemoryBlobs()) for name in ("fast", "old")}
+    bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=cells)
+    bench.cell.cells.add("fast")
+    bench.cell.put_subject("orders", queues=2)
+    bench.cell.routes.move("orders", 1, "fast")
+    return bench
+
+
+def send(bench: Bench, body: str, queue: int) -> None:
+    bench.cell.produce("orders", [NewMessage(body=body, queue=queue)])
+
+
+def break_down(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets every call of the cell ``fast`` fail from now on."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise Throttled("the disk does not answer")
+
+    for name in ("transact", "counter", "counters", "get", "scan"):
+        monkeypatch.setattr(bench.cells["fast"].store, name, fail)
+    bench.cell = bench.another_process()
+
+
+def test_a_cell_without_storage_is_not_added(bench: Bench) -> None:
+    with pytest.raises(NotFound, match="--cell nowhere=DIRECTORY"):
+        bench.cell.cells.add("nowhere")
+    with pytest.raises(Conflict, match="'home' holds subjects and groups"):
+        bench.cell.cells.add("home")
+    with pytest.raises(Rejected, match="must match"):
+        bench.cell.cells.show("No Name")
+
+
+def test_a_cell_to_which_queues_send_is_neither_read_only_nor_off_line_nor_removed(bench: Bench) -> None:
+    for state in ("read_only", "offline"):
+        with pytest.raises(Conflict, match="takes the messages of 1 queues"):
+            bench.cell.cells.set_state("fast", state)  # type: ignore[arg-type]  # mypy takes the loop's type for str
+    with pytest.raises(Conflict, match="is normal: drain it first"):
+        bench.cell.cells.remove("fast")
+
+
+def test_a_drain_moves_every_queue_and_tells_what_is_left(bench: Bench) -> None:
+    send(bench, "a", 1)
+    bench.pull()
+    foreseen = bench.cell.cells.drain("fast", dry_run=True)
+    assert bench.cell.cells.show("fast").state == "normal"
+    assert foreseen.moved[0].after.queues[1].mappings[-1].cell == "home"
+    drained = bench.cell.cells.drain("fast")
+    assert [(each.queue, each.writable, each.messages, each.leases) for each in drained.left] == [(1, False, 1, 1)]
+    with pytest.raises(Conflict, match=r"orders/1 \(1 messages, 1 leases\)"):
+        bench.cell.cells.remove("fast")
+    assert bench.cell.cells.drain("fast").moved == []
+
+
+def test_the_last_cell_that_takes_queues_is_not_drained_into_nothing(bench: Bench) -> None:
+    with pytest.raises(Conflict, match="cannot be drained"):
+        bench.cell.cells.drain("home")
+
+
+def test_groups_go_on_while_a_cell_is_out_of_reach(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(bench, "here", 0)
+    send(bench, "there", 1)
+    break_down(bench, monkeypatch)
+    assert bench.bodies() == ["here"]
+    lag = bench.cell.lag("orders", "billing")
+    assert (lag.cells_out, [queue.queue for queue in lag.queues]) == (["fast"], [0])
+    send(bench, "more", 0)
+    with pytest.raises(Unavailable, match="cell fast does not answer"):
+        send(bench, "x", 1)
+    bench.cell.sweep()
+    assert bench.bodies() == ["more"]
+    monkeypatch.undo()
+    bench.cell = bench.another_process()
+    assert bench.cell.lag("orders", "billing").waiting == 1
+    assert bench.bodies() == ["there"]
+
+
+def test_a_cell_that_fails_in_the_middle_of_a_move_leaves_the_queue_where_it_is(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(bench, "a", 0)
+    break_down(bench, monkeypatch)
+    with pytest.raises(Unavailable, match="could not take over queue 0"):
+        bench.cell.routes.move("orders", 0, "fast")
+    placed = bench.cell.produce("orders", [NewMessage(body="b", queue=0)])
+    assert (placed[0].queue, placed[0].offset) == (0, 1)
+    assert bench.bodies() == ["a", "b"]
+
+
+def test_a_cell_off_line_is_not_read_until_it_is_normal_again(bench: Bench) -> None:
+    send(bench, "there", 1)
+    bench.cell.cells.drain("fast")
+    bench.cell.cells.set_state("fast", "offline")
+    send(bench, "here", 1)
+    assert bench.bodies() == ["here"]
+    assert bench.cell.lag("orders", "billing").cells_out == ["fast"]
+    bench.cell.cells.set_state("fast", "normal")
+    assert bench.bodies() == ["there"]
+
+
+def test_queues_spread_with_as_few_moves_as_possible(bench: Bench) -> None:
+    bench.cell.cells.add("old")
+    bench.cell.routes.add_queues("orders", 6)
+    step = bench.cell.routes.spread("orders")
+    cells = [queue.mappings[-1].cell for queue in step.after.queues]
+    assert sorted(cells) == ["fast", "fast", "home", "home", "old", "old"]
+    assert (cells[0], cells[1]) == ("home", "fast")
+    assert bench.cell.routes.spread("orders").after.epoch == step.after.epoch
