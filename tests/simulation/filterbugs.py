@@ -1,20 +1,24 @@
-"""Planted bugs of groups with a tag filter: see ``bugs.py``."""
+"""Planted bugs of groups with a tag filter, and of consumers that leave: see ``bugs.py``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from hourwheel import cell
 from hourwheel.logs import tags
 from hourwheel.logs.index_sets import every
 from hourwheel.logs.tags import TagSummary
-from hourwheel.model import TagFilter
+from hourwheel.model import Subject, TagFilter
+from hourwheel.queueing import consumers
+from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
 from hourwheel.queueing.selection import RowSelection
+from hourwheel.queueing.settle import Decision
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Plan, filtered
+from tests.simulation.plan import Plan, filtered, left
 
 FILTERED: list[Bug] = []
 planted = registrar(FILTERED)
@@ -93,4 +97,25 @@ def a_batch_is_taken_whole_for_the_tags_that_it_has() -> Iterator[None]:
 
     real = TagSummary.matching
     with patch.object(TagSummary, "matching", matching):
+        yield
+
+
+@planted(sharpen=left)
+def a_leave_ends_the_leases_of_all_consumers() -> Iterator[None]:
+    def end_leases(subject: Subject, logs: Iterable[PullLog], leases: Leases, consumer: str) -> int:
+        pulls = list(logs)
+        names = {row.consumer for log in pulls for _, row in leases.open_rows(log)}
+        return sum(real(subject, pulls, leases, name) for name in sorted(names))
+
+    real = consumers.end_leases
+    with patch.object(cell, "end_leases", end_leases):
+        yield
+
+
+@planted(sharpen=left)
+def a_leave_acknowledges_what_it_gives_back() -> Iterator[None]:
+    def decision(**fields: Any) -> Decision:
+        return Decision(**{**fields, "released": frozenset()})
+
+    with patch.object(consumers, "Decision", decision):
         yield

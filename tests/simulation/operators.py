@@ -95,6 +95,10 @@ class Operator(Actor):
         attempts = self.rng.choice((1, 2, 5))
         self.ask("attempts", lambda: self.cell.put_group(subject, group, max_attempts=attempts))
 
+    def _leave(self, subject: str, group: str) -> None:
+        consumer = f"c{self.rng.randrange(self.world.plan.consumers)}"
+        self.ask("leave", lambda: self.cell.leave(subject, group, consumer), consumer=consumer)
+
     def _refilter(self, subject: str, group: str) -> None:
         wanted = self.rng.choice((None, *FILTERS))
         self.ask("refilter", lambda: self.cell.put_group(subject, group, filter=wanted))

@@ -149,6 +149,8 @@ _FAULTS = {"crash": 0.02, "throttle": 0.08, "lose": 0.10, "late": 0.04, "pause":
 _HOUR_MS = 3_600_000
 _SHARE = 0.3
 """The share of plans with delayed messages."""
+_LEFT = 0.1
+"""The share of plans in which an operator ends the leases of consumers."""
 _FILTERED = 0.15
 """The share of plans with groups that have a tag filter."""
 FILTERS = (
@@ -183,6 +185,7 @@ def draw(seed: int) -> Plan:
     plan = limited(paused(plan, Random(seed ^ 0x9A05E)), Random(seed ^ 0xF10E))
     rng = Random(seed ^ 0xF117E5)
     plan = filtered(plan, rng) if rng.random() < _FILTERED else plan
+    plan = left(plan) if Random(seed ^ 0x1EA7E).random() < _LEFT else plan
     rng = Random(seed ^ 0x1A26E)
     plan = enlarged(plan, rng) if rng.random() < 0.1 else plan
     plan = moved(plan, Random(seed ^ 0xCE11))
@@ -290,6 +293,11 @@ def damaged(plan: Plan) -> Plan:
 def retargeted(plan: Plan) -> Plan:
     """Returns the plan with an actor that changes, removes and restores the target."""
     return replace(plan, moves=(*plan.moves, "target"), operators=max(plan.operators, 1))
+
+
+def left(plan: Plan) -> Plan:
+    """The plan with somebody who ends the leases of consumers."""
+    return replace(plan, moves=(*plan.moves, "leave"), operators=max(plan.operators, 1))
 
 
 def filtered(plan: Plan, rng: Random) -> Plan:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hourwheel.handover.copies import RETRY
+from hourwheel.handover.copies import RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
 from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, UNREADABLE, Checkpoint, Position, PullRow
 from tests.simulation import filters
@@ -198,6 +198,7 @@ class PullHistory:
         if before.state != OPEN and (value.state == OPEN or value.outcome != before.outcome):
             raise Violation("5", f"{where} was settled and is settled otherwise")
         self.audit.rules.check_lease(where, verb, before, value)
+        self._check_leave(where, verb, value, now - was)
         self._settled(verb, row, fact, before, now - was)
         if value.state == CLOSED:
             self.open.discard(row)
@@ -208,6 +209,12 @@ class PullHistory:
         for number, (was, count) in enumerate(zip(before.counts, value.counts, strict=True), first):
             if count != was and (count or not rows[number].damaged):
                 raise Violation("3", f"{where} covers {count} messages of row {number}, it covered {was}")
+
+    def _check_leave(self, where: str, verb: Verb, value: PullRow, fresh: frozenset[int]) -> None:
+        """Checks that a leave settles the pulls of its consumer, and no others; it may finish leases that are over."""
+        consumer = verb.details.get("consumer")
+        if verb.name == "leave" and fresh and value.outcome != EXPIRED and value.consumer != consumer:
+            raise Violation("5", f"{where}: a leave of {consumer} settles a pull of {value.consumer}")
 
     def _settled(self, verb: Verb, row: int, fact: PullFact, before: PullRow, fresh: frozenset[int]) -> None:
         value, where = fact.value, f"{self.partition}: pull row {row}"
@@ -241,7 +248,9 @@ class PullHistory:
     def _check_taken(
         self, verb: Verb, where: str, picked: dict[tuple[int, int], str], indexes: dict[tuple[int, int], int]
     ) -> None:
-        """Checks that a pusher acknowledges exactly the messages that the target has taken."""
+        """Checks that a pusher acknowledges exactly the messages that the target has taken, and a leave none."""
+        if verb.name == "leave" and (picked.keys() != indexes.keys() or set(picked.values()) != {RELEASED}):
+            raise Violation("1", f"{where}: a leave gives back {picked}, not all of {sorted(indexes)}")
         plan = self.audit.world.plan
         # Two threads may hold the same attempt of a message that was sought or redriven.
         if verb.name != "push" or (plan.concurrency > 1 and {"seek", "redrive"} & {*plan.moves}):
