@@ -54,10 +54,12 @@ def test_the_example_runs(name: str, api: Api, url: str) -> None:
 
 
 def prepare(api: Api) -> str:
-    """A dead letter, a message that waits, a group with a target, an empty cell; the id of a delayed message."""
+    """A dead letter, a message that waits, an ordered group, a group with a target, an empty cell; the id of a delayed
+    message."""
     api.drain_cell("old")
     (pull,) = api.pull("orders", "billing", "host-1").pulls
     api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=[0])])
+    api.put_group("orders", "ledger", ordered=True)
     api.put_group("invoices", "mail", push=PushTarget(kind="https", url="https://billing.example.org/orders"))
     _, placed = api.produce("orders", [Message("order 1", id="order-7"), Message("remind", delay="90d")])
     assert placed.scheduled_id is not None

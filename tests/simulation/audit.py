@@ -4,9 +4,10 @@ The audit reads the stored formats. It remembers which batch each row of each lo
 promised and where it was stored. ``pulls`` judges what groups do with the rows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 
 import msgspec
 
@@ -24,10 +25,12 @@ from hourwheel.logs.rows import Row, from_record
 from hourwheel.model import Group, Message, Subject, TagFilter
 from hourwheel.ports import Counter, Key, Record, Table
 from hourwheel.queueing.dead import DeadState
+from hourwheel.queueing.ordered_rows import Snapshot
 from hourwheel.queueing.pull_log import group_parts
-from hourwheel.queueing.records import Checkpoint, PullRow
+from hourwheel.queueing.records import Checkpoint
 from tests.simulation.buckets import BucketHistory
-from tests.simulation.facts import NEVER, LogName, Promise, Promiser, RowFact
+from tests.simulation.facts import NEVER, LogName, Pick, Promise, Promiser, RowFact
+from tests.simulation.orders import OrderedHistory
 from tests.simulation.plan import DAY_MS
 from tests.simulation.pulls import PullHistory
 from tests.simulation.rules import Rules
@@ -95,8 +98,9 @@ class StoreAudit:
         if key.partition.startswith("dead@"):
             self._dead_stored(verb, key, record)
             return
-        value = msgspec.msgpack.decode(record.value, type=PullRow)
-        self.pull_history(key.partition).stored(verb, int(key.sort), value)
+        history = self.pull_history(key.partition)
+        value = msgspec.msgpack.decode(record.value, type=history.kind)
+        history.stored(verb, int(key.sort), value)
 
     def removed(self, key: Key, record: Record) -> None:
         """Checks that no row is removed that is still needed (invariant 12)."""
@@ -184,7 +188,8 @@ class StoreAudit:
             known = group is not None and name.queue is not None
             parts = group_parts(self.subjects[name.subject], group, name.queue) if known else []
             origin = next((origin for _, log, origin in parts if log == source), 0)
-            found = self.pulls[partition] = PullHistory(self, partition, member, source, origin)
+            kind = OrderedHistory if group is not None and group.ordered else PullHistory
+            found = self.pulls[partition] = kind(self, partition, member, source, origin)
         return found
 
     def keep_promises(self, promiser: Promiser) -> None:
@@ -195,7 +200,7 @@ class StoreAudit:
             if not self._may_go(promiser, transfer):
                 raise Violation("11", f"messages of {promiser.source} go to {transfer.log}, another group's log")
             if token not in before:
-                self.promised(promiser.source, transfer)
+                self.promised(promiser.source, transfer, promiser.attempts)
             elif (transfer.log, transfer.row_no) != (before[token].log, before[token].row_no):
                 left = self.rows(before[token].log).get(before[token].row_no)
                 if left is None or left.token == token:
@@ -221,12 +226,12 @@ class StoreAudit:
         fact = self.rows(source)[pick[0]]
         return fact.messages[pick[1]], fact
 
-    def promised(self, source: str, transfer: Transfer) -> None:
+    def promised(self, source: str, transfer: Transfer, attempts: Mapping[Pick, int] = MappingProxyType({})) -> None:
         picked = [self.picked(source, pick) for pick in transfer.picks]
         fresh = LogName.parse(source).kind == "queue"
         expected = []
-        for message, _ in picked:
-            attempt = 1 if fresh else message.attempt
+        for pick, (message, _) in zip(transfer.picks, picked, strict=True):
+            attempt = attempts.get(pick, 1 if fresh else message.attempt)
             attempt = 1 if transfer.kind == REDRIVE else attempt + (transfer.kind == RETRY)
             expected.append((message.body, attempt))
         if transfer.token in self.promises:
@@ -355,17 +360,7 @@ class StoreAudit:
             self._paused((subject.name, subject.generation, ""), paused=subject.paused)
             self.subjects[subject.name] = subject
         elif key.partition.startswith("groups/"):
-            group = msgspec.msgpack.decode(record.value, type=Group)
-            position = (group.subject, group.subject_generation, group.member)
-            if position not in self.groups and group.start == "latest":
-                self._begins_at_the_end(verb, group)
-            self.groups[position] = group
-            had = self.filters.setdefault(position, [])
-            if had[-1:] != [group.filter]:
-                had.append(group.filter)
-            self._paused(position, paused=group.paused)
-            if group.deleted:
-                self.removed_groups.add(position)
+            self._group_stored(verb, msgspec.msgpack.decode(record.value, type=Group))
         elif key.partition == "trim":
             below, mark = msgspec.msgpack.decode(record.value, type=int), self.trim_marks.get(key.sort, 0)
             self.rules.check_trimmed(key.sort, mark, below)
@@ -374,8 +369,24 @@ class StoreAudit:
             self.rules.check_reading(verb, key, record)
         elif key.partition == "buckets":
             self.bucket(key.sort).changed(msgspec.msgpack.decode(record.value, type=BucketRecord))
+        elif key.partition == "parked":
+            history = self.pull_history(key.sort)
+            assert isinstance(history, OrderedHistory)
+            history.saved(msgspec.msgpack.decode(record.value, type=Snapshot))
         elif key.partition == "checkpoint":
             self.pull_history(key.sort).checkpointed(msgspec.msgpack.decode(record.value, type=Checkpoint))
+
+    def _group_stored(self, verb: Verb, group: Group) -> None:
+        position = (group.subject, group.subject_generation, group.member)
+        if position not in self.groups and group.start == "latest":
+            self._begins_at_the_end(verb, group)
+        self.groups[position] = group
+        had = self.filters.setdefault(position, [])
+        if had[-1:] != [group.filter]:
+            had.append(group.filter)
+        self._paused(position, paused=group.paused)
+        if group.deleted:
+            self.removed_groups.add(position)
 
     def _paused(self, position: tuple[str, int, str], *, paused: bool) -> None:
         if paused:

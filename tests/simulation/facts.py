@@ -1,5 +1,6 @@
 """Defines the audit's records of rows and hand-overs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -79,3 +80,5 @@ class Promiser(NamedTuple):
     source: str
     targets: frozenset[str]
     address: Address | None = None
+    attempts: Mapping[Pick, int] = {}
+    """The attempts of messages that were tried again at their place."""

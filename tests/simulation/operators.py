@@ -114,6 +114,12 @@ class Operator(Actor):
         if result is not None:
             self.history.pulled(verb, subject, "latest", result)
 
+    def _decide(self, subject: str, group: str) -> None:
+        """Decides about stopped keys of an ordered group."""
+        keys = self.rng.choice((None, frozenset("0"), frozenset("1")))
+        then: Literal["retry", "dead"] = self.rng.choice(("retry", "dead"))
+        self.ask("decide", lambda: self.cell.decide_held(subject, group, keys, then), keys=keys, then=then)
+
     def _target(self, subject: str, _: str) -> None:
         """Changes or removes the target of the pushed group."""
         pushed = self.world.plan.groups[0]

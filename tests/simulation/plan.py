@@ -7,7 +7,7 @@ would hide is found by a seed that has no such fault.
 from dataclasses import dataclass, replace
 from random import Random
 
-from hourwheel.model import RetryPolicy, TagFilter
+from hourwheel.model import RetryPolicy, TagFilter, WhenDead
 
 DAY_MS = 86_400_000
 
@@ -132,6 +132,10 @@ class Plan:
     """The most bytes of messages in an answer, small enough to divide small batches. 0: the limit of Lambda."""
     max_in_flight: int = 0
     """The limit of each group of the plan (0: none)."""
+    ordered: bool = False
+    """The groups are ordered, and messages have keys."""
+    max_held: int = 10_000
+    when_dead: WhenDead = "continue"
     misuse: bool = False
     """Producers use an idempotency key again for another batch."""
     concurrency: int = 1
@@ -170,6 +174,8 @@ _MOVED = 0.12
 """The share of plans with other cells, to which queues move."""
 _ARCHIVED = 0.15
 """The share of plans with an archive."""
+_ORDERED = 0.25
+"""The share of plans with ordered groups."""
 _MOVES = ("redrive", "drop", "seek", "retention", "attempts", "lag", "latest", "queues")
 _MORE_MOVES = ("pending", "letters")
 _DELETIONS = ("delete-group", "delete-subject")
@@ -190,7 +196,11 @@ def draw(seed: int) -> Plan:
     plan = enlarged(plan, rng) if rng.random() < 0.1 else plan
     plan = moved(plan, Random(seed ^ 0xCE11))
     plan = damaged(plan) if rng.random() < 0.1 and not plan.archivists else plan
-    return replace(plan, concurrency=rng.choice((1, 1, 2, 3))) if plan.couriers else plan
+    plan = replace(plan, concurrency=rng.choice((1, 1, 2, 3))) if plan.couriers else plan
+    rng = Random(seed ^ 0x02DE2)
+    # An ordered group takes all messages: it has no filter.
+    fits = not plan.filters and not plan.faults.damage and not plan.max_in_flight
+    return in_order(plan, rng) if rng.random() < _ORDERED and fits else plan
 
 
 def moved(plan: Plan, rng: Random) -> Plan:
@@ -218,6 +228,16 @@ def paused(plan: Plan, rng: Random) -> Plan:
 def limited(plan: Plan, rng: Random) -> Plan:
     """Returns the plan, with groups that limit what they lease in some of them."""
     return replace(plan, max_in_flight=rng.choice((1, 2, 5))) if rng.random() < _LIMITED else plan
+
+
+def in_order(plan: Plan, rng: Random) -> Plan:
+    """The plan with groups that serve the messages of a key one after the other."""
+    policy = rng.choice((AT_ONCE, AT_ONCE, RetryPolicy(first_seconds=1), RetryPolicy(first_seconds=20)))
+    plan = replace(plan, ordered=True, retry=plan.retry if plan.delays is not None else policy)
+    if rng.random() < 0.3:
+        # No small bound: a queue that is full of stopped keys waits for ever.
+        return replace(plan, when_dead="stop", moves=(*plan.moves, "decide"), operators=max(plan.operators, 1))
+    return replace(plan, max_held=rng.choice((1, 2, 5, 10_000, 10_000)))
 
 
 def on_engine(plan: Plan, engine: str) -> Plan:

@@ -78,7 +78,10 @@ class Producer(Actor):
         return self.world.now_ms - sent_ms < IDEMPOTENCY_MS - _LONGEST_CALL_MS
 
     def _send(self, batch: Batch, idempotency: IdempotencyKey | None) -> Any:
-        sequences = [body[-1] if self.world.plan.queues > 1 else None for body in batch.bodies]
+        plan = self.world.plan
+        sequences = [
+            body[-1] if plan.queues > 1 or (plan.ordered and body[-1] in "01") else None for body in batch.bodies
+        ]
         whens: list[dict[str, Any]] = [{} if wait is None else wait.fields for wait in batch.waits]
         if len(self.world.plan.subjects) > 1:
             many = [

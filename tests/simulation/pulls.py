@@ -1,7 +1,7 @@
 """Judges the history of one pull log: which messages a group got, and how each was settled."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hourwheel.handover.copies import RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
@@ -40,9 +40,15 @@ class PullHistory:
     pulls: dict[int, PullFact] = field(default_factory=dict)
     open: set[int] = field(default_factory=set)
     checkpoint: int = 0
+    kind: ClassVar[type[PullRow]] = PullRow
 
     def __post_init__(self) -> None:
         self.end = Position(self.origin)
+
+    @property
+    def unserved(self) -> int:
+        """The number of parked messages that nobody is handed at the end of a run."""
+        return 0
 
     def stored(self, verb: Verb, row: int, value: PullRow) -> None:
         before, gone = self.pulls.get(row), self.audit.gone(self.source, self.member)
@@ -68,7 +74,7 @@ class PullHistory:
                 self.open.add(row)
                 self.audit.rules.check_in_flight(self, row, verb)
                 verb.claims.append((self.partition, row))
-            elif value.size:
+            elif value.covered:
                 raise Violation("1", f"{self.partition}: pull row {row} passes over messages")
         self.next_row, self.end = row + 1, value.end
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, is_dataclass
 from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import msgspec
@@ -17,7 +18,7 @@ from hourwheel.delay import changes, dispatch, orphans
 from hourwheel.logs import tags
 from hourwheel.model import MAX_LEASE_SECONDS, Pulled, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
-from hourwheel.queueing import dead, pull, pull_log
+from hourwheel.queueing import dead, ordered_selection, orders, pull, pull_log
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
 from tests.simulation.audit import StoreAudit
@@ -113,6 +114,8 @@ def scaled(plan: Plan) -> Iterator[None]:
     with (
         _answers(plan.answer_bytes),
         patch.object(pull_log, "EMPTY_ROWS", plan.empty_rows),
+        patch.object(ordered_selection, "AHEAD", plan.empty_rows if plan.ordered else ordered_selection.AHEAD),
+        patch.object(orders, "_SNAPSHOT_ROWS", 3),
         patch.object(dispatch, "_STEP_PICKS", picks),
         _summaries(plan),
         patch.object(changes, "_LOOK_SECONDS", 0.9),
@@ -227,14 +230,10 @@ def prepare(keeper: Actor, plan: Plan) -> None:
         for left, group in zip(range(len(plan.groups), 0, -1), plan.groups, strict=True):
             own = plan.own_retry if group == plan.groups[0] else None
             wanted = plan.filters[left - 1] if left <= len(plan.filters) else None
-            keeper.cell.put_group(
-                subject,
-                group,
-                max_attempts=plan.max_attempts,
-                retry=own,
-                filter=wanted,
-                max_in_flight=plan.max_in_flight,
-            )
+            order: dict[str, Any] = {"filter": wanted, "max_in_flight": plan.max_in_flight}
+            if plan.ordered:
+                order = {"ordered": True, "max_held": plan.max_held, "when_dead": plan.when_dead}
+            keeper.cell.put_group(subject, group, max_attempts=plan.max_attempts, retry=own, **order)
         if plan.couriers:
             keeper.cell.put_group(subject, plan.groups[0], push=target_of(plan.seed, plan.concurrency))
 

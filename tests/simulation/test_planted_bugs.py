@@ -13,6 +13,7 @@ from tests.simulation.filterbugs import FILTERED
 from tests.simulation.found import FOUND
 from tests.simulation.limitbugs import LIMITED
 from tests.simulation.movebugs import MOVED
+from tests.simulation.orderbugs import ORDERED
 from tests.simulation.plan import Plan, unarchived
 from tests.simulation.pushbugs import PUSHED
 from tests.simulation.schedule import run_plan
@@ -25,7 +26,7 @@ RUNS = 600
 
 @pytest.mark.parametrize(
     "bug",
-    [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *LIMITED, *SLOW, *FILTERED, *SPOILT, *MOVED, *FOUND],
+    [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *LIMITED, *SLOW, *FILTERED, *SPOILT, *MOVED, *FOUND, *ORDERED],
     ids=lambda bug: bug.name,
 )
 def test_it_is_found_when(bug: Bug) -> None:

@@ -109,6 +109,9 @@ VALID: dict[str, st.SearchStrategy[Any]] = {
             "settle": settlements,
         },
     ),
+    f"POST {_GROUP}/held": st.fixed_dictionaries(
+        {"then": st.sampled_from(("retry", "dead")), "keys": st.lists(names, min_size=1)}
+    ),
     f"POST {_GROUP}/ack": st.fixed_dictionaries({"settle": settlements}),
     "PUT /v1/subjects/{subject}": valid_fields(
         queues=st.integers(1, 64),
@@ -176,7 +179,7 @@ def furnished() -> tuple[Api, str, str, str]:
     """Creates a subject with messages, one of them delayed, and a group with a target, a lease of two of them and a
     dead letter."""
     api = Api()
-    api.call("PUT", GROUP, {"push": {"kind": "https", "url": "https://example.org"}})
+    api.call("PUT", GROUP, {"ordered": True, "push": {"kind": "https", "url": "https://example.org"}})
     api.bury("dead")
     dead_id = api.call("GET", f"{GROUP}/dead").json["messages"][0]["dead_id"]
     api.send("leased", "leased too")

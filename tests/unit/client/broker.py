@@ -212,7 +212,8 @@ class Broker:
             if batch:
                 receipt = f"r-{next(self._numbers)}"
                 group.leases[receipt] = Lease(batch, time.monotonic() + request.get("lease_seconds", 30))
-                pulls.append({"receipt": receipt, "queue": number, "lease_until": NOW, "messages": batch})
+                pull = {"receipt": receipt, "queue": number, "lease_until": NOW, "messages": batch}
+                pulls.append({**pull, "ordered": True} if group.ordered else pull)
         return pulls
 
     def _take_over_ended(self, group: FakeGroup) -> None:

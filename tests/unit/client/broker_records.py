@@ -47,6 +47,7 @@ class FakeGroup:
     paused: bool = False
     max_in_flight: int = 0
     messages_per_second: float = 0
+    ordered: bool = False
     retries: list[Json] = field(default_factory=list)
     backing_off: list[tuple[Any, Json]] = field(default_factory=list)
     dead: list[Json] = field(default_factory=list)

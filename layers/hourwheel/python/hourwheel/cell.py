@@ -20,7 +20,7 @@ from hourwheel.delay.orphans import orphans
 from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.delay.wheel import Pause, Wheel, WheelEnd
 from hourwheel.due import check_limit, limited_delay_ms
-from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected
+from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected, Sealed
 from hourwheel.log_names import cell_of
 from hourwheel.model import (
     KEEP_VERSION,
@@ -43,6 +43,7 @@ from hourwheel.model import (
     Subject,
     TagFilter,
     TracePage,
+    WhenDead,
 )
 from hourwheel.operations.cells import CellOperations
 from hourwheel.operations.routes import Routes
@@ -52,11 +53,13 @@ from hourwheel.queueing import progress
 from hourwheel.queueing.broadcast import BroadcastDeadLetters, total_lag
 from hourwheel.queueing.consumers import ConsumerState, SeenPulls, consumer_states, end_leases
 from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.decisions import KeyDecision
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.flow import FlowControl
 from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.limits import pause_of
+from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.peek import PeekStart, peek
 from hourwheel.queueing.produce import produce, produce_many
 from hourwheel.queueing.pull import Puller
@@ -71,7 +74,7 @@ from hourwheel.registry.broadcast import (
 )
 from hourwheel.registry.moves import request_change
 from hourwheel.registry.plans import plan_queues
-from hourwheel.registry.registry import Registry, group_record
+from hourwheel.registry.registry import Registry, group_record, unknown_group
 from hourwheel.sweep.erasure import make_registry
 from hourwheel.sweep.sweep import Sweeper, SweepReport
 from hourwheel.targets import NoTargets, Targets
@@ -102,6 +105,7 @@ class Cell:
     leases: Leases = field(default_factory=Leases)
     ends: SourceEnds = field(default_factory=SourceEnds)
     flow: FlowControl = field(default_factory=FlowControl)
+    orders: Orders = field(default_factory=Orders)
     pending_counts: PendingCounts = field(default_factory=PendingCounts)
     seen_pulls: SeenPulls = field(default_factory=SeenPulls)
 
@@ -111,7 +115,7 @@ class Cell:
 
     @cached_property
     def sweeper(self) -> Sweeper:
-        return Sweeper(self.context, self.registry, self.leases)
+        return Sweeper(self.context, self.registry, self.leases, self.orders)
 
     @cached_property
     def routes(self) -> Routes:
@@ -246,11 +250,14 @@ class Cell:
         consumer_expires_seconds: int | None = None,
         max_in_flight: int | None = None,
         messages_per_second: float | None = None,
+        ordered: bool | None = None,
+        when_dead: WhenDead | None = None,
+        max_held: int | None = None,
     ) -> Group:
         """Creates or changes a group and returns it. None keeps a setting, except that ``push=None`` removes the
         target, and ``filter=None`` the filter. A filter applies from the next claim. Raises ``Conflict`` for another
-        ``start`` or ``broadcast``, ``Rejected`` for a target that this deployment cannot reach, and for settings that
-        exclude one another."""
+        ``start``, ``broadcast`` or ``ordered``, ``Rejected`` for a target that this deployment cannot reach, and for
+        settings that exclude one another."""
         if isinstance(push, PushTarget):
             self.targets.check(push)
         before: PushTarget | None = None
@@ -263,6 +270,10 @@ class Cell:
                     "setting-fixed", f"group {name!r} began at {group.start!r}: use seek to move it", field="start"
                 )
             broadcasts = broadcast_settings(group, broadcast, consumer_expires_seconds)
+            order = _order_settings(group, ordered, when_dead, max_held)
+            if group.ordered and (group.broadcast or isinstance(filter, TagFilter)):
+                name_of = "broadcast" if group.broadcast else "filter"
+                raise Rejected("field-invalid", f"an ordered group has no {name_of}: leave it out", field=name_of)
             target = group.push if isinstance(push, Keep) else _versioned(push, group.push_secret)
             check_pulled(group, target)
             return msgspec.structs.replace(
@@ -275,12 +286,14 @@ class Cell:
                 push_secret=group.push_secret if target is None else max(group.push_secret, target.secret_version),
                 **_refiltered(group, filter),
                 **broadcasts,
+                **order,
             )
 
         # A cached subject may have fewer queues, and ``latest`` must know them all.
         self.registry.forget(subject)
         owner = self.registry.subject(subject, create=True)
-        group = self.registry.change_group(owner, name, change, start=start or "earliest", broadcast=broadcast or False)
+        kind = {"broadcast": broadcast or False, "ordered": ordered or False}
+        group = self.registry.change_group(owner, name, change, start=start or "earliest", **kind)
         if max_in_flight is not None or messages_per_second is not None:
             self.context.wakeups.announce(subject, name)  # there may be room for more
         if not isinstance(push, Keep):
@@ -344,9 +357,9 @@ class Cell:
         # A message that leaves its delay while the rest is counted is counted twice rather than not at all.
         before = self._backing_off(owner, member)
         logs = pull_logs(self.context, owner, member)
-        lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member))
+        lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member), self.orders)
         lag.cells_out = sorted({*lag.cells_out, *_cells_out(owner, logs)})
-        lag.backing_off = max(before, self._backing_off(owner, member))
+        lag.backing_off += max(before, self._backing_off(owner, member))
         limit = pause_of(owner, member, self.context.settings)
         if limit is None and member.flow_limited and not (allowance := self.flow.allowance(logs, 1)).messages:
             limit = allowance.limit
@@ -382,6 +395,20 @@ class Cell:
         return self.pending_counts.retries(
             self.context, subject.name, subject.generation, group.member, within_ms=within_ms
         )
+
+    def decide_held(self, subject: str, group: str, keys: frozenset[str] | None, then: Literal["retry", "dead"]) -> int:
+        """Decides about stopped ``keys`` of an ordered group, or about all: their first message is tried again as a
+        first attempt, or becomes a dead letter. Returns the number of keys. Raises ``Rejected`` for another group."""
+        owner, member = self._group(subject, group)
+        if not member.ordered:
+            raise Rejected("group-unordered", f"group {group!r} of subject {subject!r} is not ordered", field="group")
+        logs = pull_logs(self.context, owner, member)
+        try:
+            decided = sum(KeyDecision(self.orders, log, owner, keys, then).decide() for log in logs)
+        except Sealed:
+            raise unknown_group(subject, group) from None
+        self.context.wakeups.announce(subject, group)
+        return decided
 
     def dead(self, subject: str, group: str, *, after: str | None, limit: int) -> DeadPage:
         return self._dead(subject, group).page(after=after, limit=limit)
@@ -457,7 +484,10 @@ class Cell:
         return owner, self.registry.group(owner, name)
 
     def _puller(self, subject: str, group: str) -> Puller:
-        return Puller(self.context, self.registry, self.leases, self.ends, self.flow, self.secret, subject, group)
+        orders = self.orders
+        return Puller(
+            self.context, self.registry, self.leases, self.ends, self.flow, orders, self.secret, subject, group
+        )
 
     def _dead(self, subject: str, group: str) -> DeadLetters | BroadcastDeadLetters:
         owner, member = self._group(subject, group)
@@ -509,6 +539,26 @@ def _cells_out(subject: Subject, logs: Sequence[PullLog]) -> list[str]:
     """Returns the cells of which no log could be opened."""
     opened = {log.source.name for log in logs}
     return sorted({cell_of(log) for log in subject.queue_logs() if log not in opened})
+
+
+def _order_settings(
+    group: Group, ordered: bool | None, when_dead: WhenDead | None, max_held: int | None
+) -> dict[str, Any]:
+    """Returns the fields of the group that change. Raises ``Conflict`` if the group would become ordered or unordered,
+    ``Rejected`` for settings that an unordered group does not have."""
+    if ordered is not None and group.ordered != ordered:
+        state = "ordered" if group.ordered else "not ordered"
+        raise Conflict(
+            "setting-fixed",
+            f"group {group.name!r} is {state}, and messages are in flight by that rule: delete the group and create it"
+            " again, or create another one",
+            field="ordered",
+        )
+    changes = {"when_dead": when_dead, "max_held": max_held}
+    for field_name, value in changes.items():
+        if value is not None and not group.ordered:
+            raise Rejected("field-invalid", f"{field_name} is a setting of ordered groups", field=field_name)
+    return {name: value for name, value in changes.items() if value is not None}
 
 
 def _versioned(target: PushTarget | None, latest: int) -> PushTarget | None:

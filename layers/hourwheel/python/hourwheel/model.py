@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from hourwheel.errors import Rejected
 from hourwheel.log_names import LogName, Member, shared_name
@@ -41,6 +41,8 @@ MAX_RETRY_SECONDS = 30 * 86_400
 # Two years, whether or not one of them is a leap year.
 MAX_DELAY_MS = 2 * 366 * 86_400_000
 DEAD_RETENTION_MS = 30 * 86_400_000
+# So many parked messages fit into one record of every store (350 KB), which lets a new process begin.
+MAX_HELD = 10_000
 # Longer than a client repeats a request; each key is stored for this time (docs/decisions/0004).
 IDEMPOTENCY_MS = 10 * 60_000
 
@@ -223,11 +225,14 @@ class PullRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     settle: Annotated[list[Settlement], Meta(max_length=1_000)] | None = None
 
 
-class Pulled(Struct):
+class Pulled(Struct, omit_defaults=True):
+    """The messages of one pull. In an ``ordered`` pull the messages of a key are to be handled one after the other."""
+
     receipt: str
     queue: int | Literal["retry"]
     lease_until: str
     messages: list[Message]
+    ordered: bool = False
 
 
 LimitedBy: TypeAlias = Literal["paused", "subject_paused", "max_in_flight", "messages_per_second"]
@@ -289,6 +294,10 @@ class TagFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 PushKind: TypeAlias = Literal["lambda", "sqs", "eventbridge", "notify", "https", "python"]
 
+
+WhenDead: TypeAlias = Literal["continue", "stop"]
+"""What becomes of a key in an ordered group after its first message was given up: the message becomes a dead letter,
+and the key goes on; or the key stops with that message, until an operator decides."""
 
 KEEP_VERSION = 0
 """As ``secret_version`` of a request: the version that the group has."""
@@ -372,8 +381,10 @@ class Group(Struct, frozen=True, kw_only=True):
     queues meanwhile. A ``paused`` group gets no messages. ``filter`` says which messages of the queues the group takes
     (None: all). A ``broadcast`` group hands every message to each of its consumers, and forgets a consumer that was
     away for ``consumer_expires_seconds``. Each has a group of its own, whose record names the ``consumer`` and says
-    when it pulled last (``seen_ms``): see ``registry/broadcast.py``. At most
-    ``max_in_flight`` messages are leased at once, and ``messages_per_second`` in the long run (0: no limit)."""
+    when it pulled last (``seen_ms``): see ``registry/broadcast.py``. At most ``max_in_flight`` messages are leased at
+    once, and ``messages_per_second`` in the long run (0: no limit). An ``ordered`` group serves the messages of a key
+    one after the other; at most ``max_held`` messages of a queue are parked, and ``when_dead`` says what a dead letter
+    means for its key."""
 
     subject: str
     subject_generation: int
@@ -396,6 +407,9 @@ class Group(Struct, frozen=True, kw_only=True):
     consumer_expires_seconds: int = 0
     consumer: str = ""
     seen_ms: int = 0
+    ordered: bool = False
+    when_dead: WhenDead = "continue"
+    max_held: int = MAX_HELD
     deleted: bool = False
     erased: bool = False
     seeking_ms: int = 0
@@ -456,6 +470,40 @@ class ConsumerLag(Struct):
     backing_off: int = 0
 
 
+class HeldKey(Struct):
+    """A key of an ordered group whose first message failed, with that message's queue, offset and next attempt.
+    ``due_at`` is the time of the retry; a key that is ``stopped`` waits for an operator. ``behind`` is the number of
+    messages that are parked behind it.
+
+    Example:
+        >>> api.lag("orders", "ledger").held
+        HeldKeys(keys=0, parked=0, full=[], first=[])
+    """
+
+    key: str | None
+    queue: int
+    offset: int
+    attempt: int
+    stopped: bool
+    due_at: str | None
+    behind: int
+
+
+class HeldKeys(Struct):
+    """What an ordered group holds back: the number of held ``keys``, the number of ``parked`` messages, the queues that
+    are ``full``, so that they wait until a parked message is settled, and the ``first`` held keys, up to 100.
+
+    Example:
+        >>> api.lag("orders", "ledger").held
+        HeldKeys(keys=0, parked=0, full=[], first=[])
+    """
+
+    keys: int = 0
+    parked: int = 0
+    full: list[int] = field(default_factory=list)
+    first: list[HeldKey] = field(default_factory=list)
+
+
 class Lag(Struct):
     """The answer to a question for the lag. ``cells_out`` names cells that cannot be reached: what is in them is not
     counted. ``consumers`` has an entry for each consumer of a broadcast group."""
@@ -470,6 +518,7 @@ class Lag(Struct):
     limited_by: LimitedBy | None = None
     cells_out: list[str] = []
     consumers: list[ConsumerLag] = []
+    held: HeldKeys | UnsetType = UNSET
 
 
 class DeadPage(Struct):

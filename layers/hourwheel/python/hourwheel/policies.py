@@ -37,6 +37,7 @@ PAUSE = frozenset(
 )
 DEAD_LETTERS = frozenset(
     {
+        "POST /v1/subjects/{subject}/groups/{group}/held",
         "GET /v1/subjects/{subject}/groups/{group}/dead",
         "DELETE /v1/subjects/{subject}/groups/{group}/dead",
         "POST /v1/subjects/{subject}/groups/{group}/dead/redrive",
@@ -64,8 +65,8 @@ def consumer_policy(
     api_arn: str, subject: str, group: str, *, dead_letters: bool = False, seek: bool = False, pause: bool = False
 ) -> dict[str, Any]:
     """Returns a policy that allows to pull and settle the messages of the group, and to read its lag. ``dead_letters``
-    allows to list, redrive and drop its dead letters; ``seek`` allows to move the group, ``pause`` to pause and resume
-    it. Raises ``ValueError`` and ``Rejected`` as ``producer_policy`` does."""
+    allows to list, redrive and drop its dead letters, and to decide about stopped keys; ``seek`` allows to move the
+    group, ``pause`` to pause and resume it. Raises ``ValueError`` and ``Rejected`` as ``producer_policy`` does."""
     chosen = ((dead_letters, DEAD_LETTERS), (seek, SEEK), (pause, PAUSE))
     keys = CONSUME.union(*(keys for enabled, keys in chosen if enabled))
     return _policy(api_arn, keys, {"subject": subject, "group": group})

@@ -9,6 +9,7 @@ from hourwheel.model import (
     BATCH_MESSAGES,
     KEEP_VERSION,
     MAX_CONSUMER_EXPIRES_SECONDS,
+    MAX_HELD,
     MAX_QUEUES,
     MAX_RETENTION_SECONDS,
     MAX_RETRY_SECONDS,
@@ -19,6 +20,7 @@ from hourwheel.model import (
     PushTarget,
     RetryPolicy,
     TagFilter,
+    WhenDead,
 )
 from hourwheel.route_records import CellKind
 
@@ -145,6 +147,26 @@ class GroupBody(_Body):
     consumer_expires_seconds: (
         Annotated[int, Field(ge=MIN_CONSUMER_EXPIRES_SECONDS, le=MAX_CONSUMER_EXPIRES_SECONDS)] | None
     ) = None
+    ordered: bool | None = None
+    when_dead: WhenDead | None = None
+    max_held: Annotated[int, Field(ge=1, le=MAX_HELD)] | None = None
+
+
+MessageKey = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class DecisionBody(_Body):
+    """Decides about stopped keys of an ordered group: about some ``keys``, or about ``all``."""
+
+    then: Literal["retry", "dead"]
+    keys: Annotated[list[MessageKey], Field(min_length=1, max_length=1_000)] | None = None
+    all: Literal[True] | None = None
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> Self:
+        if (self.keys is None) is (self.all is None):
+            raise ValueError('send one of {"all": true} and {"keys": […]}')
+        return self
 
 
 class SeekBody(_Body):

@@ -36,6 +36,7 @@ _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     f"PUT {_GROUP}": subjects.put_group,
     f"DELETE {_GROUP}": subjects.delete_group,
     f"POST {_GROUP}/pause": subjects.pause_group,
+    f"POST {_GROUP}/held": subjects.decide_held,
     f"POST {_GROUP}/resume": subjects.resume_group,
     f"POST {_GROUP}/seek": subjects.seek,
     f"GET {_GROUP}/lag": subjects.lag,

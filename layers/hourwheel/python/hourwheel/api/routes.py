@@ -40,6 +40,7 @@ ROUTES = (
     HttpRoute("POST", f"{_GROUP}/resume", "meta"),
     HttpRoute("POST", f"{_GROUP}/seek", "meta"),
     HttpRoute("GET", f"{_GROUP}/lag", "meta"),
+    HttpRoute("POST", f"{_GROUP}/held", "meta"),
     HttpRoute("GET", f"{_GROUP}/push", "meta"),
     HttpRoute("GET", f"{_GROUP}/consumers", "meta"),
     HttpRoute("POST", f"{_GROUP}/consumers/{{consumer}}/leave", "meta"),

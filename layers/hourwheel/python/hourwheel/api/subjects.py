@@ -1,6 +1,6 @@
 """Makes, changes, shows, lists and deletes subjects and groups, and moves groups."""
 
-from hourwheel.api.bodies import GroupBody, PageQuery, PushBody, SeekBody, SubjectBody
+from hourwheel.api.bodies import DecisionBody, GroupBody, PageQuery, PushBody, SeekBody, SubjectBody
 from hourwheel.api.events import Event, Response, no_content, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name
 from hourwheel.cell import KEEP, Cell
@@ -77,6 +77,9 @@ def put_group(cell: Cell, event: Event) -> Response:
         filter=tag_filter if "filter" in body.model_fields_set else KEEP,
         broadcast=body.broadcast,
         consumer_expires_seconds=body.consumer_expires_seconds,
+        ordered=body.ordered,
+        when_dead=body.when_dead,
+        max_held=body.max_held,
     )
     return ok(_group(cell, group))
 
@@ -106,6 +109,13 @@ def seek(cell: Cell, event: Event) -> Response:
         assert body.offset is not None
         moved = cell.seek_offset(subject, group, body.queue, body.offset)
     return ok({"positions": [{"queue": queue, "offset": offset} for queue, offset in sorted(moved.items())]})
+
+
+def decide_held(cell: Cell, event: Event) -> Response:
+    body = decode_control(DecisionBody, body_of(event))
+    keys = None if body.keys is None else frozenset(body.keys)
+    decided = cell.decide_held(path_name(event, "subject"), path_name(event, "group"), keys, body.then)
+    return ok({"decided": decided})
 
 
 def get_push(cell: Cell, event: Event) -> Response:
@@ -158,6 +168,8 @@ def _group(cell: Cell, group: Group) -> dict[str, object]:
         "filter": group.filter,
         "broadcast": group.broadcast,
         "consumer_expires_seconds": group.consumer_expires_seconds if group.broadcast else None,
+        "ordered": group.ordered,
+        **({"when_dead": group.when_dead, "max_held": group.max_held} if group.ordered else {}),
         "created_at": rfc3339(group.created_ms),
     }
 

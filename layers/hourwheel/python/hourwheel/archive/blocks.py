@@ -20,6 +20,7 @@ from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.logs.codec import Block, check_length, length, pack, unpack
 from hourwheel.model import BATCH_MESSAGES, Group, Message, Subject
+from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.records import PullRow
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS, REGISTRY
 
@@ -120,6 +121,7 @@ _entries = msgspec.msgpack.Decoder(list[Entry])
 _fields = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _columns = msgspec.msgpack.Decoder(Columns)
 _pulls = msgspec.msgpack.Decoder(list[tuple[int, int, PullRow]])
+_ordered_pulls = msgspec.msgpack.Decoder(list[tuple[int, int, OrderedRow]])
 _dispatches = msgspec.msgpack.Decoder(list[tuple[int, int, Dispatched]])
 _registry = msgspec.msgpack.Decoder(RegistrySnapshot)
 
@@ -157,6 +159,16 @@ def decode_pulls(data: bytes | memoryview) -> PullRows:
     rows_of_kind = PullRows(logs, _decoded(PULLS, _pulls.decode, rows))
     _check_logs(logs, (log for log, _, _ in rows_of_kind.rows))
     return rows_of_kind
+
+
+def decode_ordered_pulls(data: bytes | memoryview) -> list[tuple[str, int, OrderedRow]]:
+    """Returns the rows of a block with what they say about the order of their group: the pull log, the number and the
+    row. Raises ``Corrupt``."""
+    count, logs, (rows,) = _opened(data, PULLS, 2)
+    check_length(rows, count, "rows")
+    decoded = _decoded(PULLS, _ordered_pulls.decode, rows)
+    _check_logs(logs, (log for log, _, _ in decoded))
+    return [(logs[log], row_no, row) for log, row_no, row in decoded]
 
 
 def decode_dispatches(data: bytes | memoryview) -> DispatchRows:

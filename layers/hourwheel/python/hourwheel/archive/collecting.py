@@ -192,7 +192,7 @@ class Collector:
 
 def _messages(value: PullRow | Dispatched) -> int:
     """Returns how many messages the row hands out or hands over."""
-    return value.size if isinstance(value, PullRow) else sum(len(transfer.picks) for transfer in value.transfers)
+    return value.covered if isinstance(value, PullRow) else sum(len(transfer.picks) for transfer in value.transfers)
 
 
 def _picked(value: PullRow | Dispatched) -> int:

@@ -11,7 +11,7 @@ from hourwheel.archive.blocks import (
     RegistrySnapshot,
     decode_dispatches,
     decode_messages,
-    decode_pulls,
+    decode_ordered_pulls,
     decode_registry,
 )
 from hourwheel.archive.segments import blocks_of
@@ -19,7 +19,7 @@ from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.model import Message
 from hourwheel.ports import Blobs
-from hourwheel.queueing.records import PullRow
+from hourwheel.queueing.ordered_rows import OrderedRow
 
 T = TypeVar("T")
 
@@ -68,10 +68,10 @@ def entries(archive: Blobs, segment: NamedSegment) -> Iterator[tuple[str, Entry]
         yield from ((block.logs[entry.log], entry) for entry in block.entries)
 
 
-def pull_rows(archive: Blobs, segment: NamedSegment) -> Iterator[tuple[str, int, PullRow]]:
-    """Yields for each pull row its partition, its number and its content."""
-    for block in _blocks(archive, segment, decode_pulls):
-        yield from ((block.logs[log], row_no, pull) for log, row_no, pull in block.rows)
+def pull_rows(archive: Blobs, segment: NamedSegment) -> Iterator[tuple[str, int, OrderedRow]]:
+    """Yields for each pull row its partition, its number and its content. Rows of unordered groups have no order."""
+    for rows in _blocks(archive, segment, decode_ordered_pulls):
+        yield from rows
 
 
 def dispatch_rows(archive: Blobs, segment: NamedSegment) -> Iterator[tuple[str, int, Dispatched]]:

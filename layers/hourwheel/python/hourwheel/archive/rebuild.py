@@ -40,6 +40,8 @@ from hourwheel.logs.log import FILLER_MS, Reservation
 from hourwheel.logs.rows import filler
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs, Key, Table
+from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.orders import snapshot_record
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.records import Checkpoint
 from hourwheel.queueing.skipped import skip
@@ -314,6 +316,12 @@ class _Rebuild:
             # Stored with a token of its own: a repeated rebuild takes its own checkpoint for stored.
             if not outcome.stored:
                 raise occupied(f"the checkpoint of {partition}", following)
+            if group.ordered:
+                state = self.summary.orders.get(partition) or OrderState(following, start.position, start.seq)
+                state.row_no = following
+                snapshot = state.snapshot(value.saved_ms)
+                if not snapshot_record(log).swap(None, snapshot, token=token_of(partition, following)).stored:
+                    raise occupied(f"the snapshot of {partition}", following)
 
     def _open_buckets(self) -> None:
         """Registers the open buckets and orders their timers. Seals the schedule logs of closed buckets. Registers

@@ -19,8 +19,10 @@ from hourwheel.log_names import LogName, is_schedule, source_of
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs
+from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.pull_log import group_parts
-from hourwheel.queueing.records import Moved, Position, PullRow
+from hourwheel.queueing.records import SOUGHT, Moved, Position
 from hourwheel.registry.registry import alive
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS, REGISTRY
 from hourwheel.retention.manifests import Manifest, Segment, manifests
@@ -83,7 +85,8 @@ class UnarchivedHandover(NamedTuple):
 @dataclass
 class ArchiveSummary:
     """The summary of the manifests below ``end_manifest``. ``pulled``: hand-overs of pull rows whose target row is not
-    archived. ``dispatched``: such hand-overs of wheels, by bucket and message, with the number of the dispatch row."""
+    archived. ``dispatched``: such hand-overs of wheels, by bucket and message, with the number of the dispatch row.
+    ``orders``: the states of ordered groups by their pull logs; ``pending_rows`` belong to the manifest being read."""
 
     end_manifest: int = 0
     complete_ms: int = 0
@@ -94,10 +97,23 @@ class ArchiveSummary:
     watermarks: dict[tuple[str, str], int] = field(default_factory=dict)
     ends: dict[str, End] = field(default_factory=dict)
     progress: dict[str, Progress] = field(default_factory=dict)
+    orders: dict[str, OrderState] = field(default_factory=dict)
+    pending_rows: dict[str, dict[int, OrderedRow]] = field(default_factory=dict)
     tallies: dict[str, Tally] = field(default_factory=dict)
     pulled: list[UnarchivedHandover] = field(default_factory=list)
     dispatched: dict[str, dict[Pick, tuple[int, Transfer]]] = field(default_factory=dict)
     unreadable_segments: set[str] = field(default_factory=set)
+
+    def follow_orders(self) -> None:
+        """Brings the states of ordered groups up to the rows of a manifest, which its segments hold by hours."""
+        for partition, rows in self.pending_rows.items():
+            for row_no, row in sorted(rows.items()):
+                state = self.orders.get(partition)
+                if state is None and row.order is not None:
+                    state = self.orders[partition] = OrderState(row_no, row.first, 0)
+                if state is not None:
+                    state.follow(row_no, row)
+        self.pending_rows.clear()
 
     def end(self, log: str) -> End:
         return self.ends.setdefault(log, End())
@@ -157,6 +173,7 @@ def summarize(archive: Blobs, end_manifest: int, *, skip_damaged: bool) -> Archi
                 if not skip_damaged:
                     raise
                 summary.unreadable_segments.add(segment.key)
+        summary.follow_orders()
     for subject, groups in summary.alive:
         for group in groups:
             for queue in range(len(group.origins)):
@@ -204,7 +221,9 @@ def _read(summary: ArchiveSummary, archive: Blobs, segment: Segment) -> None:
                 _add_schedule_row(summary, log, entry.row_no, entry.count, entry.meta)
 
 
-def _add_pull(summary: ArchiveSummary, partition: str, row_no: int, pull: PullRow) -> None:
+def _add_pull(summary: ArchiveSummary, partition: str, row_no: int, pull: OrderedRow) -> None:
+    if pull.order is not None or pull.outcome == SOUGHT:
+        summary.pending_rows.setdefault(partition, {})[row_no] = pull
     reached = summary.progress.get(partition)
     if reached is None or reached.row_no < row_no:
         summary.progress[partition] = Progress(row_no, pull.end, pull.end_seq)

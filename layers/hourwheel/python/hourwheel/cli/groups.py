@@ -27,6 +27,7 @@ from hourwheel.cli.settings import (
 )
 from hourwheel.client import Api, PushStatus, QueueOffset, RetryPolicy
 from hourwheel.client.records.groups import Group
+from hourwheel.words import counted
 
 app = typer.Typer(no_args_is_help=True, help="Create, show, change, pause, move and delete groups.")
 
@@ -75,6 +76,16 @@ def create(
         int | None,
         typer.Option(help="With --broadcast: seconds without a pull after which a consumer is forgotten (259200)."),
     ] = None,
+    ordered: Annotated[
+        bool | None, typer.Option("--ordered", help="Serve the messages of each key one after the other.")
+    ] = None,
+    when_dead: Annotated[
+        Literal["continue", "stop"] | None,
+        typer.Option(help="Whether a key goes on when its message is given up (default: continue)."),
+    ] = None,
+    max_held: Annotated[
+        int | None, typer.Option(help="Parked messages with which a queue waits: 1 to 10000 (10000 by default).")
+    ] = None,
 ) -> None:
     """Create a group, or change one. The tag options replace the former filter as a whole.
 
@@ -102,6 +113,9 @@ def create(
             filter=tag_filter,
             broadcast=broadcast,
             consumer_expires_seconds=consumer_expires,
+            ordered=ordered,
+            when_dead=when_dead,
+            max_held=max_held,
         )
     _show(ctx, record)
 
@@ -114,6 +128,29 @@ def show(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> 
     """
     with connect(ctx) as api:
         _show(ctx, api.get_group(subject, group))
+
+
+@app.command()
+def decide(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    group: GroupArgument,
+    then: Annotated[Literal["retry", "dead"], typer.Argument(help="What becomes of the first message of the key.")],
+    keys: Annotated[list[str] | None, typer.Option("--key", help="A key; may be repeated.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All stopped keys.")] = False,
+) -> None:
+    """Decide about stopped keys of an ordered group: try the first message again, or give it up.
+
+    Example: hourwheel group decide orders ledger retry --all
+    """
+    if bool(keys) is every:
+        raise typer.BadParameter("say which: --key, or --all")
+    with connect(ctx) as api:
+        decided = api.decide_held(subject, group, then, keys=keys or None)
+    if settings_of(ctx).json:
+        write_json({"decided": decided})
+    else:
+        write_line(f"decided {counted(decided, 'key')}")
 
 
 @app.command("push")

@@ -9,6 +9,7 @@ from hourwheel.cli.output import table_of, write_json, write_line, write_table
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
 from hourwheel.client import Api
 from hourwheel.client.records.groups import Lag
+from hourwheel.words import counted
 
 
 def lag(
@@ -57,6 +58,8 @@ def _watch(ctx: typer.Context, api: Api, subject: str, group: str, interval: flo
             pause.wait(interval)
 
 
+_NAMED = 10
+
 _COLUMNS = ["queue", "waiting", "in flight", "offset", "end"]
 
 
@@ -78,4 +81,19 @@ def _summary(lag: Lag) -> str:
     oldest = "" if lag.oldest_at is None else f", the oldest of {lag.oldest_at:%Y-%m-%d %H:%M:%S}Z"
     behind = f"{lag.waiting} waiting, {lag.in_flight} in flight"
     limited = "" if lag.limited_by is None else f"; limited by: {lag.limited_by}"
-    return f"{behind}, {lag.retrying} retrying, {lag.backing_off} backing off, {lag.dead} dead{oldest}{limited}"
+    counts = f"{behind}, {lag.retrying} retrying, {lag.backing_off} backing off, {lag.dead} dead"
+    return f"{counts}{oldest}{limited}{_held(lag)}"
+
+
+def _held(lag: Lag) -> str:
+    """Returns a line about the keys that an ordered group holds back, and one for each of the first 10."""
+    if lag.held is None:
+        return ""
+    lines = [f"{counted(lag.held.keys, 'held key')}, {counted(lag.held.parked, 'parked message')}"]
+    if lag.held.full:
+        lines.append(f"full, so waiting: queue {', '.join(map(str, lag.held.full))}")
+    for each in lag.held.first[:_NAMED]:
+        state = "stopped" if each.stopped else f"attempt {each.attempt} at {each.due_at}"
+        key = "no key" if each.key is None else f"key {each.key}"
+        lines.append(f"{key}: queue {each.queue} offset {each.offset}, {state}, {each.behind} behind")
+    return "\n" + "\n".join(lines)

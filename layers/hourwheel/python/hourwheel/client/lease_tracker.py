@@ -41,13 +41,14 @@ class Delivery:
         paid customer-42 0 1
     """
 
-    __slots__ = ("_decide", "_index", "_lease", "_record")
+    __slots__ = ("_decide", "_index", "_lease", "_record", "ordered_key")
 
     def __init__(self, record: Received, lease: "Lease", index: int, decide: Decide) -> None:
         self._record = record
         self._lease = lease
         self._index = index
         self._decide = decide
+        self.ordered_key = record.key if lease.ordered else None
 
     @property
     def id(self) -> str:
@@ -150,8 +151,9 @@ class Lease:
     ``unsent`` holds outcomes that were not sent yet, ``asked`` the settlement that was sent and is not answered yet.
     """
 
-    def __init__(self, receipt: str, messages: int, renew_at: float) -> None:
+    def __init__(self, receipt: str, messages: int, renew_at: float, *, ordered: bool = False) -> None:
         self.receipt = receipt
+        self.ordered = ordered
         self.unsettled = messages
         self.undecided = set(range(messages))
         self.unsent: dict[DeliveryOutcome, list[int]] = {outcome: [] for outcome in DeliveryOutcome}
@@ -191,6 +193,11 @@ class Lease:
         return index if delay is None else RetryLater(index=index, delay=delay)
 
 
+def same_key(delivery: Delivery, other: Delivery) -> bool:
+    """Returns whether both messages have one key and belong to the same pull of an ordered group."""
+    return (delivery.ordered_key, delivery._lease) == (other.ordered_key, other._lease)
+
+
 class LeaseTracker:
     """Tracks all leases of a consumer."""
 
@@ -201,7 +208,7 @@ class LeaseTracker:
         self.lost_messages = 0
 
     def open(self, pull: Pull, now: float, decide: Decide) -> list[Delivery]:
-        lease = Lease(pull.receipt, len(pull.messages), now + self._lease_seconds / 2)
+        lease = Lease(pull.receipt, len(pull.messages), now + self._lease_seconds / 2, ordered=pull.ordered)
         self._leases[pull.receipt] = lease
         return [Delivery(record, lease, index, decide) for index, record in enumerate(pull.messages)]
 

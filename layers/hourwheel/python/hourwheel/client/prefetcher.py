@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, Api
 from hourwheel.client.backoff import PullBackoff, pause_seconds
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
-from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
+from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker, same_key
 from hourwheel.client.records.messages import Pulled
 from hourwheel.model import Delay, Settled, Settlement
 from hourwheel.ports import Ids
@@ -57,6 +57,7 @@ class Prefetcher:
         self._settles = options.connect(timeout_seconds=settle_timeout)
         self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
         self._queue: deque[Delivery] = deque()
+        self._in_hand: dict[str, Delivery] = {}  # by the keys of ordered groups
         # Reentrant: a signal handler may call ``stop`` while its thread is in here.
         lock = threading.RLock()
         self._ready = threading.Condition(lock)  # a message waits to be handled
@@ -87,15 +88,26 @@ class Prefetcher:
                 left_seconds = self._drain_until - time.monotonic() if self._stopping else None
                 if left_seconds is not None and left_seconds <= 0:
                     return None
-                while self._queue:
-                    delivery = self._queue.popleft()
-                    if len(self._queue) <= self._options.low_water:
-                        self._hungry.notify()
-                    if not delivery.lost:
-                        return delivery
-                if self._stopping and not self._pulling:
+                delivery = self._take()
+                if delivery is not None:
+                    return delivery
+                if self._stopping and not self._pulling and not self._queue:
                     return None
                 self._ready.wait(left_seconds)
+
+    def _take(self) -> Delivery | None:
+        """Removes the first message whose lease is not lost, and whose key nobody handles if its group is ordered."""
+        for delivery in tuple(self._queue):
+            if delivery.ordered_key in self._in_hand and not delivery.lost:
+                continue
+            self._queue.remove(delivery)
+            if len(self._queue) <= self._options.low_water:
+                self._hungry.notify()
+            if not delivery.lost:
+                if delivery.ordered_key is not None:
+                    self._in_hand[delivery.ordered_key] = delivery
+                return delivery
+        return None
 
     def stop(self, *, drain_seconds: float) -> None:
         """Ends pulling, also from a signal handler. ``next`` returns pulled messages for ``drain_seconds`` more."""
@@ -134,6 +146,19 @@ class Prefetcher:
         with self._due:
             if self._leases.decide(delivery, outcome, time.monotonic(), delay):
                 self._due.notify()
+            if delivery.ordered_key is not None:
+                self._free(delivery, outcome)
+
+    def _free(self, delivery: Delivery, outcome: DeliveryOutcome) -> None:
+        """Lets the next message of the key come. After a failure that is not one of the same pull: the server serves
+        the failed message first."""
+        if self._in_hand.get(delivery.ordered_key or "") is delivery:
+            del self._in_hand[delivery.ordered_key or ""]
+        if outcome is not DeliveryOutcome.ACK:
+            for other in [other for other in self._queue if same_key(other, delivery)]:
+                self._queue.remove(other)
+                self._leases.decide(other, DeliveryOutcome.RELEASE, time.monotonic())
+        self._ready.notify_all()
 
     # The puller
 

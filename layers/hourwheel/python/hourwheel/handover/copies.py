@@ -1,6 +1,6 @@
 """Builds the copies of messages that a pull row or a dead row hands over."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -83,11 +83,21 @@ def with_position(
     return messages
 
 
-def row_builder(context: Context, source: Log, queue: int | None, *, strict: bool = False) -> Callable[[Transfer], Row]:
-    """Returns a function that builds the row of a transfer. Every process builds the same messages for a transfer."""
+def row_builder(
+    context: Context,
+    source: Log,
+    queue: int | None,
+    *,
+    strict: bool = False,
+    attempts: Mapping[tuple[int, int], int] | None = None,
+) -> Callable[[Transfer], Row]:
+    """Returns a function that builds the row of a transfer. Every process builds the same messages for a transfer.
+    ``attempts``: the attempts of messages that were retried in place, by their positions."""
 
     def make(transfer: Transfer) -> Row:
         originals = read_messages(context, source, queue, transfer.picks, strict=strict)
+        for pick, message in originals if attempts else ():
+            message.attempt = (attempts or {}).get(pick, message.attempt)
         messages = [_changed(message, transfer) for _, message in originals]
         entry = b""
         if messages and transfer.due_times is not None:

@@ -24,6 +24,9 @@ from hourwheel.model import Group, Pulled, PullRequest, PullResult, PushTarget, 
 from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, PusherEnd, decide_pull, refused
 from hourwheel.push.lease import PushLease
 from hourwheel.push.state import state_record, target_of
+from hourwheel.queueing.ordered_claims import has_turn
+from hourwheel.queueing.ordered_parts import in_turn
+from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.registry.registry import Registry
 from hourwheel.signatures import secrets_of
@@ -44,6 +47,8 @@ class PushedCell(Protocol):
     def context(self) -> Context: ...
     @property
     def registry(self) -> Registry: ...
+    @property
+    def orders(self) -> Orders: ...
     @property
     def secret(self) -> bytes: ...
     def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult: ...
@@ -151,7 +156,11 @@ class Pusher:
                 self._lease.leave(group)
 
     def _something(self, subject: Subject, group: Group) -> bool:
-        return any(log.has_unpulled() for log in pull_logs(self.cell.context, subject, group))
+        logs = pull_logs(self.cell.context, subject, group)
+        if group.ordered:
+            logs = [*in_turn(self.cell.context, self.cell.orders, subject, group, logs)]
+            return any(has_turn(self.cell.orders, log) for log in logs)
+        return any(log.has_unpulled() for log in logs)
 
     # Delivering
 

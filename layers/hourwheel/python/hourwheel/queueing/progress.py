@@ -10,7 +10,9 @@ from hourwheel.logs.rows import Row
 from hourwheel.model import BATCH_MESSAGES, Lag, QueueLag
 from hourwheel.ports import Counter
 from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.held_keys import with_parked
 from hourwheel.queueing.leases import Leases
+from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, Tail
 from hourwheel.queueing.skipped import messages_between
@@ -28,9 +30,14 @@ class LogLag:
     end: int
 
 
-def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
+def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, orders: Orders) -> Lag:
     """Returns how far a group is behind. ``logs`` are its pull logs: that of the retry log, then those of the queues.
     A log that cannot be reached is left out, and its cell named."""
+    lag = _lag_of(logs, leases, dead)
+    return with_parked(lag, logs, orders) if dead.group.ordered else lag
+
+
+def _lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
     lags: dict[int | None, list[tuple[LogLag, int]]] = {}
     out = set()
     for log in logs:

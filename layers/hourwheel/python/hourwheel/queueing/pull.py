@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +21,9 @@ from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.flow import FlowControl, is_current
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.limits import Limit, pause_of
+from hourwheel.queueing.ordered_claims import claim as claim_in_order
+from hourwheel.queueing.ordered_parts import in_turn
+from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import Claim, Nothing, PullLog, pull_logs
 from hourwheel.queueing.receipts import Receipt, open_receipt, sign_receipt
 from hourwheel.queueing.records import UNREADABLE, PullRow
@@ -34,11 +38,16 @@ _LOOKING_MS = 5_000
 looks, and each look moves the group's position forward."""
 
 
+_SOON_MS = 20  # a look costs a request: retries that are due one after the other share it
+
+_STALE = Settled("stale")
+
+
 @dataclass(frozen=True)
 class _Attempt:
     """The result of one look: the answers to the settlements, the claims, the logs in which nothing waits
-    (``nothing``), whether there may be more messages (``limited``), and what keeps them from the group (``limit``).
-    In a group with limits, a claim takes the pull row in ``rows``."""
+    (``nothing``), whether there may be more messages (``limited``), what keeps them from the group (``limit``), and
+    when the next parked message is due (``due_ms``). In a group with limits, a claim takes the pull row in ``rows``."""
 
     subject: Subject
     group: Group
@@ -48,6 +57,7 @@ class _Attempt:
     limited: bool
     limit: Limit | None = None
     rows: dict[str, int] = field(default_factory=dict)
+    due_ms: int | None = None
 
 
 class _LookResult(NamedTuple):
@@ -57,6 +67,13 @@ class _LookResult(NamedTuple):
     pulls: list[Pulled]
     more: bool
     limit: Limit | None
+    due_ms: int | None
+
+    def wait_ms(self, left_ms: int, now_ms: int) -> int:
+        """Returns how long to wait for the next look, of the time that is left."""
+        if self.limit is not None:
+            left_ms = min(left_ms, int(1_000 * self.limit.again_seconds))
+        return left_ms if self.due_ms is None else min(left_ms, max(self.due_ms - now_ms, _SOON_MS))
 
 
 @dataclass(frozen=True)
@@ -68,6 +85,7 @@ class Puller:
     leases: Leases
     ends: SourceEnds
     flow: FlowControl
+    orders: Orders
     secret: bytes
     subject: str
     group: str
@@ -89,11 +107,12 @@ class Puller:
         look = first = self._look(request, opened, pushing)
         tries = 0
         while not look.pulls:
-            left_ms = until_ms - self.context.clock.now_ms()
+            now_ms = self.context.clock.now_ms()
+            left_ms = until_ms - now_ms
             if look.more:
                 looks = left_ms > -_LOOKING_MS
             else:
-                seconds = left_ms / 1_000 if look.limit is None else min(left_ms / 1_000, look.limit.again_seconds)
+                seconds = look.wait_ms(left_ms, now_ms) / 1_000
                 looks = left_ms > 0 and wakeups.wait(self.subject, self.group, mark=seen, tries=tries, seconds=seconds)
             if not looks:
                 break
@@ -123,7 +142,8 @@ class Puller:
             lambda context: self._apply_settlements(context, subject, group, opened),
             _settled_logs(opened, subject, group),
         )
-        if group.max_in_flight or any(decision.moves for _, decision in opened):
+        # In an ordered group each settlement may free a key.
+        if group.ordered or group.max_in_flight or any(decision.moves for _, decision in opened):
             self.context.wakeups.announce(self.subject, self.group)
         return settled
 
@@ -144,10 +164,11 @@ class Puller:
         def settle(receipt: Receipt, decision: Decision) -> Settled:
             member = self._group_of(receipt, group)
             if member is None or subject.generation != receipt.subject_generation:
-                return Settled("stale")
+                return _STALE
             source = context.log(_source_of(receipt, subject, member))
-            settler = Settler(PullLog(context, member, source, receipt.queue), subject)
-            return settler.apply(receipt.row_no, receipt.pull_row, decision)
+            log = PullLog(context, member, source, receipt.queue)
+            row = _stored_row(log, receipt) if member.ordered else receipt.pull_row
+            return _STALE if row is None else Settler(log, subject).apply(receipt.row_no, row, decision)
 
         return [settle(receipt, decision) for receipt, decision in opened]
 
@@ -187,7 +208,8 @@ class Puller:
         attempt = self._attempt(request, opened, pushing)
         pulls = [self._pulled(attempt, log, claim) for log, claim in attempt.claims]
         readable = [pulled for pulled in pulls if pulled is not None]
-        return _LookResult(attempt.settled, readable, attempt.limited or len(readable) < len(pulls), attempt.limit)
+        more = attempt.limited or len(readable) < len(pulls)
+        return _LookResult(attempt.settled, readable, more, attempt.limit, attempt.due_ms)
 
     def _attempt(self, request: PullRequest, opened: list[tuple[Receipt, Decision]], pushing: bool) -> _Attempt:
         # Looked up for each attempt: during a wait the subject may get more queues, or be deleted and created again.
@@ -196,14 +218,15 @@ class Puller:
         if pause is not None:
             return self._paused(subject, group, pull_logs(self.context, subject, group), opened, pause)
         subject, group, logs, totals = self._sources(subject, group, opened, create=not pushing)
-        moved = {log.source.name: log for log in logs if self.ends.moved(log, group, totals[log.source.name])}
+        moved = {log.source.name: log for log in logs if self._may_have_more(log, group, totals)}
+        moved = {log.source.name: log for log in in_turn(self.context, self.orders, subject, group, [*moved.values()])}
         ended = self._end_leases(subject, [log for log in logs if log.source.name in moved or self.leases.due(log)])
         if ended or any(decision.moves for _, decision in opened):
             # The totals were read before these retries were stored.
             moved[group.retry_log] = logs[0]
         attempt = _Attempt(subject, group, [], [], [], limited=False)
         if not (opened or moved):
-            return attempt
+            return replace(attempt, due_ms=self._due_ms(group, logs))
         take = self._settle_and_claim_within_limits if group.flow_limited else self._settle_and_claim_in_cells
         attempt = take(attempt, request, opened, moved, pushing)
         for log, _ in attempt.claims:
@@ -211,7 +234,17 @@ class Puller:
                 self.leases.record_pull(log.on(self.context), subject)
         for log, nothing in attempt.nothing:
             self._remember(log.on(self.context), nothing, totals[log.source.name])
-        return attempt
+        return replace(attempt, due_ms=self._due_ms(group, logs)) if group.ordered else attempt
+
+    def _may_have_more(self, log: PullLog, group: Group, totals: dict[str, Counter]) -> bool:
+        return self.ends.moved(log, group, totals[log.source.name]) or (group.ordered and self.orders.waits(log))
+
+    def _due_ms(self, group: Group, logs: Sequence[PullLog]) -> int | None:
+        """Returns when the next parked message is due; None if none has a time."""
+        states = [self.orders.cached(log) for log in logs] if group.ordered else []
+        now_ms = self.context.clock.now_ms()
+        dues = [state.next_due_ms(now_ms) for state in states if state is not None]
+        return min((due_ms for due_ms in dues if due_ms is not None), default=None)
 
     def _settle_and_claim_in_cells(
         self,
@@ -374,7 +407,7 @@ class Puller:
         if end < totals.rows:
             # Rows from ``end`` on are missing: not stored yet, or below the trim mark.
             end = max(end, log.source.trimmed())
-        final = totals.sealed and end >= totals.rows
+        final = totals.sealed and end >= totals.rows and not self.orders.holds(log)
         self.ends.remember(log, log.group, end, unmatched=nothing.unmatched, final=final)
 
     def _claim(self, attempt: _Attempt, request: PullRequest, logs: Sequence[PullLog], *, single: bool) -> bool:
@@ -387,7 +420,8 @@ class Puller:
         more = False
         for log in [*retries, *queues[turn:], *queues[:turn]]:
             try:
-                result = log.claim(
+                claim = partial(claim_in_order, self.orders, log) if log.group.ordered else log.claim
+                result = claim(
                     consumer=request.consumer,
                     max_messages=messages,
                     max_bytes=size,
@@ -414,19 +448,27 @@ class Puller:
 
     def _pulled(self, attempt: _Attempt, log: PullLog, claim: Claim) -> Pulled | None:
         """Returns the claim as an answer; None when none of its messages can be read, or the claim was taken over."""
+        if attempt.group.ordered:
+            # A settlement reads the row: its receipt stays short, however many keys the row names.
+            return self._answer(attempt, log, claim.row_no, _shortened(claim), [*claim.messages])
         counts, messages = self._read(log, claim)
         pull_row: Versioned[PullRow] | None = claim.pull_row
         if counts != claim.pull_row.value.counts:
             pull_row = self._exclude_unreadable(log, claim, counts)
-        if pull_row is None or not messages:
-            return None
+        return (
+            None if pull_row is None or not messages else self._answer(attempt, log, claim.row_no, pull_row, messages)
+        )
+
+    def _answer(
+        self, attempt: _Attempt, log: PullLog, row_no: int, pull_row: Versioned[PullRow], messages: list[Message]
+    ) -> Pulled:
         receipt = Receipt(
             attempt.subject.name,
             attempt.subject.generation,
             attempt.group.name,
             attempt.group.generation,
             log.queue,
-            claim.row_no,
+            row_no,
             pull_row.token,
             pull_row.value,
             "" if log.mapping.first else log.source.name,
@@ -436,6 +478,7 @@ class Puller:
             "retry" if log.queue is None else log.queue,
             rfc3339(pull_row.value.lease_until_ms),
             messages,
+            ordered=attempt.group.ordered,
         )
 
     def _read(self, log: PullLog, claim: Claim) -> tuple[tuple[int, ...], list[Message]]:
@@ -500,3 +543,25 @@ def _room(attempt: _Attempt, request: PullRequest) -> tuple[int, int]:
 
 def _full(attempt: _Attempt, request: PullRequest) -> bool:
     return min(_room(attempt, request)) <= 0
+
+
+def _stored_row(log: PullLog, receipt: Receipt) -> Versioned[PullRow] | None:
+    """Returns the pull row of a receipt as it is stored; None if it has another claim, or was removed."""
+    row = log.record(receipt.row_no).load()
+    return row if row is not None and row.value.claim == receipt.value.claim else None
+
+
+def _shortened(claim: Claim) -> Versioned[PullRow]:
+    """Returns what the receipt of an ordered pull contains of its row."""
+    row = claim.pull_row.value
+    short = PullRow(
+        consumer="",
+        first=row.first,
+        counts=(len(claim.messages),),
+        end=row.end,
+        end_seq=row.end_seq,
+        claim=row.claim,
+        claimed_ms=row.claimed_ms,
+        lease_until_ms=row.lease_until_ms,
+    )
+    return Versioned(short, claim.pull_row.token)

@@ -16,8 +16,9 @@ from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.index_sets import IndexSet, pack
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
-from hourwheel.model import Group, Subject
+from hourwheel.model import Group, Message, Subject
 from hourwheel.ports import Key, Record, Table
+from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.records import (
     CLOSED,
     PASSED,
@@ -43,12 +44,13 @@ _RACES = 100  # a claim that lost this often gives up, and its pull looks again
 @dataclass(frozen=True)
 class Claim:
     """A claimed range: its pull row, the rows of the source log that it covers, and an upper bound of the bytes that
-    its messages take in an answer."""
+    its messages take in an answer. ``messages``: those of an ordered group, which its claims read."""
 
     row_no: int
     pull_row: Versioned[PullRow]
     rows: tuple[tuple[int, Row], ...]
     answer_bytes: int
+    messages: tuple[Message, ...] = ()
 
 
 class Nothing(NamedTuple):
@@ -151,7 +153,12 @@ class PullLog:
         return Selection(self.context, self.source, self.group.filter if self.filtered else None)
 
     def record(self, row_no: int) -> CasRecord[PullRow]:
-        return CasRecord(self.source.store, self.context.ids, Key(Table.PULL, self.partition, sort_of(row_no)), PullRow)
+        key = Key(Table.PULL, self.partition, sort_of(row_no))
+        return CasRecord(self.source.store, self.context.ids, key, self._kind)
+
+    @property
+    def _kind(self) -> type[PullRow]:
+        return OrderedRow if self.group.ordered else PullRow
 
     @property
     def checkpoint_record(self) -> CasRecord[Checkpoint]:
@@ -304,7 +311,7 @@ class PullLog:
         """Decides which rows a claim covers; without messages, which rows it passes over."""
         taken = _Range(first=tail.position, end=tail.position, end_seq=tail.seq)
         selection = self.selection
-        for row_no, row in self.unread(tail.position, now_ms, _first_page(tail, max_messages)):
+        for row_no, row in self.unread(tail.position, now_ms, first_page(tail, max_messages)):
             skip = tail.position.index if row_no == tail.position.row_no else 0
             offer = selection.offer(row_no, row, skip, now_ms)
             if taken.total and row_no != taken.rows[-1][0] + 1:
@@ -330,7 +337,7 @@ def _behind(row_no: int, value: PullRow) -> Tail:
     return Tail(row_no + 1, value.end, value.end_seq, len(value.counts), value.size)
 
 
-def _first_page(tail: Tail, max_messages: int) -> int:
+def first_page(tail: Tail, max_messages: int) -> int:
     """Returns the number of rows to read first: as many as the last claim needed for this number of messages, plus one
     that it may have covered in part."""
     if not tail.messages:

@@ -12,6 +12,9 @@ as a set of indexes (``logs/index_sets.py``). ``picks`` is nil for a group witho
 took all messages of the rows, or none. The messages of a pull are numbered 0, 1, … in that order. ``last`` is the
 digest of the settlement that was written last, by which a repeated settlement is recognised. ``moved`` lists where
 messages of the pull were handed over to; every settled message that is not listed there was acknowledged.
+
+Rows of an ordered group are ``OrderedRow``: the same array with one element more (``ordered_rows.py``). There
+``counts`` says how many messages the row covers, and the element which of them the pull takes.
 """
 
 from collections.abc import Sequence
@@ -27,7 +30,7 @@ OPEN, CLOSING, CLOSED = 0, 1, 2
 
 SETTLED, EXPIRED, SOUGHT, PASSED, UNREADABLE = 1, 2, 3, 4, 5
 """How a row was closed: by its consumer; by the end of its lease; as a seek; because it passes over rows without
-messages; because none of its messages could be read."""
+messages to hand out; because none of its messages could be read."""
 
 SETTLED_KEPT_MS = 3 * 86_400_000
 """Settled rows are kept this long: far longer than any writer pauses, so that none puts a removed row again. The
@@ -101,7 +104,13 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, transfers=transfers, state=state, moved=(*self.moved, *done))
 
     @property
+    def covered(self) -> int:
+        """The number of messages between ``first`` and ``end``. In an ordered group some of them are parked."""
+        return sum(self.counts)
+
+    @property
     def size(self) -> int:
+        """The number of messages that the pull hands out."""
         return sum(self.counts)
 
     def unsettled(self) -> list[int]:
@@ -109,6 +118,10 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     def positions(self) -> list[Position]:
         """Returns the position of each message of the pull, by its index."""
+        return self.covers()
+
+    def covers(self) -> list[Position]:
+        """Returns the position of each message that the row covers."""
         return [
             Position(self.first.row_no + step, index)
             for step in range(len(self.counts))

@@ -19,6 +19,8 @@ from hourwheel.log_names import HOME
 from hourwheel.logs.cas import CasResult, Versioned
 from hourwheel.logs.entries import DueTimes
 from hourwheel.model import DEAD_RETENTION_MS, MAX_LEASE_SECONDS, RetryLater, Settled, Settlement, Subject
+from hourwheel.queueing.ordered_rows import OrderedRow
+from hourwheel.queueing.ordered_settle import OutcomeRequest, decide_in_order
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, PullRow
 from hourwheel.times import rfc3339
@@ -196,7 +198,13 @@ class Settler:
         """Carries out the transfers that the pull row names, and returns the row without them."""
         if not current.value.transfers:
             return current
-        row = row_builder(self.context, self.log.source, self.log.queue)
+        value = current.value
+        attempts = (
+            {(message.row_no, message.in_row): message.attempt for _, message in value.messages()}
+            if isinstance(value, OrderedRow)
+            else None
+        )
+        row = row_builder(self.context, self.log.source, self.log.queue, attempts=attempts)
         done = carry_out(self.context, self.log.record(row_no), current, row)
         # Only closed rows are removed, days later: a row that is missing was closed.
         return done or Versioned(msgspec.structs.replace(current.value, state=CLOSED, transfers=()), current.token)
@@ -228,7 +236,10 @@ class Settler:
         ``outcome`` says how the row is closed, if the decision closes it."""
         settled = row.settled | decision.named
         closed = len(settled) == row.size
-        transfers = self._reserve(row, decision) if decision.moves else ()
+        if isinstance(row, OrderedRow):
+            row, transfers = self._in_order(row, decision)
+        else:
+            transfers = self._reserve(row, decision) if decision.moves else ()
         return msgspec.structs.replace(
             row,
             settled=frozenset() if closed else settled,
@@ -281,6 +292,28 @@ class Settler:
                 reserve(self.context, kind=RETRY, log=bucket.log, picks=waits, expires_ms=0, due_times=due_times)
             )
         return tuple(moved)
+
+    def _in_order(self, row: OrderedRow, decision: Decision) -> tuple[OrderedRow, tuple[Transfer, ...]]:
+        """Returns the row with the messages that are parked again, and a transfer for each kind of dead letters."""
+        if not decision.moves or row.order is None:
+            return row, ()
+        now_ms, group = self.context.clock.now_ms(), self.log.group
+        asked = OutcomeRequest(decision.named, decision.retried, decision.released, decision.dead, decision.delays_ms)
+        decided = decide_in_order(row, asked, group, group.retry or self.context.settings.retry, now_ms)
+        order = msgspec.structs.replace(row.order, failed=(*row.order.failed, *decided.failed))
+        positions = row.positions()
+        transfers = tuple(
+            reserve(
+                self.context,
+                kind=kind,
+                log=group.dead_log,
+                picks=tuple((positions[index].row_no, positions[index].index) for index in indexes),
+                expires_ms=now_ms + DEAD_RETENTION_MS,
+            )
+            for kind, indexes in ((ATTEMPTS, decided.spent), (REJECTED, decided.rejected))
+            if indexes
+        )
+        return msgspec.structs.replace(row, order=order), transfers
 
     def _bucket(self, due_ms: int) -> Bucket:
         settings = self.context.settings

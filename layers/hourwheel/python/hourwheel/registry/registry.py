@@ -147,9 +147,11 @@ class Registry:
         *,
         start: Literal["earliest", "latest"] = "earliest",
         broadcast: bool = False,
+        ordered: bool = False,
     ) -> Group:
-        """Creates the group at ``start`` if there is none, with ``broadcast`` as a broadcast group, stores what
-        ``change`` makes of it, and returns that. Raises ``Conflict`` if the subject has ``max_groups``."""
+        """Creates the group at ``start`` if there is none, with ``broadcast`` as a broadcast group, with ``ordered`` as
+        an ordered one, stores what ``change`` makes of it, and returns that. Raises ``Conflict`` if the subject has
+        ``max_groups``."""
 
         def fresh(last: Group | None) -> Group:
             if last is not None and last.subject_generation == subject.generation and not last.erased:
@@ -168,6 +170,7 @@ class Registry:
                 origin_epoch=subject.epoch,
                 broadcast=broadcast,
                 consumer_expires_seconds=DEFAULT_CONSUMER_EXPIRES_SECONDS if broadcast else 0,
+                ordered=ordered,
             )
 
         def decide(current: Group | None) -> Group:

@@ -11,6 +11,7 @@ from hourwheel.log_names import pull_log
 from hourwheel.model import Group, Subject
 from hourwheel.ports import Table
 from hourwheel.push.state import forget
+from hourwheel.queueing.orders import remove_snapshot
 from hourwheel.registry.registry import Registry
 
 _ALL = "\U0010ffff"
@@ -50,6 +51,8 @@ def erase_group(context: Context, subject: Subject, group: Group) -> None:
     for name in (group.retry_log, *subject.queue_logs()):
         # Not ``pull_logs``: a cell that is out of reach must not be passed over.
         context.store_of(name).trim(Table.PULL, pull_log(group.member, name), below=_ALL)
+        if group.ordered:
+            remove_snapshot(context, name, pull_log(group.member, name))
     for name in (group.retry_log, group.dead_log):
         context.store.trim(Table.CONSUME, name, below=_ALL)
     context.store.trim(Table.PULL, f"dead@{group.dead_log}", below=_ALL)

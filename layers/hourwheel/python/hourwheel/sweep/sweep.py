@@ -25,6 +25,7 @@ from hourwheel.push.waking import start_free, start_overdue
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.open_ends import LogEnd, OpenEnds
+from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.progress import LogLag, lag_of_log
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.registry.broadcast import with_all_settings
@@ -86,6 +87,7 @@ class Sweeper:
     context: Context
     registry: Registry
     leases: Leases
+    orders: Orders = field(default_factory=Orders)
     _looks: dict[str, LastLook] = field(default_factory=dict)
     _ends: OpenEnds = field(default_factory=OpenEnds)
     _done_ms: dict[str, int] = field(default_factory=dict)
@@ -265,6 +267,9 @@ class Sweeper:
         for group, logs, dead in members:
             for log in logs:
                 with self._contained(f"the checkpoint of {log.partition}"):
+                    if group.ordered:
+                        # Before the checkpoint: rows below it may be removed some days later.
+                        self.orders.sweep(log)
                     self.leases.checkpoint(log)
                 if log.queue is None:
                     self._trim(log.source)

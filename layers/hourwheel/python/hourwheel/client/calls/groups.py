@@ -1,5 +1,6 @@
 """Creates, shows, moves and deletes groups."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -37,6 +38,10 @@ class _Positions(msgspec.Struct):
     positions: list[QueueOffset]
 
 
+class _Decided(msgspec.Struct):
+    decided: int
+
+
 class GroupCalls(Calls):
     def put_group(
         self,
@@ -52,12 +57,17 @@ class GroupCalls(Calls):
         filter: TagFilter | NoFilter | None = None,  # noqa: A002 - the field's name in requests
         broadcast: bool | None = None,
         consumer_expires_seconds: int | None = None,
+        ordered: bool | None = None,
+        when_dead: Literal["continue", "stop"] | None = None,
+        max_held: int | None = None,
     ) -> Group:
         """Creates or changes a group. An argument of None keeps the value, or takes the default for a new group.
 
         ``start`` says where a new group begins: ``earliest`` by default. A message becomes a dead letter after
         ``max_attempts`` (1 to 1,000; 16 by default). ``retry`` and ``push`` replace the former value as a whole;
-        ``NO_PUSH`` removes the target.
+        ``NO_PUSH`` removes the target. An ``ordered`` group serves the messages of each key one after the other, and
+        stays ordered. There, ``when_dead`` says whether a key goes on (``continue``, the default) or stops when its
+        first message is given up; a queue in which ``max_held`` messages (1 to 10,000; 10,000) are parked waits.
 
         At most ``max_in_flight`` messages (0 to 1,000,000) are leased at once, and ``messages_per_second`` (0 to
         1,000,000) in the long run, retries included; 0 is no limit.
@@ -69,7 +79,7 @@ class GroupCalls(Calls):
         consumer was that did not pull for ``consumer_expires_seconds`` (60 to 2,592,000; 3 days by default).
 
         Raises:
-            Conflict: the group began elsewhere, or the subject has as many groups as it may.
+            Conflict: the group began elsewhere, is ordered or is not, or the subject has as many groups as it may.
             NotFound: the server has no subject of this name, and may not create one.
 
         Example:
@@ -79,6 +89,7 @@ class GroupCalls(Calls):
         body = without_none(start=start, max_attempts=max_attempts, retry=retry, push=push, filter=filter)
         body |= without_none(max_in_flight=max_in_flight, messages_per_second=messages_per_second)
         body |= without_none(broadcast=broadcast, consumer_expires_seconds=consumer_expires_seconds)
+        body |= without_none(ordered=ordered, when_dead=when_dead, max_held=max_held)
         if push is NO_PUSH:
             body["push"] = None
         if filter is NO_FILTER:
@@ -98,6 +109,32 @@ class GroupCalls(Calls):
         """
         answer: Group = self._http.call("GET", path("subjects", subject, "groups", group), answers(Group))
         return answer
+
+    def decide_held(
+        self,
+        subject: str,
+        group: str,
+        then: Literal["retry", "dead"],
+        *,
+        keys: Sequence[str] | None = None,
+    ) -> int:
+        """Decides about stopped ``keys`` of an ordered group (1 to 1,000), or about all: the first message of each is
+        tried again as a first attempt (``retry``), or becomes a dead letter (``dead``). Then the key goes on. Returns
+        how many keys were stopped.
+
+        Raises:
+            BadRequest: the group is not ordered.
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> made = api.put_group("orders", "ledger", ordered=True, when_dead="stop")
+            >>> api.decide_held("orders", "ledger", "retry")
+            0
+        """
+        body = {"then": then, **({"all": True} if keys is None else {"keys": list(keys)})}
+        target = path("subjects", subject, "groups", group, "held")
+        decided: _Decided = self._http.call("POST", target, answers(_Decided), body=body)
+        return decided.decided
 
     def list_groups(self, subject: str, *, limit: int = 100, after: str | None = None) -> GroupPage:
         """Lists up to ``limit`` (1 to 100) groups by name, from behind the name ``after``.

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hourwheel.model import ConsumerLag, QueueLag
+from hourwheel.model import ConsumerLag, HeldKeys, QueueLag
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -106,7 +106,8 @@ NO_FILTER = NoFilter.NO_FILTER
 
 class Group(Struct, frozen=True, kw_only=True):
     """A group and its settings. ``retry`` is the policy in force: the group's own, or the server's. A ``paused`` group
-    gets no messages; ``max_in_flight`` and ``messages_per_second`` limit what is leased (0: no limit).
+    gets no messages; ``max_in_flight`` and ``messages_per_second`` limit what is leased (0: no limit). An ``ordered``
+    group has ``when_dead`` and ``max_held``.
 
     Example:
         >>> group = api.get_group("orders", "billing")
@@ -126,6 +127,9 @@ class Group(Struct, frozen=True, kw_only=True):
     filter: TagFilter | None = None
     broadcast: bool = False
     consumer_expires_seconds: int | None = None
+    ordered: bool = False
+    when_dead: Literal["continue", "stop"] | None = None
+    max_held: int | None = None
     created_at: datetime
 
 
@@ -177,7 +181,8 @@ class Lag(Struct, frozen=True, kw_only=True):
     may be too high, never too low), ``in_flight`` are leased, ``retrying`` can be pulled again, ``backing_off`` wait
     for their retry, ``dead`` were given up. ``oldest_at`` is when the oldest waiting message was accepted.
     ``limited_by`` names what keeps messages from the group: ``paused``, ``subject_paused``, ``max_in_flight``,
-    ``messages_per_second``, or None. ``consumers`` has the lag of each consumer of a broadcast group.
+    ``messages_per_second``, or None. ``consumers`` has the lag of each consumer of a broadcast group. ``held`` tells of
+    the keys that an ordered group holds back; None for other groups.
 
     Example:
         >>> lag = api.lag("orders", "billing")
@@ -195,3 +200,4 @@ class Lag(Struct, frozen=True, kw_only=True):
     limited_by: str | None = None
     consumers: list[ConsumerLag] = []
     cells_out: list[str] = []
+    held: HeldKeys | None = None

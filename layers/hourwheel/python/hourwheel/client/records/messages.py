@@ -115,7 +115,8 @@ class Received(Kept, frozen=True, kw_only=True, gc=False):
 
 class Pull(Struct, frozen=True, kw_only=True):
     """Messages that were leased together, until ``lease_until``. A ``Settlement`` names them by their index in
-    ``messages``. ``queue`` is ``"retry"`` for messages that are served again.
+    ``messages``. ``queue`` is ``"retry"`` for messages that are served again. The messages of an ``ordered`` pull that
+    have one key are to be handled one after the other, and not beyond the first that fails.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1", lease_seconds=60).pulls
@@ -127,6 +128,7 @@ class Pull(Struct, frozen=True, kw_only=True):
     queue: int | str
     lease_until: datetime
     messages: list[Received]
+    ordered: bool = False
 
 
 class Pulled(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,99 @@
+"""Decides about stopped keys of an ordered group, for an operator: the first message is tried again, or given up.
+
+A decision is a row of the pull log, as a claim is: it takes the first message of each key and settles it at once. So it
+comes before or after each claim, never beside one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.handover.copies import REJECTED
+from hourwheel.handover.handover import release, reserve
+from hourwheel.model import DEAD_RETENTION_MS, Subject
+from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.ordered_rows import STOPPED_MS, Order, OrderedRow, Parked, digest_of
+from hourwheel.queueing.orders import Orders
+from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.records import CLOSED, CLOSING, SETTLED
+from hourwheel.queueing.settle import Settler
+
+_AT_ONCE = 100
+"""A decision takes the messages of at most this many keys: its row then stays small, and a write of a dead log, too."""
+
+
+@dataclass(frozen=True)
+class KeyDecision:
+    """Decides about the stopped keys of one pull log: of ``keys``, or of all (None)."""
+
+    orders: Orders
+    log: PullLog
+    subject: Subject
+    keys: frozenset[str] | None
+    then: Literal["retry", "dead"]
+
+    def decide(self) -> int:
+        """Returns the number of keys that were decided."""
+        total, dead_log = 0, self.log.group.dead_log
+        while True:
+            decided = self.log.context.atomically(
+                lambda context: self._on(context)._decide(), [self.log.source.name, dead_log]
+            )
+            total += decided
+            if decided < _AT_ONCE:
+                return total
+
+    def _on(self, context: Context) -> "KeyDecision":
+        return KeyDecision(self.orders, self.log.on(context), self.subject, self.keys, self.then)
+
+    def _decide(self) -> int:
+        while True:
+            state = self.orders.current(self.log)
+            chosen = self._stopped(state)
+            if not chosen:
+                return 0
+            row = self._row(state, chosen)
+            outcome = self.log.record(state.row_no).swap(None, row, token=row.claim, expires_ms=row.garbage_ms)
+            if outcome.stored and outcome.current is not None:
+                Settler(self.log, self.subject).finish(state.row_no, outcome.current)
+                return len(chosen)
+            release(self.log.context, row.transfers)
+
+    def _stopped(self, state: OrderState) -> list[tuple[bytes, Parked]]:
+        digests = None if self.keys is None else {digest_of(key, 0, 0) for key in self.keys}
+        heads = [(digest, entries[0]) for digest, entries in state.parked.items() if entries[0].due_ms == STOPPED_MS]
+        return [head for head in heads if digests is None or head[0] in digests][:_AT_ONCE]
+
+    def _row(self, state: OrderState, chosen: Sequence[tuple[bytes, Parked]]) -> OrderedRow:
+        context, now_ms = self.log.context, self.log.context.clock.now_ms()
+        order = Order(
+            digests=b"".join(digest for digest, _ in chosen),
+            parked=tuple((parked.row_no, parked.in_row, parked.attempt) for _, parked in chosen),
+        )
+        row = OrderedRow(
+            consumer="",
+            first=state.position,
+            counts=(),
+            end=state.position,
+            end_seq=state.seq,
+            claim=context.ids.token(),
+            claimed_ms=now_ms,
+            lease_until_ms=now_ms,
+            state=CLOSED,
+            outcome=SETTLED,
+            closed_ms=now_ms,
+        )
+        if self.then == "retry":
+            failed = tuple((index, 1, now_ms) for index in range(len(chosen)))
+            return msgspec.structs.replace(row, order=msgspec.structs.replace(order, failed=failed))
+        transfer = reserve(
+            context,
+            kind=REJECTED,
+            log=self.log.group.dead_log,
+            picks=tuple((parked.row_no, parked.in_row) for _, parked in chosen),
+            expires_ms=now_ms + DEAD_RETENTION_MS,
+        )
+        return msgspec.structs.replace(row, order=order, state=CLOSING, transfers=(transfer,))

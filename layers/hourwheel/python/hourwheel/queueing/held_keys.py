@@ -1,0 +1,60 @@
+"""Held keys: what the lag of an ordered group says about its parked messages."""
+
+from hourwheel.errors import Corrupt
+from hourwheel.model import HeldKey, HeldKeys, Lag, Message
+from hourwheel.queueing.ordered_rows import STOPPED_MS, Parked
+from hourwheel.queueing.orders import Orders
+from hourwheel.queueing.pull_log import PullLog
+from hourwheel.times import rfc3339
+
+_NAMED = 100  # an answer names at most this many keys: each costs a read
+
+
+def with_parked(lag: Lag, logs: list[PullLog], orders: Orders) -> Lag:
+    """Adds the parked messages to the lag of an ordered group: those that were never handed out wait, those that failed
+    are retried or back off."""
+    held = HeldKeys()
+    now_ms = logs[0].context.clock.now_ms()
+    waiting: dict[int, int] = {}
+    for log in logs:
+        state = orders.current(log)
+        counts = state.counts(now_ms, log.source.trimmed() if state.parked else 0)
+        held.keys += counts.held
+        held.parked += state.total
+        if log.queue is None:
+            lag.retrying += counts.unseen
+        else:
+            waiting[log.queue] = counts.unseen
+            if state.total >= log.group.max_held:
+                held.full.append(log.queue)
+        lag.retrying += counts.due
+        lag.backing_off += counts.backing_off
+        heads = sorted((entries[0], len(entries) - 1) for entries in state.parked.values() if entries[0].due_ms)
+        for head, behind in heads[: _NAMED - len(held.first)]:
+            held.first.append(_named(log, orders, head, behind))
+    for queue in lag.queues:
+        queue.waiting += waiting.get(queue.queue, 0)
+    lag.waiting += sum(waiting.values())
+    lag.held = held
+    return lag
+
+
+def _named(log: PullLog, orders: Orders, head: Parked, behind: int) -> HeldKey:
+    stopped = head.due_ms == STOPPED_MS
+    due_at = None if stopped else rfc3339(head.due_ms)
+    message = _read(log, orders, head)
+    if message is None:
+        return HeldKey(None, log.queue or 0, 0, head.attempt, stopped, due_at, behind)
+    return HeldKey(message.key, message.queue or 0, message.offset or 0, head.attempt, stopped, due_at, behind)
+
+
+def _read(log: PullLog, orders: Orders, parked: Parked) -> Message | None:
+    """Returns a parked message; None if it has expired or cannot be read."""
+    row = log.source.get(parked.row_no)
+    if row is None or row.filler:
+        return None
+    try:
+        decoded = orders.decoded_rows.decoded(log.context, log.source, log.queue, parked.row_no, row)
+    except Corrupt:
+        return None
+    return decoded.messages[parked.in_row]

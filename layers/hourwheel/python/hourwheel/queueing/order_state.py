@@ -1,0 +1,225 @@
+"""The state of an ordered group on one log: which messages are parked, which are in flight. Reads and writes nothing.
+
+The state is what the pull rows say, read in their order. It may be behind the store, and is safe to use then: a message
+that it shows as settled stays settled, one that it shows as parked stays parked until a later row takes it, and a claim
+is refused where the state does not know the last row.
+"""
+
+from dataclasses import dataclass, field
+
+from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedRow, Parked, Snapshot, SnapshotRow
+from hourwheel.queueing.records import OPEN, SOUGHT, Position, Tail
+
+
+@dataclass
+class ParkedCounts:
+    """The numbers of keys that are ``held`` by a failed message, of parked messages that were never handed out, of
+    failed ones that are due, and of failed ones that wait for their time."""
+
+    held: int = 0
+    unseen: int = 0
+    due: int = 0
+    backing_off: int = 0
+
+
+@dataclass
+class InFlight:
+    """The undecided messages of an open row by their index in the pull, each with its digest, and the size of the pull.
+    ``again_below``: see ``SnapshotRow``."""
+
+    size: int
+    messages: dict[int, tuple[bytes, Parked]]
+    again_below: Position | None = None
+
+    def copy(self) -> "InFlight":
+        return InFlight(self.size, dict(self.messages), self.again_below)
+
+    def parks(self, parked: Parked) -> bool:
+        """Returns whether this message is parked when it fails."""
+        return self.again_below is None or parked.position < self.again_below
+
+
+@dataclass
+class OrderState:
+    """``row_no`` is the next pull row, ``position`` and ``seq`` where it begins. ``parked`` holds the parked messages
+    of each key digest in order, ``open`` the rows with messages in flight. ``rows`` and ``messages`` are those that the
+    last row covers. ``saved_row`` and ``saved_ms`` belong to the last snapshot that this process has seen."""
+
+    row_no: int
+    position: Position
+    seq: int
+    parked: dict[bytes, tuple[Parked, ...]] = field(default_factory=dict)
+    open: dict[int, InFlight] = field(default_factory=dict)
+    rows: int = 0
+    messages: int = 0
+    total: int = 0
+    """The number of parked messages."""
+    saved_row: int = 0
+    saved_ms: int = 0
+    at_ms: int = 0
+    """When the state was last brought up to date."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "OrderState":
+        """Returns the state at a snapshot, without its open rows: see ``reopen``."""
+        parked = {digest: tuple(entries) for digest, entries in snapshot.parked}
+        return cls(
+            snapshot.row_no,
+            snapshot.position,
+            snapshot.seq,
+            parked=parked,
+            total=sum(map(len, parked.values())),
+            saved_row=snapshot.row_no,
+            saved_ms=snapshot.saved_ms,
+        )
+
+    def copy(self) -> "OrderState":
+        """Returns a state that changes by itself."""
+        open_rows = {row_no: flight.copy() for row_no, flight in self.open.items()}
+        return OrderState(**{**vars(self), "parked": dict(self.parked), "open": open_rows})
+
+    def snapshot(self, now_ms: int) -> Snapshot:
+        rows = tuple(
+            SnapshotRow(row_no, tuple(sorted(set(range(flight.size)) - flight.messages.keys())), flight.again_below)
+            for row_no, flight in sorted(self.open.items())
+        )
+        return Snapshot(self.row_no, self.position, self.seq, tuple(self.parked.items()), rows, now_ms)
+
+    @property
+    def tail(self) -> Tail:
+        return Tail(self.row_no, self.position, self.seq, self.rows, self.messages)
+
+    @property
+    def busy(self) -> set[bytes]:
+        """The digests of messages in flight."""
+        return {digest for flight in self.open.values() for digest, _ in flight.messages.values()}
+
+    def due_ms(self) -> int | None:
+        """Returns the earliest time at which a parked message may be handed out, if its key is not in flight; None if
+        nothing is parked."""
+        return min((entries[0].due_ms for entries in self.parked.values()), default=None)
+
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """Returns the earliest time after ``now_ms`` at which a failed message is tried again; None if there is
+        none."""
+        dues = (entries[0].due_ms for entries in self.parked.values())
+        return min((due_ms for due_ms in dues if now_ms < due_ms < STOPPED_MS), default=None)
+
+    def ready(self, now_ms: int) -> list[tuple[bytes, tuple[Parked, ...]]]:
+        """Returns the digests of which the first messages may be handed out now, each with these messages."""
+        busy = self.busy
+        turns = []
+        for digest, entries in self.parked.items():
+            if digest in busy or entries[0].due_ms > now_ms:
+                continue
+            waits = next((at for at, entry in enumerate(entries) if entry.due_ms > now_ms), len(entries))
+            turns.append((digest, entries[:waits]))
+        return turns
+
+    def counts(self, now_ms: int, trimmed: int) -> ParkedCounts:
+        """Returns the numbers of the parked messages by what they wait for. Those below the trim mark have expired."""
+        counts = ParkedCounts()
+        for entries in self.parked.values():
+            counts.held += entries[0].due_ms > 0
+            for entry in entries:
+                if entry.row_no < trimmed:
+                    continue
+                if not entry.due_ms:
+                    counts.unseen += 1
+                elif entry.due_ms <= now_ms:
+                    counts.due += 1
+                elif entry.due_ms < STOPPED_MS:
+                    counts.backing_off += 1
+        return counts
+
+    # Rows
+
+    def follow(self, row_no: int, row: OrderedRow) -> None:
+        """Adds the next row, or a later one if the rows between were removed."""
+        if row.outcome == SOUGHT:
+            self._seek(row.end)
+        messages, parks = row.divided()
+        if row.order is not None:
+            before = len(row.order.parked)
+            for digest, taken in messages[:before]:
+                self._take(digest, taken.row_no, taken.in_row)
+            if any(flight.again_below is not None for flight in self.open.values()):
+                for _, taken in messages[before:]:
+                    self._leave_earlier(taken.row_no, taken.in_row, sought=True)
+            for digest, row_number, index in row.order.dropped:
+                self._take(digest, row_number, index)
+        for digest, parked in parks:
+            self._park(digest, parked)
+        if messages:
+            self.open[row_no] = InFlight(len(messages), dict(enumerate(messages)))
+            self.see(row_no, row)
+        self.row_no, self.position, self.seq = row_no + 1, row.end, row.end_seq
+        if row.covered:
+            self.rows, self.messages = len(row.counts), row.covered
+
+    def reopen(self, seen: SnapshotRow, row: OrderedRow) -> None:
+        """Adds a row that was open at the snapshot, as it is now."""
+        messages = {index: message for index, message in enumerate(row.messages()) if index not in seen.done}
+        self.open[seen.row_no] = InFlight(row.size, messages, seen.again_below)
+        self.see(seen.row_no, row)
+
+    def see(self, row_no: int, row: OrderedRow) -> None:
+        """Notes which messages of an open row are decided by now."""
+        flight = self.open[row_no]
+        if row.state == OPEN and not row.settled:
+            return
+        failed = {index: (attempt, due_ms) for index, attempt, due_ms in row.order.failed} if row.order else {}
+        for index in [index for index in flight.messages if row.decided(index)]:
+            digest, message = flight.messages.pop(index)
+            if index in failed and flight.parks(message):
+                attempt, due_ms = failed[index]
+                self._park(digest, Parked(message.row_no, message.in_row, attempt, due_ms))
+        if not flight.messages and row.state != OPEN:
+            del self.open[row_no]
+
+    def _park(self, digest: bytes, parked: Parked) -> None:
+        entries = self.parked.get(digest)
+        if entries is None:
+            self.parked[digest] = (parked,)
+        elif entries[-1] > parked:
+            self.parked[digest] = tuple(sorted((*entries, parked)))
+        else:
+            self.parked[digest] = (*entries, parked)
+        self.total += 1
+
+    def _take(self, digest: bytes, row_no: int, index: int) -> None:
+        """Removes a message that a row takes or drops: from the parked ones, or from an open row in which it has failed
+        since this state saw that row."""
+        entries = self.parked.get(digest, ())
+        if entries and entries[0].row_no == row_no and entries[0].in_row == index:
+            self._put(digest, entries[1:])
+            return
+        left = tuple(entry for entry in entries if entry[:2] != (row_no, index))
+        self._put(digest, left)
+        if len(left) == len(entries):
+            self._leave_earlier(row_no, index, sought=False)
+
+    def _leave_earlier(self, row_no: int, index: int, *, sought: bool) -> None:
+        """Removes a message from the open row that had it before; with ``sought`` only if a seek came since."""
+        for flight in self.open.values():
+            if sought and flight.again_below is None:
+                continue
+            for at, (_, message) in list(flight.messages.items()):
+                if message[:2] == (row_no, index):
+                    del flight.messages[at]
+
+    def _put(self, digest: bytes, entries: tuple[Parked, ...]) -> None:
+        self.total += len(entries) - len(self.parked.get(digest, ()))
+        if entries:
+            self.parked[digest] = entries
+        else:
+            self.parked.pop(digest, None)
+
+    def _seek(self, position: Position) -> None:
+        """Forgets what the seek hands out anew, and what was passed over without having been handed out. A message that
+        failed before the new position is still tried again."""
+        for digest, entries in list(self.parked.items()):
+            self._put(digest, tuple(entry for entry in entries if entry.due_ms and entry.position < position))
+        for flight in self.open.values():
+            below = flight.again_below
+            flight.again_below = position if below is None else min(below, position)

@@ -1,0 +1,101 @@
+"""Claims of ordered groups: one conditional put, as every claim. The row says what it takes and what it parks.
+
+A claim is safe whatever else happens meanwhile, because what it has read stays true. A settled message stays settled, a
+parked one stays parked until a row behind takes it, and a row behind would have the number that this claim needs.
+"""
+
+from hourwheel.faults import unreadable
+from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.ordered_rows import OrderedRow
+from hourwheel.queueing.ordered_selection import Limits, OrderedSelection
+from hourwheel.queueing.orders import Orders
+from hourwheel.queueing.pull_log import Claim, ClaimResult, Nothing, PullLog
+from hourwheel.queueing.records import PASSED
+
+_RACES = 100  # a claim that lost this often gives up, and its pull looks again
+
+
+def claim(
+    orders: Orders,
+    log: PullLog,
+    *,
+    consumer: str,
+    max_messages: int,
+    max_bytes: int,
+    lease_ms: int,
+    strict_bytes: bool = False,
+    only_row: int | None = None,
+) -> ClaimResult:
+    """Claims messages whose turn it is, and returns the claim. See ``PullLog.claim``.
+
+    Without a message to hand out, a row is written only to pass over many messages of keys in flight, empty rows, or
+    messages that have expired or cannot be read.
+    """
+    limits = Limits(max_messages, max_bytes, strict_bytes)
+    state = orders.opened(log)
+    for race in range(_RACES):
+        if only_row is not None and state.row_no != only_row:
+            return ClaimResult(None, limited=True)
+        now_ms = log.context.clock.now_ms()
+        chosen = OrderedSelection(log, state, limits, now_ms, orders.decoded_rows)
+        chosen.select()
+        if not chosen.writes:
+            orders.publish(log, state)
+            return ClaimResult(None, chosen.limited, None if chosen.limited else Nothing(state.row_no, chosen.reached))
+        row = _row(log, chosen, consumer, lease_ms)
+        outcome = log.record(state.row_no).swap(None, row, token=row.claim, expires_ms=row.garbage_ms)
+        if outcome.stored and outcome.current is not None:
+            claimed = Claim(state.row_no, outcome.current, (), chosen.size, tuple(chosen.messages))
+            _stored(orders, log, state, row, chosen)
+            return ClaimResult(claimed if chosen.messages else None, chosen.limited or not chosen.messages)
+        log.context.meter.record("ClaimConflicts", 1)
+        if outcome.current is None or race > 1:
+            state = orders.opened(log)
+        else:
+            assert isinstance(outcome.current.value, OrderedRow)
+            state.follow(state.row_no, outcome.current.value)
+    return ClaimResult(None, limited=True)
+
+
+def has_turn(orders: Orders, log: PullLog) -> bool:
+    """Returns whether a claim would find a message now. Strongly consistent."""
+    return _look(orders, log).writes
+
+
+def is_done(orders: Orders, log: PullLog) -> bool:
+    """Returns whether the group has settled all messages of a log that takes no more. Strongly consistent."""
+    chosen = _look(orders, log)
+    if chosen.writes or chosen.limited or chosen.state.parked or chosen.state.open:
+        return False
+    return max(chosen.reached, log.source.trimmed()) >= log.mapping.rows
+
+
+def _look(orders: Orders, log: PullLog) -> OrderedSelection:
+    now_ms = log.context.clock.now_ms()
+    chosen = OrderedSelection(log, orders.current(log), Limits(1, 1, False), now_ms, orders.decoded_rows)
+    chosen.select()
+    return chosen
+
+
+def _row(log: PullLog, chosen: OrderedSelection, consumer: str, lease_ms: int) -> OrderedRow:
+    covered = chosen.covered
+    row = OrderedRow(
+        consumer=consumer,
+        first=covered.first,
+        counts=tuple(covered.counts),
+        end=covered.end,
+        end_seq=covered.seq,
+        claim=log.context.ids.token(),
+        claimed_ms=chosen.now_ms,
+        lease_until_ms=chosen.now_ms + lease_ms,
+        order=chosen.order,
+    )
+    return row if chosen.messages else row.closed(PASSED, chosen.now_ms)
+
+
+def _stored(orders: Orders, log: PullLog, state: OrderState, row: OrderedRow, chosen: OrderedSelection) -> None:
+    state.follow(state.row_no, row)
+    orders.save(log, state)
+    orders.claimed(log, state, row.claim)
+    for row_no, (count, error) in chosen.unreadable.items():
+        unreadable(log.context, log.source.name, row_no, count, error)

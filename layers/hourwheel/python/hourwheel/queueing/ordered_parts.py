@@ -1,0 +1,67 @@
+"""Ordered parts: which parts of its queues an ordered group may claim from. A part begins when those before it are
+done.
+
+Before a part come the earlier parts of its queue, and all parts of an earlier era: with another number of queues a
+key's messages may have gone to another queue.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hourwheel.context import Context
+from hourwheel.errors import Unavailable
+from hourwheel.model import Group, Subject
+from hourwheel.queueing.ordered_claims import is_done
+from hourwheel.queueing.orders import Orders
+from hourwheel.queueing.pull_log import PullLog, pull_logs
+from hourwheel.routes import Mapping
+
+
+def in_turn(
+    context: Context, orders: Orders, subject: Subject, group: Group, logs: Sequence[PullLog]
+) -> Sequence[PullLog]:
+    """Returns those of the logs that the group may claim from now. Reads only where a queue has several parts."""
+    if not (group.ordered and subject.routes):
+        return logs
+    parts = _Parts(context, orders, subject, group)
+    return [log for log in logs if log.queue is None or parts.begun(log.queue, log.mapping)]
+
+
+@dataclass
+class _Parts:
+    context: Context
+    orders: Orders
+    subject: Subject
+    group: Group
+    _done: dict[str, bool] = field(default_factory=dict)
+    _logs: dict[str, PullLog] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._logs = {log.source.name: log for log in pull_logs(self.context, self.subject, self.group)}
+
+    def begun(self, queue: int, mapping: Mapping) -> bool:
+        """Returns whether all parts before this one are done."""
+        return all(
+            self._is_done(earlier, name)
+            for other in range(self.subject.queues)
+            for earlier, name in self.subject.parts(other)
+            if earlier.era < mapping.era or (other == queue and earlier.epoch < mapping.epoch)
+        )
+
+    def _is_done(self, mapping: Mapping, name: str) -> bool:
+        if name not in self._done:
+            log = self._logs.get(name)
+            # A part in a cell that is out of reach may have messages.
+            self._done[name] = log is not None and mapping.end is not None and self._read(log)
+        return self._done[name]
+
+    def _read(self, log: PullLog) -> bool:
+        if self.orders.known_done(log):
+            return True
+        try:
+            done = is_done(self.orders, log)
+        except Unavailable:
+            return False
+        if done:
+            self.orders.remember_done(log)
+        return done

@@ -1,0 +1,148 @@
+"""Records of ordered groups: the rows of their pull logs, and the snapshot of what is parked.
+
+    table      pull                                  meta
+    partition  {group}~{gen}@{source log}            parked
+    sort       {row:016d}                            {group}~{gen}@{source log}
+    value      OrderedRow, msgpack array             Snapshot, msgpack array
+
+A row covers the messages from ``first`` up to ``end``, ``counts[k]`` of source row ``first.row_no + k``. ``order`` says
+which of them the pull takes. The row *parks* the others, because an earlier message of their key is in flight or
+parked. A later row takes parked messages. So the rows in their order tell which messages are parked, and no message is
+told twice. A message that failed is parked again, at its place, by the row in which it failed (``Order.failed``).
+
+The digest of a key tells keys apart. Messages without a key have a digest each.
+"""
+
+from functools import lru_cache
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from hourwheel.queueing.records import OPEN, Position, PullRow
+
+DIGEST_BYTES = 6
+"""Two of 10,000 parked keys share a digest once in five million times. They are served as if they were one key then."""
+
+STOPPED_MS = 2**53
+"""The due time of a message whose key has stopped: nobody tries it again before an operator decides."""
+
+
+def digest_of(key: str | None, row_no: int, index: int) -> bytes:
+    """Returns the key digest of a message at this position of its log."""
+    return _hashed(f"{row_no}/{index}", b"no key") if key is None else _digest(key)
+
+
+@lru_cache(maxsize=1 << 16)
+def _digest(key: str) -> bytes:
+    return _hashed(key, b"")
+
+
+def _hashed(text: str, person: bytes) -> bytes:
+    return blake2b(text.encode(), digest_size=DIGEST_BYTES, person=person).digest()
+
+
+class Parked(NamedTuple):
+    """A message that waits for its turn: its position (``in_row`` is the index within the row's batch), the attempt
+    that comes next, and the time (Unix milliseconds) before which it is not tried again; 0: it was not handed out yet.
+    Sorts by position."""
+
+    row_no: int
+    in_row: int
+    attempt: int = 1
+    due_ms: int = 0
+
+    @property
+    def position(self) -> Position:
+        return Position(self.row_no, self.in_row)
+
+
+class Order(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The ordered part of a pull row.
+
+    The pull hands out first the messages of ``parked`` ([row_no, index, attempt]), then those that the row covers and
+    ``taken`` names by a bit each. ``digests`` holds the key digest of each message of ``parked``, then of each that is
+    covered. ``dropped`` ([digest, row_no, index]) were parked and have expired or cannot be read. ``failed`` ([index of
+    the pull, attempt, due_ms]) lists the messages of the pull that failed.
+    """
+
+    digests: bytes = b""
+    taken: bytes = b""
+    parked: tuple[tuple[int, int, int], ...] = ()
+    dropped: tuple[tuple[bytes, int, int], ...] = ()
+    failed: tuple[tuple[int, int, int], ...] = ()
+
+    def digest(self, number: int) -> bytes:
+        return self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
+
+
+def bits(taken: list[bool]) -> bytes:
+    """Returns ``Order.taken``."""
+    packed = bytearray((len(taken) + 7) // 8)
+    for number, takes in enumerate(taken):
+        if takes:
+            packed[number >> 3] |= 1 << (number & 7)
+    return bytes(packed)
+
+
+class OrderedRow(PullRow, array_like=True, frozen=True, kw_only=True):
+    """A row of an ordered group's pull log. A seek has no ``order``."""
+
+    order: Order | None = None
+
+    @property
+    def size(self) -> int:
+        return 0 if self.order is None else len(self.order.parked) + int.from_bytes(self.order.taken).bit_count()
+
+    def positions(self) -> list[Position]:
+        return [parked.position for _, parked in self.messages()]
+
+    def messages(self) -> list[tuple[bytes, Parked]]:
+        """Returns the messages of the pull by their index, each with its digest."""
+        return self.divided()[0]
+
+    def divided(self) -> tuple[list[tuple[bytes, Parked]], list[tuple[bytes, Parked]]]:
+        """Returns the messages of the pull by their index, and those that the row parks, each with its digest."""
+        order = self.order
+        if order is None:
+            return [], []
+        digests = order.digests
+        taken = [(order.digest(number), Parked(*entry)) for number, entry in enumerate(order.parked)]
+        parks: list[tuple[bytes, Parked]] = []
+        number, start, first = 0, len(order.parked) * DIGEST_BYTES, self.first.index
+        for row_no, count in enumerate(self.counts, self.first.row_no):
+            for in_row in range(first, first + count):
+                message = (digests[start : start + DIGEST_BYTES], Parked(row_no, in_row))
+                (taken if order.taken[number >> 3] >> (number & 7) & 1 else parks).append(message)
+                number, start = number + 1, start + DIGEST_BYTES
+            first = 0
+        return taken, parks
+
+    def decided(self, index: int) -> bool:
+        """Returns whether the message with this index of the pull is settled, or parked again."""
+        return self.state != OPEN or index in self.settled
+
+
+class SnapshotRow(msgspec.Struct, array_like=True, frozen=True):
+    """An open row at a snapshot: ``done`` are the indexes of messages that were settled or parked again. Messages from
+    ``again_below`` on are not parked again when they fail, because a seek hands them out anew."""
+
+    row_no: int
+    done: tuple[int, ...] = ()
+    again_below: Position | None = None
+
+
+class Snapshot(msgspec.Struct, array_like=True, frozen=True):
+    """What the pull rows below ``row_no`` say: where the next claim goes, the parked messages by digest, and the open
+    rows."""
+
+    row_no: int
+    position: Position
+    seq: int
+    parked: tuple[tuple[bytes, tuple[Parked, ...]], ...]
+    open: tuple[SnapshotRow, ...]
+    saved_ms: int
+
+    def tells(self, other: "Snapshot") -> bool:
+        """Returns whether both snapshots say the same."""
+        return (self.row_no, dict(self.parked), self.open) == (other.row_no, dict(other.parked), other.open)

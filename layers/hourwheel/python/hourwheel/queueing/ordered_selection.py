@@ -1,0 +1,274 @@
+"""Selects what an ordered group's next pull takes: parked messages whose turn has come, then messages that nobody has
+seen. Reads rows and writes nothing.
+
+A message is taken only if no earlier message of its digest is in flight or stays parked. Of one digest a pull may take
+several messages, in their order.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from hourwheel.answer_size import TEXT_BYTES, answerable, message_size
+from hourwheel.errors import Corrupt
+from hourwheel.logs.rows import Row
+from hourwheel.model import Message
+from hourwheel.ports import GET_MANY
+from hourwheel.queueing import pull_log
+from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.ordered_rows import Order, Parked, bits
+from hourwheel.queueing.orders import DecodedRow, DecodedRows
+from hourwheel.queueing.pull_log import PullLog, first_page
+from hourwheel.queueing.records import Position
+
+AHEAD = 100
+"""A claim looks at least at this many messages, and at three times as many as it may take, for one whose key is not in
+flight: the digests of all of them stand in its row, at 6 bytes each."""
+
+_MOST_AHEAD = 1_000
+_ROWS_AT_ONCE = 64  # parked messages may lie in as many rows: a claim reads no more of them
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a claim. ``strict_bytes``: even the first message must fit into ``max_bytes``."""
+
+    max_messages: int
+    max_bytes: int
+    strict_bytes: bool
+
+    @property
+    def ahead(self) -> int:
+        return min(_MOST_AHEAD, max(AHEAD, 3 * self.max_messages))
+
+
+@dataclass
+class _Range:
+    """The messages that the row covers, one after the other, and which of them it takes."""
+
+    first: Position
+    end: Position
+    seq: int
+    counts: list[int] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
+    taken: list[bool] = field(default_factory=list)
+    last_row: int = -1
+    empty: int = 0
+    _kept: tuple[Position, Position, int, int, int, int, int] | None = None
+
+    def keep(self) -> None:
+        """Decides that the row covers everything up to here."""
+        last = self.counts[-1] if self.counts else 0
+        self._kept = (self.first, self.end, self.seq, self.empty, len(self.digests), len(self.counts), last)
+
+    def cut(self, start: Position, seq: int) -> None:
+        """Leaves out what was not kept; if nothing was, the row ends at its ``start``."""
+        kept = self._kept or (start, start, seq, 0, 0, 0, 0)
+        self.first, self.end, self.seq, self.empty, digests, rows, last = kept
+        del self.digests[digests:], self.taken[digests:], self.counts[rows:]
+        if self.counts:
+            self.counts[-1] = last
+
+    def add_row(self, row_no: int, index: int) -> None:
+        if not self.counts:
+            self.first, self.empty = Position(row_no, index), 0
+        self.counts.append(0)
+        self.last_row = row_no
+
+    def add(self, row_no: int, row: Row, index: int, digest: bytes, *, taken: bool) -> None:
+        self.counts[-1] += 1
+        self.digests.append(digest)
+        self.taken.append(taken)
+        self._end_behind(row_no, row, index)
+
+    def pass_row(self, row_no: int, row: Row) -> None:
+        """Passes a row without messages to hand out."""
+        if self.counts:
+            self.counts.append(0)
+            self.last_row = row_no
+        self.empty += 1
+        self.end = Position(row_no + 1)
+        if not row.filler:
+            self.seq = row.first_seq + row.count
+
+    def _end_behind(self, row_no: int, row: Row, index: int) -> None:
+        self.end = Position(row_no, index + 1) if index + 1 < row.count else Position(row_no + 1)
+        self.seq = row.first_seq + index + 1
+
+
+@dataclass
+class OrderedSelection:
+    """What the next pull takes, as far as ``select`` has come. ``limited``: there may be more."""
+
+    log: PullLog
+    state: OrderState
+    limits: Limits
+    now_ms: int
+    decoded_rows: DecodedRows
+    parked: list[tuple[bytes, Parked]] = field(default_factory=list)
+    dropped: list[tuple[bytes, int, int]] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    unreadable: dict[int, tuple[int, Corrupt]] = field(default_factory=dict)
+    limited: bool = False
+    size: int = 0
+    _charged: set[int] = field(default_factory=set)
+    _blocked: set[bytes] = field(default_factory=set)
+    covered: _Range = field(init=False)
+
+    def select(self) -> None:
+        state = self.state
+        self._blocked = state.busy | state.parked.keys()
+        self.covered = _Range(state.position, state.position, state.seq)
+        self._take_parked()
+        if not self.limited and len(self.messages) < self.limits.max_messages:
+            self._look_ahead(self.covered)
+        self.covered.cut(state.position, state.seq)
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is a row to write: for a pull, or to pass over what nobody can be given."""
+        passes = self.covered.digests or self.covered.empty >= pull_log.EMPTY_ROWS or self.unreadable
+        return bool(self.messages or self.dropped or passes)
+
+    @property
+    def order(self) -> Order:
+        return Order(
+            digests=b"".join([*(digest for digest, _ in self.parked), *self.covered.digests]),
+            taken=bits(self.covered.taken),
+            parked=tuple((parked.row_no, parked.in_row, parked.attempt) for _, parked in self.parked),
+            dropped=tuple(self.dropped),
+        )
+
+    @property
+    def reached(self) -> int:
+        """The first row that may hold a message which the row does not cover."""
+        return self.covered.end.row_no
+
+    # Parked messages
+
+    def _take_parked(self) -> None:
+        ready = self.state.ready(self.now_ms)
+        turns = sorted((parked, digest) for digest, entries in ready for parked in entries)
+        rows = self._read([parked.row_no for parked, _ in turns[: self.limits.max_messages]])
+        left = {digest: len(self.state.parked[digest]) for digest, _ in ready}
+        for parked, digest in turns:
+            full = len(self.messages) >= self.limits.max_messages or parked.row_no not in rows
+            if full or not self._take(digest, parked, rows[parked.row_no]):
+                self.limited = True
+                return
+            left[digest] -= 1
+        # What follows of a digest of which nothing stays parked may come in the same pull.
+        self._blocked -= {digest for digest, number in left.items() if not number}
+
+    def _take(self, digest: bytes, parked: Parked, row: DecodedRow | None) -> bool:
+        """Takes or drops a parked message. Returns False if it does not fit into the answer."""
+        if row is None or row.row.expires_ms <= self.now_ms:
+            self.dropped.append((digest, parked.row_no, parked.in_row))
+            return True
+        message = row.messages[parked.in_row]
+        if not self._fits(parked.row_no, row.row, message):
+            return False
+        self._hand_out(
+            message if parked.attempt == 1 else msgspec.structs.replace(message, attempt=parked.attempt), row
+        )
+        self.parked.append((digest, parked))
+        return True
+
+    def _read(self, row_nos: list[int]) -> dict[int, DecodedRow | None]:
+        """Returns the rows of parked messages, as many as a claim may read; None for one that is removed or cannot be
+        read."""
+        log, rows_read = self.log, dict[int, DecodedRow | None]()
+        row_numbers = list(dict.fromkeys(row_nos))
+        unknown = []
+        for row_no in row_numbers:
+            cached = self.decoded_rows.cached(log.source, row_no)
+            if cached is None:
+                unknown.append(row_no)
+            else:
+                rows_read[row_no] = cached
+        unknown = unknown[:_ROWS_AT_ONCE]
+        rows = log.source.get_many(unknown[:GET_MANY]) if unknown else {}
+        for row_no in unknown:
+            row = rows.get(row_no) or log.source.get(row_no)
+            rows_read[row_no] = None if row is None or row.filler else self._decoded(row_no, row)
+        return rows_read
+
+    def _decoded(self, row_no: int, row: Row) -> DecodedRow | None:
+        if row.expires_ms <= self.now_ms:
+            return None  # its segment may be absent already
+        try:
+            return self.decoded_rows.decoded(self.log.context, self.log.source, self.log.queue, row_no, row)
+        except Corrupt as error:
+            self.unreadable[row_no] = (row.count, error)
+            return None
+
+    # Messages that nobody has seen
+
+    def _look_ahead(self, covered: _Range) -> None:
+        """Covers messages until the pull is full. Keeps what lies before the last one that it takes: what follows is
+        left for the next claim, unless this one has looked as far as it may."""
+        room = self.log.group.max_held - self.state.total
+        for row_no, index, row, decoded in self._rows_ahead(covered):
+            digest = decoded.digests[index]
+            message = decoded.messages[index]
+            if digest in self._blocked:
+                room -= 1
+                if room < 0:
+                    return  # full: the queue waits until a parked message is settled
+                covered.add(row_no, row, index, digest, taken=False)
+            else:
+                if not self._fits(row_no, row, message):
+                    self.limited = True
+                    return
+                self._hand_out(message, decoded)
+                covered.add(row_no, row, index, digest, taken=True)
+                covered.keep()
+            # Checked before the next row is read.
+            if len(self.messages) >= self.limits.max_messages or len(covered.digests) >= self.limits.ahead:
+                self.limited = True
+                covered.keep()
+                return
+        if not covered.digests:
+            covered.keep()
+
+    def _rows_ahead(self, covered: _Range) -> Iterator[tuple[int, int, Row, DecodedRow]]:
+        """Yields the messages from the state's position on."""
+        start = self.state.position
+        page = first_page(self.state.tail, self.limits.max_messages)
+        for row_no, row in self.log.unread(start, self.now_ms, page):
+            if covered.counts and row_no != covered.last_row + 1:
+                self.limited = True  # rows were trimmed between two pages: the next claim takes what follows
+                covered.keep()
+                return
+            skip = start.index if row_no == start.row_no else 0
+            live = row.expires_ms > self.now_ms and row.count > skip
+            decoded = self._decoded(row_no, row) if live else None
+            if decoded is None:
+                covered.pass_row(row_no, row)
+                if covered.empty >= pull_log.EMPTY_ROWS or row_no in self.unreadable:
+                    self.limited = True
+                    covered.keep()
+                    return
+                continue
+            covered.add_row(row_no, skip)
+            for index in range(skip, row.count):
+                yield row_no, index, row, decoded
+
+    def _hand_out(self, message: Message, row: DecodedRow) -> None:
+        self.messages.append(message if row.row.raw_bytes <= TEXT_BYTES else answerable(message))
+
+    def _fits(self, row_no: int, row: Row, message: Message) -> bool:
+        """Returns whether the answer has room for the message, and takes the room. A row counts in full while there is
+        room for all of it: its messages need not be measured then."""
+        if row_no in self._charged:
+            return True
+        if row.answer_bytes and self.size + row.answer_bytes <= self.limits.max_bytes:
+            self.size += row.answer_bytes
+            self._charged.add(row_no)
+            return True
+        size = message_size(message)
+        if self.size + size <= self.limits.max_bytes or not (self.messages or self.limits.strict_bytes):
+            self.size += size
+            return True
+        return False

@@ -1,0 +1,57 @@
+"""Decides what a settlement does with the messages of an ordered pull. Reads and writes nothing.
+
+A message that fails is parked at its place. The messages behind it that have its key and belong to the same pull are
+released with it, whatever the settlement says of them: none may overtake it.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+
+from hourwheel.model import Group, RetryPolicy
+from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedRow
+
+
+@dataclass
+class InOrder:
+    """The result: the messages that are parked again, as in ``Order.failed``, and those that become dead letters, by
+    their index: ``spent`` after their last attempt, ``rejected`` by their consumer. All others are acknowledged."""
+
+    failed: list[tuple[int, int, int]] = field(default_factory=list)
+    spent: list[int] = field(default_factory=list)
+    rejected: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class OutcomeRequest:
+    """What a settlement asks for: see ``Decision`` in ``settle.py``."""
+
+    named: Set[int]
+    retried: Set[int]
+    released: Set[int]
+    dead: Set[int]
+    delays_ms: Mapping[int, int]
+
+
+def decide_in_order(row: OrderedRow, asked: OutcomeRequest, group: Group, policy: RetryPolicy, now_ms: int) -> InOrder:
+    """Decides for the messages that ``asked`` names and that are not settled yet."""
+    decided, failed, messages = InOrder(), set[bytes](), row.messages()
+    for index in sorted(asked.named - row.settled):
+        digest, message = messages[index]
+        due_ms: int | None = None
+        attempt = message.attempt
+        if digest in failed or index in asked.released:
+            due_ms = now_ms
+        elif index in asked.retried and attempt < group.max_attempts:
+            due_ms = now_ms + asked.delays_ms.get(index, policy.delay_ms(attempt))
+            attempt += 1
+        elif index in asked.retried or index in asked.dead:
+            if group.when_dead == "stop":
+                due_ms = STOPPED_MS
+            elif index in asked.dead:
+                decided.rejected.append(index)
+            else:
+                decided.spent.append(index)
+        if due_ms is not None:
+            failed.add(digest)
+            decided.failed.append((index, attempt, due_ms))
+    return decided

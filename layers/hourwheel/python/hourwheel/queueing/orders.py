@@ -1,0 +1,256 @@
+"""Orders: what a process knows of the ordered groups, and the decoded rows from which it serves parked messages.
+
+A claim, a look at the lag or a sweep brings the state of a log up to date (``current``): it reads the open rows again,
+and follows the rows that were stored since. A process that knows nothing begins at the last snapshot. Claims save one
+after 500 rows or an hour, and the sweeper each minute, long before the store may remove the rows below it.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hourwheel.context import Context
+from hourwheel.handover.copies import with_position
+from hourwheel.logs.cas import CasRecord
+from hourwheel.logs.large_batches import messages_of
+from hourwheel.logs.log import Log
+from hourwheel.logs.rows import Row, sort_of
+from hourwheel.model import Message
+from hourwheel.ports import GET_MANY, Key, Table
+from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.ordered_rows import OrderedRow, Snapshot, digest_of
+from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.records import Position, PullRow
+
+_PAGE = 100
+_TRUSTED_MS = 6 * 3_600_000
+"""A state that is older is read anew from the snapshot: settled pull rows vanish after three days."""
+
+_SNAPSHOT_ROWS = 500  # a process that starts follows at most about this many rows
+_SNAPSHOT_MS = 3_600_000
+_SWEPT_MS = 60_000
+
+_CACHED_ROWS = 256
+_CACHED_BYTES = 32 << 20
+
+
+class DecodedRow(NamedTuple):
+    """A row of a queue or retry log, its messages as they are delivered at their first attempt, and their digests."""
+
+    row: Row
+    messages: list[Message]
+    digests: list[bytes]
+
+
+@dataclass
+class DecodedRows:
+    """The rows that were decoded last. Rows never change, so none is out of date."""
+
+    _rows: dict[tuple[str, int], DecodedRow] = field(default_factory=dict)
+    _bytes: int = 0
+
+    def cached(self, log: Log, row_no: int) -> DecodedRow | None:
+        return self._rows.get((log.name, row_no))
+
+    def decoded(self, context: Context, log: Log, queue: int | None, row_no: int, row: Row) -> DecodedRow:
+        """Decodes the row, or returns it as it was decoded before. Raises ``Corrupt``."""
+        cached = self._rows.get((log.name, row_no))
+        if cached is not None:
+            return cached
+        messages = with_position(row, messages_of(row, context.blobs), queue)
+        digests = [digest_of(message.key, row_no, index) for index, message in enumerate(messages)]
+        decoded = DecodedRow(row, messages, digests)
+        self._keep((log.name, row_no), decoded)
+        return decoded
+
+    def _keep(self, name: tuple[str, int], decoded: DecodedRow) -> None:
+        self._rows[name] = decoded
+        self._bytes += decoded.row.raw_bytes
+        while len(self._rows) > _CACHED_ROWS or self._bytes > _CACHED_BYTES:
+            oldest = next(iter(self._rows), None)
+            removed_row = self._rows.pop(oldest, None) if oldest is not None else None
+            if removed_row is None:
+                self._bytes = 0
+                return
+            self._bytes -= removed_row.row.raw_bytes
+
+
+class _LastClaim(NamedTuple):
+    """The state behind a claim, and the claim's token."""
+
+    claim: bytes
+    state: OrderState
+
+
+@dataclass
+class Orders:
+    """The states of the ordered groups that this process has seen, by pull log. Thread-safe: a state that was published
+    never changes."""
+
+    decoded_rows: DecodedRows = field(default_factory=DecodedRows)
+    _states: dict[str, OrderState] = field(default_factory=dict)
+    _done: dict[str, int] = field(default_factory=dict)
+    _claimed: dict[str, _LastClaim] = field(default_factory=dict)
+
+    def cached(self, log: PullLog) -> OrderState | None:
+        """Returns the state as it was last published. Reads nothing."""
+        return self._states.get(log.partition)
+
+    def waits(self, log: PullLog) -> bool:
+        """Returns whether the log may have a message to hand out that no counter tells: a key may have become free, or
+        a retry may be due. Reads nothing."""
+        state = self._states.get(log.partition)
+        if state is None:
+            return False
+        due_ms = state.due_ms()
+        return bool(state.open) or (due_ms is not None and due_ms <= log.context.clock.now_ms())
+
+    def holds(self, log: PullLog) -> bool:
+        """Returns whether messages of the log are parked or in flight, as far as this process knows. Reads nothing."""
+        state = self._states.get(log.partition)
+        return state is not None and bool(state.open or state.parked)
+
+    def known_done(self, log: PullLog) -> bool:
+        """Returns whether this process has seen that the group is done with the log. Reads nothing."""
+        return self._done.get(log.partition) == log.group.seeks
+
+    def remember_done(self, log: PullLog) -> None:
+        """Remembers that the group is done with a log that takes no more messages, until it seeks."""
+        self._done[log.partition] = log.group.seeks
+
+    def current(self, log: PullLog) -> OrderState:
+        """Returns the state with all rows that are stored now, which must not be changed, and publishes it."""
+        state = self.opened(log)
+        self.publish(log, state)
+        return state
+
+    def opened(self, log: PullLog) -> OrderState:
+        """Returns a state with all rows that are stored now, which the caller may change."""
+        now_ms = log.context.clock.now_ms()
+        cached = self._in_transaction(log) or self._states.get(log.partition)
+        if cached is None or not 0 <= now_ms - cached.at_ms < _TRUSTED_MS:
+            state = self._load(log)
+        else:
+            state = cached.copy()
+            self._refresh(log, state)
+        self._follow(log, state)
+        state.at_ms = now_ms
+        return state
+
+    def _in_transaction(self, log: PullLog) -> OrderState | None:
+        """Returns the state behind the last claim of this process, if its row is there. That claim may belong to the
+        transaction that the caller shares: the row is there if everything is that the claim has read and written."""
+        last = self._claimed.get(log.partition) if log.context.later is not None else None
+        if last is None:
+            return None
+        rows = log.rows(last.state.row_no - 1, 1)
+        there = rows and rows[0][0] == last.state.row_no - 1 and rows[0][1].value.claim == last.claim
+        return last.state if there else None
+
+    def claimed(self, log: PullLog, state: OrderState, claim: bytes) -> None:
+        """Publishes the state behind a claim that was stored under this token."""
+        if log.context.later is not None:
+            self._claimed[log.partition] = _LastClaim(claim, state)
+        self.publish(log, state)
+
+    def publish(self, log: PullLog, state: OrderState) -> None:
+        """Makes the state cached to the process, once everything that it contains is stored for good. The caller must
+        not change it any more."""
+        log.context.afterwards(lambda _: self._publish(log.partition, state))
+
+    def save(self, log: PullLog, state: OrderState) -> None:
+        """Saves a snapshot of the state, which contains a claim of this process, about once in 500 rows or an hour."""
+        now_ms = log.context.clock.now_ms()
+        rows = state.row_no - state.saved_row
+        if rows < _SNAPSHOT_ROWS and 0 <= now_ms - state.saved_ms < _SNAPSHOT_MS:
+            return
+        record = snapshot_record(log)
+        current = record.load()
+        if current is None or current.value.row_no < state.row_no:
+            # A refused swap needs no repeat: another process saved a snapshot.
+            record.swap(None if current is None else current.token, state.snapshot(now_ms))
+        state.saved_row, state.saved_ms = state.row_no, now_ms
+
+    def sweep(self, log: PullLog) -> OrderState:
+        """Saves a snapshot if the last one is out of date and a minute old: rows below it, and open rows that were
+        closed since, may be removed some days later. Returns the state."""
+        record = snapshot_record(log)
+        current = record.load()
+        # Read after the record, so never older than what the record says.
+        state = self.current(log)
+        snapshot = state.snapshot(log.context.clock.now_ms())
+        if not state.row_no:
+            return state
+        if current is None:
+            record.swap(None, snapshot)
+        elif not 0 <= snapshot.saved_ms - current.value.saved_ms < _SWEPT_MS and not snapshot.tells(current.value):
+            record.swap(current.token, snapshot)
+        return state
+
+    def _publish(self, partition: str, state: OrderState) -> None:
+        cached = self._states.get(partition)
+        if cached is None or cached.row_no <= state.row_no or cached.at_ms < state.at_ms - _TRUSTED_MS:
+            self._states[partition] = state
+
+    def _load(self, log: PullLog) -> OrderState:
+        snapshot = snapshot_record(log).load()
+        if snapshot is None:
+            return OrderState(0, Position(log.origin), 0)
+        state = OrderState.of(snapshot.value)
+        rows = _pull_rows(log, [seen.row_no for seen in snapshot.value.open])
+        for seen in snapshot.value.open:
+            if seen.row_no in rows:
+                state.reopen(seen, rows[seen.row_no])
+        return state
+
+    def _refresh(self, log: PullLog, state: OrderState) -> None:
+        rows = _pull_rows(log, list(state.open))
+        for row_no in list(state.open):
+            if row_no in rows:
+                state.see(row_no, rows[row_no])
+            else:
+                del state.open[row_no]  # removed days after it was closed
+
+    def _follow(self, log: PullLog, state: OrderState) -> None:
+        removed = False
+        while True:
+            rows = log.rows(state.row_no, _PAGE)
+            for row_no, current in rows:
+                if row_no > state.row_no and not removed:
+                    # A scan may miss a row that was stored while it ran; a second scan shows whether it was removed.
+                    removed = True
+                    break
+                state.follow(row_no, _ordered(current.value))
+            else:
+                if len(rows) < _PAGE:
+                    return
+
+
+def snapshot_record(log: PullLog) -> CasRecord[Snapshot]:
+    return _snapshot_record(log.context, log.source.name, log.partition)
+
+
+def _snapshot_record(context: Context, source: str, partition: str) -> CasRecord[Snapshot]:
+    return CasRecord(context.store_of(source), context.ids, Key(Table.META, "parked", partition), Snapshot)
+
+
+def remove_snapshot(context: Context, source: str, partition: str) -> None:
+    """Removes the snapshot of a deleted group's pull log on this source log."""
+    record = _snapshot_record(context, source, partition)
+    current = record.load()
+    while current is not None:
+        refused = record.store.delete(record.key, expect=current.token)
+        current = None if refused is None else record.opened(refused.current)
+
+
+def _pull_rows(log: PullLog, row_nos: list[int]) -> dict[int, OrderedRow]:
+    rows: dict[int, OrderedRow] = {}
+    for start in range(0, len(row_nos), GET_MANY):
+        sorts = [sort_of(row_no) for row_no in row_nos[start : start + GET_MANY]]
+        items = log.source.store.get_many(Table.PULL, log.partition, sorts)
+        rows |= {int(sort): _ordered(log.opened(int(sort), record).value) for sort, record in items.items()}
+    return rows
+
+
+def _ordered(row: PullRow) -> OrderedRow:
+    assert isinstance(row, OrderedRow)
+    return row

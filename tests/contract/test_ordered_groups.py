@@ -1,0 +1,52 @@
+"""Ordered groups on each store: what is parked and what failed is found by a process that knows nothing."""
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.model import NewMessage, Pulled, RetryLater
+from hourwheel.ports import Store
+from tests.support import Bench, CallByCall
+
+
+@pytest.fixture
+def subject(partition: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in partition)[:90]
+
+
+def bodies(pulls: list[Pulled]) -> list[str | None]:
+    return [message.body for pull in pulls for message in pull.messages]
+
+
+def test_each_key_is_served_in_order_by_processes_that_know_nothing_of_each_other(store: Store, subject: str) -> None:
+    # A store in another process takes no functions: its calls come one by one.
+    bench = Bench(store=store if isinstance(store, SqliteStore | MemoryStore) else CallByCall(store))
+    bench.cell.put_group(subject, "ledger", ordered=True)
+    names = ["a1", "b1", "a2", "c1", "a3", "b2"]
+    bench.cell.produce(subject, [NewMessage(body=name, key=name[0]) for name in names])
+    where = {"subject": subject, "group": "ledger"}
+    first = bench.pull(1, **where)
+    assert bodies(first) == ["a1"]
+    bench.cell = bench.another_process()
+    second = bench.pull(1, **where)
+    assert bodies(second) == ["b1"]
+    bench.cell = bench.another_process()
+    third = bench.pull(**where)
+    assert bodies(third) == ["c1"]
+    bench.settle(first[0], retry=[RetryLater(index=0, delay="10s")], **where)
+    bench.settle(second[0], **where)
+    bench.settle(third[0], **where)
+    bench.cell = bench.another_process()
+    assert bodies(bench.pull(**where)) == ["b2"]
+    lag = bench.cell.lag(subject, "ledger")
+    assert (lag.waiting, lag.backing_off) == (2, 1)
+    bench.clock.pass_time(10)
+    bench.cell.sweep()
+    bench.cell = bench.another_process()
+    last = bench.pull(**where)
+    assert [(message.body, message.attempt) for pull in last for message in pull.messages] == [
+        ("a1", 2),
+        ("a2", 1),
+        ("a3", 1),
+    ]
+    bench.cell.delete_subject(subject)

@@ -1,0 +1,154 @@
+"""Planted bugs of ordered groups."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from hourwheel.model import RetryPolicy
+from hourwheel.queueing import settle
+from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.ordered_rows import OrderedRow, Parked
+from hourwheel.queueing.ordered_selection import OrderedSelection
+from hourwheel.queueing.ordered_settle import InOrder, decide_in_order
+from tests.simulation.bugs import Bug, registrar
+from tests.simulation.plan import Faults, Plan
+
+ORDERED: list[Bug] = []
+planted = registrar(ORDERED)
+
+
+def in_order(plan: Plan) -> Plan:
+    return replace(plan, ordered=True, consumers=3, calls=350, retention_seconds=259_200, quiet_days=False)
+
+
+def _many_processes(plan: Plan) -> Plan:
+    return replace(in_order(plan), together=False, transactional=False, faults=Faults(crash=0.03, lose=0.1, pause=0.03))
+
+
+@planted(sharpen=in_order)
+def a_key_in_flight_is_handed_out() -> Iterator[None]:
+    with patch.object(OrderState, "busy", property(lambda state: set[bytes]())):
+        yield
+
+
+@planted(sharpen=in_order)
+def a_message_overtakes_parked_ones_of_its_key() -> Iterator[None]:
+    def look_ahead(self: OrderedSelection, covered: Any) -> None:
+        self._blocked = self.state.busy
+        real(self, covered)
+
+    real = OrderedSelection._look_ahead
+    with patch.object(OrderedSelection, "_look_ahead", look_ahead):
+        yield
+
+
+@planted(sharpen=in_order)
+def a_parked_message_is_forgotten_by_the_next_claim() -> Iterator[None]:
+    def follow(self: OrderState, row_no: int, row: OrderedRow) -> None:
+        before = dict(self.parked)
+        real(self, row_no, row)
+        if row.order is not None and not row.order.parked:
+            self.parked = {digest: entries for digest, entries in self.parked.items() if digest in before}
+            self.total = sum(map(len, self.parked.values()))
+
+    real = OrderState.follow
+    with patch.object(OrderState, "follow", follow):
+        yield
+
+
+@planted(sharpen=in_order)
+def a_key_is_free_before_its_retry() -> Iterator[None]:
+    def decide(row: OrderedRow, *rest: Any) -> InOrder:
+        decided = decide_in_order(row, *rest)
+        behind = [entry for entry in decided.failed if entry[1] == row.messages()[entry[0]][1].attempt]
+        decided.failed = [entry for entry in decided.failed if entry not in behind]
+        return decided
+
+    with patch.object(settle, "decide_in_order", decide):
+        yield
+
+
+def _slow_retries(plan: Plan) -> Plan:
+    return replace(in_order(plan), retry=RetryPolicy(first_seconds=2), consumers=2, calls=500)
+
+
+@planted(sharpen=_slow_retries)
+def a_retry_goes_behind_what_is_parked() -> Iterator[None]:
+    def park(self: OrderState, digest: bytes, parked: Parked) -> None:
+        self.parked[digest] = (*self.parked.get(digest, ()), parked)
+        self.total += 1
+
+    with patch.object(OrderState, "_park", park):
+        yield
+
+
+@planted(sharpen=_slow_retries)
+def a_retry_is_handed_out_before_its_time() -> Iterator[None]:
+    def ready(self: OrderState, now_ms: int) -> Any:
+        return real(self, now_ms + 60_000)
+
+    real = OrderState.ready
+    with patch.object(OrderState, "ready", ready):
+        yield
+
+
+@planted(sharpen=_many_processes)
+def a_failed_message_is_forgotten_by_a_snapshot() -> Iterator[None]:
+    def snapshot(self: OrderState, now_ms: int) -> Any:
+        parked = tuple((digest, entries) for digest, entries in self.parked.items() if not entries[0].due_ms)
+        return msgspec.structs.replace(real(self, now_ms), parked=parked)
+
+    real = OrderState.snapshot
+    with patch.object(OrderState, "snapshot", snapshot):
+        yield
+
+
+@planted(sharpen=_many_processes)
+def an_open_row_is_forgotten_by_a_new_process() -> Iterator[None]:
+    def snapshot(self: OrderState, now_ms: int) -> Any:
+        return msgspec.structs.replace(real(self, now_ms), open=())
+
+    real = OrderState.snapshot
+    with patch.object(OrderState, "snapshot", snapshot):
+        yield
+
+
+def _seeks(plan: Plan) -> Plan:
+    return replace(_many_processes(plan), moves=("seek",), operators=2)
+
+
+@planted(sharpen=_seeks)
+def a_message_that_failed_after_a_seek_is_parked_twice() -> Iterator[None]:
+    with patch("hourwheel.queueing.order_state.InFlight.parks", lambda self, parked: True):
+        yield
+
+
+@planted(sharpen=in_order)
+def a_message_behind_a_failed_one_is_acknowledged() -> Iterator[None]:
+    def decide(row: OrderedRow, asked_for: Any, *rest: Any) -> InOrder:
+        decided = decide_in_order(row, asked_for, *rest)
+        asked = asked_for.retried | asked_for.released
+        decided.failed = [entry for entry in decided.failed if entry[0] in asked]
+        return decided
+
+    with patch.object(settle, "decide_in_order", decide):
+        yield
+
+
+def _few_parked(plan: Plan) -> Plan:
+    return replace(_slow_retries(plan), max_held=1)
+
+
+@planted(sharpen=_few_parked)
+def more_messages_are_parked_than_the_group_allows() -> Iterator[None]:
+    def look_ahead(self: OrderedSelection, covered: Any) -> None:
+        group = msgspec.structs.replace(self.log.group, max_held=10_000)
+        self.log = replace(self.log, group=group)
+        real(self, covered)
+
+    real = OrderedSelection._look_ahead
+    with patch.object(OrderedSelection, "_look_ahead", look_ahead):
+        yield
