@@ -41,7 +41,7 @@ class ConsumerState:
     def pulled_at(self, at_ms: int) -> "ConsumerState":
         return replace(self, since_ms=min(self.since_ms, at_ms), pulled_ms=max(self.pulled_ms, at_ms))
 
-    def holding(self, row: PullRow) -> "ConsumerState":
+    def with_lease(self, row: PullRow) -> "ConsumerState":
         first = min(self.lease_until_ms or row.lease_until_ms, row.lease_until_ms)
         in_flight = self.in_flight + len(row.unsettled())
         return replace(self, in_flight=in_flight, leases=self.leases + 1, lease_until_ms=first)
@@ -88,7 +88,7 @@ def consumer_states(logs: Iterable[PullLog], leases: Leases, seen: dict[str, int
             if row.consumer:
                 pulled(row.consumer, row.claimed_ms)
         for row in open_rows.values():
-            states[row.consumer] = states[row.consumer].holding(row)
+            states[row.consumer] = states[row.consumer].with_lease(row)
     return [state for _, state in sorted(states.items())]
 
 

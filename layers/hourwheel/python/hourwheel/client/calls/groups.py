@@ -30,7 +30,7 @@ class _Consumers(msgspec.Struct):
     consumers: list[ConsumerState]
 
 
-class _Released(msgspec.Struct):
+class _LeaseEnds(msgspec.Struct):
     released: int
 
 
@@ -268,7 +268,7 @@ class GroupCalls(Calls):
             1
         """
         target = path("subjects", subject, "groups", group, "consumers", consumer, "leave")
-        answer: _Released = self._http.call("POST", target, answers(_Released))
+        answer: _LeaseEnds = self._http.call("POST", target, answers(_LeaseEnds))
         return answer.released
 
     def lag(self, subject: str, group: str) -> Lag:
