@@ -17,7 +17,7 @@ from hourwheel.logs.index_sets import IndexSet, pack
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model import Group, Message, Subject
-from hourwheel.ports import Key, Record, Table
+from hourwheel.ports import Blobs, Key, Record, Table
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.records import (
     CLOSED,
@@ -134,6 +134,9 @@ class PullLog:
     """The row at which the group begins in the source."""
     mapping: Mapping = FIRST
     """The part of the queue that the source holds."""
+    blobs: Blobs | None = None
+    """The objects of the source's cell, opened before a transaction in which a filter may have to read a batch; None:
+    those of the context."""
 
     def on(self, context: Context) -> "PullLog":
         """Returns this pull log with the store of another context, such as a transaction's."""
@@ -150,7 +153,8 @@ class PullLog:
 
     @property
     def selection(self) -> Selection:
-        return Selection(self.context, self.source, self.group.filter if self.filtered else None)
+        tag_filter = self.group.filter if self.filtered else None
+        return Selection(self.context, self.source, tag_filter, self.blobs or self.context.blobs)
 
     def record(self, row_no: int) -> CasRecord[PullRow]:
         key = Key(Table.PULL, self.partition, sort_of(row_no))
@@ -365,7 +369,8 @@ def _queue_logs(context: Context, subject: Subject, group: Group, queue: int) ->
     logs = []
     for mapping, name, origin in group_parts(subject, group, queue):
         with suppress(CellUnavailable):
-            logs.append(PullLog(context, group, context.log(name), queue, origin, mapping))
+            blobs = None if group.filter is None else context.blobs_of(name)
+            logs.append(PullLog(context, group, context.log(name), queue, origin, mapping, blobs))
     return logs
 
 

@@ -17,6 +17,7 @@ from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import TagSummary, decode_summary
 from hourwheel.model import TagFilter
+from hourwheel.ports import Blobs
 
 PASSED_MS = 10_000
 """A claim passes over rows without a match at the latest when one of them is this old, so that the group's lag does not
@@ -64,6 +65,7 @@ class Selection:
     context: Context
     source: Log
     tag_filter: TagFilter | None
+    blobs: Blobs
 
     def offer(self, row_no: int, row: Row, skip: int, now_ms: int) -> RowSelection:
         """Returns what the row offers from index ``skip`` on. Reports a batch that has to be read and cannot be, and
@@ -87,7 +89,7 @@ class Selection:
     def _read(self, row_no: int, row: Row) -> int:
         assert self.tag_filter is not None
         try:
-            messages = messages_of(row, self.context.blobs_of(self.source.name))
+            messages = messages_of(row, self.blobs)
         except Corrupt as error:
             unreadable(self.context, self.source.name, row_no, row.count, error)
             return 0
