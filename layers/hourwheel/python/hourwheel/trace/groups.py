@@ -19,6 +19,7 @@ from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row
 from hourwheel.model import Group, GroupTrace, TraceEvent, TraceState
 from hourwheel.queueing.dead import dead_id_of, dead_state_record
+from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import EXPIRED, OPEN, SETTLED, UNREADABLE, Moved, Position, PullRow
 from hourwheel.times import rfc3339
@@ -77,7 +78,8 @@ class GroupReader:
             if not self._copies:
                 break
             self._follow(self._copies.pop(0))
-        self._complete = self._complete and not self._copies
+        # An ordered group parks and retries messages in place: later rows that hand them out are not searched.
+        self._complete = self._complete and not self._copies and not self.group.ordered
         events = [event for _, event in sorted(self._events, key=lambda entry: entry[0])]
         state: TraceState = next((name for name in _OPEN_FIRST if name in self._states), "unknown")
         # The group of a consumer is named after its broadcast group.
@@ -99,6 +101,9 @@ class GroupReader:
     def _pulled(self, copy: _Copy, row_no: int, row: PullRow) -> None:
         pick = (copy.position.row_no, copy.position.index)
         index = next((i for i, position in enumerate(row.positions()) if position == copy.position), None)
+        if index is None and self.group.ordered:
+            self._states.add("unknown")
+            return
         if index is None:
             unreadable = row.outcome == UNREADABLE or not copy.log.filtered
             self._states.add("unreadable" if unreadable else "filtered")
@@ -118,6 +123,10 @@ class GroupReader:
             return
         if row.state == OPEN and index not in row.settled:
             self._states.add("in_flight")
+            return
+        if isinstance(row, OrderedRow) and row.order is not None and index in {entry[0] for entry in row.order.failed}:
+            self._note(row.claimed_ms, "retried", timed=False, attempt=copy.attempt)
+            self._states.add("unknown")
             return
         timed = row.outcome == SETTLED and row.closed_ms > 0
         # A part of a pull that was acknowledged before the rest has no time of its own: not before the pull.
