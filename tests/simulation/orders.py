@@ -73,7 +73,17 @@ class OrderedHistory(PullHistory):
             for place in self.waiting
             if not self._expired(place) and not self._stopped(place)
         ]
-        return super().pending() + waits
+        rows = super().pending()
+        if self._stops():
+            # What is behind a stopped key, and the parts after this one, wait for an operator.
+            rows = [f"pull row {row} is open" for row in sorted(self.open)]
+        return rows + waits
+
+    def _stops(self) -> bool:
+        """Whether a key of the group has stopped, in any log."""
+        histories = [history for history in self.audit.pulls.values() if isinstance(history, OrderedHistory)]
+        waits = [wait for other in histories if other.member == self.member for wait in other.waiting.values()]
+        return any(wait.due_ms == STOPPED_MS for wait in waits)
 
     def saved(self, snapshot: Snapshot) -> None:
         """Checks that a snapshot of the present forgets no message, and invents none."""

@@ -43,6 +43,13 @@ def claims_of(log: PullLog, position: Position) -> Claims:
     return Claims(covering, tail, complete, removed and not covering and position < tail.position)
 
 
+def latest_rows(log: PullLog) -> tuple[list[PullRow], bool]:
+    """Returns the last 1,000 rows of the pull log, oldest first, and whether they are all that ever were."""
+    start = max(0, log.tail().row_no - _READ_WHOLE)
+    rows = _all(log, start)
+    return [row for _, row in rows], start == 0 and (not rows or rows[0][0] == 0)
+
+
 def _all(log: PullLog, start: int) -> list[tuple[int, PullRow]]:
     kept: list[tuple[int, PullRow]] = []
     while True:

@@ -23,7 +23,7 @@ from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import EXPIRED, OPEN, SETTLED, UNREADABLE, Moved, Position, PullRow
 from hourwheel.times import rfc3339
-from hourwheel.trace.claims import claims_of
+from hourwheel.trace.claims import claims_of, latest_rows
 
 _HOPS = 200
 """A trace follows at most this many copies of a message in one group."""
@@ -87,6 +87,9 @@ class GroupReader:
         return GroupTrace(name, state, events, self._complete, self.group.consumer or None)
 
     def _follow(self, copy: _Copy) -> None:
+        if copy.log.group.ordered:
+            self._follow_in_order(copy)
+            return
         claims = claims_of(copy.log, copy.position)
         self._complete = self._complete and claims.complete
         if copy.position >= claims.tail.position:
@@ -97,6 +100,41 @@ class GroupReader:
             self._states.add("before_start" if _is_before_start(copy) else "skipped")
         for row_no, row in claims.rows:
             self._pulled(copy, row_no, row)
+
+    def _follow_in_order(self, copy: _Copy) -> None:
+        """Follows a message of an ordered group, which is pulled from its place until it is settled."""
+        rows, complete = latest_rows(copy.log)
+        self._complete = self._complete and complete
+        state: TraceState = "waiting" if copy.log.queue is not None else "retrying"
+        if not complete:
+            state = "unknown"
+        for row in rows:
+            index = next((i for i, position in enumerate(row.positions()) if position == copy.position), None)
+            if index is not None and isinstance(row, OrderedRow):
+                state = self._pulled_in_order(copy, row, index)
+        self._states.add(state)
+
+    def _pulled_in_order(self, copy: _Copy, row: OrderedRow, index: int) -> TraceState:
+        attempt = row.messages()[index][1].attempt
+        pulled = copy._replace(attempt=attempt)
+        if row.consumer:
+            lease_until = rfc3339(row.lease_until_ms)
+            self._note(row.claimed_ms, "pulled", attempt=attempt, consumer=row.consumer, lease_until=lease_until)
+        pick = (copy.position.row_no, copy.position.index)
+        hand_overs: tuple[HandOver, ...] = (*row.moved, *row.transfers)
+        for each in hand_overs:
+            if pick in each.picks:
+                self._handed_over(pulled, pick, row, each)
+                return "dead"
+        failed = {number: due_ms for number, _, due_ms in row.order.failed} if row.order else {}
+        if index in failed:
+            # The row tells when the message is due, not when it failed.
+            return "retrying" if failed[index] <= self.context.clock.now_ms() else "backing_off"
+        if not row.decided(index):
+            return "in_flight"
+        timed = row.outcome == SETTLED and row.closed_ms > 0
+        self._note(row.closed_ms if timed else row.claimed_ms, "acknowledged", timed=timed, attempt=attempt)
+        return "acknowledged"
 
     def _pulled(self, copy: _Copy, row_no: int, row: PullRow) -> None:
         pick = (copy.position.row_no, copy.position.index)
