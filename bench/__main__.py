@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import delays, filters, floor, measures
+from bench import delays, filters, floor, measures, ordered
 from bench.measures import median, quantile
 from bench.serving import server
 
@@ -139,6 +139,8 @@ def main() -> int:
         console.print(table("produce of 10 by groups", {"": wide}))
         tagged = filters.by_batch(url, 20_000 if quick else 200_000, 1 if quick else 5)
         console.print(table("messages passed per second by one consumer, all of them and with a filter of 1 %", tagged))
+        in_order = ordered.compared(url, 1_000, 2_000 if quick else 20_000, 1 if quick else 5)
+        console.print(table("pulled and settled by 8 consumers of one queue with 1,000 keys", {"": in_order}))
         beside = waiting(url, 100 if quick else 1_000, 100 if quick else 500)
         console.print(table("produce of 1 beside consumers in a long poll", {"": beside}))
     late_by_rate = lateness(quick)
@@ -162,6 +164,7 @@ def main() -> int:
         "pull_by_backlog": deep,
         "produce_by_groups": wide,
         "filter_of_1_percent": tagged,
+        "ordered_1_000_keys": in_order,
         "beside_waiting_consumers": beside,
         "delayed_lateness": late_by_rate,
         "delayed_sustained": best,
