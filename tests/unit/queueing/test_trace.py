@@ -95,19 +95,6 @@ def test_each_consumer_of_a_broadcast_group_has_a_history(bench: Bench) -> None:
     ]
 
 
-def test_a_trace_of_an_ordered_group_says_that_it_is_not_complete(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", ordered=True)
-    bench.send("a", key="k")
-    bench.send("b", key="k")
-    bench.send("c", key="l")
-    for pull in bench.pull():
-        bench.settle(pull, retry=[0])
-    states = [of_group(bench, f"0:{offset}") for offset in range(3)]
-    assert [each.complete for each in states] == [False] * 3
-    assert states[0].state == "unknown"
-    assert events(states[0]) == ["pulled", "retried"]
-
-
 def test_every_retry_and_its_attempt_until_the_last(bench: Bench) -> None:
     bench.send("a", "b")
     bench.settle(bench.pull()[0], retry=[1])

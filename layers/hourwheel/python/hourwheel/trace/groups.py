@@ -78,8 +78,7 @@ class GroupReader:
             if not self._copies:
                 break
             self._follow(self._copies.pop(0))
-        # An ordered group parks and retries messages in place: later rows that hand them out are not searched.
-        self._complete = self._complete and not self._copies and not self.group.ordered
+        self._complete = self._complete and not self._copies
         events = [event for _, event in sorted(self._events, key=lambda entry: entry[0])]
         state: TraceState = next((name for name in _OPEN_FIRST if name in self._states), "unknown")
         # The group of a consumer is named after its broadcast group.
@@ -139,9 +138,6 @@ class GroupReader:
     def _pulled(self, copy: _Copy, row_no: int, row: PullRow) -> None:
         pick = (copy.position.row_no, copy.position.index)
         index = next((i for i, position in enumerate(row.positions()) if position == copy.position), None)
-        if index is None and self.group.ordered:
-            self._states.add("unknown")
-            return
         if index is None:
             unreadable = row.outcome == UNREADABLE or not copy.log.filtered
             self._states.add("unreadable" if unreadable else "filtered")
