@@ -41,8 +41,8 @@ class Answer(NamedTuple):
 class Api:
     """The functions over a cell of their own. ``log`` holds what was logged."""
 
-    def __init__(self) -> None:
-        self.bench = Bench()
+    def __init__(self, bench: Bench | None = None) -> None:
+        self.bench = bench or Bench()
         self.log = io.StringIO()
         self.boundary = Boundary(self.bench.cell, Logger(service=f"test-{next(_numbers)}", stream=self.log))
         self._router = Router()

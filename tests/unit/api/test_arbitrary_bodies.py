@@ -9,16 +9,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.api.routes import ROUTES, HttpRoute
+from hourwheel.ports import CellStorage
 from hourwheel.times import rfc3339
-from tests.support import NOON_MS
+from tests.support import NOON_MS, Bench
 from tests.unit.api.conftest import GROUP, MESSAGES, Api
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 NAMES = """messages body body_base64 key tags headers id subject idempotency_key consumer max_messages wait_seconds
 lease_seconds settle receipt ack retry release dead extend_seconds queues retention_seconds start max_attempts to
 time queue offset all ids push kind arn url name batch from delay deliver_at clamp_delays index first_seconds
-factor cap_seconds delays_seconds"""
+factor cap_seconds delays_seconds cell cells dry_run kinds state"""
 words = st.sampled_from(NAMES.split())
 documents = st.recursive(
     scalars,
@@ -96,6 +98,8 @@ targets = st.fixed_dictionaries(
         "timeout_seconds": st.integers(1, 300),
     },
 )
+CELLS = ("fast", "quick", "swift")
+dry_runs = {"dry_run": st.booleans()}
 _GROUP = "/v1/subjects/{subject}/groups/{group}"
 VALID: dict[str, st.SearchStrategy[Any]] = {
     "POST /v1/messages": valid_batch(subject=names),
@@ -134,6 +138,20 @@ VALID: dict[str, st.SearchStrategy[Any]] = {
     | st.fixed_dictionaries({"queue": st.just(0), "offset": st.integers(0, 4)}),
     f"POST {_GROUP}/dead/redrive": selections,
     f"DELETE {_GROUP}/dead": selections,
+    "POST /v1/subjects/{subject}/queues": st.fixed_dictionaries({"queues": st.integers(1, 64)}, optional=dry_runs),
+    "POST /v1/subjects/{subject}/queues/{queue}/move": st.fixed_dictionaries(
+        {"cell": st.sampled_from(CELLS)}, optional=dry_runs
+    ),
+    "POST /v1/subjects/{subject}/spread": valid_fields(
+        cells=st.lists(st.sampled_from(("home", *CELLS)), min_size=1, unique=True), **dry_runs
+    ),
+    "PUT /v1/cells/{cell}": valid_fields(
+        kinds=st.lists(st.sampled_from(["real-time", "delay"]), min_size=1, unique=True), **dry_runs
+    )
+    | st.fixed_dictionaries(
+        {"state": st.sampled_from(["normal", "read_only", "draining", "offline"])}, optional=dry_runs
+    ),
+    "POST /v1/cells/{cell}/drain": valid_fields(**dry_runs),
 }
 
 
@@ -177,8 +195,12 @@ def bodies_of(route: HttpRoute) -> st.SearchStrategy[bytes]:
 
 def furnished() -> tuple[Api, str, str, str]:
     """Creates a subject with messages, one of them delayed, and a group with a target, a lease of two of them and a
-    dead letter."""
-    api = Api()
+    dead letter. The subject's queue may move to any of ``CELLS``; the cell ``old`` is drained."""
+    api = Api(Bench(cells={name: CellStorage(MemoryStore(), MemoryBlobs()) for name in (*CELLS, "old")}))
+    for cell in CELLS:
+        api.bench.cell.cells.add(cell)
+    api.bench.cell.cells.add("old")
+    api.bench.cell.cells.drain("old")
     api.call("PUT", GROUP, {"ordered": True, "push": {"kind": "https", "url": "https://example.org"}})
     api.bury("dead")
     dead_id = api.call("GET", f"{GROUP}/dead").json["messages"][0]["dead_id"]
@@ -198,7 +220,13 @@ def test_no_body_is_a_fault_of_ours(route: HttpRoute) -> None:
         api, receipt, dead_id, scheduled_id = furnished()
         body = body.replace(RECEIPT.encode(), receipt.encode()).replace(DEAD_ID.encode(), dead_id.encode())
         target = route.template.format(
-            subject="orders", group="billing", dead_id=dead_id, id=scheduled_id, queue="0", consumer="c"
+            subject="orders",
+            group="billing",
+            dead_id=dead_id,
+            id=scheduled_id,
+            queue="0",
+            consumer="c",
+            cell="old" if route.method == "DELETE" else "fast",
         )
         answer = api.call(route.method, target, raw=body)
         assert answer.status < 500, (answer, api.log.getvalue())
