@@ -65,6 +65,7 @@ def test_findings_come_and_go_in_subjects_without_new_rows_as_in_a_run_over_ever
     bench.send("a", "b", subject="letters")
     Scene(world, "letters").pull(dead=[0, 1])
     world.rest()
+    bench.clock.pass_time(LONG)  # from here on, recent rows are no reason to judge these subjects
     assert subjects_with(archived_and_judged(world, spark), "stuck") == {"overdue"}
     bench.clock.pass_time(6 * DAY)
     bench.cell.cancel(overdue.scheduled_id or "")
