@@ -106,8 +106,12 @@ class Services:
         rows, sort = self._place(asked["TableName"], asked["Key"])
         item = rows.setdefault(sort, dict(asked["Key"]))
         values = asked["ExpressionAttributeValues"]
-        if asked["UpdateExpression"] == "SET #sealed = :true":
-            item["sealed"] = {"BOOL": True}
+        kept = "#rows = if_not_exists(#rows, :rows), #numbers = if_not_exists(#numbers, :numbers)"
+        if asked["UpdateExpression"] in (f"SET {kept}", f"SET #sealed = :true, {kept}"):
+            for name in ("rows", "numbers"):
+                item.setdefault(name, values[f":{name}"])
+            if ":true" in values:
+                item["sealed"] = {"BOOL": True}
         else:
             assert asked["UpdateExpression"] == "ADD #rows :rows, #numbers :numbers"
             if "sealed" in item:

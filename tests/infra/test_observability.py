@@ -170,7 +170,7 @@ def test_the_dashboard_shows_each_figure_that_is_recorded_and_the_docs_name(ever
     (dashboard,) = everything.properties("CloudWatch::Dashboard")
     on_aws = [path for path in LIBRARY.rglob("*.py") if "embedded" not in path.parts]
     recorded = {name for path in on_aws for name in re.findall(r"\brecord\(\s*\"([A-Z]\w+)\"", path.read_text())}
-    of_jobs = set(re.findall(r"\bfound\[\"([A-Z]\w+)\"\]", FIGURES.read_text()))
+    of_jobs = set(re.findall(r"\bmetrics\[\"([A-Z]\w+)\"\]", FIGURES.read_text()))
     assert {"ReconcileFindings", "QuarantinedSegments", "ArchiveLacksObjects"} == of_jobs
     recorded |= of_jobs
     told = set(re.findall(r"^\| ([A-Z]\w+) \|", (ROOT / "docs/operating.md").read_text(), re.MULTILINE))

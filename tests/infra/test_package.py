@@ -93,7 +93,7 @@ def test_a_package_that_has_outgrown_its_ceiling_is_refused(tmp_path: Path, monk
     archive = tmp_path / "large.tgz"
     archive.write_bytes(bytes(2_000_000))
     monkeypatch.setattr(build, "CEILING_BYTES", 1_000_000)
-    with pytest.raises(build.TooLarge, match=r"2\.0 MB and may have 1"):
+    with pytest.raises(build.PackageTooLarge, match=r"2\.0 MB and may have 1"):
         build.check([archive])
 
 

@@ -114,7 +114,9 @@ def test_the_job_is_told_of_this_cell(jobs: Jobs) -> None:
     source = "".join(path.read_text() for path in JOBS.glob("*.py"))
     for argument in jobs.asked["jobDriver"]["sparkSubmit"]["entryPointArguments"][1:-1]:
         name = argument.removeprefix("--").partition("=")[0]
-        assert re.search(rf"^    {name}: (str|PositiveInt)", source, re.MULTILINE), f"no job has an option {name}"
+        assert re.search(rf"^    {name}: (str|Location|PositiveInt)", source, re.MULTILINE), (
+            f"no job has an option {name}"
+        )
     (database,) = jobs.synthesis.properties("Glue::Database")
     assert database["DatabaseInput"]["Name"] == "orders_eu"
     logs = jobs.asked["configurationOverrides"]["monitoringConfiguration"]["s3MonitoringConfiguration"]

@@ -43,7 +43,8 @@ def _compare(audit: StoreAudit, group: Group, place: tuple[int, int], told: Grou
         for partition, history in audit.pulls.items()
         if partition.startswith(f"{group.member}@{group.subject}~{group.subject_generation}/")
         for fact in history.pulls.values()
-        if any(_place_of(audit, history.source, each) == place for each in fact.positions)
+        for each in fact.positions  # one pull may hold two copies of a message, retried before and after a seek
+        if _place_of(audit, history.source, each) == place
     )
     pulls = sorted((event.at or "", event.consumer or "") for event in told.events if event.event == "pulled")
     if pulls != seen:

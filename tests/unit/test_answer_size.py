@@ -33,8 +33,7 @@ def delivered(message: NewMessage) -> Message:
     """Returns the message with all fields that delivery adds."""
     moment = "2026-11-20T09:00:00.000Z"
     return Message(
-        **msgspec.structs.asdict(message),
-        queue=63,
+        **(msgspec.structs.asdict(message) | {"queue": 63}),
         offset=2**63 - 1,
         attempt=1_000,
         produced_at=moment,
