@@ -18,9 +18,10 @@ from hourwheel.archive.segments import HOUR_MS
 from hourwheel.errors import NotFound
 from hourwheel_pipeline import metrics
 from hourwheel_pipeline.columns import milliseconds_of
-from hourwheel_pipeline.job_options import LakeOptions, Location
+from hourwheel_pipeline.job_options import LakeOptions
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.locations import Files
+from hourwheel_pipeline.option_faults import Location
 from hourwheel_pipeline.reconcile import last_of, with_findings
 from hourwheel_pipeline.reporting.contents import Contents, GroupHours, HotKey, Hour, SubjectHours
 from hourwheel_pipeline.reporting.page import page

@@ -444,8 +444,39 @@ def _stored(system: System, log: str, item: Any) -> dict[tuple[str, int, int], M
     return {(log, int(item["sk"]["S"]), index): message for index, message in enumerate(found)}
 
 
+def operate(system: System) -> None:
+    """Pauses, looks at and traces messages, adds queues, and lets a consumer leave. The deployment has the home cell
+    alone, so that no queue can move: the answers say so."""
+    subject, group = path("tower"), path("tower", "watch")
+    (placed,) = send(system, "tower", [{"body": "cleared"}])
+    system.ok("PUT", group, {})
+    for owner in (subject, group):
+        assert system.ok("POST", f"{owner}/pause")["paused"]
+        assert not system.ok("POST", f"{owner}/resume")["paused"]
+    pull(system, "tower", "watch", "gone")
+    assert [each["consumer"] for each in system.ok("GET", f"{group}/consumers")["consumers"]] == ["gone"]
+    assert bodies(system.ok("GET", f"{subject}/queues/0/messages?offset=0")["messages"]) == ["cleared"]
+    assert system.ok("GET", f"{subject}/messages/{placed['queue']}:{placed['offset']}")["messages"]
+    assert system.ok("POST", f"{group}/consumers/gone/leave") == {"released": 1}
+    assert len(system.ok("GET", "/v1/routes/tower")["queues"]) == 1
+    assert len(system.ok("POST", f"{subject}/queues", {"queues": 2})["after"]["queues"]) == 2
+    system.ok("POST", f"{subject}/spread", {})
+    assert [cell["cell"] for cell in system.ok("GET", "/v1/cells")["cells"]] == ["home"]
+    for method, target, body in (
+        ("POST", f"{subject}/queues/0/move", {"cell": "fast"}),
+        ("POST", f"{group}/held", {"then": "retry", "keys": ["a"]}),
+        ("GET", "/v1/cells/fast", None),
+        ("PUT", "/v1/cells/fast", {}),
+        ("POST", "/v1/cells/fast/drain", {}),
+        ("DELETE", "/v1/cells/fast", None),
+    ):
+        status, answer = system.call(method, target, body)
+        assert 400 <= status < 500, f"{method} {target}: {status} {answer}"
+    system.ok("DELETE", subject)
+
+
 STEPS = (
     hear,
     *(hear, share, across, delay, carry, archive, lease, renew, orphan, push, expire_twice, poison, fail),
-    *(order, relay, mend, repeat, close, lose),
+    *(operate, order, relay, mend, repeat, close, lose),
 )

@@ -1,11 +1,14 @@
 """The API answers right requests."""
 
 import dataclasses
+import re
 from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hourwheel.api import problems
 from tests.unit.api.conftest import GROUP, MESSAGES, Api
 
 
@@ -136,6 +139,22 @@ def test_settings_that_are_fixed_are_a_conflict(api: Api) -> None:
         (409, "setting-fixed", "queues"),
         (409, "setting-fixed", "start"),
     ]
+
+
+def test_keys_of_an_unordered_group_cannot_be_decided(api: Api) -> None:
+    api.call("PUT", GROUP, {})
+    answer = api.call("POST", f"{GROUP}/held", {"then": "retry", "keys": ["a"]})
+    assert (answer.status, answer.slug, answer.json["field"]) == (400, "group-unordered", "group")
+
+
+def test_every_refusal_has_a_title() -> None:
+    library = Path(problems.__file__).parents[1]
+    refusal = re.compile(r'\b(?:Rejected|Conflict|NotFound|TooLarge)\(\s*"([a-z-]+)"')
+    folders = ("queueing", "registry", "delay", "operations", "trace", "push", "handover", "buckets", "api")
+    sources = [*library.glob("*.py"), *(path for name in folders for path in (library / name).glob("*.py"))]
+    slugs = {slug for path in sources for slug in refusal.findall(path.read_text())}
+    assert len(slugs) > 20
+    assert slugs - set(problems.TITLES) == set()
 
 
 def test_a_group_is_made_listed_and_deleted(api: Api) -> None:
