@@ -214,7 +214,7 @@ def furnished() -> tuple[Api, str, str, str]:
 def test_no_body_is_a_fault_of_ours(route: HttpRoute) -> None:
     answers: Counter[bool] = Counter()
 
-    @settings(deadline=None, max_examples=100, derandomize=True, database=None)
+    @settings(deadline=None, max_examples=160, derandomize=True, database=None)
     @given(body=bodies_of(route))
     def send(body: bytes) -> None:
         api, receipt, dead_id, scheduled_id = furnished()
