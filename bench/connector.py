@@ -23,7 +23,7 @@ from bench.serving import server
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.blocks import Entry, encode_messages
 from hourwheel.archive.segments import join, segment_key
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.manifests import Manifest, Segment, SegmentPart, Span, commit
 from pyspark_hourwheel import HourwheelDataSource

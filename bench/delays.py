@@ -15,7 +15,7 @@ from bench.measures import bodies, median, quantile
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.client import Api, Message, Producer, Settlement
 from hourwheel.context import Settings
-from hourwheel.model import NewMessage
+from hourwheel.model.messages import NewMessage
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall, HandClock
 
 _BUCKETS = 17_568

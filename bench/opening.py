@@ -16,7 +16,7 @@ from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.buckets.buckets import buckets
 from hourwheel.context import Settings
 from hourwheel.delay.wheel import Wheel, WheelEnd
-from hourwheel.model import NewMessage
+from hourwheel.model.messages import NewMessage
 from tests.support import NOON_MS, Bench, HandClock
 
 

@@ -11,7 +11,10 @@ from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay.wheel import WheelEnd
 from hourwheel.errors import CellUnavailable, Unavailable
-from hourwheel.model import Delay, Message, NewMessage, Placed, Pulled, PullRequest, PushTarget, RetryPolicy, Settlement
+from hourwheel.model.fields import Delay
+from hourwheel.model.groups import PushTarget, RetryPolicy
+from hourwheel.model.messages import Message, NewMessage, Placed
+from hourwheel.model.pulls import Pulled, PullRequest, Settlement
 from hourwheel.ports import Blobs, CellStorage, Counter, Key, MeterUnit, Record, Refused, Store, Table
 from hourwheel.registry.cell_storage import GuardedCells
 from hourwheel.system import SystemIds

@@ -10,7 +10,7 @@ from pathlib import Path
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.blocks import Entry, encode_messages
 from hourwheel.archive.segments import HOUR_MS, join, segment_key
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.manifests import Manifest, Segment, SegmentPart, Span, commit
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from bench.measures import median
-from hourwheel.model import NewMessage
+from hourwheel.model.messages import NewMessage
 from hourwheel_pipeline import metrics, reconcile
 from hourwheel_pipeline.jobs import Job
 from hourwheel_pipeline.metrics import MetricsOptions

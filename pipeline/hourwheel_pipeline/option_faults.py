@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from hourwheel.errors import Rejected
-from hourwheel.model import check_name
+from hourwheel.model.fields import check_name
 
 _SENTENCES: Final = {
     "bool_parsing": "give true or false, not {input!r}",

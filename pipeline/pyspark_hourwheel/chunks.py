@@ -17,7 +17,7 @@ from hourwheel.answer_size import nested_bytes
 from hourwheel.client import Message
 from hourwheel.client.records.messages import on_the_wire
 from hourwheel.due import delay_ms
-from hourwheel.model import BATCH_BYTES, BATCH_MESSAGES
+from hourwheel.model.fields import BATCH_BYTES, BATCH_MESSAGES
 from hourwheel.times import parse_rfc3339
 
 _HOUR_MS = 3_600_000

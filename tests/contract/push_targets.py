@@ -8,7 +8,8 @@ from botocore.awsrequest import AWSPreparedRequest
 
 from hourwheel.adapters.targets import AwsTargets
 from hourwheel.adapters.webhooks import Webhooks
-from hourwheel.model import Message, PushTarget
+from hourwheel.model.groups import PushTarget
+from hourwheel.model.messages import Message
 from hourwheel.targets import Delivery, Outcome
 
 from . import wire

@@ -3,7 +3,9 @@
 import pytest
 
 from hourwheel.context import Settings
-from hourwheel.model import NewMessage, Pulled, PullRequest, Settlement, TagFilter
+from hourwheel.model.groups import TagFilter
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import Pulled, PullRequest, Settlement
 from hourwheel.ports import Store
 from hourwheel.queueing.peek import PeekStart
 from hourwheel.trace.messages import SearchSpan

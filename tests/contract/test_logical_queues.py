@@ -17,7 +17,8 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict
-from hourwheel.model import NewMessage, RetryPolicy
+from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.messages import NewMessage
 from hourwheel.operations.routes import shown_route
 from hourwheel.ports import CellStorage, Store
 from tests.support import Bench

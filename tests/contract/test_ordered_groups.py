@@ -4,7 +4,8 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.model import NewMessage, Pulled, RetryLater
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import Pulled, RetryLater
 from hourwheel.ports import Store
 from tests.support import Bench, CallByCall
 

@@ -11,7 +11,7 @@ from botocore.exceptions import (
     SSLError,
 )
 
-from hourwheel.model import PushTarget
+from hourwheel.model.groups import PushTarget
 from hourwheel.targets import DONE
 from tests.contract.push_targets import Wire, batch, sizes, to_bus, to_function, to_queue
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import boto3
 import pytest
 
-from hourwheel.model import PushTarget
+from hourwheel.model.groups import PushTarget
 from hourwheel.targets import DONE
 from tests.contract.push_targets import ACCOUNT, REGION, Opened, batch, to_bus, to_function, to_queue
 

@@ -12,7 +12,7 @@ from hourwheel.adapters.functions import AsyncFunction
 from hourwheel.adapters.scheduler import SOON_MS, SchedulerTimers
 from hourwheel.buckets.buckets import LEAD_MS, Bucket
 from hourwheel.errors import Broken, OutcomeUnknown, Throttled, Unavailable
-from hourwheel.model import MAX_DELAY_MS
+from hourwheel.model.fields import MAX_DELAY_MS
 from hourwheel.system import SystemClock
 
 from . import wire

@@ -15,7 +15,8 @@ from hourwheel.context import Context
 from hourwheel.errors import Unavailable
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import from_record
-from hourwheel.model import Message, Subject
+from hourwheel.model.messages import Message
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Key, Record, Refused, Timers
 from hourwheel.system import SystemIds
 from hourwheel.times import rfc3339

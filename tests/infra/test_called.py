@@ -1,7 +1,7 @@
 """The roles of the functions allow the calls of the library, in particular the rare ones."""
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.model import NewMessage
+from hourwheel.model.messages import NewMessage
 from hourwheel.queueing.idempotency import IdempotencyKey
 from infra.permissions import TABLE_ACTIONS
 from infra.tables import NAMES

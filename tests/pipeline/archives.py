@@ -9,7 +9,7 @@ from hourwheel.archive.blocks import Entry, encode_messages, encode_rows
 from hourwheel.archive.segments import HOUR_MS, join, segment_key
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.logs.codec import Block
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS

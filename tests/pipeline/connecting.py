@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from pyspark_hourwheel.batch import BatchReader
 from pyspark_hourwheel.columns import SCHEMA
 from pyspark_hourwheel.options import BatchOptions, read_options

@@ -12,7 +12,7 @@ from hourwheel.logs.codec import encode
 from hourwheel.logs.entries import CancelMarker, encode_entry
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row, row_key, sort_of, to_record
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.ports import Key, Record, Table
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow

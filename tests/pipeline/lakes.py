@@ -13,7 +13,7 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.entries import CancelMarker, DueTimes, encode_entry
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.queueing.records import CLOSED, SETTLED, Position, PullRow
 from hourwheel_pipeline import compact
 from hourwheel_pipeline.compact import CompactOptions, CompactReport

@@ -21,7 +21,7 @@ from hourwheel.errors import Corrupt
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.codec import pack
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry, encode_entry
-from hourwheel.model import Message, message_bytes
+from hourwheel.model.messages import Message, message_bytes
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import CLOSED, EXPIRED, SETTLED, Moved, Position, PullRow
 from hourwheel.times import parse_rfc3339, rfc3339

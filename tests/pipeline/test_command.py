@@ -18,7 +18,7 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.cli.app import app
 from hourwheel.cli.pipeline import DAILY, JOBS, Output
 from hourwheel.errors import Corrupt, Rejected
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.retention.manifests import manifest_key
 from hourwheel_pipeline import exits, jobs, outcomes
 from hourwheel_pipeline.failures import JobFailed, translated

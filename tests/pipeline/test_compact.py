@@ -15,7 +15,7 @@ from hourwheel.archive import segments
 from hourwheel.archive.blocks import SCHEMAS as BLOCK_SCHEMAS
 from hourwheel.errors import Corrupt
 from hourwheel.logs.codec import Block, pack, unpack
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.retention.manifests import manifest_key, read
 from hourwheel_pipeline import compact
 from hourwheel_pipeline.compact import UnreadableSegments

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from hourwheel.archive.blocks import RegistrySnapshot, encode_registry
 from hourwheel.archive.segments import join, segment_key
 from hourwheel.logs.codec import HEADER_BYTES
-from hourwheel.model import Message, Subject
+from hourwheel.model.messages import Message
+from hourwheel.model.subjects import Subject
 from hourwheel.retention.kinds import REGISTRY
 from hourwheel.retention.manifests import Manifest, Segment, commit
 from pyspark_hourwheel import HourwheelDataSource

@@ -6,7 +6,7 @@ import pytest
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.errors import Corrupt
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.retention.manifests import manifest_key
 from hourwheel_pipeline import exits, outcomes
 from hourwheel_pipeline.integrity import inspect

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
-from hourwheel.model import NewMessage, RetryLater
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import RetryLater
 from hourwheel_pipeline import metrics, report
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.measures.hours import percentiles

@@ -20,7 +20,8 @@ from hourwheel.client.records.messages import on_the_wire
 from hourwheel.client.records.subjects import Subject
 from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
 from hourwheel.errors import NotFound as Missing
-from hourwheel.model import NewMessage, PullRequest
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest
 from hourwheel.queueing.dead import dead_id_of
 from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.system import SystemIds

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel_pipeline.schemas import SCHEMAS
 from hourwheel_pipeline.status import status_of
 from tests.pipeline.archives import ArchiveBuilder

@@ -9,7 +9,9 @@ from pyspark.sql import SparkSession
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.archiver import Archiver
 from hourwheel.context import Settings
-from hourwheel.model import NewMessage, Pulled, RetryLater, RetryPolicy, TagFilter
+from hourwheel.model.groups import RetryPolicy, TagFilter
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import Pulled, RetryLater
 from hourwheel.queueing.dead import dead_id_of
 from hourwheel_pipeline import compact
 from hourwheel_pipeline.compact import CompactOptions

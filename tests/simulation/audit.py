@@ -22,7 +22,9 @@ from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row, from_record
-from hourwheel.model import Group, Message, Subject, TagFilter
+from hourwheel.model.groups import Group, TagFilter
+from hourwheel.model.messages import Message
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter, Key, Record, Table
 from hourwheel.queueing.dead import DeadState
 from hourwheel.queueing.ordered_rows import Snapshot

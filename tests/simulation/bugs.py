@@ -18,7 +18,7 @@ from hourwheel.handover.copies import row_builder
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row, row_key, to_record
-from hourwheel.model import Group
+from hourwheel.model.groups import Group
 from hourwheel.ports import Counter, Key, Record, Table
 from hourwheel.queueing import dead, produce, pull_log, settle
 from hourwheel.queueing.dead import DeadState

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hourwheel.errors import Rejected
-from hourwheel.model import ScheduledMessage
+from hourwheel.model.messages import ScheduledMessage
 from tests.simulation.actors import Actor
 from tests.simulation.dates import RequestedDue
 from tests.simulation.history import Ticket

@@ -4,7 +4,8 @@ from functools import partial
 
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.logs.rows import sort_of
-from hourwheel.model import Group, PullRequest, Settlement
+from hourwheel.model.groups import Group
+from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.ports import Table
 from hourwheel.queueing.selection import PASSED_MS
 from tests.simulation.actors import Actor

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from hourwheel.due import delay_ms
-from hourwheel.model import PullRequest, RetryLater, Settled, Settlement
+from hourwheel.model.pulls import PullRequest, RetryLater, Settled, Settlement
 from tests.simulation.actors import Actor
 from tests.simulation.history import Leased
 from tests.simulation.world import Verb

@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from hourwheel.model import PushTarget
+from hourwheel.model.groups import PushTarget
 from hourwheel.ports import Key, Record, Table
 from hourwheel.targets import DONE, Delivery, Outcome, failure, unreached
 from tests.simulation.history import History

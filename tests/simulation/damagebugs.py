@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.queueing.pull import Puller
 from hourwheel.queueing.pull_log import Claim, PullLog
 from hourwheel.queueing.records import UNREADABLE

@@ -24,7 +24,7 @@ from hourwheel.delay.wheel_steps import WheelState
 from hourwheel.errors import Filled, Sealed
 from hourwheel.logs.entries import DueTimes as Note
 from hourwheel.logs.log import Reservation
-from hourwheel.model import RetryPolicy
+from hourwheel.model.groups import RetryPolicy
 from hourwheel.queueing.settle import Decision, Settler
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Delays, Faults, Plan, delayed, prompt

@@ -8,7 +8,7 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.logs.entries import ScheduleEntry, decode_entry
 from hourwheel.logs.rows import Row
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 
 NEVER = 1 << 60
 

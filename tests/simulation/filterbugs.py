@@ -10,7 +10,8 @@ from hourwheel import cell
 from hourwheel.logs import tags
 from hourwheel.logs.index_sets import every
 from hourwheel.logs.tags import TagSummary
-from hourwheel.model import Subject, TagFilter
+from hourwheel.model.groups import TagFilter
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing import consumers
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.pull_log import PullLog

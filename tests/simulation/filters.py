@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from hourwheel.logs.index_sets import indexes_of, unpack
-from hourwheel.model import Group, TagFilter
+from hourwheel.model.groups import Group, TagFilter
 from hourwheel.queueing.records import Position, PullRow
 from tests.simulation.facts import LogName, RowFact
 from tests.simulation.world import Violation

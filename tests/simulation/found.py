@@ -22,7 +22,10 @@ from hourwheel.logs.cas import Versioned
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row
-from hourwheel.model import Group, Message, Settled, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.messages import Message
+from hourwheel.model.pulls import Settled
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing import produce, progress, settle
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.pull_log import PullLog

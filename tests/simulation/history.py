@@ -8,7 +8,8 @@ import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import NotFound
-from hourwheel.model import Message, Placed, Pulled, PullResult, ScheduledMessage, Settled, Settlement
+from hourwheel.model.messages import Message, Placed, ScheduledMessage
+from hourwheel.model.pulls import Pulled, PullResult, Settled, Settlement
 from hourwheel.queueing.receipts import Receipt
 from hourwheel.queueing.records import EXPIRED, UNREADABLE
 from tests.simulation.audit import StoreAudit

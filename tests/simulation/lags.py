@@ -1,6 +1,7 @@
 """Judges a group's lag by the rows of its logs, at a moment at which no other actor works."""
 
-from hourwheel.model import Group, Lag, QueueLag
+from hourwheel.model.groups import Group
+from hourwheel.model.lag import Lag, QueueLag
 from hourwheel.queueing.records import OPEN
 from tests.simulation.actors import Actor
 from tests.simulation.audit import StoreAudit

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 from hourwheel.context import Context
 from hourwheel.logs.log import Log
-from hourwheel.model import Subject
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter
 from hourwheel.registry import moves
 from hourwheel.routes import MoveTarget, Route, RouteChange

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Literal
 
 from hourwheel.logs.large_batches import drop_expired_batches
-from hourwheel.model import PullRequest
+from hourwheel.model.pulls import PullRequest
 from hourwheel.retention.watermarks import archived_ms
 from tests.simulation.actors import Actor
 from tests.simulation.couriers import target_of

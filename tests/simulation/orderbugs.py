@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from hourwheel.model import RetryPolicy
+from hourwheel.model.groups import RetryPolicy
 from hourwheel.queueing import settle
 from hourwheel.queueing.order_state import OrderState
 from hourwheel.queueing.ordered_rows import OrderedRow, Parked

@@ -7,7 +7,7 @@ would hide is found by a seed that has no such fault.
 from dataclasses import dataclass, replace
 from random import Random
 
-from hourwheel.model import RetryPolicy, TagFilter, WhenDead
+from hourwheel.model.groups import RetryPolicy, TagFilter, WhenDead
 
 DAY_MS = 86_400_000
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hourwheel.errors import Rejected
-from hourwheel.model import IDEMPOTENCY_MS, AddressedMessage, NewMessage
+from hourwheel.model.fields import IDEMPOTENCY_MS
+from hourwheel.model.messages import AddressedMessage, NewMessage
 from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.simulation.actors import Actor
 from tests.simulation.dates import RequestedDue

@@ -7,7 +7,8 @@ from hourwheel.archive.rebuild import rebuild
 from hourwheel.cell import Cell
 from hourwheel.context import Context
 from hourwheel.logs.large_batches import messages_of
-from hourwheel.model import Group, PullRequest
+from hourwheel.model.groups import Group
+from hourwheel.model.pulls import PullRequest
 from tests.simulation.actors import Actor
 from tests.simulation.checker import living_groups
 from tests.simulation.facts import LogName

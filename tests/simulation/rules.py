@@ -11,7 +11,9 @@ from hourwheel.delay.dispatch import AGAIN, DUE, ORPHANED
 from hourwheel.handover.copies import ATTEMPTS, REDRIVE, REJECTED, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import SCHEDULE_PREFIX
-from hourwheel.model import DEAD_RETENTION_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS, RetryPolicy, Subject
+from hourwheel.model.fields import DEAD_RETENTION_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS
+from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Key, Record
 from hourwheel.queueing.records import PullRow
 from tests.simulation.facts import LogName, RowFact

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hourwheel.model import RetryPolicy
+from hourwheel.model.groups import RetryPolicy
 from tests.simulation.dates import RequestedDue
 from tests.simulation.plan import AT_ONCE, Delays, Faults, Plan
 from tests.simulation.sides import (

@@ -16,7 +16,8 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
 from hourwheel.delay import changes, dispatch, orphans
 from hourwheel.logs import tags
-from hourwheel.model import MAX_LEASE_SECONDS, Pulled, PullRequest, PullResult, Settlement
+from hourwheel.model.fields import MAX_LEASE_SECONDS
+from hourwheel.model.pulls import Pulled, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
 from hourwheel.queueing import dead, ordered_selection, orders, pull, pull_log
 from tests.simulation.actors import Actor, Machine

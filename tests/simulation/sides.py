@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from greenlet import getcurrent, greenlet
 
 from hourwheel.archive.archiver import Limits
-from hourwheel.model import PullRequest, RetryLater, Settlement
+from hourwheel.model.pulls import PullRequest, RetryLater, Settlement
 from tests.simulation.actors import Actor, Machine, share
 from tests.simulation.archivists import archive
 from tests.simulation.cancellers import Canceller

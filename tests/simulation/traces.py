@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from hourwheel.model import Group, GroupTrace
+from hourwheel.model.groups import Group
+from hourwheel.model.traces import GroupTrace
 from hourwheel.times import rfc3339
 from hourwheel.trace.messages import SearchSpan
 from tests.simulation.actors import Actor

@@ -14,7 +14,7 @@ from contextlib import closing
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.errors import HourwheelError
-from hourwheel.model import NewMessage
+from hourwheel.model.messages import NewMessage
 
 SYNCS = {"x86_64": (74, 75), "aarch64": (82, 83)}
 """The numbers of fsync and fdatasync, by machine."""

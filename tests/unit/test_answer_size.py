@@ -8,7 +8,8 @@ from hourwheel.answer_size import ADDED_BYTES, LAMBDA_BYTES, PULL_BYTES, answera
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.codec import encode
 from hourwheel.logs.rows import Row
-from hourwheel.model import Message, NewMessage, Pulled, PullResult, Settled
+from hourwheel.model.messages import Message, NewMessage
+from hourwheel.model.pulls import Pulled, PullResult, Settled
 from hourwheel.queueing.receipts import Receipt, sign_receipt
 from hourwheel.queueing.records import Position, PullRow
 from tests.lambdajson import as_lambda_encodes

@@ -11,7 +11,8 @@ from hourwheel.adapters import dynamodb
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.context import Settings
-from hourwheel.model import NewMessage, PullRequest, Settlement
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.support import AT_ONCE, Bench, CallByCall, CountedTransactions
 

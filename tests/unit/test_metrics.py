@@ -12,7 +12,7 @@ from hourwheel.adapters.metrics import BOUNDS_SECONDS, CountingMeter, EmfMeter
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.context import Settings
 from hourwheel.errors import OutcomeUnknown, Throttled
-from hourwheel.model import NewMessage
+from hourwheel.model.messages import NewMessage
 from hourwheel.ports import Counter
 from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.system import SystemIds

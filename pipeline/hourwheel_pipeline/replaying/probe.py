@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from hourwheel.client import AnswerError, Message, NotFound, Placed, Pulled, ServerUnavailable
 from hourwheel.client.records.subjects import Subject
 from hourwheel.errors import Unavailable
-from hourwheel.model import IDEMPOTENCY_MS, Settlement
+from hourwheel.model.fields import IDEMPOTENCY_MS
+from hourwheel.model.pulls import Settlement
 
 _logger = logging.getLogger("hourwheel")
 

@@ -9,7 +9,8 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.logs.rows import from_record, row_key
-from hourwheel.model import NewMessage, PullRequest
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest
 from hourwheel.ports import Record
 from hourwheel.targets import Delivery
 from tests.lambdajson import MOST_ANSWER_BYTES, MOST_EVENT_BYTES, as_lambda_encodes

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hourwheel import gzipped
 from hourwheel.api.compression import packed
 from hourwheel.api.events import Response
-from hourwheel.model import REQUEST_BYTES
+from hourwheel.model.fields import REQUEST_BYTES
 from tests.lambdajson import as_lambda_encodes
 from tests.memory import peak_bytes
 from tests.unit.api.conftest import MESSAGES, Api

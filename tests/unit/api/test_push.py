@@ -13,7 +13,7 @@ from hourwheel.api.push import pushing
 from hourwheel.client.webhooks import verify
 from hourwheel.embedded.targets import EmbeddedTargets
 from hourwheel.errors import Rejected, Throttled
-from hourwheel.model import PushTarget
+from hourwheel.model.groups import PushTarget
 from hourwheel.signatures import signed_headers
 from hourwheel.targets import DONE, Delivery, Outcome, unreached
 from tests.support import NOON_MS, Bench, HandClock

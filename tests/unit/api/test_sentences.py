@@ -9,7 +9,8 @@ from hourwheel.api.bodies import GroupBody, PageQuery, PushBody, SeekBody, Subje
 from hourwheel.api.requests import decode_control, decode_query
 from hourwheel.errors import Rejected
 from hourwheel.misfits import decode
-from hourwheel.model import NewMessage, PullRequest
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest
 
 ABROAD = ("Input should", "Value error", "Expected `", "Extra inputs", "Object ", "Invalid JSON", "malformed", "Field ")
 

@@ -8,7 +8,7 @@ from zlib import crc32
 from hourwheel.archive import blocks, segments
 from hourwheel.archive.blocks import Entry
 from hourwheel.delay.ownership import Dispatched
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
 from hourwheel.retention import kinds, manifests

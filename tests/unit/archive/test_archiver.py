@@ -7,7 +7,7 @@ import msgspec
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.archive.archiver import Archived
 from hourwheel.logs.rows import Row
-from hourwheel.model import NewMessage
+from hourwheel.model.messages import NewMessage
 from hourwheel.ports import Counter, Record, Table
 from hourwheel.retention import manifests
 from hourwheel.retention.watermarks import archived_ms

@@ -13,7 +13,8 @@ from hourwheel.buckets.buckets import LEAD_MS, Bucket
 from hourwheel.context import Settings
 from hourwheel.delay.ownership import DispatchLog
 from hourwheel.errors import NotFound, Unavailable
-from hourwheel.model import NewMessage, RetryPolicy
+from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.messages import NewMessage
 from hourwheel.ports import Blobs, Key, Record, Table
 from tests.support import AT_ONCE, Bench
 from tests.unit.archive.archiving import dying_at

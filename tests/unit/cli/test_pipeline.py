@@ -9,7 +9,7 @@ import pytest
 from hourwheel.cell import Cell
 from hourwheel.cli import deployed
 from hourwheel.embedded.offline import opened
-from hourwheel.model import NewMessage
+from hourwheel.model.messages import NewMessage
 from tests.unit.cli.conftest import Shell
 
 OUTPUTS = {

@@ -4,7 +4,8 @@ import pytest
 
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.records.messages import Pull, Received
-from hourwheel.model import Delay, RetryLater, Settled, Settlement
+from hourwheel.model.fields import Delay
+from hourwheel.model.pulls import RetryLater, Settled, Settlement
 
 MOMENT = datetime(2026, 11, 20, 9, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from greenlet import getcurrent, greenlet
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.errors import Unavailable
-from hourwheel.model import NewMessage
+from hourwheel.model.messages import NewMessage
 from hourwheel.ports import Counter
 from tests.support import Bench, CallByCall, HandClock
 from tests.unit.delay.test_changes import later

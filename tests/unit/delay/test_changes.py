@@ -10,7 +10,7 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.lease import Owner, owner_record
 from hourwheel.errors import NotFound, Rejected, Unavailable
-from hourwheel.model import NewMessage, Placed, ScheduledMessage
+from hourwheel.model.messages import NewMessage, Placed, ScheduledMessage
 from hourwheel.times import parse_rfc3339, rfc3339
 from tests.support import NOON_MS, Bench, CallByCall
 from tests.unit.delay.test_waiting import bodies, received

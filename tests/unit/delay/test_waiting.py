@@ -10,7 +10,9 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Settings
 from hourwheel.delay.wheel import WheelEnd
 from hourwheel.errors import NotFound, Rejected, TooLarge
-from hourwheel.model import Message, NewMessage, RetryLater, RetryPolicy
+from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.messages import Message, NewMessage
+from hourwheel.model.pulls import RetryLater
 from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, Bench

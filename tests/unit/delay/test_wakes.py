@@ -14,7 +14,8 @@ from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.errors import Broken, Corrupt, Throttled, Unavailable
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.rows import Row
-from hourwheel.model import NewMessage, PullRequest, Settlement
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall, HandClock, HandTimers
 from tests.unit.delay.test_changes import Failing, later

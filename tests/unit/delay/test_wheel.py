@@ -15,7 +15,7 @@ from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.errors import Unavailable
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.logs.rows import Row
-from hourwheel.model import AddressedMessage, NewMessage
+from hourwheel.model.messages import AddressedMessage, NewMessage
 from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.delay.test_changes import Failing

@@ -16,7 +16,8 @@ from hourwheel.embedded.http.requests import Request
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.prometheus import _labels
 from hourwheel.embedded.runtime import Runtime
-from hourwheel.model import NewMessage, PullRequest, Settlement
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.system import SystemClock
 from tests.support import NOON_MS, HandClock
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hourwheel.errors import Corrupt
 from hourwheel.logs.codec import HEADER_BYTES, MAX_RAW_BYTES, decode, encode, zstd
-from hourwheel.model import Message, NewMessage
+from hourwheel.model.messages import Message, NewMessage
 
 texts = st.text(max_size=40)
 messages = st.lists(

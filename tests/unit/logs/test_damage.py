@@ -26,7 +26,8 @@ from hourwheel.archive.segments import FORMAT, blocks_of
 from hourwheel.errors import Corrupt
 from hourwheel.logs.codec import Block, decode, split, zstd
 from hourwheel.logs.rows import from_record
-from hourwheel.model import BATCH_MESSAGES, Message
+from hourwheel.model.fields import BATCH_MESSAGES
+from hourwheel.model.messages import Message
 from hourwheel.ports import Record
 from tests.memory import peak_bytes
 

@@ -10,7 +10,8 @@ from hourwheel.errors import Corrupt
 from hourwheel.logs.index_sets import every, indexes_of, pack, set_of, unpack
 from hourwheel.logs.rows import LargeBatchRef, Row, to_record
 from hourwheel.logs.tags import decode_summary, encode_summary, with_tags
-from hourwheel.model import NewMessage, TagFilter
+from hourwheel.model.groups import TagFilter
+from hourwheel.model.messages import NewMessage
 
 LOG = "orders~1/0"
 

@@ -5,7 +5,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound, Rejected, Throttled, Unavailable
-from hourwheel.model import NewMessage
+from hourwheel.model.messages import NewMessage
 from hourwheel.ports import CellStorage
 from tests.support import AT_ONCE, Bench
 

@@ -7,7 +7,8 @@ import pytest
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound, Rejected, Sealed
-from hourwheel.model import NewMessage, PullRequest
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest
 from hourwheel.operations.routes import shown_route
 from hourwheel.ports import CellStorage
 from hourwheel.registry.cells import cell_record

@@ -5,7 +5,8 @@ import socket
 from collections.abc import Callable
 
 from hourwheel.adapters.webhooks import Webhooks
-from hourwheel.model import Message, PushTarget
+from hourwheel.model.groups import PushTarget
+from hourwheel.model.messages import Message
 from hourwheel.targets import Delivery, Outcome
 from tests.support import HandClock
 from tests.unit.push.receivers import Receiver, reply

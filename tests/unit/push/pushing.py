@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from hourwheel.model import Lag, PushTarget
+from hourwheel.model.groups import PushTarget
+from hourwheel.model.lag import Lag
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import PushState

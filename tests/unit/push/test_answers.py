@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.targets import DONE, Delivery, answered
 
 DELIVERY = Delivery(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hourwheel.errors import Rejected
-from hourwheel.model import KEEP_VERSION, PushTarget
+from hourwheel.model.groups import KEEP_VERSION, PushTarget
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import PushState

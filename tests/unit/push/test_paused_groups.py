@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hourwheel.model import PushTarget
+from hourwheel.model.groups import PushTarget
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.targets import Delivery, Outcome
 from tests.unit.push.pushing import bench_with, lag, push, woken

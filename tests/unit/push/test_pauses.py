@@ -7,7 +7,7 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.errors import Unavailable
-from hourwheel.model import PushTarget
+from hourwheel.model.groups import PushTarget
 from hourwheel.push.decisions import FAILURES, LONGEST_PAUSE_MS, PusherEnd
 from hourwheel.push.state import PushState
 from hourwheel.targets import DONE, Delivery, Outcome, failure, unreached

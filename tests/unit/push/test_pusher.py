@@ -2,7 +2,7 @@
 
 from threading import Barrier
 
-from hourwheel.model import PushTarget
+from hourwheel.model.groups import PushTarget
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.targets import DONE, Delivery, Outcome
 from tests.unit.push.pushing import bench_with, lag, push

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from hourwheel.errors import OutcomeUnknown
-from hourwheel.model import PullRequest, PushTarget
+from hourwheel.model.groups import PushTarget
+from hourwheel.model.pulls import PullRequest
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.targets import DONE, Delivery, Outcome

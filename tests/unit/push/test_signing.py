@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from hourwheel.client.webhooks import Unverified, verify
-from hourwheel.model import Group, PushTarget
+from hourwheel.model.groups import Group, PushTarget
 from hourwheel.signatures import group_secret, secrets_of, signed_headers
 from tests.support import NOON_MS, HandClock
 

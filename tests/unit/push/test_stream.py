@@ -7,7 +7,7 @@ import pytest
 
 from hourwheel.adapters.functions import MappedStream
 from hourwheel.errors import Unavailable
-from hourwheel.model import PushTarget
+from hourwheel.model.groups import PushTarget
 from tests.contract import wire
 from tests.support import Bench
 

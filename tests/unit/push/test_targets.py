@@ -11,7 +11,8 @@ from hourwheel.adapters.targets import AwsTargets
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.errors import Rejected
-from hourwheel.model import Message, PushTarget
+from hourwheel.model.groups import PushTarget
+from hourwheel.model.messages import Message
 from hourwheel.targets import DONE, Delivery
 from tests.support import HandClock
 

@@ -8,7 +8,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.errors import Unavailable
 from hourwheel.logs.rows import Row
-from hourwheel.model import PushTarget
+from hourwheel.model.groups import PushTarget
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.targets import DONE, Delivery, Outcome, unreached
 from tests.support import Bench, CallByCall

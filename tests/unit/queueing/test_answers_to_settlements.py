@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hourwheel.model import Settled, Settlement
+from hourwheel.model.pulls import Settled, Settlement
 from hourwheel.queueing.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, Position, PullRow
 from hourwheel.queueing.settle import answer_without_change, decide
 

@@ -5,7 +5,10 @@ import pytest
 
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound, Rejected
-from hourwheel.model import MAX_BROADCAST_CONSUMERS, NewMessage, Pulled, PullRequest, PushTarget, Settlement, TagFilter
+from hourwheel.model.fields import MAX_BROADCAST_CONSUMERS
+from hourwheel.model.groups import PushTarget, TagFilter
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import Pulled, PullRequest, Settlement
 from hourwheel.queueing.broadcast import parse_any_dead_id
 from hourwheel.registry import broadcast
 from tests.support import AT_ONCE, Bench

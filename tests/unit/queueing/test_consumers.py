@@ -2,7 +2,7 @@
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
-from hourwheel.model import Pulled, PullRequest, Settlement
+from hourwheel.model.pulls import Pulled, PullRequest, Settlement
 from tests.support import AT_ONCE, Bench, CallByCall
 
 

@@ -8,7 +8,8 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.answer_size import PULL_BYTES
 from hourwheel.context import Settings
 from hourwheel.errors import Filled, NotFound, Rejected
-from hourwheel.model import DEAD_RETENTION_MS, Message
+from hourwheel.model.fields import DEAD_RETENTION_MS
+from hourwheel.model.messages import Message
 from hourwheel.ports import Record, Refused, Table
 from hourwheel.queueing.dead import DeadLetters, dead_id_of
 from hourwheel.queueing.records import Position

@@ -13,7 +13,8 @@ from hourwheel.answer_size import PULL_BYTES
 from hourwheel.context import Settings
 from hourwheel.log_names import pull_log
 from hourwheel.logs import tags as summaries
-from hourwheel.model import NewMessage, PushTarget, TagFilter
+from hourwheel.model.groups import PushTarget, TagFilter
+from hourwheel.model.messages import NewMessage
 from hourwheel.ports import Key, Table
 from hourwheel.queueing.pull_log import EMPTY_ROWS, PullLog, pull_logs
 from hourwheel.queueing.records import PASSED, PullRow

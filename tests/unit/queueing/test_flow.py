@@ -7,7 +7,8 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.cell import Cell
 from hourwheel.context import Settings
-from hourwheel.model import PullRequest, PullResult, PushTarget, Settlement
+from hourwheel.model.groups import PushTarget
+from hourwheel.model.pulls import PullRequest, PullResult, Settlement
 from hourwheel.ports import Record, Table
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.push.pusher import Pusher

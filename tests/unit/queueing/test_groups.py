@@ -7,7 +7,7 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.errors import Rejected
-from hourwheel.model import NewMessage
+from hourwheel.model.messages import NewMessage
 from hourwheel.ports import Key, Record, Table
 from hourwheel.queueing.records import SETTLED_KEPT_MS
 from hourwheel.times import rfc3339

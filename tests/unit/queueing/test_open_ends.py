@@ -5,7 +5,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import row_key
-from hourwheel.model import PullRequest
+from hourwheel.model.pulls import PullRequest
 from tests.support import Bench, CallByCall
 
 

@@ -6,7 +6,10 @@ import pytest
 from msgspec import UNSET
 
 from hourwheel.errors import Conflict, Rejected
-from hourwheel.model import HeldKeys, NewMessage, Pulled, PushTarget, RetryLater, RetryPolicy
+from hourwheel.model.groups import PushTarget, RetryPolicy
+from hourwheel.model.lag import HeldKeys
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import Pulled, RetryLater
 from hourwheel.ports import Key, Table
 from hourwheel.push.decisions import PusherEnd as Ended
 from hourwheel.push.pusher import Pusher

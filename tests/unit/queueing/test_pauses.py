@@ -9,7 +9,7 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.cell import Cell
 from hourwheel.context import Settings
 from hourwheel.errors import NotFound
-from hourwheel.model import PullRequest, PullResult, Settlement
+from hourwheel.model.pulls import PullRequest, PullResult, Settlement
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.queueing.test_waiting_pulls import Ticks, waiting_bench
 

@@ -8,7 +8,7 @@ from hourwheel.context import Settings
 from hourwheel.errors import NotFound, Rejected
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import row_key
-from hourwheel.model import PeekPage
+from hourwheel.model.pages import PeekPage
 from hourwheel.queueing import peek as peeking
 from hourwheel.queueing.peek import PeekStart
 from tests.support import AT_ONCE, Bench, CallByCall

@@ -9,7 +9,8 @@ from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound, Unavailable
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import from_record
-from hourwheel.model import IDEMPOTENCY_MS, AddressedMessage, NewMessage
+from hourwheel.model.fields import IDEMPOTENCY_MS
+from hourwheel.model.messages import AddressedMessage, NewMessage
 from hourwheel.ports import Key, Record, Refused, Table
 from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.support import AT_ONCE, Bench, CallByCall

@@ -13,7 +13,8 @@ from hourwheel.answer_size import PULL_BYTES
 from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
 from hourwheel.logs.rows import Row, row_key, to_record
-from hourwheel.model import NewMessage, PullRequest, SettleRequest
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest, SettleRequest
 from hourwheel.ports import Counter, Record, Table
 from hourwheel.queueing.pull_log import EMPTY_ROWS, pull_logs
 from hourwheel.queueing.records import SETTLED_KEPT_MS

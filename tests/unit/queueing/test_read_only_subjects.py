@@ -3,7 +3,7 @@
 import pytest
 
 from hourwheel.errors import Conflict, NotFound
-from hourwheel.model import AddressedMessage, NewMessage
+from hourwheel.model.messages import AddressedMessage, NewMessage
 from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.support import Bench
 

@@ -9,7 +9,9 @@ import pytest
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.due import dues_of
 from hourwheel.errors import TooLarge
-from hourwheel.model import MAX_DELAY_MS, NewMessage, Subject
+from hourwheel.model.fields import MAX_DELAY_MS
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs, delayed_batch, queue_of, shard_of
 from tests.support import NOON_MS, Bench
 

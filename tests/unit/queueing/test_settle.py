@@ -5,7 +5,8 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import NotFound, Rejected, Unavailable
-from hourwheel.model import MAX_LEASE_SECONDS, PullRequest, Settlement
+from hourwheel.model.fields import MAX_LEASE_SECONDS
+from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.ports import Key, Table
 from tests.support import AT_ONCE, Bench, CallByCall
 

@@ -7,7 +7,10 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import NotFound, Rejected
-from hourwheel.model import GroupTrace, MessageTrace, NewMessage, PullRequest, RetryLater, RetryPolicy, TracePage
+from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest, RetryLater
+from hourwheel.model.traces import GroupTrace, MessageTrace, TracePage
 from hourwheel.times import rfc3339
 from hourwheel.trace import claims, messages
 from hourwheel.trace.messages import SearchSpan

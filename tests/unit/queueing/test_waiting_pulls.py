@@ -11,7 +11,8 @@ from hourwheel.context import Settings
 from hourwheel.errors import NotFound
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
-from hourwheel.model import NewMessage, PullRequest, Settlement
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.ports import Counter, Record, Store, Table
 from hourwheel.registry.registry import Registry
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall, HandClock, NoWakeups

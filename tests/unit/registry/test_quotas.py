@@ -9,7 +9,8 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound
-from hourwheel.model import NewMessage, PullRequest
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest
 from tests.support import AT_ONCE, Bench, CallByCall
 
 MESSAGE = [NewMessage(body="a")]

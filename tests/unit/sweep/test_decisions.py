@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from hourwheel.logs.rows import Row
-from hourwheel.model import Group, PushTarget, Subject
+from hourwheel.model.groups import Group, PushTarget
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter
 from hourwheel.queueing.progress import LogLag
 from hourwheel.queueing.records import Position, Tail

@@ -8,7 +8,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
-from hourwheel.model import PushTarget
+from hourwheel.model.groups import PushTarget
 from hourwheel.ports import Counter, Key, Record, Table
 from hourwheel.sweep.sweep import SweepReport
 from tests.support import AT_ONCE, Bench, CallByCall

@@ -9,7 +9,9 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from hourwheel.model import BATCH_MESSAGES, DeadPage, Message, NewMessage
+from hourwheel.model.fields import BATCH_MESSAGES
+from hourwheel.model.messages import Message, NewMessage
+from hourwheel.model.pages import DeadPage
 
 M = TypeVar("M", bound=NewMessage)
 

@@ -22,29 +22,14 @@ from hourwheel.delay.wheel import Pause, Wheel, WheelEnd
 from hourwheel.due import check_limit, limited_delay_ms
 from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected, Sealed
 from hourwheel.log_names import cell_of
-from hourwheel.model import (
-    KEEP_VERSION,
-    AddressedMessage,
-    DeadPage,
-    Delay,
-    Group,
-    Lag,
-    Message,
-    NewMessage,
-    PeekPage,
-    Placed,
-    PullRequest,
-    PullResult,
-    PushTarget,
-    RetryPolicy,
-    ScheduledMessage,
-    Settled,
-    Settlement,
-    Subject,
-    TagFilter,
-    TracePage,
-    WhenDead,
-)
+from hourwheel.model.fields import Delay
+from hourwheel.model.groups import KEEP_VERSION, Group, PushTarget, RetryPolicy, TagFilter, WhenDead
+from hourwheel.model.lag import Lag
+from hourwheel.model.messages import AddressedMessage, Message, NewMessage, Placed, ScheduledMessage
+from hourwheel.model.pages import DeadPage, PeekPage
+from hourwheel.model.pulls import PullRequest, PullResult, Settled, Settlement
+from hourwheel.model.subjects import Subject
+from hourwheel.model.traces import TracePage
 from hourwheel.operations.cells import CellOperations
 from hourwheel.operations.routes import Routes
 from hourwheel.push.pauses import pause_group, pause_subject

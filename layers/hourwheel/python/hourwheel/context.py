@@ -12,15 +12,14 @@ from hourwheel.logs.codec import encode
 from hourwheel.logs.large_batches import large_batch_folder, rows_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, filler
-from hourwheel.model import (
+from hourwheel.model.fields import (
     DEFAULT_RETENTION_SECONDS,
     MAX_RETENTION_SECONDS,
     MAX_WAIT_SECONDS,
     MIN_RETENTION_SECONDS,
-    Message,
-    NewMessage,
-    RetryPolicy,
 )
+from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.messages import Message, NewMessage
 from hourwheel.ports import (
     Blobs,
     Cells,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hourwheel.errors import Rejected
-from hourwheel.model import MAX_DELAY_MS, Delay, NewMessage
+from hourwheel.model.fields import MAX_DELAY_MS, Delay
+from hourwheel.model.messages import NewMessage
 from hourwheel.times import parse_rfc3339, rfc3339
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

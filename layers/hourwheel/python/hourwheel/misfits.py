@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hourwheel.errors import Rejected
-from hourwheel.model import NAME_PATTERN
+from hourwheel.model.fields import NAME_PATTERN
 
 T = TypeVar("T")
 

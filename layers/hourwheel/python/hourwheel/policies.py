@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from hourwheel.api.routes import ROUTES
-from hourwheel.model import check_name
+from hourwheel.model.fields import check_name
 
 PRODUCE = frozenset({"POST /v1/subjects/{subject}/messages"})
 DELAYED = frozenset(

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 from base64 import b64decode, b64encode
 
-from hourwheel.model import Group
+from hourwheel.model.groups import Group
 
 _PREFIX = "whsec_"
 

@@ -18,7 +18,8 @@ from typing import Literal, Protocol
 import msgspec
 
 from hourwheel.errors import Rejected
-from hourwheel.model import Message, PushTarget
+from hourwheel.model.groups import PushTarget
+from hourwheel.model.messages import Message
 
 
 @dataclass(frozen=True)

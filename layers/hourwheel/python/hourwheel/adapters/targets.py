@@ -25,7 +25,8 @@ from hourwheel.adapters.aws import make_client
 from hourwheel.adapters.aws_errors import FOREIGN, LOST_ANSWERS, error_code
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
-from hourwheel.model import Message, PushTarget
+from hourwheel.model.groups import PushTarget
+from hourwheel.model.messages import Message
 from hourwheel.targets import DONE, Delivery, Outcome, answered, failure, unreached
 
 if TYPE_CHECKING:

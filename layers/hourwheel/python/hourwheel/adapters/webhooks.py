@@ -24,7 +24,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from hourwheel import __version__
 from hourwheel.errors import Rejected
-from hourwheel.model import PushTarget
+from hourwheel.model.groups import PushTarget
 from hourwheel.ports import Clock
 from hourwheel.signatures import signed_headers
 from hourwheel.targets import Delivery, Outcome, answered, failure, unreached

@@ -10,7 +10,8 @@ from hourwheel.api.requests import body_of, path_name
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected
 from hourwheel.misfits import decode
-from hourwheel.model import BATCH_MESSAGES, Settlement, SettleRequest, SettleResult
+from hourwheel.model.fields import BATCH_MESSAGES
+from hourwheel.model.pulls import Settlement, SettleRequest, SettleResult
 from hourwheel.queueing.settle import decide
 
 _decoder = msgspec.json.Decoder(SettleRequest)

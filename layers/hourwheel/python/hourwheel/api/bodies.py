@@ -5,9 +5,8 @@ from typing import Annotated, Literal, Self
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hourwheel.model import (
+from hourwheel.model.fields import (
     BATCH_MESSAGES,
-    KEEP_VERSION,
     MAX_CONSUMER_EXPIRES_SECONDS,
     MAX_HELD,
     MAX_QUEUES,
@@ -16,12 +15,8 @@ from hourwheel.model import (
     MIN_CONSUMER_EXPIRES_SECONDS,
     MIN_RETENTION_SECONDS,
     Delay,
-    PushKind,
-    PushTarget,
-    RetryPolicy,
-    TagFilter,
-    WhenDead,
 )
+from hourwheel.model.groups import KEEP_VERSION, PushKind, PushTarget, RetryPolicy, TagFilter, WhenDead
 from hourwheel.route_records import CellKind
 
 PAGE = 100  # the most entries of a page of subjects, groups, dead letters or orphans

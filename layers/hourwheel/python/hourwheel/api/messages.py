@@ -5,7 +5,7 @@ from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import decode_query, path_name, path_text
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected
-from hourwheel.model import check_name
+from hourwheel.model.fields import check_name
 from hourwheel.queueing.peek import PeekStart
 from hourwheel.times import parse_rfc3339
 from hourwheel.trace.messages import QueueOffset, SearchSpan

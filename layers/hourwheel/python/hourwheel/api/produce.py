@@ -10,17 +10,8 @@ from hourwheel.api.requests import body_of, check_values, path_name
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected, TooLarge
 from hourwheel.misfits import decode
-from hourwheel.model import (
-    BATCH_BYTES,
-    BATCH_MESSAGES,
-    MESSAGE_BYTES,
-    NewMessage,
-    ProduceManyRequest,
-    ProduceRequest,
-    ProduceResult,
-    check_name,
-    message_bytes,
-)
+from hourwheel.model.fields import BATCH_BYTES, BATCH_MESSAGES, MESSAGE_BYTES, check_name
+from hourwheel.model.messages import NewMessage, ProduceManyRequest, ProduceRequest, ProduceResult, message_bytes
 from hourwheel.queueing.idempotency import IdempotencyKey
 
 _one_subject = msgspec.json.Decoder(ProduceRequest)

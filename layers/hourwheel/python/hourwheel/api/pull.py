@@ -10,7 +10,8 @@ from hourwheel.api.events import Event, Invocation, Response, answered
 from hourwheel.api.requests import body_of, path_name
 from hourwheel.cell import Cell
 from hourwheel.misfits import decode
-from hourwheel.model import PullRequest, PullResult, Settlement, check_name
+from hourwheel.model.fields import check_name
+from hourwheel.model.pulls import PullRequest, PullResult, Settlement
 
 _logger = logging.getLogger("hourwheel")
 

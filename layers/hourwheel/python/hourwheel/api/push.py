@@ -16,7 +16,7 @@ from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.api.periodic_flush import periodic_flush
 from hourwheel.cell import Cell
 from hourwheel.errors import NotFound
-from hourwheel.model import check_name
+from hourwheel.model.fields import check_name
 from hourwheel.push.decisions import SETTLING_SECONDS, PusherEnd
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.waking import drop_leftover, wake

@@ -7,7 +7,7 @@ from hourwheel import gzipped
 from hourwheel.api.events import Event
 from hourwheel.errors import Rejected, TooLarge, UnknownEncoding
 from hourwheel.misfits import QUOTED_CHARACTERS, not_json, of_pydantic
-from hourwheel.model import REQUEST_BYTES, check_name
+from hourwheel.model.fields import REQUEST_BYTES, check_name
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

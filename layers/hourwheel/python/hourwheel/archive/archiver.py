@@ -23,7 +23,8 @@ from hourwheel.context import Context
 from hourwheel.errors import Conflict
 from hourwheel.faults import Faults
 from hourwheel.logs.cas import Versioned
-from hourwheel.model import Group, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs, Table
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.kinds import MESSAGES

@@ -19,7 +19,10 @@ import msgspec
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.logs.codec import Block, check_length, length, pack, unpack
-from hourwheel.model import BATCH_MESSAGES, Group, Message, Subject
+from hourwheel.model.fields import BATCH_MESSAGES
+from hourwheel.model.groups import Group
+from hourwheel.model.messages import Message
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.records import PullRow
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS, REGISTRY

@@ -12,7 +12,7 @@ from hourwheel.errors import Corrupt
 from hourwheel.logs.codec import Block
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
 from hourwheel.retention.kinds import MESSAGES, REGISTRY

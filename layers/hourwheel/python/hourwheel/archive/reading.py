@@ -17,7 +17,7 @@ from hourwheel.archive.blocks import (
 from hourwheel.archive.segments import blocks_of
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt, NotFound
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.ports import Blobs
 from hourwheel.queueing.ordered_rows import OrderedRow
 

@@ -38,7 +38,8 @@ from hourwheel.log_names import LogKind, LogName, is_schedule, pull_log, source_
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import FILLER_MS, Reservation
 from hourwheel.logs.rows import filler
-from hourwheel.model import Group, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs, Key, Table
 from hourwheel.queueing.order_state import OrderState
 from hourwheel.queueing.orders import snapshot_record

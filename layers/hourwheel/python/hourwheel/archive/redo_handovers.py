@@ -18,7 +18,9 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import LogName, is_schedule, source_of
 from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.log import Log
-from hourwheel.model import DEAD_RETENTION_MS, Group, Subject
+from hourwheel.model.fields import DEAD_RETENTION_MS
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing.records import Moved
 from hourwheel.sweep.erasure import make_registry
 

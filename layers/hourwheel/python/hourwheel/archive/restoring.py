@@ -19,7 +19,8 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import is_schedule
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
-from hourwheel.model import DEAD_RETENTION_MS, MAX_RETENTION_SECONDS, Message
+from hourwheel.model.fields import DEAD_RETENTION_MS, MAX_RETENTION_SECONDS
+from hourwheel.model.messages import Message
 from hourwheel.ports import Blobs
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.manifests import Manifest, Segment, manifests

@@ -10,7 +10,8 @@ from hourwheel.delay.orphans import orphan_logs
 from hourwheel.delay.ownership import Dispatched, DispatchLog
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.model import Group, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.records import CLOSED, PullRow
 from hourwheel.registry.registry import Registry

@@ -17,7 +17,8 @@ from hourwheel.errors import Corrupt
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import LogName, is_schedule, source_of
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
-from hourwheel.model import Group, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs
 from hourwheel.queueing.order_state import OrderState
 from hourwheel.queueing.ordered_rows import OrderedRow

@@ -24,7 +24,7 @@ from hourwheel.cli.settings import (
 from hourwheel.client import Message, Placed, Producer
 from hourwheel.errors import Rejected
 from hourwheel.misfits import decode
-from hourwheel.model import NewMessage
+from hourwheel.model.messages import NewMessage
 
 _DELIVERY_SECONDS = 10.0  # a user waits at the terminal
 

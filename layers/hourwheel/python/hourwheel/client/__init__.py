@@ -48,7 +48,8 @@ from hourwheel.client.records.peek import DamagedRow, PeekPage, QueueMessage
 from hourwheel.client.records.scheduled import PendingCounts, PendingHour, ScheduledMessage
 from hourwheel.client.records.subjects import Subject, SubjectPage
 from hourwheel.client.records.trace import GroupTrace, MessageTrace, TraceEvent, TracePage
-from hourwheel.model import ConsumerLag, QueueLag, RetryLater, Settled, Settlement
+from hourwheel.model.lag import ConsumerLag, QueueLag
+from hourwheel.model.pulls import RetryLater, Settled, Settlement
 from hourwheel.route_records import (
     CellContent,
     CellDescription,

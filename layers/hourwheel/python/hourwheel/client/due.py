@@ -8,9 +8,9 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from hourwheel import model
 from hourwheel.due import delay_ms, limited_delay_ms
 from hourwheel.errors import Rejected
+from hourwheel.model.fields import Delay as WireDelay
 from hourwheel.times import parse_rfc3339, rfc3339
 
 Delay: TypeAlias = float | str | timedelta
@@ -20,7 +20,7 @@ Moment: TypeAlias = datetime | str
 """A time with a zone, or one in RFC 3339."""
 
 
-def checked_delay(delay: Delay) -> model.Delay:
+def checked_delay(delay: Delay) -> WireDelay:
     """Returns the delay as the API takes it. Raises ``ValueError`` for no delay; only the server knows the longest."""
     wire = _plain(delay)
     try:
@@ -30,7 +30,7 @@ def checked_delay(delay: Delay) -> model.Delay:
     return wire
 
 
-def checked_retry_delay(delay: Delay) -> model.Delay:
+def checked_retry_delay(delay: Delay) -> WireDelay:
     """Returns the delay of a retry as the API takes it. Raises ``ValueError`` for no delay, and beyond 732 days."""
     wire = _plain(delay)
     _limited_ms(wire)
@@ -68,7 +68,7 @@ def due_at(delay: Delay | None, deliver_at: Moment | None, now_ms: int) -> str:
     return rfc3339(now_ms + _limited_ms(_plain(delay)))
 
 
-def _plain(delay: Delay) -> model.Delay:
+def _plain(delay: Delay) -> WireDelay:
     if isinstance(delay, timedelta):
         return delay.total_seconds()
     if isinstance(delay, float) and not math.isfinite(delay):
@@ -78,7 +78,7 @@ def _plain(delay: Delay) -> model.Delay:
     return delay
 
 
-def _limited_ms(delay: model.Delay) -> int:
+def _limited_ms(delay: WireDelay) -> int:
     try:
         return limited_delay_ms(delay, "delay")
     except Rejected as error:

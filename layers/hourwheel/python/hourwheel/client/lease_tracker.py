@@ -9,10 +9,10 @@ from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
 
-from hourwheel import model
 from hourwheel.client.due import Delay, checked_retry_delay
 from hourwheel.client.records.messages import Pull, Received
-from hourwheel.model import RetryLater, Settled, Settlement
+from hourwheel.model.fields import Delay as WireDelay
+from hourwheel.model.pulls import RetryLater, Settled, Settlement
 
 MOST_RECEIPTS = 1_000  # the limit of one request
 
@@ -26,7 +26,7 @@ class DeliveryOutcome(Enum):
     DEAD = "dead"
 
 
-Decide: TypeAlias = Callable[["Delivery", DeliveryOutcome, model.Delay | None], None]
+Decide: TypeAlias = Callable[["Delivery", DeliveryOutcome, WireDelay | None], None]
 
 
 class Delivery:
@@ -157,7 +157,7 @@ class Lease:
         self.unsettled = messages
         self.undecided = set(range(messages))
         self.unsent: dict[DeliveryOutcome, list[int]] = {outcome: [] for outcome in DeliveryOutcome}
-        self.delays: dict[int, model.Delay] = {}
+        self.delays: dict[int, WireDelay] = {}
         self.unsent_since: float | None = None
         self.urgent = False
         self.asked: Settlement | None = None
@@ -212,9 +212,7 @@ class LeaseTracker:
         self._leases[pull.receipt] = lease
         return [Delivery(record, lease, index, decide) for index, record in enumerate(pull.messages)]
 
-    def decide(
-        self, delivery: Delivery, outcome: DeliveryOutcome, now: float, delay: model.Delay | None = None
-    ) -> bool:
+    def decide(self, delivery: Delivery, outcome: DeliveryOutcome, now: float, delay: WireDelay | None = None) -> bool:
         """Records the outcome of a message, with the ``delay`` of a retry.
 
         Returns True where the settler must check anew what is due. A message that was decided before, or whose lease

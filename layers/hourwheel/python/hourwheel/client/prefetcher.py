@@ -17,7 +17,8 @@ from hourwheel.client.backoff import PullBackoff, pause_seconds
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker, same_key
 from hourwheel.client.records.messages import Pulled
-from hourwheel.model import Delay, Settled, Settlement
+from hourwheel.model.fields import Delay
+from hourwheel.model.pulls import Settled, Settlement
 from hourwheel.ports import Ids
 
 _log = logging.getLogger("hourwheel.consumer")

@@ -28,7 +28,9 @@ from hourwheel.logs.large_batches import raw_messages_of
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import with_tags
-from hourwheel.model import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS, Message, Subject
+from hourwheel.model.fields import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS
+from hourwheel.model.messages import Message
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import GET_MANY
 from hourwheel.queueing.routing import delayed_batch, queue_of
 from hourwheel.registry.moves import catch_up

@@ -19,7 +19,8 @@ from hourwheel.faults import unreadable
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.model import DeadPage, Message
+from hourwheel.model.messages import Message
+from hourwheel.model.pages import DeadPage
 from hourwheel.ports import Key, Record, Table, items_of
 
 _CURSOR = re.compile(r"(\d{1,12})-(\d{1,16})-(\d{1,4})", re.ASCII)

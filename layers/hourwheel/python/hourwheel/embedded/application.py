@@ -25,7 +25,7 @@ from hourwheel.embedded.router import Match, Router, check_query, make_event
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.wakeups import Caller
 from hourwheel.errors import Rejected
-from hourwheel.model import REQUEST_BYTES
+from hourwheel.model.fields import REQUEST_BYTES
 
 _FUNCTIONS: dict[str, Function] = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
 

@@ -10,7 +10,9 @@ from hourwheel.adapters.metrics import BOUNDS_SECONDS, Histogram
 from hourwheel.api.events import Response
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.wheels import Wheels
-from hourwheel.model import Group, Lag, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.lag import Lag
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.progress import lag_of
 from hourwheel.queueing.pull_log import pull_logs

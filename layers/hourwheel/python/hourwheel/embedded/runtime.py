@@ -36,7 +36,7 @@ from hourwheel.embedded.wakeups import EmbeddedWakeups
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.errors import Broken
 from hourwheel.logs.large_batches import drop_expired_batches
-from hourwheel.model import RetryPolicy
+from hourwheel.model.groups import RetryPolicy
 from hourwheel.push import state
 from hourwheel.registry.cell_storage import GuardedCells
 from hourwheel.retention.watermarks import archived_ms

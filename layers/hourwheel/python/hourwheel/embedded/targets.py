@@ -14,7 +14,7 @@ import msgspec
 
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
-from hourwheel.model import PushTarget
+from hourwheel.model.groups import PushTarget
 from hourwheel.targets import Delivery, Outcome, answered, failure, unreached
 
 Handler: TypeAlias = Callable[[Any, Any], Any]

@@ -13,7 +13,7 @@ from hourwheel.logs.entries import encode_entry
 from hourwheel.logs.large_batches import messages_of, raw_messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.ports import Blobs
 from hourwheel.times import rfc3339
 

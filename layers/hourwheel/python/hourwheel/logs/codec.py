@@ -28,7 +28,8 @@ import msgspec
 
 from hourwheel.answer_size import AnswerSize, batch_size
 from hourwheel.errors import UNDECODABLE, Corrupt
-from hourwheel.model import BATCH_MESSAGES, Message, NewMessage
+from hourwheel.model.fields import BATCH_MESSAGES
+from hourwheel.model.messages import Message, NewMessage
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from hourwheel.errors import Corrupt
-from hourwheel.model import BATCH_MESSAGES
+from hourwheel.model.fields import BATCH_MESSAGES
 
 IndexSet: TypeAlias = bytes | tuple[int, ...]
 """A set of indexes as it is stored."""

@@ -18,7 +18,7 @@ from hourwheel.errors import Corrupt, NotFound
 from hourwheel.log_names import LogName, is_schedule
 from hourwheel.logs.codec import Block, decode, split
 from hourwheel.logs.rows import LargeBatchRef, Row
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.ports import Blobs
 
 T = TypeVar("T")

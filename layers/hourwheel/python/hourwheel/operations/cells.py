@@ -8,7 +8,7 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected
 from hourwheel.log_names import HOME
-from hourwheel.model import Subject
+from hourwheel.model.subjects import Subject
 from hourwheel.operations.routes import Routes
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import CLOSED

@@ -10,7 +10,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.log_names import LogName
-from hourwheel.model import Subject
+from hourwheel.model.subjects import Subject
 from hourwheel.registry.cells import all_cells, check_cell_name, check_takes_queues, shown
 from hourwheel.registry.moves import request_change
 from hourwheel.registry.plans import Plan, plan_move, plan_queues, plan_spread

@@ -7,7 +7,8 @@ settlements go on. Pushes stop because a group that is paused counts as one with
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.model import Group, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.push.state import retarget
 from hourwheel.push.waking import start_free
 from hourwheel.registry.registry import Registry, unknown_group, unknown_subject

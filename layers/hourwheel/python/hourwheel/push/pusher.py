@@ -20,7 +20,9 @@ from typing import Any, Protocol
 
 from hourwheel.context import Context
 from hourwheel.errors import HourwheelError, NotFound
-from hourwheel.model import Group, Pulled, PullRequest, PullResult, PushTarget, Settled, Settlement, Subject
+from hourwheel.model.groups import Group, PushTarget
+from hourwheel.model.pulls import Pulled, PullRequest, PullResult, Settled, Settlement
+from hourwheel.model.subjects import Subject
 from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, PusherEnd, decide_pull, refused
 from hourwheel.push.lease import PushLease
 from hourwheel.push.state import state_record, target_of

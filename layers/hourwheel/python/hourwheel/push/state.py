@@ -18,7 +18,8 @@ from hourwheel.context import Context
 from hourwheel.errors import Unavailable
 from hourwheel.log_names import LogKind, LogName, Member
 from hourwheel.logs.cas import CasRecord, Versioned
-from hourwheel.model import Group, PushTarget, Subject
+from hourwheel.model.groups import Group, PushTarget
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Key, Table, items_of
 
 _PARTITION = "pushes"

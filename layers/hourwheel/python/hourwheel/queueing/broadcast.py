@@ -6,7 +6,10 @@ from functools import partial
 from operator import attrgetter
 
 from hourwheel.errors import NotFound
-from hourwheel.model import ConsumerLag, DeadPage, Group, Lag, Message, QueueLag
+from hourwheel.model.groups import Group
+from hourwheel.model.lag import ConsumerLag, Lag, QueueLag
+from hourwheel.model.messages import Message
+from hourwheel.model.pages import DeadPage
 from hourwheel.queueing.dead import DeadLetters, parse_dead_id
 from hourwheel.queueing.records import Position
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from hourwheel.model import Subject
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import OPEN, PullRow

@@ -24,7 +24,10 @@ from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import GARBAGE_MS, Log
 from hourwheel.logs.rows import Row, sort_of
-from hourwheel.model import DeadPage, Group, Message, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.messages import Message
+from hourwheel.model.pages import DeadPage
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Key, Table, items_of
 from hourwheel.queueing.records import Moved, Position
 from hourwheel.registry.registry import unknown_group

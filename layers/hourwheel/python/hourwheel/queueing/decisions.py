@@ -13,7 +13,8 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.handover.copies import REJECTED
 from hourwheel.handover.handover import release, reserve
-from hourwheel.model import DEAD_RETENTION_MS, Subject
+from hourwheel.model.fields import DEAD_RETENTION_MS
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing.order_state import OrderState
 from hourwheel.queueing.ordered_rows import STOPPED_MS, Order, OrderedRow, Parked, digest_of
 from hourwheel.queueing.orders import Orders

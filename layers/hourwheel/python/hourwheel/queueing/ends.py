@@ -10,7 +10,7 @@ that one is under way.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hourwheel.model import Group
+from hourwheel.model.groups import Group
 from hourwheel.ports import Counter
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.selection import PASSED_MS

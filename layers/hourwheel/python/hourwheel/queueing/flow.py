@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from hourwheel.logs.rows import sort_of
-from hourwheel.model import Group
+from hourwheel.model.groups import Group
 from hourwheel.ports import GET_MANY, Table
 from hourwheel.queueing.limits import Limit
 from hourwheel.queueing.pull_log import PullLog

@@ -1,7 +1,8 @@
 """Held keys: what the lag of an ordered group says about its parked messages."""
 
 from hourwheel.errors import Corrupt
-from hourwheel.model import HeldKey, HeldKeys, Lag, Message
+from hourwheel.model.lag import HeldKey, HeldKeys, Lag
+from hourwheel.model.messages import Message
 from hourwheel.queueing.ordered_rows import STOPPED_MS, Parked
 from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import PullLog

@@ -18,7 +18,7 @@ from hourwheel.context import Context
 from hourwheel.errors import Conflict, Unavailable
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Reservation
-from hourwheel.model import IDEMPOTENCY_MS
+from hourwheel.model.fields import IDEMPOTENCY_MS
 from hourwheel.ports import Key, Table
 
 _TRIES = 5  # a try is lost only to another request with this key

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hourwheel.faults import Faults
 from hourwheel.logs.rows import sort_of
-from hourwheel.model import Subject
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Table
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import CLOSED, Checkpoint, PullRow, Tail

@@ -3,7 +3,9 @@
 from typing import NamedTuple
 
 from hourwheel.context import Settings
-from hourwheel.model import Group, LimitedBy, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.pulls import LimitedBy
+from hourwheel.model.subjects import Subject
 
 _SHORTEST_SECONDS = 0.1
 """The shortest time between two looks of a pull that waits at a limit, even when settings are not cached."""

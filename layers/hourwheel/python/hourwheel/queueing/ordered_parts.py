@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
-from hourwheel.model import Group, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing.ordered_claims import is_done
 from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import PullLog, pull_logs

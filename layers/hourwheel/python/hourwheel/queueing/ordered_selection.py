@@ -13,7 +13,7 @@ import msgspec
 from hourwheel.answer_size import TEXT_BYTES, answerable, message_size
 from hourwheel.errors import Corrupt
 from hourwheel.logs.rows import Row
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.ports import GET_MANY
 from hourwheel.queueing import pull_log
 from hourwheel.queueing.order_state import OrderState

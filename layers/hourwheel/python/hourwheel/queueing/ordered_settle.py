@@ -7,7 +7,7 @@ released with it, whatever the settlement says of them: none may overtake it.
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
-from hourwheel.model import Group, RetryPolicy
+from hourwheel.model.groups import Group, RetryPolicy
 from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedRow
 
 

@@ -14,7 +14,7 @@ from hourwheel.logs.cas import CasRecord
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
-from hourwheel.model import Message
+from hourwheel.model.messages import Message
 from hourwheel.ports import GET_MANY, Key, Table
 from hourwheel.queueing.order_state import OrderState
 from hourwheel.queueing.ordered_rows import OrderedRow, Snapshot, digest_of

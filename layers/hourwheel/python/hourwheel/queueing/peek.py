@@ -14,7 +14,9 @@ from hourwheel.handover.copies import with_position
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.model import DamagedRow, Message, PeekPage, Subject
+from hourwheel.model.messages import Message
+from hourwheel.model.pages import DamagedRow, PeekPage
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing.progress import row_at_offset, row_at_time
 
 _ROWS = 256  # with the limit of an answer this bounds the time and the cost of a call

@@ -21,7 +21,9 @@ from hourwheel.logs.large_batches import large_batch_folder
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import with_tags
-from hourwheel.model import MAX_DELAY_MS, AddressedMessage, NewMessage, Placed, Subject
+from hourwheel.model.fields import MAX_DELAY_MS
+from hourwheel.model.messages import AddressedMessage, NewMessage, Placed
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
 from hourwheel.registry.moves import catch_up

@@ -7,7 +7,8 @@ from hourwheel.errors import CellUnavailable, Rejected
 from hourwheel.log_names import cell_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.model import BATCH_MESSAGES, Lag, QueueLag
+from hourwheel.model.fields import BATCH_MESSAGES
+from hourwheel.model.lag import Lag, QueueLag
 from hourwheel.ports import Counter
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.held_keys import with_parked

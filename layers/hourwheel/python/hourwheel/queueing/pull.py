@@ -15,7 +15,10 @@ from hourwheel.faults import unreadable
 from hourwheel.handover.copies import taken_from
 from hourwheel.log_names import HOME, LogName, cell_of
 from hourwheel.logs.cas import Versioned
-from hourwheel.model import Group, Message, Pulled, PullRequest, PullResult, Settled, Settlement, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.messages import Message
+from hourwheel.model.pulls import Pulled, PullRequest, PullResult, Settled, Settlement
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import GET_MANY, Counter
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.flow import FlowControl, is_current

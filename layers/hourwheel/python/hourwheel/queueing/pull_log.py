@@ -16,7 +16,9 @@ from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.index_sets import IndexSet, pack
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
-from hourwheel.model import Group, Message, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.messages import Message
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs, Key, Record, Table
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.records import (

@@ -15,7 +15,9 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.due import Due
 from hourwheel.errors import TooLarge
 from hourwheel.logs.entries import DueTimes, encode_entry
-from hourwheel.model import MAX_DELAY_MS, NewMessage, Subject
+from hourwheel.model.fields import MAX_DELAY_MS
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.subjects import Subject
 
 
 def queue_of(key: str | None, batch: str, queues: int) -> int:

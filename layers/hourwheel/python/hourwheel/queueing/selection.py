@@ -16,7 +16,7 @@ from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import TagSummary, decode_summary
-from hourwheel.model import TagFilter
+from hourwheel.model.groups import TagFilter
 from hourwheel.ports import Blobs
 
 PASSED_MS = 10_000

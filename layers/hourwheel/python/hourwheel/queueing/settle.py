@@ -18,7 +18,9 @@ from hourwheel.handover.handover import Transfer, carry_out, release, reserve
 from hourwheel.log_names import HOME
 from hourwheel.logs.cas import CasResult, Versioned
 from hourwheel.logs.entries import DueTimes
-from hourwheel.model import DEAD_RETENTION_MS, MAX_LEASE_SECONDS, RetryLater, Settled, Settlement, Subject
+from hourwheel.model.fields import DEAD_RETENTION_MS, MAX_LEASE_SECONDS
+from hourwheel.model.pulls import RetryLater, Settled, Settlement
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.ordered_settle import OutcomeRequest, decide_in_order
 from hourwheel.queueing.pull_log import PullLog

@@ -18,7 +18,9 @@ from typing import Any
 import msgspec
 
 from hourwheel.errors import Conflict, Rejected
-from hourwheel.model import MAX_BROADCAST_CONSUMERS, Group, PushTarget, Subject
+from hourwheel.model.fields import MAX_BROADCAST_CONSUMERS
+from hourwheel.model.groups import Group, PushTarget
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Table, items_of
 from hourwheel.registry.registry import Registry, alive, group_record
 

@@ -16,7 +16,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import CellUnavailable, Conflict, Rejected, Unavailable
-from hourwheel.model import Subject
+from hourwheel.model.subjects import Subject
 from hourwheel.registry.cells import check_takes_queues, shown
 from hourwheel.registry.registry import Registry, subject_record, unknown_subject
 from hourwheel.routes import MAX_MAPPINGS, Mapping, MoveTarget, RouteChange, continued

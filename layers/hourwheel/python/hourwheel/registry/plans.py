@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from hourwheel.errors import Conflict, NotFound
-from hourwheel.model import Subject
+from hourwheel.model.subjects import Subject
 from hourwheel.registry.cells import shown
 from hourwheel.registry.moves import stay
 from hourwheel.routes import RouteChange

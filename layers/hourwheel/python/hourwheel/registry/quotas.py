@@ -13,7 +13,8 @@ import msgspec
 
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict
-from hourwheel.model import Group, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Store, Table, items_of
 
 Room: TypeAlias = Callable[[Store, Settings], None]

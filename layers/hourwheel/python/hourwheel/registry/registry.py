@@ -18,7 +18,9 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.errors import NotFound, Unavailable
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
-from hourwheel.model import DEFAULT_CONSUMER_EXPIRES_SECONDS, DEFAULT_MAX_ATTEMPTS, Group, Subject, check_name
+from hourwheel.model.fields import DEFAULT_CONSUMER_EXPIRES_SECONDS, DEFAULT_MAX_ATTEMPTS, check_name
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Key, Store, Table, atomically, items_of
 from hourwheel.registry.quotas import Room, check_groups, check_subjects
 

@@ -6,7 +6,8 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import NotFound
-from hourwheel.model import Group, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.registry.broadcast import away, is_orphan

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import msgspec
 
 from hourwheel.logs.rows import Row
-from hourwheel.model import Group, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter
 from hourwheel.push.state import target_of
 from hourwheel.queueing.progress import LogLag

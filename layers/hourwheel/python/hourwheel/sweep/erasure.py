@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from hourwheel.context import Context
 from hourwheel.log_names import pull_log
-from hourwheel.model import Group, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Table
 from hourwheel.push.state import forget
 from hourwheel.queueing.orders import remove_snapshot

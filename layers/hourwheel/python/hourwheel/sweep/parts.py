@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from hourwheel.context import Context
 from hourwheel.log_names import pull_log
-from hourwheel.model import Group, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter, Key, Table
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.pull_log import PullLog, pull_logs

@@ -19,7 +19,9 @@ from hourwheel.delay.maintenance import RegisteredBucket, buckets_due_soon, drop
 from hourwheel.delay.orphans import orphan_logs, unregister_orphan
 from hourwheel.errors import NotFound
 from hourwheel.logs.log import Log
-from hourwheel.model import DEAD_RETENTION_MS, Group, Subject
+from hourwheel.model.fields import DEAD_RETENTION_MS
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter, Table
 from hourwheel.push.waking import start_free, start_overdue
 from hourwheel.queueing.dead import DeadLetters

@@ -17,7 +17,8 @@ from hourwheel.log_names import LogKind, LogName
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row
-from hourwheel.model import Group, GroupTrace, TraceEvent, TraceState
+from hourwheel.model.groups import Group
+from hourwheel.model.traces import GroupTrace, TraceEvent, TraceState
 from hourwheel.queueing.dead import dead_id_of, dead_state_record
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.pull_log import PullLog

@@ -17,7 +17,10 @@ from hourwheel.handover.copies import with_position
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.model import Group, GroupTrace, Message, MessageTrace, Subject, TracePage
+from hourwheel.model.groups import Group
+from hourwheel.model.messages import Message
+from hourwheel.model.subjects import Subject
+from hourwheel.model.traces import GroupTrace, MessageTrace, TracePage
 from hourwheel.queueing.peek import queue_logs
 from hourwheel.queueing.progress import row_at_offset, row_at_time
 from hourwheel.queueing.pull_log import pull_logs

@@ -7,7 +7,7 @@ from hourwheel.client.calls.call import Calls, answers
 from hourwheel.client.errors import Conflict
 from hourwheel.client.http import path
 from hourwheel.client.records.messages import Pulled
-from hourwheel.model import Settled, Settlement, SettleResult
+from hourwheel.model.pulls import Settled, Settlement, SettleResult
 
 
 class PullCalls(Calls):

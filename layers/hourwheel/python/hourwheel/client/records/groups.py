@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hourwheel.model import ConsumerLag, HeldKeys, QueueLag
+from hourwheel.model.lag import ConsumerLag, HeldKeys, QueueLag
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -6,9 +6,10 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
-from hourwheel import model
 from hourwheel.client.due import Delay, Moment, at_most_one, checked_delay, checked_moment
-from hourwheel.model import NewMessage, Settled
+from hourwheel.model.messages import AddressedMessage as AddressedWireMessage
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import Settled
 
 
 class Message(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -159,5 +160,5 @@ def on_the_wire(message: Message) -> Message | NewMessage:
     fields = {name: getattr(message, name) for name in message.__struct_fields__ if name != "body"}
     if fields["tags"] is not None:
         fields["tags"] = list(fields["tags"])
-    form = model.AddressedMessage if isinstance(message, AddressedMessage) else NewMessage
+    form = AddressedWireMessage if isinstance(message, AddressedMessage) else NewMessage
     return form(body_base64=bytes(message.body), **fields)

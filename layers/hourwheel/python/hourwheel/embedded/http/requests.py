@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from hourwheel.embedded.http.bodies import Body
 from hourwheel.embedded.http.heads import Head, Headers
-from hourwheel.model import REQUEST_BYTES
+from hourwheel.model.fields import REQUEST_BYTES
 
 
 class Disconnected(Exception):

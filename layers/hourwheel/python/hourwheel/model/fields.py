@@ -1,0 +1,64 @@
+"""Defines the bounds of what clients send, and the types of fields with those bounds."""
+
+import re
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+from hourwheel.errors import Rejected
+
+MESSAGE_BYTES = 1 << 20
+# With base64 (a third more) and the names of the fields a full batch still fits into a request.
+BATCH_BYTES = 4 << 20
+# An index within a batch fits into ten bits (``delay/timing.py``).
+BATCH_MESSAGES = 1_000
+# Lambda takes 6 MiB with headers and wrapping.
+REQUEST_BYTES = 6_000_000
+# A waiting pull reads the counters of all queues and of the retry log in one request of ``GET_MANY``.
+MAX_QUEUES = 64
+MIN_RETENTION_SECONDS = 60
+MAX_RETENTION_SECONDS = 30 * 86_400
+DEFAULT_RETENTION_SECONDS = 3 * 86_400
+DEFAULT_MAX_ATTEMPTS = 16  # with the default pauses, from 5 s doubling to 2 h, about 11 hours
+# Each consumer of a broadcast group costs what a group costs.
+MAX_BROADCAST_CONSUMERS = 1_000
+DEFAULT_CONSUMER_EXPIRES_SECONDS = 3 * 86_400
+MIN_CONSUMER_EXPIRES_SECONDS = 60
+MAX_CONSUMER_EXPIRES_SECONDS = 30 * 86_400
+DEFAULT_LEASE_SECONDS = 30
+# Settled rows, which say where the next claim goes, are kept for three days (docs/decisions/0005-leases.md).
+MAX_LEASE_SECONDS = 12 * 3_600
+# API Gateway gives up on an invocation after 30 s.
+MAX_WAIT_SECONDS = 20
+MAX_RETRY_SECONDS = 30 * 86_400
+# Two years, whether or not one of them is a leap year.
+MAX_DELAY_MS = 2 * 366 * 86_400_000
+DEAD_RETENTION_MS = 30 * 86_400_000
+# A record of every store (350 KB), which lets a new process begin, holds this many parked messages.
+MAX_HELD = 10_000
+# Longer than a client repeats a request; each key is stored for this time (docs/decisions/0004).
+IDEMPOTENCY_MS = 10 * 60_000
+
+NAME_PATTERN = r"[A-Za-z0-9._-]{1,100}"
+_NAME = re.compile(NAME_PATTERN)
+
+Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=f"^{NAME_PATTERN}$")]
+Text = Annotated[str, Meta(min_length=1, max_length=100)]
+Index = Annotated[int, Meta(ge=0, lt=BATCH_MESSAGES)]
+Indexes = Annotated[list[Index], Meta(max_length=BATCH_MESSAGES)]
+Headers = Annotated[dict[Text, Annotated[str, Meta(max_length=4_096)]], Meta(max_length=32)]
+
+
+def check_name(value: str, field: str) -> str:
+    """Returns the value if it is a valid name; raises ``Rejected`` for any other."""
+    if not _NAME.fullmatch(value) or value in {".", ".."}:
+        raise Rejected(
+            "name-invalid",
+            f"{field} must match {NAME_PATTERN} and not be '.' or '..', got {value[:120]!r}",
+            field=field,
+        )
+    return value
+
+
+Delay: TypeAlias = int | float | Annotated[str, Meta(max_length=30)]
+"""A delay: seconds, or a number with ``ms``, ``s``, ``m``, ``h`` or ``d``: "500ms", "90d"."""

@@ -1,0 +1,147 @@
+"""Defines the record of a group, and its settings."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct
+
+from hourwheel.log_names import LogName, Member, shared_name
+from hourwheel.model.fields import (
+    MAX_HELD,
+    MAX_RETRY_SECONDS,
+)
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Determines the time between two attempts: ``first_seconds`` after the first attempt, then each time ``factor``
+    times longer up to ``cap_seconds``; or the delays of ``delays_seconds``, of which the last one is repeated."""
+
+    first_seconds: Annotated[float, Meta(ge=0, le=MAX_RETRY_SECONDS)] = 5.0
+    factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
+    cap_seconds: Annotated[float, Meta(ge=0, le=MAX_RETRY_SECONDS)] = 7_200.0
+    delays_seconds: Annotated[tuple[float, ...], Meta(max_length=100)] = ()
+
+    def delay_ms(self, attempt: int) -> int:
+        """Returns the delay after the failure of this attempt (counted from 1)."""
+        if self.delays_seconds:
+            seconds = self.delays_seconds[min(attempt, len(self.delays_seconds)) - 1]
+        else:
+            # Past this many doublings every cap is reached; the power stays a small number.
+            seconds = min(self.cap_seconds, self.first_seconds * self.factor ** min(attempt - 1, 64))
+        return round(seconds * 1_000)
+
+    @property
+    def longest_ms(self) -> int:
+        return round(max(self.delays_seconds or (self.cap_seconds,)) * 1_000)
+
+
+class TagFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The messages that a group takes, by their tags: those with at least one of ``tags_any``, every tag of
+    ``tags_all`` and no tag of ``tags_none``. An empty list asks for nothing."""
+
+    tags_any: tuple[str, ...] = ()
+    tags_all: tuple[str, ...] = ()
+    tags_none: tuple[str, ...] = ()
+
+    @property
+    def takes_untagged(self) -> bool:
+        return not (self.tags_any or self.tags_all)
+
+    def takes(self, tags: Sequence[str] | None) -> bool:
+        """Returns whether the group takes a message with these tags."""
+        tag_set = frozenset(tags or ())
+        return (
+            (not self.tags_any or not tag_set.isdisjoint(self.tags_any))
+            and tag_set.issuperset(self.tags_all)
+            and tag_set.isdisjoint(self.tags_none)
+        )
+
+
+PushKind: TypeAlias = Literal["lambda", "sqs", "eventbridge", "notify", "https", "python"]
+
+
+WhenDead: TypeAlias = Literal["continue", "stop"]
+"""What becomes of a key in an ordered group after its first message was given up: the message becomes a dead letter,
+and the key goes on; or the key stops with that message, until an operator decides."""
+
+KEEP_VERSION = 0
+"""As ``secret_version`` of a request: the version that the group has."""
+
+
+class PushTarget(Struct, frozen=True, kw_only=True):
+    """The target to which Hourwheel delivers the messages of a group. ``address`` is the ARN of a function, queue or
+    bus, a URL, or the name of a Python target. A delivery contains at most ``batch`` messages and may take
+    ``timeout_seconds``; at most ``concurrency`` deliveries run at once. A target of the kind ``notify`` learns only
+    that there are messages. A new ``secret_version`` signs with a new secret; ``KEEP_VERSION`` keeps the group's
+    version."""
+
+    kind: PushKind
+    address: str
+    batch: int = 10
+    concurrency: int = 2
+    timeout_seconds: int = 30
+    secret_version: int = 1
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """A group's record, valid for one generation of its subject. ``origins[q]`` is the row at which queue ``q`` begins
+    for a group that started at the latest message (0 if the tuple is shorter), in the log that took the queue's
+    messages in epoch ``origin_epoch``. ``push_secret`` is the latest version of the secret that signs deliveries.
+    ``seeks`` counts the seeks of the group and the changes of its filter: a waiting pull that sees the number change
+    looks at all queues again. ``seeking_ms``: a seek began at this time and has not ended (0: none); pulls look at all
+    queues meanwhile. A ``paused`` group gets no messages. ``filter`` says which messages of the queues the group takes
+    (None: all). A ``broadcast`` group hands every message to each of its consumers, and forgets a consumer that was
+    away for ``consumer_expires_seconds``. Each has a group of its own, whose record names the ``consumer`` and says
+    when it pulled last (``seen_ms``): see ``registry/broadcast.py``. At most ``max_in_flight`` messages are leased at
+    once, and ``messages_per_second`` in the long run (0: no limit). An ``ordered`` group serves the messages of a key
+    one after the other; at most ``max_held`` messages of a queue are parked, and ``when_dead`` says what a dead letter
+    means for its key."""
+
+    subject: str
+    subject_generation: int
+    name: str
+    generation: int
+    start: Literal["earliest", "latest"]
+    max_attempts: int
+    created_ms: int
+    retry: RetryPolicy | None = None
+    push: PushTarget | None = None
+    push_secret: int = 0
+    origins: tuple[int, ...] = ()
+    origin_epoch: int = 0
+    seeks: int = 0
+    max_in_flight: int = 0
+    messages_per_second: float = 0.0
+    paused: bool = False
+    filter: TagFilter | None = None
+    broadcast: bool = False
+    consumer_expires_seconds: int = 0
+    consumer: str = ""
+    seen_ms: int = 0
+    ordered: bool = False
+    when_dead: WhenDead = "continue"
+    max_held: int = MAX_HELD
+    deleted: bool = False
+    erased: bool = False
+    seeking_ms: int = 0
+
+    @property
+    def flow_limited(self) -> bool:
+        return bool(self.max_in_flight or self.messages_per_second)
+
+    @property
+    def member(self) -> str:
+        return str(Member(self.name, self.generation))
+
+    @property
+    def shared_name(self) -> str:
+        """The name in requests: that of the broadcast group for the group of one of its consumers."""
+        return shared_name(self.name)
+
+    @property
+    def retry_log(self) -> str:
+        return str(LogName.of_retries(self.subject, self.subject_generation, Member(self.name, self.generation)))
+
+    @property
+    def dead_log(self) -> str:
+        return str(LogName.of_dead(self.subject, self.subject_generation, Member(self.name, self.generation)))

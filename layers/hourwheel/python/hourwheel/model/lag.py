@@ -1,0 +1,90 @@
+"""Defines the answer to a question for the lag of a group."""
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from hourwheel.model.pulls import LimitedBy
+
+
+class QueueLag(Struct):
+    """The lag of a group in one queue. The next message of the group has ``offset``; the next message that a producer
+    sends gets the offset ``end``.
+
+    Example:
+        >>> api.lag("orders", "billing").queues
+        [QueueLag(queue=0, waiting=1, in_flight=0, offset=0, end=1)]
+    """
+
+    queue: int
+    waiting: int
+    in_flight: int
+    offset: int
+    end: int
+
+
+class ConsumerLag(Struct):
+    """The lag of one consumer of a broadcast group.
+
+    Example:
+        >>> group = api.put_group("orders", "screens", broadcast=True)
+        >>> pulled = api.pull("orders", "screens", "hall")
+        >>> [(lag.consumer, lag.in_flight) for lag in api.lag("orders", "screens").consumers]
+        [('hall', 1)]
+    """
+
+    consumer: str
+    waiting: int
+    in_flight: int
+    retrying: int
+    dead: int
+    backing_off: int = 0
+
+
+class HeldKey(Struct):
+    """A key of an ordered group whose first message failed, with that message's queue, offset and next attempt.
+    ``due_at`` is the time of the retry; a key that is ``stopped`` waits for an operator. ``behind`` is the number of
+    messages that are parked behind it.
+
+    Example:
+        >>> api.lag("orders", "ledger").held
+        HeldKeys(keys=0, parked=0, full=[], first=[])
+    """
+
+    key: str | None
+    queue: int
+    offset: int
+    attempt: int
+    stopped: bool
+    due_at: str | None
+    behind: int
+
+
+class HeldKeys(Struct):
+    """What an ordered group holds back: the number of held ``keys``, the number of ``parked`` messages, the queues that
+    are ``full``, so that they wait until a parked message is settled, and the ``first`` held keys, up to 100.
+
+    Example:
+        >>> api.lag("orders", "ledger").held
+        HeldKeys(keys=0, parked=0, full=[], first=[])
+    """
+
+    keys: int = 0
+    parked: int = 0
+    full: list[int] = field(default_factory=list)
+    first: list[HeldKey] = field(default_factory=list)
+
+
+class Lag(Struct):
+    """The answer to a question for the lag. ``cells_out`` names cells that cannot be reached: what is in them is not
+    counted. ``consumers`` has an entry for each consumer of a broadcast group."""
+
+    waiting: int
+    in_flight: int
+    retrying: int
+    dead: int
+    oldest_at: str | None
+    queues: list[QueueLag]
+    backing_off: int = 0
+    limited_by: LimitedBy | None = None
+    cells_out: list[str] = []
+    consumers: list[ConsumerLag] = []
+    held: HeldKeys | UnsetType = UNSET

@@ -1,0 +1,107 @@
+"""Defines messages as producers send them, as the store keeps them, and as answers contain them.
+
+Messages are msgspec structs: the library reads them from JSON, stores them as msgpack and answers them as JSON without
+a conversion in between.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from hourwheel.model.fields import (
+    MAX_QUEUES,
+    Delay,
+    Headers,
+    Name,
+    Text,
+)
+
+
+class NewMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A message as a producer sends it. It has exactly one of ``body`` and ``body_base64``, at most one of ``delay``
+    and ``deliver_at`` (RFC 3339). ``queue`` names the queue; without it the key chooses."""
+
+    body: str | None = None
+    body_base64: bytes | None = None
+    key: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    tags: Annotated[list[Text], Meta(max_length=10)] | None = None
+    headers: Headers | None = None
+    id: Text | None = None
+    delay: Delay | None = None
+    deliver_at: Annotated[str, Meta(max_length=64)] | None = None
+    queue: Annotated[int, Meta(ge=0, lt=MAX_QUEUES)] | None = None
+
+
+class AddressedMessage(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A message of a batch that spans subjects."""
+
+    subject: Name
+
+
+class Message(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_fields=False):
+    """A message as it is stored and delivered.
+
+    ``queue`` and ``offset`` say where the message was first accepted; ``attempt`` counts from 1. Rows of a queue's log
+    leave the three out, as the row implies them; copies in retry and dead logs contain them. ``due_at`` is the time at
+    which a delayed message was due. The limits of ``NewMessage`` do not apply to stored messages.
+    """
+
+    key: str | None = None
+    tags: list[str] | None = None
+    headers: dict[str, str] | None = None
+    id: str | None = None
+    queue: int | None = None
+    offset: int | None = None
+    attempt: int = 0
+    produced_at: str | None = None
+    due_at: str | None = None
+    died_at: str | None = None
+    reason: str | None = None
+    dead_id: str | None = None
+
+
+class ProduceRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    messages: Annotated[list[NewMessage], Meta(min_length=1)]
+    idempotency_key: Text | None = None
+
+
+class ProduceManyRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    messages: Annotated[list[AddressedMessage], Meta(min_length=1)]
+    idempotency_key: Text | None = None
+
+
+class Placed(Struct, omit_defaults=True):
+    """Where an accepted message is stored. A message that was sent at once has ``queue`` and ``offset``, its sequence
+    in that queue. A delayed message has ``scheduled``, the time at which it is due, and ``scheduled_id``, by which
+    clients look it up, cancel it and move it."""
+
+    id: str
+    queue: int | None = None
+    offset: int | None = None
+    scheduled: str | None = None
+    scheduled_id: str | None = None
+
+
+class ScheduledMessage(Struct, omit_defaults=True):
+    """The state of a delayed message. A ``dispatched`` message was sent: ``queue`` and ``offset`` say where it is. A
+    ``moved`` message has another time and a new ``scheduled_id``; the old id names the message as well."""
+
+    scheduled_id: str
+    state: Literal["waiting", "cancelled", "dispatched", "moved"]
+    id: str
+    subject: str
+    deliver_at: str
+    dispatched_at: str | None = None
+    queue: int | None = None
+    offset: int | None = None
+
+
+class ProduceResult(Struct):
+    results: list[Placed]
+
+
+def message_bytes(message: NewMessage) -> int:
+    """Returns the UTF-8 bytes of body, key, tags and headers, which the limits count."""
+    size = len(message.body_base64 or b"") + len((message.body or "").encode())
+    size += len((message.key or "").encode()) + sum(len(tag.encode()) for tag in message.tags or ())
+    return size + sum(len(name.encode()) + len(text.encode()) for name, text in (message.headers or {}).items())

@@ -1,0 +1,110 @@
+"""Defines pulls and settlements: the requests of consumers, and the answers to them."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct
+
+from hourwheel.model.fields import (
+    BATCH_MESSAGES,
+    DEFAULT_LEASE_SECONDS,
+    MAX_LEASE_SECONDS,
+    MAX_WAIT_SECONDS,
+    Delay,
+    Index,
+    Indexes,
+    Name,
+)
+from hourwheel.model.messages import Message
+
+
+class RetryLater(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Names a message of a pull that Hourwheel retries after a delay that the consumer chooses: seconds, or text such
+    as "10m", up to 732 days.
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+        >>> later = Settlement(receipt=pull.receipt, retry=[RetryLater(index=0, delay="10m")])
+        >>> api.settle("orders", "billing", [later])[0].status
+        'settled'
+    """
+
+    index: Index
+    delay: Delay
+
+
+class Settlement(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Settles one pull. The lists name messages by their index in the pull.
+
+    Without ``ack``, every message that no list names is acknowledged; with ``ack``, the other messages stay leased.
+    ``retry`` counts an attempt and delivers the messages again, ``release`` delivers them again without counting an
+    attempt, ``dead`` makes them dead letters. ``extend_seconds`` (1 to 43,200 from now) extends the lease, and excludes
+    the lists.
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+        >>> api.settle("orders", "billing", [Settlement(receipt=pull.receipt)])[0].status
+        'settled'
+    """
+
+    receipt: Annotated[str, Meta(min_length=1, max_length=16_384)]
+    ack: Indexes | None = None
+    retry: Annotated[list[Index | RetryLater], Meta(max_length=BATCH_MESSAGES)] | None = None
+    release: Indexes | None = None
+    dead: Indexes | None = None
+    extend_seconds: Annotated[int, Meta(ge=1, le=MAX_LEASE_SECONDS)] | None = None
+
+
+SettleStatus = Literal["settled", "open", "extended", "stale"]
+
+
+class Settled(Struct, omit_defaults=True):
+    """The answer to a settlement. ``settled``: every message of the pull is settled. ``open``: the named messages are
+    settled, others of the pull are not. ``extended``: the lease ends at ``lease_until``. ``stale``: the lease had
+    ended, and the settlement changed nothing.
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+        >>> api.settle("orders", "billing", [Settlement(receipt=pull.receipt, extend_seconds=60)])[0].status
+        'extended'
+    """
+
+    status: SettleStatus
+    lease_until: str | None = None
+
+
+class SettleRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    settle: Annotated[list[Settlement], Meta(min_length=1, max_length=1_000)]
+
+
+class SettleResult(Struct):
+    results: list[Settled]
+
+
+class PullRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    consumer: Name
+    max_messages: Annotated[int, Meta(ge=1, le=BATCH_MESSAGES)] = 100
+    wait_seconds: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 0
+    lease_seconds: Annotated[int, Meta(ge=1, le=MAX_LEASE_SECONDS)] = DEFAULT_LEASE_SECONDS
+    settle: Annotated[list[Settlement], Meta(max_length=1_000)] | None = None
+
+
+class Pulled(Struct, omit_defaults=True):
+    """The messages of one pull. In an ``ordered`` pull the messages of a key are to be handled one after the other."""
+
+    receipt: str
+    queue: int | Literal["retry"]
+    lease_until: str
+    messages: list[Message]
+    ordered: bool = False
+
+
+LimitedBy: TypeAlias = Literal["paused", "subject_paused", "max_in_flight", "messages_per_second"]
+"""What keeps messages from a group: its own pause, the pause of its subject, or a limit that the group sets."""
+
+
+class PullResult(Struct, omit_defaults=True):
+    """The answer to a pull. ``limited_by`` says what kept messages back, whether or not any waits."""
+
+    pulls: list[Pulled]
+    settled: list[Settled] | None = None
+    limited_by: LimitedBy | None = None

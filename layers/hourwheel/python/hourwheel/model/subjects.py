@@ -1,0 +1,60 @@
+"""Defines the record of a subject."""
+
+from msgspec import Struct
+
+from hourwheel.log_names import LogName
+from hourwheel.routes import Mapping, MoveTarget, Route, RouteChange
+
+
+class Subject(Struct, frozen=True, kw_only=True):
+    """A subject's record. A subject that is created again after its deletion has the next ``generation``, and so new
+    logs. ``erased`` says that nothing is left of a deleted subject. With ``clamp_delays`` a delay that is too long is
+    cut to the longest one instead of being refused. While the subject is ``paused``, no group gets
+    messages; while it is ``read_only``, it takes no messages from producers. ``routes`` says where each queue
+    is (empty: every queue is one log in the home cell), ``epoch`` counts its changes, and ``change`` is a change that
+    is not complete."""
+
+    name: str
+    generation: int
+    queues: int
+    retention_seconds: int
+    created_ms: int
+    clamp_delays: bool = False
+    paused: bool = False
+    read_only: bool = False
+    deleted: bool = False
+    erased: bool = False
+    routes: tuple[Route, ...] = ()
+    epoch: int = 0
+    change: RouteChange | None = None
+
+    @property
+    def retention_ms(self) -> int:
+        return self.retention_seconds * 1_000
+
+    def log(self, queue: int) -> str:
+        """Returns the name of the log that takes the queue's new messages."""
+        if not self.routes:
+            return str(LogName.of_queue(self.name, self.generation, queue))
+        return self.log_of(queue, self.routes[queue].last)
+
+    def log_of(self, queue: int, where: Mapping | MoveTarget) -> str:
+        """Returns the name of the log of a mapping of the queue."""
+        return str(LogName.of_queue(self.name, self.generation, queue, where.part, where.turn, where.cell))
+
+    def route(self, queue: int) -> Route:
+        return self.routes[queue] if self.routes else Route()
+
+    def all_routes(self) -> tuple[Route, ...]:
+        """Returns the route of each queue."""
+        return self.routes or (Route(),) * self.queues
+
+    def parts(self, queue: int) -> list[tuple[Mapping, str]]:
+        """Returns the mappings of the queue that may hold messages, oldest first, each with the name of its log."""
+        return [(mapping, self.log_of(queue, mapping)) for mapping in self.route(queue).readable]
+
+    def queue_logs(self) -> list[str]:
+        """Returns the names of the logs of all queues that may hold messages."""
+        if not self.routes:
+            return [self.log(queue) for queue in range(self.queues)]
+        return [log for queue in range(self.queues) for _, log in self.parts(queue)]
