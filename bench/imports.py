@@ -21,10 +21,10 @@ LAYERS = [ROOT / "build/layers" / name / "python" for name in ("hourwheel", "dep
 FUNCTIONS = sorted(path.parent.name for path in ROOT.glob("functions/*/handler.py"))
 
 MOST_MODULES = {
-    "hourwheel.client": 180,
-    "hourwheel.cell": 210,
-    "hourwheel.api.produce": 220,
-    "hourwheel.cli.app": 270,
+    "hourwheel.client": 190,
+    "hourwheel.cell": 225,
+    "hourwheel.api.produce": 235,
+    "hourwheel.cli.app": 280,
     "produce": 530,
     "pull": 530,
     "ack": 530,
