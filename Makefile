@@ -13,7 +13,7 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-simulation test-pipeline test-cloud test-site check docs bench cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
+.PHONY: demo test test-queue test-simulation test-pipeline test-cloud test-site check docs bench profile cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -59,6 +59,10 @@ bench: $(VENV)/pipeline-ready
 	$(RUN) -m bench
 	$(RUN) -m bench.pipeline
 	$(RUN) -m bench.connector
+
+# CPU for each message in client and server, and the functions that take it. Some cases: make profile CASES="produce-1"
+profile: $(VENV)/ready
+	@$(RUN) -m bench.profiling $(CASES)
 
 # Counts the requests of the functions' code on dynalite, which stops by itself. Takes three minutes.
 cost: $(VENV)/ready node_modules/.package-lock.json

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import random
 import statistics
 import subprocess
@@ -33,9 +34,9 @@ def quantile(values: list[float], part: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * part))]
 
 
-def together(callers: int, seconds: float, step: Callable[[int], int]) -> float:
-    """Returns the units per second of several threads that repeat ``step`` (which returns its units) for ``seconds``,
-    or until ``step`` returns 0."""
+def counted(callers: int, seconds: float, step: Callable[[int], int]) -> tuple[int, float]:
+    """Has several threads repeat ``step`` (which returns its units) for ``seconds``, or until it returns 0. Returns the
+    units, and the seconds until the last of them."""
     counts = [0] * callers
     last = [0.0] * callers
     until = time.perf_counter() + seconds
@@ -51,7 +52,13 @@ def together(callers: int, seconds: float, step: Callable[[int], int]) -> float:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(counts) / (max(last) - began)
+    return sum(counts), max(last) - began
+
+
+def together(callers: int, seconds: float, step: Callable[[int], int]) -> float:
+    """Returns the units per second of several threads that repeat ``step``: see ``counted``."""
+    units, taken = counted(callers, seconds, step)
+    return units / taken
 
 
 def produced(url: str, subject: str, batch: list[str], callers: int, seconds: float) -> float:
@@ -126,11 +133,16 @@ def latency(url: str, samples: int, pause_seconds: float) -> list[float]:
     return found[samples // 10 :]
 
 
-def fill(url: str, subject: str, messages: int) -> None:
-    batch = bodies(1_000)
+def fill(url: str, subject: str, messages: int, batch: int = 1_000) -> None:
+    """Sends messages in batches of this size, from several threads if the batches are small."""
+    texts = bodies(batch)
+    left = iter(range(messages // batch))
     with Producer(url, subject=subject) as producer:
-        for _ in range(messages // 1_000):
-            producer.send_batch(batch)
+
+        def step(_: int) -> int:
+            return next(left, -1) >= 0 and len(producer.send_batch(texts))
+
+        counted(1 if batch == 1_000 else 16, math.inf, step)
 
 
 def pull_times(url: str, subject: str, pulls: int) -> list[float]:

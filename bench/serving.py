@@ -7,15 +7,25 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 
+@dataclass(frozen=True)
+class Served:
+    """A server that runs: its URL, and the number of its process."""
+
+    url: str
+    pid: int
+
+
 @contextmanager
-def server() -> Iterator[str]:
-    """Starts a server and yields its URL. Its data is beside the floor's, on the same volume."""
+def serving(*options: str) -> Iterator[Served]:
+    """Starts a server and yields it. Its data is beside the floor's, on the same volume."""
     with tempfile.TemporaryDirectory(prefix="hourwheel-bench-") as folder:
+        data = str(Path(folder) / "data")
         process = subprocess.Popen(
-            [sys.executable, "-m", "hourwheel", "serve", "--data", str(Path(folder) / "data"), "--port", "0"],
+            [sys.executable, "-m", "hourwheel", "serve", "--data", data, "--port", "0", *options],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -25,7 +35,14 @@ def server() -> Iterator[str]:
             found = re.search(r"http://[0-9.:]+", line)
             if found is None:
                 raise SystemExit(f"the server did not start: {line.strip()}")
-            yield found.group()
+            yield Served(found.group(), process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=30)
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """Starts a server and yields its URL."""
+    with serving() as served:
+        yield served.url

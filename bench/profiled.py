@@ -1,0 +1,125 @@
+"""The client's side of a profile, in a process of its own.
+
+``python -m bench.profiled CASE URL SUBJECT SECONDS`` prepares the case and prints ``ready``, works once it gets a line,
+prints JSON (``messages``, ``seconds``, ``cpu_seconds``), and ends once standard input closes.
+"""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from itertools import islice
+from typing import TypeAlias
+
+from bench.measures import bodies, counted, fill
+from hourwheel.client import Api, Consumer, Delivery, Producer, Settlement
+
+Counts: TypeAlias = tuple[int, float]
+"""Messages, and the seconds that they took."""
+
+Work: TypeAlias = Callable[[], Counts]
+
+_FILLED = {1: 40_000, 100: 400_000, 1_000: 1_000_000}
+"""Messages that a consumer finds, by their batch. More than it gets through in the time."""
+
+
+def produce(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
+    producer, messages = Producer(url, subject=subject), bodies(batch)
+    producer.send_batch(messages)
+    return lambda: counted(callers, seconds, lambda _: len(producer.send_batch(messages)))
+
+
+def pull_and_settle(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
+    """Each pull takes 100 messages or more, and settles those of the pull before."""
+    fill(url, subject, _FILLED[batch], batch)
+    api = Api(url)
+    held: list[list[Settlement]] = [[] for _ in range(callers)]
+
+    def step(caller: int) -> int:
+        answer = api.pull(
+            subject, "taking", consumer=f"bench-{caller}", max_messages=max(batch, 100), settle=held[caller] or None
+        )
+        held[caller] = [Settlement(receipt=pull.receipt) for pull in answer.pulls]
+        return sum(len(pull.messages) for pull in answer.pulls)
+
+    return lambda: counted(callers, seconds, step)
+
+
+def settle(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
+    """Pulls everything first, 100 messages at a time, and counts what the settling takes."""
+    fill(url, subject, _FILLED[batch] // 4, batch)
+    api = Api(url)
+    held: list[tuple[list[Settlement], int]] = []
+    while pulls := api.pull(subject, "settling", consumer="bench", max_messages=100).pulls:
+        count = sum(len(pull.messages) for pull in pulls)
+        held.append(([Settlement(receipt=pull.receipt) for pull in pulls], count))
+    left = iter(held)
+    turn = threading.Lock()
+
+    def step(_: int) -> int:
+        with turn:
+            following = list(islice(left, 1))
+        for settlements, count in following:
+            api.settle(subject, "settling", settlements)
+            return count
+        return 0
+
+    return lambda: counted(callers, seconds, step)
+
+
+def consume(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
+    """``Consumer`` with a handler that does nothing."""
+    fill(url, subject, _FILLED[batch], batch)
+    consumer = Consumer(url, subject, "consumers", max_messages=max(batch, 100), wait_seconds=1)
+    count, last = 0, 0.0
+
+    @consumer.handler
+    def handle(message: Delivery) -> None:
+        nonlocal count, last
+        count += 1
+        if count % 50 == 0:
+            last = time.perf_counter()
+
+    def work() -> Counts:
+        runner = threading.Thread(target=consumer.run)
+        began = time.perf_counter()
+        runner.start()
+        time.sleep(seconds)
+        consumer.stop()
+        runner.join()
+        return count, last - began
+
+    return work
+
+
+CASES: dict[str, Callable[[str, str, float], Work]] = {
+    name: lambda url, subject, seconds, prepare=prepare, batch=batch, callers=callers: prepare(
+        batch, callers, url, subject, seconds
+    )
+    for name, prepare, batch, callers in (
+        ("produce-1", produce, 1, 16),
+        ("produce-100", produce, 100, 8),
+        ("produce-1000", produce, 1_000, 4),
+        ("pull-settle-100", pull_and_settle, 100, 8),
+        ("pull-settle-1000", pull_and_settle, 1_000, 4),
+        ("settle-100", settle, 100, 8),
+        ("consumer-1", consume, 1, 1),
+        ("consumer-100", consume, 100, 1),
+    )
+}
+
+
+def main(case: str, url: str, subject: str, seconds: float) -> None:
+    work = CASES[case](url, subject, seconds)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    before = time.process_time()
+    messages, taken = work()
+    cpu_seconds = time.process_time() - before
+    print(json.dumps({"messages": messages, "seconds": taken, "cpu_seconds": cpu_seconds}), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]))
