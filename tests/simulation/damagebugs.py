@@ -8,8 +8,9 @@ from unittest.mock import patch
 
 import msgspec
 
+from hourwheel.context import Context
 from hourwheel.model.messages import Message
-from hourwheel.queueing.pull import Puller
+from hourwheel.queueing import answers
 from hourwheel.queueing.pull_log import Claim, PullLog
 from hourwheel.queueing.records import UNREADABLE
 from tests.simulation.bugs import Bug, registrar
@@ -25,21 +26,21 @@ def _damaged(plan: Plan) -> Plan:
 
 @planted(sharpen=_damaged)
 def an_unreadable_batch_takes_its_neighbours_along() -> Iterator[None]:
-    def exclude(self: Puller, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> None:
+    def exclude(context: Context, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> None:
         value = msgspec.structs.replace(claim.pull_row.value, counts=(0,) * len(counts))
-        closed = value.closed(UNREADABLE, self.context.clock.now_ms())
+        closed = value.closed(UNREADABLE, context.clock.now_ms())
         log.record(claim.row_no).swap(claim.pull_row.token, closed, expires_ms=closed.garbage_ms)
 
-    with patch.object(Puller, "_exclude_unreadable", exclude):
+    with patch.object(answers, "exclude_unreadable", exclude):
         yield
 
 
 @planted(sharpen=_damaged)
 def the_messages_behind_an_unreadable_batch_get_its_indexes() -> Iterator[None]:
-    def exclude(self: Puller, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Any:
+    def exclude(context: Context, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Any:
         return claim.pull_row
 
-    with patch.object(Puller, "_exclude_unreadable", exclude):
+    with patch.object(answers, "exclude_unreadable", exclude):
         yield
 
 
@@ -59,13 +60,13 @@ def a_message_that_is_larger_than_an_answer_is_never_claimed() -> Iterator[None]
 
 @planted(sharpen=_large)
 def the_rest_of_a_large_batch_begins_at_its_start() -> Iterator[None]:
-    def read(self: Puller, log: PullLog, claim: Claim) -> tuple[tuple[int, ...], list[Message]]:
+    def read(context: Context, log: PullLog, claim: Claim) -> tuple[tuple[int, ...], list[Message]]:
         (row_no, row), value = claim.rows[0], claim.pull_row.value
         if row.large_batch is not None:
             first = msgspec.structs.replace(value.first, row_no=row_no, index=0)
             value = msgspec.structs.replace(value, first=first)
-        return real(self, log, replace(claim, pull_row=replace(claim.pull_row, value=value)))
+        return real(context, log, replace(claim, pull_row=replace(claim.pull_row, value=value)))
 
-    real = Puller._read
-    with patch.object(Puller, "_read", read):
+    real = answers.read_claim
+    with patch.object(answers, "read_claim", read):
         yield

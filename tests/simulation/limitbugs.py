@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from hourwheel.queueing import pull
+from hourwheel.queueing import claimer, pull
 from hourwheel.queueing.flow import Allowance, FlowControl
 from hourwheel.queueing.pull_log import ClaimResult, PullLog
 from hourwheel.trace.groups import GroupReader
@@ -58,7 +58,7 @@ def a_limit_forgets_retries() -> Iterator[None]:
         return real(self, [log for log in logs if log.queue is not None], max_messages)
 
     real = FlowControl.allowance
-    with patch.object(FlowControl, "allowance", allowance), patch.object(pull, "is_current", lambda *_: True):
+    with patch.object(FlowControl, "allowance", allowance), patch.object(claimer, "is_current", lambda *_: True):
         yield
 
 
@@ -68,5 +68,5 @@ def a_claim_is_made_without_the_one_before_it_being_counted() -> Iterator[None]:
         return real(self, **how | {"only_row": None})
 
     real = PullLog.claim
-    with patch.object(PullLog, "claim", claim), patch.object(pull, "is_current", lambda *_: True):
+    with patch.object(PullLog, "claim", claim), patch.object(claimer, "is_current", lambda *_: True):
         yield

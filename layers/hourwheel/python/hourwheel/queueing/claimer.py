@@ -1,0 +1,173 @@
+"""Settles what a pull settles and claims what it asks for, from the logs that may have messages."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import msgspec
+
+from hourwheel.answer_size import PULL_BYTES
+from hourwheel.context import Context
+from hourwheel.errors import Broken, Corrupt, Unavailable
+from hourwheel.faults import Faults, unreadable
+from hourwheel.log_names import HOME, cell_of
+from hourwheel.model.groups import Group
+from hourwheel.model.pulls import PullRequest, Settled
+from hourwheel.model.subjects import Subject
+from hourwheel.queueing.flow import FlowControl, is_current
+from hourwheel.queueing.limits import Limit
+from hourwheel.queueing.ordered_claims import claim as claim_in_order
+from hourwheel.queueing.orders import Orders
+from hourwheel.queueing.pull_log import Claim, Nothing, PullLog, pull_logs
+from hourwheel.queueing.settlements import DecidedSettlement, Settlements, settled_logs
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look of a pull has settled and claimed so far. ``nothing``: the logs in which no message waits;
+    ``limited``: there may be more messages; ``limit``: what keeps them from the group; ``due_ms``: when the next parked
+    message is due. In a group with limits, a claim takes the pull row in ``rows``."""
+
+    subject: Subject
+    group: Group
+    settled: list[Settled] = field(default_factory=list)
+    claims: list[tuple[PullLog, Claim]] = field(default_factory=list)
+    nothing: list[tuple[PullLog, Nothing]] = field(default_factory=list)
+    limited: bool = False
+    limit: Limit | None = None
+    rows: dict[str, int] = field(default_factory=dict)
+    due_ms: int | None = None
+
+
+@dataclass
+class Claimer:
+    """Settles and claims for one request. ``single``: a claim of one log is enough."""
+
+    context: Context
+    flow: FlowControl
+    orders: Orders
+    faults: Faults
+    settlements: Settlements
+    request: PullRequest
+    single: bool
+
+    def take(self, look: Look, opened: Sequence[DecidedSettlement], logs: Mapping[str, PullLog]) -> Look:
+        """Carries out the settlements, then claims from these logs, which are given by the name of their source."""
+        if look.group.flow_limited:
+            return self._within_limits(look, opened, logs)
+        return self._by_cell(look, opened, logs)
+
+    def _within_limits(self, look: Look, opened: Sequence[DecidedSettlement], logs: Mapping[str, PullLog]) -> Look:
+        """Claims no more messages than the limits of the group leave. Settles in a transaction of its own before: that
+        makes room for this pull, and for others that wait."""
+        if opened:
+            look = self._by_cell(look, opened, {})
+            self.context.wakeups.announce(self.settlements.subject, self.settlements.group)
+        if not logs:
+            return look
+        allowance = self.flow.allowance(pull_logs(self.context, look.subject, look.group), self.request.max_messages)
+        if not allowance.messages:
+            return replace(look, limit=allowance.limit)
+        request = msgspec.structs.replace(self.request, max_messages=allowance.messages)
+        within = replace(self, request=request)
+        look = within._by_cell(replace(look, rows=allowance.rows), [], logs)
+        return replace(look, limit=allowance.limit) if within._full(look) else look
+
+    def _by_cell(self, look: Look, opened: Sequence[DecidedSettlement], logs: Mapping[str, PullLog]) -> Look:
+        cells = names_by_cell([*settled_logs(opened, look.subject, look.group), *logs])
+        if len(cells) <= 1:
+            return self._settle_and_claim(look, opened, list(logs.values()))
+        # A settlement and a claim in several cells take a transaction each.
+        if opened:
+            look = self._settle_and_claim(look, opened, [])
+        for names in cells:
+            look = self._claim_in_cell(look, [logs[name] for name in names if name in logs])
+        return look
+
+    def _claim_in_cell(self, look: Look, logs: Sequence[PullLog]) -> Look:
+        """Claims from logs of one cell what the request still has room for. A cell that is out of reach has nothing."""
+        if not logs or (look.claims and (self.single or self._full(look))):
+            return look
+        cell = cell_of(logs[0].source.name)
+        if cell == HOME:
+            return self._settle_and_claim(look, [], logs)
+        with suppress(Unavailable, Broken), self.faults.contained(self.context, f"pulling from cell {cell}"):
+            return self._settle_and_claim(look, [], logs)
+        return look
+
+    def _settle_and_claim(self, look: Look, opened: Sequence[DecidedSettlement], logs: Sequence[PullLog]) -> Look:
+        """Settles, then claims from these logs, in one transaction where all of them are in one cell."""
+
+        def work(context: Context) -> Look:
+            # A transaction may run more than once: each run begins with what was claimed before it.
+            settled = look.settled
+            if opened:
+                settled = self.settlements.apply(context, look.subject, look.group, opened)
+            after = replace(look, settled=settled, claims=[*look.claims], nothing=[*look.nothing])
+            if not self._is_current(look, context):
+                return replace(after, limited=True)
+            limited = self._claim(after, [log.on(context) for log in logs])
+            return replace(after, limited=look.limited or limited)
+
+        names = [*settled_logs(opened, look.subject, look.group), *(log.source.name for log in logs)]
+        return self.context.atomically(work, names)
+
+    def _is_current(self, look: Look, context: Context) -> bool:
+        """Returns whether no pull row was added since the limits were computed. Looks only inside of a transaction
+        that has all logs; elsewhere each claim looks at its own log."""
+        if not look.rows or context is self.context or context.cells is not None:
+            return True
+        return is_current(pull_logs(context, look.subject, look.group), look.rows)
+
+    def _claim(self, look: Look, logs: Sequence[PullLog]) -> bool:
+        """Claims from the logs, retries first, until the request is full. Adds the claims to the look, and returns
+        whether there may be more. The first queue is random, so that no queue is always last."""
+        retries = [log for log in logs if log.queue is None]
+        queues = [log for log in logs if log.queue is not None]
+        turn = int(self.context.ids.jitter() * len(queues))
+        messages, size = self._room(look)
+        more = False
+        for log in [*retries, *queues[turn:], *queues[:turn]]:
+            try:
+                claim = partial(claim_in_order, self.orders, log) if log.group.ordered else log.claim
+                result = claim(
+                    consumer=self.request.consumer,
+                    max_messages=messages,
+                    max_bytes=size,
+                    lease_ms=self.request.lease_seconds * 1_000,
+                    strict_bytes=bool(look.claims),
+                    only_row=look.rows.get(log.partition),
+                )
+            except Corrupt as error:
+                if not look.claims:
+                    raise
+                # The messages claimed so far must be handed out: nobody else gets them before their lease ends.
+                unreadable(log.context, log.source.name, log.tail().position.row_no, 0, error)
+                return True
+            more = more or result.limited
+            if result.nothing is not None:
+                look.nothing.append((log, result.nothing))
+            if result.claim is not None:
+                look.claims.append((log, result.claim))
+                messages -= result.claim.pull_row.value.size
+                size -= result.claim.answer_bytes
+                if messages <= 0 or size <= 0 or self.single:
+                    return True
+        return more
+
+    def _room(self, look: Look) -> tuple[int, int]:
+        """Returns how many messages, and how many bytes of them, fit into the answer beside those claimed so far."""
+        messages = self.request.max_messages - sum(claim.pull_row.value.size for _, claim in look.claims)
+        return messages, PULL_BYTES - sum(claim.answer_bytes for _, claim in look.claims)
+
+    def _full(self, look: Look) -> bool:
+        return min(self._room(look)) <= 0
+
+
+def names_by_cell(logs: Iterable[str]) -> list[list[str]]:
+    """Returns the names of the logs by cell, in their order."""
+    cells: dict[str, list[str]] = {}
+    for log in logs:
+        cells.setdefault(cell_of(log), []).append(log)
+    return list(cells.values())

@@ -1,0 +1,123 @@
+"""Finds the logs that may have messages for a group, without a look into those that have none."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hourwheel.context import Context
+from hourwheel.errors import Broken, Unavailable
+from hourwheel.log_names import HOME, cell_of
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
+from hourwheel.ports import GET_MANY, Counter
+from hourwheel.queueing.claimer import names_by_cell
+from hourwheel.queueing.ends import SourceEnds
+from hourwheel.queueing.leases import Leases
+from hourwheel.queueing.ordered_parts import in_turn
+from hourwheel.queueing.orders import Orders
+from hourwheel.queueing.pull_log import Nothing, PullLog, pull_logs
+from hourwheel.queueing.settlements import DecidedSettlement, Settlements
+from hourwheel.registry.moves import catch_up
+
+
+class Sources(NamedTuple):
+    """A group's logs, the retry log first, and the totals of their sources by name. The subject and the group are those
+    to which the logs belong."""
+
+    subject: Subject
+    group: Group
+    logs: list[PullLog]
+    totals: dict[str, Counter]
+
+
+@dataclass
+class SourceLogs:
+    """The logs of one group, as a pull sees them."""
+
+    context: Context
+    leases: Leases
+    ends: SourceEnds
+    orders: Orders
+    settlements: Settlements
+
+    def read(self, subject: Subject, group: Group, opened: Sequence[DecidedSettlement], *, create: bool) -> Sources:
+        """Returns the logs to look into, with their totals. Brings the route up to date when a queue turns out to have
+        moved; the subject and the group are then read again."""
+        for last in (False, True):
+            logs = pull_logs(self.context, subject, group)
+            if subject.routes:
+                logs = [log for log in logs if not self.ends.finished(log, group) or self.leases.due(log)]
+            totals = self._totals(logs)
+            logs = [log for log in logs if log.source.name in totals]
+            if last or (subject.change is None and not any(_went_on(log, totals) for log in logs)):
+                break
+            with suppress(Unavailable, Broken), self._contained(f"moving queues of {subject.name}"):
+                catch_up(self.settlements.registry, subject)
+            subject, group = self.settlements.subject_and_group(opened, create=create, consumer=group.consumer)
+        return Sources(subject, group, logs, totals)
+
+    def with_messages(self, sources: Sources) -> dict[str, PullLog]:
+        """Returns the logs, by the name of their source, that may have messages whose turn it is. Reads rows only where
+        an ordered group has queues with several parts."""
+        subject, group, logs, totals = sources
+        moved = [
+            log
+            for log in logs
+            if self.ends.moved(log, group, totals[log.source.name]) or (group.ordered and self.orders.waits(log))
+        ]
+        return {log.source.name: log for log in in_turn(self.context, self.orders, subject, group, moved)}
+
+    def end_leases(self, subject: Subject, logs: Sequence[PullLog]) -> int:
+        """Ends the leases that are over in these logs, and returns their number."""
+        ended = 0
+        for log in logs:
+            # These leases are other consumers': a failure to end them must not fail this pull.
+            with suppress(Unavailable, Broken), self._contained(f"ending leases of {log.partition}"):
+                ended += self.leases.expire_throttled(log, subject)
+        return ended
+
+    def remember(self, log: PullLog, nothing: Nothing, totals: Counter) -> None:
+        """Remembers where the log ended, unless another process may have leased messages that this one has not seen:
+        the end of such a lease must be looked for."""
+        if not self.leases.seen(log, nothing.row_no):
+            return
+        end = nothing.end
+        if end < totals.rows:
+            # Rows from ``end`` on are missing: not stored yet, or below the trim mark.
+            end = max(end, log.source.trimmed())
+        final = totals.sealed and end >= totals.rows and not self.orders.holds(log)
+        self.ends.remember(log, log.group, end, unmatched=nothing.unmatched, final=final)
+
+    def next_due_ms(self, group: Group, logs: Sequence[PullLog]) -> int | None:
+        """Returns when the next parked message is due; None if none has a time."""
+        states = [self.orders.cached(log) for log in logs] if group.ordered else []
+        now_ms = self.context.clock.now_ms()
+        dues = [state.next_due_ms(now_ms) for state in states if state is not None]
+        return min((due_ms for due_ms in dues if due_ms is not None), default=None)
+
+    def _totals(self, logs: Sequence[PullLog]) -> dict[str, Counter]:
+        """Returns the totals of the source logs by name, perhaps out of date, without those in a cell that is out of
+        reach. Costs one request for each ``GET_MANY`` logs of a cell."""
+        totals: dict[str, Counter] = {}
+        for names in names_by_cell([log.source.name for log in logs]):
+            if cell_of(names[0]) == HOME:
+                totals |= self._read_totals(names)
+            else:
+                with suppress(Unavailable, Broken), self._contained(f"reading cell {cell_of(names[0])}"):
+                    totals |= self._read_totals(names)
+        return totals
+
+    def _read_totals(self, names: Sequence[str]) -> dict[str, Counter]:
+        totals: dict[str, Counter] = {}
+        for start in range(0, len(names), GET_MANY):
+            totals |= self.context.store_of(names[0]).counters(names[start : start + GET_MANY])
+        return totals
+
+    def _contained(self, what: str) -> AbstractContextManager[None]:
+        return self.leases.faults.contained(self.context, what)
+
+
+def _went_on(log: PullLog, totals: Mapping[str, Counter]) -> bool:
+    """Returns whether a log that should take messages is sealed: its queue goes on elsewhere, or was deleted."""
+    return log.queue is not None and log.mapping.end is None and totals[log.source.name].sealed
