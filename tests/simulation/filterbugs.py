@@ -6,12 +6,12 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from hourwheel import cell
 from hourwheel.logs import tags
 from hourwheel.logs.index_sets import every
 from hourwheel.logs.tags import TagSummary
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.subjects import Subject
+from hourwheel.operations import group_progress
 from hourwheel.queueing import consumers
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.pull_log import PullLog
@@ -109,7 +109,7 @@ def a_leave_ends_the_leases_of_all_consumers() -> Iterator[None]:
         return sum(real(subject, pulls, leases, name) for name in sorted(names))
 
     real = consumers.end_leases
-    with patch.object(cell, "end_leases", end_leases):
+    with patch.object(group_progress, "end_leases", end_leases):
         yield
 
 

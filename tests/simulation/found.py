@@ -48,7 +48,7 @@ def a_seek_to_the_start_passes_a_row_on_its_way() -> Iterator[None]:
         log.seek(Position(first[0] if first else log.source.trimmed()), 0)
         return 0
 
-    with patch("hourwheel.cell.progress.seek_start", seek_start):
+    with patch("hourwheel.queueing.progress.seek_start", seek_start):
         yield
 
 

@@ -1,0 +1,88 @@
+"""Counts what groups have left to do, and shows and ends the leases of their consumers."""
+
+from dataclasses import dataclass
+
+from hourwheel.context import Context
+from hourwheel.delay.pending_counts import PendingCounts
+from hourwheel.model.groups import Group
+from hourwheel.model.lag import Lag
+from hourwheel.model.subjects import Subject
+from hourwheel.operations.seeks import cells_out
+from hourwheel.queueing import progress
+from hourwheel.queueing.broadcast import total_lag
+from hourwheel.queueing.consumers import ConsumerState, SeenPulls, consumer_states, end_leases
+from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.flow import FlowControl
+from hourwheel.queueing.leases import Leases
+from hourwheel.queueing.limits import pause_of
+from hourwheel.queueing.orders import Orders
+from hourwheel.queueing.pull_log import PullLog, pull_logs
+from hourwheel.registry.broadcast import consumer_groups
+from hourwheel.registry.registry import Registry
+
+_BACKING_OFF_MS = 86_400_000
+"""Retries that are due within this time count as backing off, also if the longest delay of the policy is shorter: a
+consumer may have asked for a longer one."""
+
+
+@dataclass(frozen=True)
+class GroupProgress:
+    """The lag and the consumers of groups. In a broadcast group those of each consumer."""
+
+    registry: Registry
+    leases: Leases
+    flow: FlowControl
+    orders: Orders
+    pending_counts: PendingCounts
+    seen_pulls: SeenPulls
+
+    @property
+    def context(self) -> Context:
+        return self.registry.context
+
+    def lag(self, owner: Subject, member: Group) -> Lag:
+        if member.broadcast:
+            members = consumer_groups(self.registry, owner, member)
+            return total_lag([(each, self._lag(owner, each)) for each in members])
+        return self._lag(owner, member)
+
+    def _lag(self, owner: Subject, member: Group) -> Lag:
+        # A message that leaves its delay while the rest is counted is counted twice rather than not at all.
+        before = self._backing_off(owner, member)
+        logs = pull_logs(self.context, owner, member)
+        lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member), self.orders)
+        lag.cells_out = sorted({*lag.cells_out, *cells_out(owner, logs)})
+        lag.backing_off += max(before, self._backing_off(owner, member))
+        limit = pause_of(owner, member, self.context.settings)
+        if limit is None and member.flow_limited and not (allowance := self.flow.allowance(logs, 1)).messages:
+            limit = allowance.limit
+        lag.limited_by = None if limit is None else limit.name
+        return lag
+
+    def consumers(self, owner: Subject, member: Group) -> list[ConsumerState]:
+        """Returns the consumers of the group that pulled lately or hold leases, by name."""
+        now_ms = self.context.clock.now_ms()
+        seen = self.seen_pulls.of(owner.name, member.name, now_ms)
+        if member.broadcast:
+            members = consumer_groups(self.registry, owner, member)
+            seen = {each.consumer: max(each.seen_ms, seen.get(each.consumer, 0)) for each in members}
+        return consumer_states(self._consumer_logs(owner, member), self.leases, seen)
+
+    def leave(self, owner: Subject, member: Group, consumer: str) -> int:
+        """Ends the leases of a consumer at once, and returns the number of messages that were released."""
+        released = end_leases(owner, self._consumer_logs(owner, member), self.leases, consumer)
+        self.seen_pulls.forget(owner.name, member.name, consumer)
+        if released:
+            self.context.wakeups.announce(owner.name, member.name)
+        return released
+
+    def _consumer_logs(self, owner: Subject, member: Group) -> list[PullLog]:
+        groups = consumer_groups(self.registry, owner, member) if member.broadcast else [member]
+        return [log for each in groups for log in pull_logs(self.context, owner, each)]
+
+    def _backing_off(self, subject: Subject, group: Group) -> int:
+        policy = group.retry or self.context.settings.retry
+        within_ms = self.context.clock.now_ms() + max(policy.longest_ms, _BACKING_OFF_MS)
+        return self.pending_counts.retries(
+            self.context, subject.name, subject.generation, group.member, within_ms=within_ms
+        )
