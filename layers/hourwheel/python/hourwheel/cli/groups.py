@@ -7,6 +7,22 @@ from typing import Annotated, Literal
 import typer
 
 from hourwheel.cli.filters import NoFilterOption, TagsAllOption, TagsAnyOption, TagsNoneOption, filter_of
+from hourwheel.cli.group_options import (
+    BroadcastOption,
+    ConsumerExpiresOption,
+    MaxAttemptsOption,
+    MaxHeldOption,
+    MaxInFlightOption,
+    MessagesPerSecondOption,
+    OrderedOption,
+    RetryCapOption,
+    RetryDelaysOption,
+    RetryFactorOption,
+    RetryFirstOption,
+    StartOption,
+    WhenDeadOption,
+    retry_of,
+)
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
 from hourwheel.cli.push import (
     PushBatchOption,
@@ -25,7 +41,7 @@ from hourwheel.cli.settings import (
     moment,
     settings_of,
 )
-from hourwheel.client import Api, PushStatus, QueueOffset, RetryPolicy
+from hourwheel.client import Api, PushStatus, QueueOffset
 from hourwheel.client.records.groups import Group
 from hourwheel.words import counted
 
@@ -37,29 +53,14 @@ def create(
     ctx: typer.Context,
     subject: SubjectArgument,
     group: GroupArgument,
-    start: Annotated[
-        Literal["earliest", "latest"] | None, typer.Option(help="Where a new group begins (default: earliest).")
-    ] = None,
-    max_attempts: Annotated[
-        int | None,
-        typer.Option(help="Attempts after which a message becomes a dead letter: 1 to 1000 (16 by default)."),
-    ] = None,
-    max_in_flight: Annotated[
-        int | None, typer.Option(help="Messages that may be leased at once: 0 to 1000000 (0: no limit).")
-    ] = None,
-    messages_per_second: Annotated[
-        float | None, typer.Option(help="Messages that may be leased per second: 0 to 1000000 (0: no limit).")
-    ] = None,
-    retry_first: Annotated[float | None, typer.Option(help="Seconds before the first retry.")] = None,
-    retry_factor: Annotated[float | None, typer.Option(help="Factor by which each further wait is longer.")] = None,
-    retry_cap: Annotated[float | None, typer.Option(help="The longest wait, in seconds.")] = None,
-    retry_delays: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SECONDS,…",
-            help="Seconds before each retry, in place of the three above; the last one is repeated.",
-        ),
-    ] = None,
+    start: StartOption = None,
+    max_attempts: MaxAttemptsOption = None,
+    max_in_flight: MaxInFlightOption = None,
+    messages_per_second: MessagesPerSecondOption = None,
+    retry_first: RetryFirstOption = None,
+    retry_factor: RetryFactorOption = None,
+    retry_cap: RetryCapOption = None,
+    retry_delays: RetryDelaysOption = None,
     push: PushOption = None,
     push_batch: PushBatchOption = None,
     push_concurrency: PushConcurrencyOption = None,
@@ -69,29 +70,17 @@ def create(
     tags_all: TagsAllOption = None,
     tags_none: TagsNoneOption = None,
     no_filter: NoFilterOption = False,
-    broadcast: Annotated[
-        bool | None, typer.Option("--broadcast", help="Hand every message to each consumer of a new group.")
-    ] = None,
-    consumer_expires: Annotated[
-        int | None,
-        typer.Option(help="With --broadcast: seconds without a pull after which a consumer is forgotten (259200)."),
-    ] = None,
-    ordered: Annotated[
-        bool | None, typer.Option("--ordered", help="Serve the messages of each key one after the other.")
-    ] = None,
-    when_dead: Annotated[
-        Literal["continue", "stop"] | None,
-        typer.Option(help="Whether a key goes on when its message is given up (default: continue)."),
-    ] = None,
-    max_held: Annotated[
-        int | None, typer.Option(help="Parked messages with which a queue waits: 1 to 10000 (10000 by default).")
-    ] = None,
+    broadcast: BroadcastOption = None,
+    consumer_expires: ConsumerExpiresOption = None,
+    ordered: OrderedOption = None,
+    when_dead: WhenDeadOption = None,
+    max_held: MaxHeldOption = None,
 ) -> None:
     """Create a group, or change one. The tag options replace the former filter as a whole.
 
     Example: hourwheel group create orders billing --max-attempts 5 --retry-delays 1,10,60
     """
-    retry = _retry(retry_first, retry_factor, retry_cap, retry_delays)
+    retry = retry_of(retry_first, retry_factor, retry_cap, retry_delays)
     target = push_of(
         push,
         batch=push_batch,
@@ -249,7 +238,7 @@ def leave(
     if settings_of(ctx).json:
         write_json({"released": released})
     else:
-        write_line(f"released {released} messages of {consumer}")
+        write_line(f"released {counted(released, 'message')} of {consumer}")
 
 
 @app.command()
@@ -287,20 +276,6 @@ def _all(api: Api, subject: str) -> Iterator[Group]:
         after = page.next
         if after is None:
             return
-
-
-def _retry(first: float | None, factor: float | None, cap: float | None, delays: str | None) -> RetryPolicy | None:
-    growing = (first, factor, cap) != (None, None, None)
-    if growing and delays is not None:
-        raise typer.BadParameter("--retry-delays stands alone: leave out --retry-first, --retry-factor and --retry-cap")
-    if growing:
-        return RetryPolicy(first_seconds=first, factor=factor, cap_seconds=cap)
-    if delays is None:
-        return None
-    try:
-        return RetryPolicy(delays_seconds=tuple(map(float, delays.split(","))))
-    except ValueError as error:
-        raise typer.BadParameter(f"--retry-delays are seconds such as 1,10,60, got {delays!r}") from error
 
 
 def _target(
