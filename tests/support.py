@@ -138,7 +138,7 @@ class CountedTransactions(CallByCall):
             session.calls = self.calls
             return work(session)
 
-        return self._store.transact(counted)  # type: ignore[attr-defined]
+        return self._store.transact(counted)
 
 
 AT_ONCE = RetryPolicy(first_seconds=0)

@@ -39,9 +39,9 @@ def growth(
         world.archived()
         world.compacted(spark)
         for name, run in (("metrics", _metrics), ("reconcile", _reconcile)):
-            _add(seconds[name], "1 % of the subjects new", lambda run=run: run(spark, world))  # type: ignore[misc]
-            _add(seconds[name], "nothing new", lambda name=name: _idle(world, name))  # type: ignore[misc]
-            _add(seconds[name], "full", lambda run=run: run(spark, world, full=True))  # type: ignore[misc]
+            _add(seconds[name], "1 % of the subjects new", lambda run=run: run(spark, world))
+            _add(seconds[name], "nothing new", lambda name=name: _idle(world, name))
+            _add(seconds[name], "full", lambda run=run: run(spark, world, full=True))
     return {name: _ratios(of_job) for name, of_job in seconds.items()}
 
 

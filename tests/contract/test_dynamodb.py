@@ -72,9 +72,9 @@ def test_the_client_asks_once_and_gives_up_soon(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("AWS_RETRY_MODE", "adaptive")
     opened = client(region="eu-central-1", pool_size=7)
     config = opened.meta.config
-    assert config.retries == {"mode": "standard", "total_max_attempts": 1}  # type: ignore[attr-defined]
-    assert (config.connect_timeout, config.read_timeout) == (1.0, 2.0)  # type: ignore[attr-defined]
-    assert config.max_pool_connections == 7  # type: ignore[attr-defined]
+    assert config.retries == {"mode": "standard", "total_max_attempts": 1}
+    assert (config.connect_timeout, config.read_timeout) == (1.0, 2.0)
+    assert config.max_pool_connections == 7
     assert opened.meta.endpoint_url == "https://dynamodb.eu-central-1.amazonaws.com"
     opened.close()
 
@@ -82,8 +82,8 @@ def test_the_client_asks_once_and_gives_up_soon(monkeypatch: pytest.MonkeyPatch)
 def test_the_s3_client_asks_three_times_at_most() -> None:
     opened = s3.client(region="eu-central-1")
     config = opened.meta.config
-    assert config.retries == {"mode": "standard", "total_max_attempts": 3}  # type: ignore[attr-defined]
-    assert (config.connect_timeout, config.read_timeout) == (1.0, 5.0)  # type: ignore[attr-defined]
+    assert config.retries == {"mode": "standard", "total_max_attempts": 3}
+    assert (config.connect_timeout, config.read_timeout) == (1.0, 5.0)
     opened.close()
 
 
@@ -268,7 +268,7 @@ class Hesitant:
         self.asked: list[int] = []
         self.consistent: set[bool] = set()
 
-    def batch_get_item(self, RequestItems: dict[str, Any]) -> dict[str, Any]:  # noqa: N803
+    def batch_get_item(self, RequestItems: dict[str, Any]) -> dict[str, Any]:  # noqa: N803 - as botocore names it
         ((table, request),) = RequestItems.items()
         keys = request["Keys"]
         self.asked.append(len(keys))
@@ -281,20 +281,20 @@ class Hesitant:
 
 def test_keys_that_were_left_out_are_asked_for_again() -> None:
     service = Hesitant(most=40)
-    found = DynamoStore(service, prefix="p").get_many(Table.SCHEDULE, "log", [str(n) for n in range(100)])  # type: ignore[arg-type]
+    found = DynamoStore(service, prefix="p").get_many(Table.SCHEDULE, "log", [str(n) for n in range(100)])
     assert len(found) == 100
     assert service.asked == [100, 60, 20]
 
 
 def test_a_service_that_reads_none_of_many_keys_throttles() -> None:
     with pytest.raises(Throttled):
-        DynamoStore(Hesitant(most=0), prefix="p").get_many(Table.SCHEDULE, "log", ["0", "1"])  # type: ignore[arg-type]
+        DynamoStore(Hesitant(most=0), prefix="p").get_many(Table.SCHEDULE, "log", ["0", "1"])
 
 
 def test_counters_that_were_left_out_are_asked_for_again_and_those_that_are_not_there_are_zero() -> None:
     names = [str(number) for number in range(65)]
     service = Hesitant(most=40, lacks=names[:40])
-    found = DynamoStore(service, prefix="p").counters(names)  # type: ignore[arg-type]
+    found = DynamoStore(service, prefix="p").counters(names)
     assert service.asked == [65, 25], "an answer without a single item is no refusal"
     assert service.consistent == {False}
     assert found == dict.fromkeys(names[:40], Counter(0, 0)) | dict.fromkeys(names[40:], Counter(1, 9))
@@ -303,5 +303,5 @@ def test_counters_that_were_left_out_are_asked_for_again_and_those_that_are_not_
 def test_a_service_that_reads_none_of_many_counters_throttles() -> None:
     service = Hesitant(most=0)
     with pytest.raises(Throttled):
-        DynamoStore(service, prefix="p").counters(["0", "1"])  # type: ignore[arg-type]
+        DynamoStore(service, prefix="p").counters(["0", "1"])
     assert service.asked == [2]

@@ -24,14 +24,14 @@ NO_LIMIT = 1 << 30
 
 
 def limit_pages(pages: int) -> None:
-    prepare = sqlite.prepare  # type: ignore[attr-defined]
+    prepare = sqlite.prepare
 
     def limited(writer: sqlite3.Connection, *rest: Any) -> None:
         prepare(writer, *rest)
         writer.execute(f"PRAGMA max_page_count = {pages}")
         signal.signal(signal.SIGUSR1, lambda *_: writer.execute(f"PRAGMA max_page_count = {NO_LIMIT}").fetchall())
 
-    sqlite.prepare = limited  # type: ignore[attr-defined]
+    sqlite.prepare = limited
 
 
 def run_server(options: str, pages: int | None, descriptors: int | None) -> int:

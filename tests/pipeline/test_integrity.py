@@ -32,7 +32,7 @@ def segment_of(archive: FileBlobs, number: int) -> str:
 
 
 def kinds(root: Path, **how: bool | int) -> list[tuple[str, str]]:
-    found = inspect(str(root / "archive"), **how)  # type: ignore[arg-type]  # last_manifest or deep
+    found = inspect(str(root / "archive"), **how)
     assert found.count == len(found.problems)
     return [(problem.kind, problem.key) for problem in found.problems]
 

@@ -132,7 +132,7 @@ def test_without_a_manifest_and_a_segment_the_rest_is_judged_and_the_damage_repo
     world.rest()
     world.compacted(spark)
     archive = FileBlobs(world.archive)
-    gone = next(segment.key for segment in manifests.read(archive, 1).segments)  # type: ignore[union-attr]  # there
+    gone = next(segment.key for segment in manifests.read(archive, 1).segments)
     for key in (manifests.manifest_key(0), gone):
         archive.delete(key)
     found = world.reconciled(spark)

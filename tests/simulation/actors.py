@@ -119,7 +119,7 @@ def open_cell(machine: Machine, process: Process) -> Cell:
         ),
         SimulatedTargets(process, machine.history),
         Leases(_watches=Watches(machine.world)),
-        pending_counts=PendingCounts(_lock=Turns(machine.world)),  # type: ignore[arg-type]  # a lock of the scheduler's
+        pending_counts=PendingCounts(_lock=Turns(machine.world)),
     )
 
 

@@ -11,7 +11,7 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.model.messages import Message
 from hourwheel.queueing import answers
-from hourwheel.queueing.pull_log import Claim, PullLog
+from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, PullLog
 from hourwheel.queueing.records import UNREADABLE
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import NONE, Plan, damaged, enlarged
@@ -50,8 +50,8 @@ def _large(plan: Plan) -> Plan:
 
 @planted(sharpen=_large)
 def a_message_that_is_larger_than_an_answer_is_never_claimed() -> Iterator[None]:
-    def claim(self: PullLog, *, strict_bytes: bool, **rest: Any) -> Any:
-        return real(self, strict_bytes=True, **rest)
+    def claim(self: PullLog, request: ClaimRequest) -> ClaimResult:
+        return real(self, request._replace(strict_bytes=True))
 
     real = PullLog.claim
     with patch.object(PullLog, "claim", claim):

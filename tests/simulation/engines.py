@@ -155,7 +155,7 @@ class Mirror(State):
             raise expected
         if isinstance(answer, Exception) or answer != expected:
             raise Violation("store", f"{what}: the adapter answers {answer!r}, expected is {expected!r}")
-        return answer  # type: ignore[return-value]  # an exception is raised above
+        return answer
 
 
 def _outcome(ask: Callable[[], T]) -> T | Sealed:

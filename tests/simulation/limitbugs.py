@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 from unittest.mock import patch
 
 from hourwheel.queueing import claimer, pull
 from hourwheel.queueing.flow import Allowance, FlowControl
-from hourwheel.queueing.pull_log import ClaimResult, PullLog
+from hourwheel.queueing.pull_log import ClaimRequest, ClaimResult, PullLog
 from hourwheel.trace.groups import GroupReader
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Faults, Plan
@@ -64,8 +63,8 @@ def a_limit_forgets_retries() -> Iterator[None]:
 
 @planted(sharpen=_limits)
 def a_claim_is_made_without_the_one_before_it_being_counted() -> Iterator[None]:
-    def claim(self: PullLog, **how: Any) -> ClaimResult:
-        return real(self, **how | {"only_row": None})
+    def claim(self: PullLog, request: ClaimRequest) -> ClaimResult:
+        return real(self, request._replace(only_row=None))
 
     real = PullLog.claim
     with patch.object(PullLog, "claim", claim), patch.object(claimer, "is_current", lambda *_: True):

@@ -39,7 +39,7 @@ def push(actor: Actor, subject: str, group: str) -> None:
     leaves_ms = actor.process.now_ms() + 5_000 if world.lively and world.rng.random() < 0.3 else 0
     owner = f"{actor.process.name}.{world.calls}"
     courier = Pusher(actor.cell, actor.cell.targets, subject, group, owner, leaves_ms)
-    courier._lease._lock = Turns(world)  # type: ignore[assignment]  # a lock of the scheduler's
+    courier._lease._lock = Turns(world)
     _, ended = actor.ask("push", courier.run, subject=subject, group=group)
     if ended is PusherEnd.LEFT:
         actor.ask("push on", lambda: actor.cell.context.pushes.start(subject, group))

@@ -450,11 +450,6 @@ class _Inside(SimulatedStore):
         return super().call(name, about, effect)
 
 
-def _check_cell(cell: str, name: str, about: object) -> None:
-    if name not in ("transact", "collect") and f"{cell}:" not in str(about):
-        raise Violation("10", f"{name} {about} in cell {cell}: that is not its log")
-
-
 class CallsOfCell(SimulatedStore):
     """The store of another cell: it contains only logs whose names have the cell."""
 
@@ -463,20 +458,13 @@ class CallsOfCell(SimulatedStore):
         self.cell = cell
 
     def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
-        _check_cell(self.cell, name, about)
+        if name not in ("transact", "collect") and f"{self.cell}:" not in str(about):
+            raise Violation("10", f"{name} {about} in cell {self.cell}: that is not its log")
         return super().call(name, about, effect)
 
 
-class CellStore(TransactionalStore):
-    """The same with transactions."""
-
-    def __init__(self, process: Process, state: State, cell: str) -> None:
-        super().__init__(process, state)
-        self.cell = cell
-
-    def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
-        _check_cell(self.cell, name, about)
-        return super().call(name, about, effect)
+class CellStore(CallsOfCell, TransactionalStore):
+    """The store of another cell, with transactions."""
 
 
 class SimulatedBlobs(Connection):

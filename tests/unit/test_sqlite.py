@@ -49,10 +49,7 @@ class Group:
         done = threading.Semaphore(0)
         self.first.start()
         assert self.entered.wait(20)
-        tickets = [
-            self.store.submit(work, notify=done.release, invite=self.store.lead)  # type: ignore[arg-type]
-            for work in works
-        ]
+        tickets = [self.store.submit(work, notify=done.release, invite=self.store.lead) for work in works]
         self.go.set()
         for _ in works:
             assert done.acquire(timeout=120)
@@ -139,7 +136,7 @@ def test_what_could_not_be_rolled_back_is_not_answered_as_stored(store: SqliteSt
         def close(self) -> None:
             self._real.close()
 
-    store._writer.connection = Broken(store._writer.connection)  # type: ignore[assignment]
+    store._writer.connection = Broken(store._writer.connection)
     with pytest.raises(HourwheelError):
         store.transact(lambda tx: put("a", tx))
     assert store.get(key("a")) is None

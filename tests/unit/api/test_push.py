@@ -127,7 +127,7 @@ def test_the_stream_comes_again_when_nobody_could_be_woken() -> None:
     def refuse(subject: str, group: str) -> None:
         raise Throttled("too many invocations")
 
-    bench.pushes.start = refuse  # type: ignore[method-assign]
+    bench.pushes.start = refuse
     boundary = Boundary(bench.another_process(), Logger(service="push-throttled", stream=io.StringIO()))
     with pytest.raises(Throttled):
         boundary.run(pushing(lambda: None), of_stream("orders~1/0"), Context(bench.clock))

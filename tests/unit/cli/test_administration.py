@@ -327,7 +327,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[ServeOptions]:
     """The options with which a server would have been started."""
     found: list[ServeOptions] = []
     server = ModuleType("server")
-    server.serve = lambda given: found.append(given) or 7  # type: ignore[attr-defined]
+    server.serve = lambda given: found.append(given) or 7
     monkeypatch.setitem(sys.modules, "hourwheel.embedded.server", server)
     return found
 

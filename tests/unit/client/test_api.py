@@ -50,7 +50,7 @@ def test_settlements_are_answered_one_by_one(api: Api) -> None:
     [pull] = api.pull("orders", "billing", "host-1").pulls
 
     def status(**what: object) -> str:
-        return api.settle("orders", "billing", [Settlement(receipt=pull.receipt, **what)])[0].status  # type: ignore[arg-type]
+        return api.settle("orders", "billing", [Settlement(receipt=pull.receipt, **what)])[0].status
 
     assert status(extend_seconds=60) == "extended"
     assert status(ack=[0]) == "open"
@@ -195,7 +195,7 @@ def test_each_refusal_is_an_error_of_its_own(server: FakeServer, status: int, er
     server.fail("health", status=status)
     with Api(server.url, retry_seconds=0, ids=StillIds()) as api, pytest.raises(error, match="as told") as caught:
         api.health()
-    assert caught.value.status == status  # type: ignore[attr-defined]
+    assert caught.value.status == status
 
 
 def test_an_error_carries_the_facts_of_the_problem(api: Api) -> None:

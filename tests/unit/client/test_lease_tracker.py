@@ -29,7 +29,7 @@ class Book:
         self.tracker.decide(delivery, outcome, self.now, delay)
 
     def answer(self, settlements: list[Settlement], *statuses: str) -> None:
-        self.tracker.answered(settlements, [Settled(status) for status in statuses], self.now)  # type: ignore[arg-type]
+        self.tracker.answered(settlements, [Settled(status) for status in statuses], self.now)
 
 
 def test_a_pull_that_is_through_goes_with_the_next_pull() -> None:

@@ -445,7 +445,7 @@ def test_errors_of_the_gateway(
     server.fail("health", status=status, raw=json.dumps({"message": message}).encode())
     with Api(server.url, retry_seconds=0, ids=StillIds()) as api, pytest.raises(error, match=message) as caught:
         api.health()
-    assert (caught.value.status, caught.value.slug) == (status, slug)  # type: ignore[attr-defined]
+    assert (caught.value.status, caught.value.slug) == (status, slug)
 
 
 def test_who_forgot_to_sign_is_told(api: Api, server: FakeServer) -> None:

@@ -46,7 +46,7 @@ def running() -> Iterator[Callable[..., Wheels]]:
     def run(turned: Turned, at_once: int = 6) -> Wheels:
         wheels = Wheels(SystemClock(), at_once=at_once)
         made.append(wheels)
-        wheels.start(turned, "owner", SimpleNamespace(report=turned.report))  # type: ignore[arg-type]
+        wheels.start(turned, "owner", SimpleNamespace(report=turned.report))
         return wheels
 
     yield run

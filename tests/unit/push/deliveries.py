@@ -3,6 +3,8 @@
 import json
 import socket
 from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
 
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.model.groups import PushTarget
@@ -46,47 +48,31 @@ def refuse_unread(sock: socket.socket) -> None:
     sock.sendall(reply("413 Content Too Large"))
 
 
-DRIPS: dict[str, Callable[[Receiver], Callable[[socket.socket], object]]] = {
+Talk: TypeAlias = Callable[[socket.socket], object]
+
+
+def dripping(bit: bytes, after: bytes = b"") -> Callable[[Receiver], Talk]:
+    """Sends the beginning of an answer at once, and then one bit after the other without an end."""
+
+    def talk(receiver: Receiver, sock: socket.socket) -> None:
+        sock.sendall(after)
+        receiver.drip(sock, bit)
+
+    return lambda receiver: partial(talk, receiver)
+
+
+_CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+_INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+DRIPS: dict[str, Callable[[Receiver], Talk]] = {
     "nothing": lambda receiver: receiver.stay_silent,
-    "a slow status line": lambda receiver: lambda sock: receiver.drip(sock, b"H"),
-    "slow headers": lambda receiver: (
-        lambda sock: (
-            sock.sendall(b"HTTP/1.1 200 OK\r\nx: "),
-            receiver.drip(sock, b"y"),
-        )
-    ),
-    "slow lines of headers": lambda receiver: (
-        lambda sock: (
-            sock.sendall(b"HTTP/1.1 200 OK\r\nx: "),
-            receiver.drip(sock, b"\r\n y"),
-        )
-    ),
-    "a slow body": lambda receiver: (
-        lambda sock: (
-            sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n"),
-            receiver.drip(sock, b"x"),
-        )
-    ),
-    "a slow body without an end": lambda receiver: (
-        lambda sock: (
-            sock.sendall(b"HTTP/1.1 200 OK\r\n\r\n"),
-            receiver.drip(sock, b" "),
-        )
-    ),
-    "slow chunks": lambda receiver: (
-        lambda sock: (
-            sock.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"),
-            receiver.drip(sock, b"1\r\n \r\n"),
-        )
-    ),
-    "endless trailers": lambda receiver: (
-        lambda sock: (
-            sock.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"),
-            receiver.drip(sock, b"x: y\r\n"),
-        )
-    ),
-    "endless interim answers": lambda receiver: lambda sock: receiver.drip(sock, b"HTTP/1.1 100 Continue\r\n\r\n"),
-    "interim answers as fast as they go": lambda receiver: (
-        lambda sock: receiver.pour(sock, b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
-    ),
+    "a slow status line": dripping(b"H"),
+    "slow headers": dripping(b"y", after=b"HTTP/1.1 200 OK\r\nx: "),
+    "slow lines of headers": dripping(b"\r\n y", after=b"HTTP/1.1 200 OK\r\nx: "),
+    "a slow body": dripping(b"x", after=b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n"),
+    "a slow body without an end": dripping(b" ", after=b"HTTP/1.1 200 OK\r\n\r\n"),
+    "slow chunks": dripping(b"1\r\n \r\n", after=_CHUNKED),
+    "endless trailers": dripping(b"x: y\r\n", after=_CHUNKED + b"0\r\n"),
+    "endless interim answers": dripping(_INTERIM),
+    "interim answers as fast as they go": lambda receiver: lambda sock: receiver.pour(sock, _INTERIM * 100),
 }

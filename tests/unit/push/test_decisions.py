@@ -98,7 +98,7 @@ def test_the_messages_that_a_target_has_not_taken_are_counted(outcome: Outcome, 
     assert refused(outcome, 5) == missed
 
 
-def failing(times: int, health: TargetHealth = TargetHealth()) -> TargetHealth:  # noqa: B008 (it is frozen)
+def failing(times: int, health: TargetHealth = TargetHealth()) -> TargetHealth:  # noqa: B008 - it is frozen
     for _ in range(times):
         health = health.after_delivery(FAILED, 1, NOW_MS)
     return health

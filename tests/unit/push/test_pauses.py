@@ -97,14 +97,14 @@ def test_a_fault_makes_a_pause_that_grows_while_it_lasts() -> None:
             raise Unavailable("for a moment")
         return put(key, record, expect=expect)
 
-    bench.store.put = refuse  # type: ignore[method-assign]
+    bench.store.put = refuse
     for seconds in (5, 10, 20):
         with pytest.raises(Unavailable):
             push(bench)
         assert (woken(bench), overdue(bench)) == (0, 0)
         assert (state(bench).resumes_ms, state(bench).error) == (bench.clock.ms + seconds * 1_000, "Unavailable")
         bench.clock.ms = state(bench).resumes_ms
-    bench.store.put = put  # type: ignore[method-assign]
+    bench.store.put = put
     assert overdue(bench) == 1
     assert push(bench, "p2") is PusherEnd.IDLE
     assert bench.targets.bodies == ["a"]
@@ -135,10 +135,10 @@ def test_a_notify_target_that_works_again_counts_no_failures() -> None:
     bench = bench_with(PushTarget(kind="notify", address="bus"))
     bench.send("a")
     announce, told = bench.targets.announce, unreached("denied")
-    bench.targets.announce = lambda *_: told  # type: ignore[method-assign]
+    bench.targets.announce = lambda *_: told
     assert push(bench) is PusherEnd.PAUSED
     assert state(bench).failures == 1
     bench.clock.ms = state(bench).resumes_ms
-    bench.targets.announce = announce  # type: ignore[method-assign]
+    bench.targets.announce = announce
     assert push(bench) is PusherEnd.IDLE
     assert state(bench) == PushState()

@@ -78,10 +78,10 @@ def test_a_lost_answer_of_the_lease_keeps_nobody_out_for_long() -> None:
             raise OutcomeUnknown("lost")
         return answer
 
-    bench.store.put = lose  # type: ignore[method-assign]
+    bench.store.put = lose
     with pytest.raises(OutcomeUnknown):
         push(bench)
-    bench.store.put = slot_put  # type: ignore[method-assign]
+    bench.store.put = slot_put
     assert overdue(bench) == 0
     bench.clock.pass_time(121)
     assert overdue(bench) == 1

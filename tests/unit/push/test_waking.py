@@ -150,7 +150,7 @@ def test_waiting_messages_are_announced_once() -> None:
 def test_an_announcement_that_fails_is_repeated_later() -> None:
     bench = bench_with(PushTarget(kind="notify", address="bus"))
     bench.send("a")
-    bench.targets.announce = lambda *_: unreached("no such bus")  # type: ignore[method-assign]
+    bench.targets.announce = lambda *_: unreached("no such bus")
     assert push(bench) is PusherEnd.PAUSED
     bench.clock.ms = state(bench).resumes_ms
     assert overdue(bench) == 1
@@ -185,7 +185,7 @@ def test_a_start_that_is_refused_does_not_end_a_sweep() -> None:
     def refuse(subject: str, group: str) -> None:
         raise Unavailable("too many requests")
 
-    bench.pushes.start = refuse  # type: ignore[method-assign]
+    bench.pushes.start = refuse
     report = bench.another_process().sweep()
     assert (report.subjects, report.groups, report.started_pushes) == (1, 2, 0)
     assert ("WakesMissed", 1) in bench.meter.metrics

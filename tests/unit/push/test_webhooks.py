@@ -104,7 +104,7 @@ def test_answers_that_fail_the_batch(receiver: Receiver, answer: bytes, error: s
 def test_a_redirect_is_never_followed(receiver: Receiver) -> None:
     with receiving() as other:
         for status in ("301 Moved", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent Redirect"):
-            receiver.answer = lambda sock, status=status: sock.sendall(  # type: ignore[misc]
+            receiver.answer = lambda sock, status=status: sock.sendall(
                 reply(status, location=f"http://127.0.0.1:{other.port}/inside")
             )
             assert failed_wholly(deliver(receiver))

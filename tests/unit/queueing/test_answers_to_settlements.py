@@ -23,7 +23,7 @@ EXTEND = decide(Settlement(receipt="r", extend_seconds=60), 3)
 
 
 def answer(row: PullRow, decision: object = ACK, claim: bytes = CLAIM) -> Settled | None:
-    return answer_without_change(row, claim, decision)  # type: ignore[arg-type]
+    return answer_without_change(row, claim, decision)
 
 
 def after_ack(**changes: object) -> PullRow:

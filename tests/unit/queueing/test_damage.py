@@ -56,7 +56,7 @@ def damaged(bench: Bench) -> Bench:
     bench.send("good 1")
     bench.send(NOISE, NOISE)
     bench.send("good 2")
-    bench.kept = remove_large_batches(bench)  # type: ignore[attr-defined]
+    bench.kept = remove_large_batches(bench)
     return bench
 
 
@@ -79,7 +79,7 @@ def test_a_pull_of_nothing_but_unreadable_messages_looks_on_at_once(damaged: Ben
 
 def test_an_unreadable_message_is_read_after_a_seek_once_it_is_repaired(damaged: Bench) -> None:
     damaged.take()
-    for key, data in damaged.kept.items():  # type: ignore[attr-defined]
+    for key, data in damaged.kept.items():
         damaged.blobs.put(key, data)
     damaged.cell.seek("orders", "billing", to="start")
     assert damaged.bodies() == ["good 1", NOISE, NOISE, "good 2"]

@@ -133,10 +133,10 @@ def test_a_redrive_that_lost_its_store_half_way_is_finished_by_the_sweeper() -> 
             raise Cut
         return put(key, record, expect=expect)
 
-    store.put = cut  # type: ignore[method-assign]
+    store.put = cut
     with pytest.raises(Cut):
         graves.cell.redrive("orders", "billing", lambda position, _: position.row_no == 0)
-    del store.put  # type: ignore[attr-defined]
+    del store.put
     assert (len(seen), graves.bodies()) == (1, [])
     graves.cell.sweep()
     assert graves.bodies() == ["a", "b"]
@@ -163,7 +163,7 @@ def test_what_was_done_though_its_answer_was_lost_is_counted(verb: str) -> None:
             put(key, current, expect=record.token)
         return Refused(current)
 
-    store.put = forgetful  # type: ignore[method-assign]
+    store.put = forgetful
     assert getattr(graves.cell, verb)("orders", "billing", lambda position, _: position.index == 0) == 2
     assert [one.body for one in listed(graves)] == ["b", "d", "e"]
 

@@ -33,7 +33,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 
 def pulled(bench: Bench, **how: object) -> PullResult:
-    return bench.cell.pull("orders", "billing", PullRequest(consumer="c1", **how))  # type: ignore[arg-type]  # by name
+    return bench.cell.pull("orders", "billing", PullRequest(consumer="c1", **how))
 
 
 def bodies(result: PullResult) -> list[str | None]:
@@ -44,7 +44,7 @@ def test_a_pull_of_a_paused_group_claims_nothing_and_says_why(bench: Bench, kind
     bench.send("a", "b")
     bench.pull(1)
     kind.set(bench.cell, paused=True)
-    assert pulled(bench) == PullResult([], None, kind.name)  # type: ignore[arg-type]  # one of the names
+    assert pulled(bench) == PullResult([], None, kind.name)
     assert bench.cell.lag("orders", "billing").limited_by == kind.name
     kind.set(bench.cell, paused=False)
     result = pulled(bench)

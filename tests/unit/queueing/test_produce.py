@@ -198,10 +198,10 @@ def cut_off() -> Bench:
             raise Unavailable("cut off")
         return put(key, record, expect=expect)
 
-    store.put = lost  # type: ignore[method-assign]
+    store.put = lost
     with pytest.raises(Unavailable):
         bench.cell.produce("orders", [NewMessage(body="a")], KEY)
-    store.put = put  # type: ignore[method-assign]
+    store.put = put
     return bench
 
 

@@ -101,7 +101,7 @@ def test_a_pull_that_fails_when_it_was_woken_lets_another_one_look() -> None:
             raise Unavailable("busy")
         return counters(names)
 
-    store.counters = failing  # type: ignore[method-assign]
+    store.counters = failing
     with pytest.raises(Unavailable):
         bench.cell.pull("orders", "billing", PullRequest(consumer="c1", wait_seconds=5))
     assert wakeups.announced == [("orders", "billing")]

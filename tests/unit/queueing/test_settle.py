@@ -243,10 +243,10 @@ def test_a_retry_that_lost_its_store_half_way_does_not_wait_for_the_lease() -> N
             raise Cut
         return put(key, record, expect=expect)
 
-    store.put = cut  # type: ignore[method-assign]
+    store.put = cut
     with pytest.raises(Cut):
         bench.settle(pull, ack=[], retry=[0])
-    store.put = put  # type: ignore[method-assign]
+    store.put = put
     bench.wakeups.announced.clear()
     bench.cell.sweep()
     assert ("orders", "billing") in bench.wakeups.announced

@@ -165,7 +165,7 @@ def test_a_row_that_is_given_out_long_before_it_is_stored_is_not_passed_over(ben
             log.put(reservations[0], late, bench.cell.context.ids.token())
 
     assert wait(bench, writer) == ["old"]
-    assert bench.wakeups.ticks == 9  # type: ignore[attr-defined]
+    assert bench.wakeups.ticks == 9
 
 
 def test_a_row_that_is_never_stored_holds_up_what_follows_for_a_moment_only(bench: Bench) -> None:
@@ -174,7 +174,7 @@ def test_a_row_that_is_never_stored_holds_up_what_follows_for_a_moment_only(benc
     assert placed.queue is not None
     log_of(bench, placed.queue).reserve(1)
     assert wait(bench, at(2, lambda: bench.send("behind it", key="k"))) == ["behind it"]
-    assert bench.wakeups.ticks <= 4  # type: ignore[attr-defined]
+    assert bench.wakeups.ticks <= 4
 
 
 @pytest.mark.parametrize("seconds", [1, 7])
@@ -194,7 +194,7 @@ def test_a_counter_that_is_out_of_date_delays_a_message_and_no_more(seconds: int
             store.let_go()
 
     assert wait(bench, service) == ["new"]
-    assert bench.wakeups.ticks == 2 + seconds  # type: ignore[attr-defined]
+    assert bench.wakeups.ticks == 2 + seconds
 
 
 def test_a_lease_of_another_process_that_ends_during_the_wait_is_served(bench: Bench) -> None:
@@ -203,7 +203,7 @@ def test_a_lease_of_another_process_that_ends_during_the_wait_is_served(bench: B
     request = PullRequest(consumer="other", lease_seconds=10)
     assert len(other.pull("orders", "billing", request).pulls) == 1
     assert wait(bench) == ["taken and left"]
-    assert 9 <= bench.wakeups.ticks <= 12  # type: ignore[attr-defined]
+    assert 9 <= bench.wakeups.ticks <= 12
 
 
 def test_a_lease_that_another_process_takes_during_the_wait_is_seen_and_ended(bench: Bench) -> None:
@@ -215,12 +215,12 @@ def test_a_lease_that_another_process_takes_during_the_wait_is_seen_and_ended(be
             assert other.pull("orders", "billing", PullRequest(consumer="other", lease_seconds=5)).pulls
 
     assert wait(bench, consumer) == ["taken and left"]
-    assert 8 <= bench.wakeups.ticks <= 10  # type: ignore[attr-defined]
+    assert 8 <= bench.wakeups.ticks <= 10
 
 
 def test_a_lease_that_begins_between_two_looks_of_a_second_is_seen_and_ended(bench: Bench) -> None:
     other = bench.another_process()
-    bench.wakeups.pause = 0.2  # type: ignore[attr-defined]
+    bench.wakeups.pause = 0.2
 
     def consumer(tick: int) -> None:
         if tick <= 2:
@@ -242,7 +242,7 @@ def test_a_message_that_another_process_asks_to_retry_is_served(bench: Bench) ->
     bench.send("failed")
     (pull,) = other.pull("orders", "billing", PullRequest(consumer="other")).pulls
     assert wait(bench, at(4, lambda: bench.settle(pull, retry=[0]))) == ["failed"]
-    assert bench.wakeups.ticks == 4  # type: ignore[attr-defined]
+    assert bench.wakeups.ticks == 4
 
 
 def test_a_retry_that_comes_with_the_pull_is_served_by_it(bench: Bench) -> None:
@@ -256,7 +256,7 @@ def test_a_retry_that_comes_with_the_pull_is_served_by_it(bench: Bench) -> None:
 def test_a_group_that_an_operator_moves_back_is_served_again(bench: Bench) -> None:
     other = bench.another_process()
     assert wait(bench, at(5, lambda: other.seek("orders", "billing", to="start")))[:1] == ["old"]
-    assert 5 <= bench.wakeups.ticks <= 7  # type: ignore[attr-defined]
+    assert 5 <= bench.wakeups.ticks <= 7
 
 
 def cut_off_seek(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +344,7 @@ def test_letters_that_are_sent_again_during_the_wait_are_served(bench: Bench) ->
     bench.settle(pull, dead=[0])
     other = bench.another_process()
     assert wait(bench, at(3, lambda: other.redrive("orders", "billing", lambda position, at_ms: True))) == ["poison"]
-    assert bench.wakeups.ticks == 3  # type: ignore[attr-defined]
+    assert bench.wakeups.ticks == 3
 
 
 def test_a_group_far_behind_what_expired_is_idle_as_well() -> None:

@@ -44,10 +44,10 @@ def interrupted(bench: Bench, work: Callable[[], None], trims: int) -> None:
             raise Unavailable("cut off")
         trim(table, partition, below=below)
 
-    store.trim = cut  # type: ignore[method-assign]
+    store.trim = cut
     with pytest.raises(Unavailable):
         work()
-    store.trim = trim  # type: ignore[method-assign]
+    store.trim = trim
 
 
 FINISHERS: dict[str, Callable[[Bench], object]] = {
@@ -72,7 +72,7 @@ def test_a_deletion_that_is_done_is_not_done_again(full: Bench) -> None:
     full.cell.delete_subject("orders")
     with pytest.raises(NotFound):
         full.cell.delete_subject("orders")
-    calls = full.store.calls  # type: ignore[attr-defined]
+    calls = full.store.calls
     calls.clear()
     full.cell.sweep()
     # Subjects, buckets, pushes, moves and orphans: nothing for each that was deleted.

@@ -165,10 +165,10 @@ def test_a_retry_that_lost_its_store_in_a_rest_is_finished_after_it(idle: Bench)
             raise Unavailable("cut off")
         return put(key, record, expect=expect)
 
-    store.put = cut  # type: ignore[method-assign]
+    store.put = cut
     with pytest.raises(Unavailable):
         idle.cell.redrive("orders", "billing", lambda position, died_ms: True)
-    store.put = put  # type: ignore[method-assign]
+    store.put = put
     minutes(idle, REST_SECONDS // 60)
     assert [message.id for message in idle.take()] == [dead.id]
 
@@ -181,11 +181,11 @@ def test_a_deletion_that_was_cut_off_is_finished_by_the_next_sweep(idle: Bench, 
     def cut(table: Table, partition: str, *, below: str) -> None:
         raise Unavailable("cut off")
 
-    store.trim = cut  # type: ignore[method-assign]
+    store.trim = cut
     delete = idle.cell.delete_subject if what == "subject" else lambda name: idle.cell.delete_group(name, "billing")
     with pytest.raises(Unavailable):
         delete("orders")
-    store.trim = trim  # type: ignore[method-assign]
+    store.trim = trim
     partition = "billing~1@orders~1/0"
     assert store.scan(Table.PULL, partition, limit=1)
     minutes(idle, 1)

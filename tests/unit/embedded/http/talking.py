@@ -102,7 +102,7 @@ def said(
 def quick(**given: float) -> Bounds:
     """Bounds in time that no test reaches, but for those given; checked often."""
     long = {f"{name}_seconds": LONG for name in ("head", "request", "idle", "answer")}
-    return Bounds(**{**long, "farewell_seconds": 0.05, "tick_seconds": 0.01, **given})  # type: ignore[arg-type]
+    return Bounds(**{**long, "farewell_seconds": 0.05, "tick_seconds": 0.01, **given})
 
 
 def get(path: str, *headers: str) -> bytes:

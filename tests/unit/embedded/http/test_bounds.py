@@ -182,7 +182,7 @@ def test_an_answer_that_nobody_reads_is_cut(more: bytes, ends: bool) -> None:
         return Answer(200, {}, b"x" * 20_000_000)
 
     async def talk(client: Client) -> bytes:
-        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client.reader._transport.pause_reading()
         await client.send(get("/", *([LAST] if ends else [])))
         while not client.registry.open:
             await asyncio.sleep(0)

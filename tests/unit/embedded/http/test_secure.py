@@ -41,7 +41,7 @@ def test_requests_are_answered_in_their_order(tls: Tls) -> None:
 @pytest.mark.parametrize("ends", [False, True])
 def test_an_answer_that_nobody_reads_is_cut(tls: Tls, ends: bool) -> None:
     async def talk(client: Client) -> bytes:
-        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        client.writer.transport.pause_reading()
         await client.send(get("/", *([LAST] if ends else [])))
         while client.registry.open:
             await asyncio.sleep(0.001)
@@ -59,7 +59,7 @@ def test_no_further_request_is_answered_while_one_answer_is_unread(tls: Tls) -> 
         return await large(request)
 
     async def talk(client: Client) -> bytes:
-        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        client.writer.transport.pause_reading()
         client.writer.write(get("/") * 100)
         while client.registry.open:
             await asyncio.sleep(0.001)

@@ -133,7 +133,7 @@ def _begun(
     if end_manifest < len(names) and not skip_damaged:
         raise Corrupt(
             f"{manifest_key(end_manifest)} is missing, and later ones are there: put it back from a copy, or rebuild"
-            " what was archived before it with skip_damaged"
+            " with skip_damaged, which ends before it"
         )
     current = record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), end_manifest=end_manifest)).current
     assert current is not None

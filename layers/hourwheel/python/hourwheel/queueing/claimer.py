@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import msgspec
 
@@ -19,7 +18,7 @@ from hourwheel.queueing.flow import FlowControl, is_current
 from hourwheel.queueing.limits import Limit
 from hourwheel.queueing.ordered_claims import claim as claim_in_order
 from hourwheel.queueing.orders import Orders
-from hourwheel.queueing.pull_log import Claim, Nothing, PullLog, pull_logs
+from hourwheel.queueing.pull_log import Claim, ClaimRequest, Nothing, PullLog, pull_logs
 from hourwheel.queueing.settlements import DecidedSettlement, Settlements, settled_logs
 
 
@@ -130,15 +129,15 @@ class Claimer:
         more = False
         for log in [*retries, *queues[turn:], *queues[:turn]]:
             try:
-                claim = partial(claim_in_order, self.orders, log) if log.group.ordered else log.claim
-                result = claim(
-                    consumer=self.request.consumer,
-                    max_messages=messages,
-                    max_bytes=size,
-                    lease_ms=self.request.lease_seconds * 1_000,
+                request = ClaimRequest(
+                    self.request.consumer,
+                    messages,
+                    size,
+                    self.request.lease_seconds * 1_000,
                     strict_bytes=bool(look.claims),
                     only_row=look.rows.get(log.partition),
                 )
+                result = claim_in_order(self.orders, log, request) if log.group.ordered else log.claim(request)
             except Corrupt as error:
                 if not look.claims:
                     raise

@@ -216,8 +216,8 @@ class OrderState:
             self.parked.pop(digest, None)
 
     def _seek(self, position: Position) -> None:
-        """Forgets what the seek hands out anew, and what was passed over without having been handed out. A message that
-        failed before the new position is still tried again."""
+        """Forgets the parked messages that the group will get again after the seek, and those that the seek skips. A
+        message that failed before the new position is still tried again."""
         for digest, entries in list(self.parked.items()):
             self._put(digest, tuple(entry for entry in entries if entry.due_ms and entry.position < position))
         for flight in self.open.values():

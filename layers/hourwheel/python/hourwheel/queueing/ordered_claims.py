@@ -9,32 +9,22 @@ from hourwheel.queueing.order_state import OrderState
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.ordered_selection import Limits, OrderedSelection
 from hourwheel.queueing.orders import Orders
-from hourwheel.queueing.pull_log import Claim, ClaimResult, Nothing, PullLog
+from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, Nothing, PullLog
 from hourwheel.queueing.records import PASSED
 
 _RACES = 100  # a claim that lost this often gives up, and its pull looks again
 
 
-def claim(
-    orders: Orders,
-    log: PullLog,
-    *,
-    consumer: str,
-    max_messages: int,
-    max_bytes: int,
-    lease_ms: int,
-    strict_bytes: bool = False,
-    only_row: int | None = None,
-) -> ClaimResult:
+def claim(orders: Orders, log: PullLog, request: ClaimRequest) -> ClaimResult:
     """Claims messages whose turn it is, and returns the claim. See ``PullLog.claim``.
 
     Without a message to hand out, a row is written only to pass over many messages of keys in flight, empty rows, or
     messages that have expired or cannot be read.
     """
-    limits = Limits(max_messages, max_bytes, strict_bytes)
+    limits = Limits(request.max_messages, request.max_bytes, request.strict_bytes)
     state = orders.opened(log)
     for race in range(_RACES):
-        if only_row is not None and state.row_no != only_row:
+        if request.only_row is not None and state.row_no != request.only_row:
             return ClaimResult(None, limited=True)
         now_ms = log.context.clock.now_ms()
         chosen = OrderedSelection(log, state, limits, now_ms, orders.decoded_rows)
@@ -42,7 +32,7 @@ def claim(
         if not chosen.writes:
             orders.publish(log, state)
             return ClaimResult(None, chosen.limited, None if chosen.limited else Nothing(state.row_no, chosen.reached))
-        row = _row(log, chosen, consumer, lease_ms)
+        row = _row(log, chosen, request)
         outcome = log.record(state.row_no).swap(None, row, token=row.claim, expires_ms=row.garbage_ms)
         if outcome.stored and outcome.current is not None:
             claimed = Claim(state.row_no, outcome.current, (), chosen.size, tuple(chosen.messages))
@@ -77,17 +67,17 @@ def _look(orders: Orders, log: PullLog) -> OrderedSelection:
     return chosen
 
 
-def _row(log: PullLog, chosen: OrderedSelection, consumer: str, lease_ms: int) -> OrderedRow:
+def _row(log: PullLog, chosen: OrderedSelection, request: ClaimRequest) -> OrderedRow:
     covered = chosen.covered
     row = OrderedRow(
-        consumer=consumer,
+        consumer=request.consumer,
         first=covered.first,
         counts=tuple(covered.counts),
         end=covered.end,
         end_seq=covered.seq,
         claim=log.context.ids.token(),
         claimed_ms=chosen.now_ms,
-        lease_until_ms=chosen.now_ms + lease_ms,
+        lease_until_ms=chosen.now_ms + request.lease_ms,
         order=chosen.order,
     )
     return row if chosen.messages else row.closed(PASSED, chosen.now_ms)

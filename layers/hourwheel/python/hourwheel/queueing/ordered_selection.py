@@ -63,7 +63,7 @@ class _Range:
         self._kept = (self.first, self.end, self.seq, self.empty, len(self.digests), len(self.counts), last)
 
     def cut(self, start: Position, seq: int) -> None:
-        """Leaves out what was not kept; if nothing was, the row ends at its ``start``."""
+        """Goes back to the state of the last ``keep``; without one the row is empty and ends at ``start``."""
         kept = self._kept or (start, start, seq, 0, 0, 0, 0)
         self.first, self.end, self.seq, self.empty, digests, rows, last = kept
         del self.digests[digests:], self.taken[digests:], self.counts[rows:]

@@ -347,8 +347,8 @@ class _Batch:
 
 
 def _reserve(context: Context, parts: Sequence[BatchPart], rows: Sequence[Row]) -> list[Reservation]:
-    """Reserves a row for each part. Raises ``Sealed``, and gives up what was reserved, if one log takes no more rows:
-    no reader has to wait for it."""
+    """Reserves a row for each part. Raises ``Sealed`` if one of the logs takes no more rows; abandons the rows that it
+    has reserved in the others, so that no reader waits for them."""
     reserved: list[Reservation] = []
     try:
         for part, row in zip(parts, rows, strict=True):

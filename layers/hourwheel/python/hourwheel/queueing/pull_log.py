@@ -65,6 +65,19 @@ class Nothing(NamedTuple):
     unmatched: bool = False
 
 
+class ClaimRequest(NamedTuple):
+    """A consumer's request for messages. They take at most ``max_bytes`` in an answer. Of a first row that takes more,
+    those that fit into an answer are claimed; with ``strict_bytes`` none of them. With ``only_row`` the claim is this
+    pull row, or none."""
+
+    consumer: str
+    max_messages: int
+    max_bytes: int
+    lease_ms: int
+    strict_bytes: bool = False
+    only_row: int | None = None
+
+
 class ClaimResult(NamedTuple):
     """The result of a try to claim. ``limited``: a limit ended it, and there may be more messages. ``nothing``: it read
     up to the log's end without a message, and this is where."""
@@ -205,41 +218,28 @@ class PullLog:
             return Tail(checkpoint.value.row_no, checkpoint.value.position, checkpoint.value.seq)
         return Tail(0, Position(self.origin), 0)
 
-    def claim(
-        self,
-        *,
-        consumer: str,
-        max_messages: int,
-        max_bytes: int,
-        lease_ms: int,
-        strict_bytes: bool = False,
-        only_row: int | None = None,
-    ) -> ClaimResult:
+    def claim(self, request: ClaimRequest) -> ClaimResult:
         """Claims the next messages by one conditional put, and returns the claim; without a claim where no message
-        waits.
-
-        Writes nothing where no message waits, unless the claim passes over many empty rows. The messages take at most
-        ``max_bytes`` in an answer. Of a first row that takes more, those that fit into an answer are claimed; with
-        ``strict_bytes`` none of them. With ``only_row`` the claim is this pull row, or none (``limited``).
-        """
+        waits. Writes nothing then, unless the claim passes over many empty rows. The result is ``limited`` if another
+        claim took the row to which the request is bound."""
         tail = self.tail()
-        if only_row is not None and tail.row_no != only_row:
+        if request.only_row is not None and tail.row_no != request.only_row:
             return ClaimResult(None, limited=True)
         for race in range(_RACES):
             now_ms = self.context.clock.now_ms()
-            taken = self._take(tail, max_messages, max_bytes, now_ms, strict_bytes)
+            taken = self._take(tail, request, now_ms)
             if not (taken.total or self._passes(taken, now_ms)):
                 nothing = Nothing(tail.row_no, taken.end.row_no, self.filtered and taken.empty > 0)
                 return ClaimResult(None, taken.limited, None if taken.limited else nothing)
             value = PullRow(
-                consumer=consumer,
+                consumer=request.consumer,
                 first=taken.first,
                 counts=tuple(taken.counts),
                 end=taken.end,
                 end_seq=taken.end_seq,
                 claim=self.context.ids.token(),
                 claimed_ms=now_ms,
-                lease_until_ms=now_ms + lease_ms,
+                lease_until_ms=now_ms + request.lease_ms,
                 picks=taken.packed_picks if self.filtered else None,
             )
             if not taken.total:
@@ -249,7 +249,7 @@ class PullLog:
                 claim = Claim(tail.row_no, outcome.current, tuple(taken.rows), taken.size) if taken.total else None
                 return ClaimResult(claim, taken.limited)
             self.context.meter.record("ClaimConflicts", 1)
-            if only_row is not None:
+            if request.only_row is not None:
                 break
             if outcome.current is None or race > 1:
                 tail = self.tail()
@@ -313,17 +313,18 @@ class PullLog:
                 return
             row_no, page = page_rows[-1][0] + 1, _PAGE
 
-    def _take(self, tail: Tail, max_messages: int, max_bytes: int, now_ms: int, strict_bytes: bool) -> _Range:
+    def _take(self, tail: Tail, request: ClaimRequest, now_ms: int) -> _Range:
         """Decides which rows a claim covers; without messages, which rows it passes over."""
         taken = _Range(first=tail.position, end=tail.position, end_seq=tail.seq)
-        selection = self.selection
+        selection, max_messages = self.selection, request.max_messages
         for row_no, row in self.unread(tail.position, now_ms, first_page(tail, max_messages)):
             skip = tail.position.index if row_no == tail.position.row_no else 0
             offer = selection.offer(row_no, row, skip, now_ms)
             if taken.total and row_no != taken.rows[-1][0] + 1:
                 taken.limited = True  # rows were trimmed between two pages: the next claim takes what follows
                 break
-            if offer.usable and (taken.total or strict_bytes) and taken.size + offer.answer_bytes > max_bytes:
+            bounded = taken.total or request.strict_bytes
+            if offer.usable and bounded and taken.size + offer.answer_bytes > request.max_bytes:
                 taken.limited = True
                 break
             if offer.usable and not taken.total:
