@@ -14,12 +14,12 @@ import msgspec
 from hourwheel import answer_size
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
-from hourwheel.delay import changes, dispatch, orphans
+from hourwheel.delay import changes, dispatch
 from hourwheel.logs import tags
 from hourwheel.model.fields import MAX_LEASE_SECONDS
 from hourwheel.model.pulls import Pulled, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
-from hourwheel.queueing import dead, ordered_selection, orders, pull, pull_log
+from hourwheel.queueing import answers, claimer, ordered_selection, orders, pull_log
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
 from tests.simulation.audit import StoreAudit
@@ -140,8 +140,10 @@ def _answers(most: int) -> Iterator[None]:
     with ExitStack() as stack:
         if most:
             limits = {"PULL_BYTES": most, "TEXT_BYTES": most // 7, "_COARSE_BYTES": 0, "_COARSE_MESSAGE_BYTES": 0}
-            for module in (answer_size, pull, dead, orphans):
-                for name in limits.keys() & vars(module).keys():
+            for module in (answer_size, claimer, answers, ordered_selection):
+                names = limits.keys() & vars(module).keys()
+                assert names, f"{module.__name__} has none of these limits: they are in another module now"
+                for name in names:
                     stack.enter_context(patch.object(module, name, limits[name]))
         yield
 

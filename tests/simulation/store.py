@@ -443,6 +443,8 @@ class _Inside(SimulatedStore):
     """The store that a transaction passes to its work. The process may end between two calls."""
 
     def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
+        if not self.process.atomic:
+            raise RuntimeError(f"{name} {about} after the end of the transaction")
         abort = self.world.faults.abort
         if abort and self.world.rng.random() < abort:
             self.world.record(self.process.name, name, about, "crash within the transaction")

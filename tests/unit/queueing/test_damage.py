@@ -2,6 +2,8 @@
 
 import logging
 import random
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -11,8 +13,10 @@ from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
 from hourwheel.logs.codec import pack
 from hourwheel.logs.rows import from_record, to_record
-from hourwheel.ports import Key, Record, Table
+from hourwheel.ports import Key, Record, Store, Table
 from tests.support import AT_ONCE, Bench, CallByCall
+
+T = TypeVar("T")
 
 NOISE = random.Random(1).randbytes(4_000).hex()
 
@@ -180,3 +184,37 @@ def test_dead_letters_that_cannot_be_read_stay_and_do_not_hide_the_others(bench:
     for key, data in kept.items():
         bench.blobs.put(key, data)
     assert [one.body for one in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == [NOISE]
+
+
+class _Transaction:
+    """The store that a transaction hands over, which is of no use after its end."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.over = False
+
+    def __getattr__(self, name: str) -> Any:
+        assert not self.over, f"{name} after the end of the transaction"
+        return getattr(self._store, name)
+
+
+class _StrictStore(MemoryStore):
+    def transact(self, work: Callable[[Any], T]) -> T:
+        def run(store: Store) -> T:
+            transaction = _Transaction(store)
+            try:
+                return work(transaction)
+            finally:
+                transaction.over = True
+
+        return super().transact(run)
+
+
+def test_what_cannot_be_read_is_taken_out_of_the_claim_by_a_write_of_its_own() -> None:
+    bench = Bench(store=_StrictStore(), settings=Settings(retry=AT_ONCE, inline_bytes=1_024))
+    bench.send("good")
+    bench.send(NOISE)
+    remove_large_batches(bench)
+    (pull,) = bench.pull()
+    assert [one.body for one in pull.messages] == ["good"]
+    assert bench.settle(pull) == "settled"

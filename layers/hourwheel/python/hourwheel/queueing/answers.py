@@ -88,7 +88,9 @@ def exclude_unreadable(
     value = msgspec.structs.replace(claim.pull_row.value, counts=counts)
     if not any(counts):
         value = value.closed(UNREADABLE, context.clock.now_ms())
-    outcome = log.record(claim.row_no).swap(claim.pull_row.token, value, expires_ms=value.garbage_ms)
+    # The log of the claim may be bound to the store of a transaction, which has ended.
+    record = log.on(context).record(claim.row_no)
+    outcome = record.swap(claim.pull_row.token, value, expires_ms=value.garbage_ms)
     return outcome.current if outcome.stored else None
 
 
