@@ -11,7 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -273,6 +273,14 @@ def threads_of(server: Server) -> int:
     return int(found)
 
 
+def writes_nothing(database: Path, *, seconds: float) -> bool:
+    connection = sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)
+    with closing(connection):
+        before = connection.execute("PRAGMA data_version").fetchone()
+        threading.Event().wait(seconds)  # there is no signal to wait for
+        return bool(connection.execute("PRAGMA data_version").fetchone() == before)
+
+
 def test_groups_at_rest_write_nothing_and_hold_no_threads(start: Start, tmp_path: Path) -> None:
     server = start(push_loopback=True)
     send(server, "first")
@@ -285,12 +293,8 @@ def test_groups_at_rest_write_nothing_and_hold_no_threads(start: Start, tmp_path
         send(server, "second")
         until(lambda: delivered(receiver) == {"first": 50, "second": 50})
         until(lambda: threads_of(server) <= before + 3)  # of requests
-        path = tmp_path / "data" / "hourwheel.db"
-        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-        version = connection.execute("PRAGMA data_version").fetchone()
-        threading.Event().wait(3)  # nothing happens meanwhile: there is no signal to wait for
-        assert connection.execute("PRAGMA data_version").fetchone() == version
-        connection.close()
+        # The last settlements and leases are written after the deliveries: then nothing is, for three seconds.
+        until(lambda: writes_nothing(tmp_path / "data" / "hourwheel.db", seconds=3))
         assert len(receiver.requests) <= 100
     assert server.stop() == (0, "")
 
