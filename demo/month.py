@@ -13,7 +13,7 @@ from demo.flights import Flight
 from demo.groups import RETRY, is_drained
 from demo.screen import Screen, lines_in
 from demo.stage import Stage, until
-from hourwheel.client import Api, ClientError, Placed, Producer
+from hourwheel.client import Api, ClientError, Producer, SendResult
 
 DAY_SECONDS = 1.7
 BATCH = 1_000
@@ -62,12 +62,12 @@ def perform(stage: Stage, screen: Screen, flights: list[Flight], days: int, lead
         api.put_group("boarding", "gates", retry=RETRY)
         stage.start("gate-1", "demo.gate", "--lease", str(LEASE_SECONDS))
         stage.await_consumers()
-        placed = _send(stage, calls)
+        accepted = _send(stage, calls)
         screen.say(
             f"{api.pending('boarding').messages:,} boarding calls wait for their departures; "
             f"the month begins in {(begin_ms - _now_ms()) / 1_000:.1f} s"
         )
-        cancellers = _cancel(api, unwanted, placed, answers)
+        cancellers = _cancel(api, unwanted, accepted, answers)
         until(reached(begin_ms + (days // 2 + 0.5) * DAY_SECONDS * 1_000), "noon in the middle of the month")
         outage = _restart(stage, screen)
         until(reached(calls[-1].due_ms + 1_000), "the end of the month")
@@ -82,7 +82,7 @@ def perform(stage: Stage, screen: Screen, flights: list[Flight], days: int, lead
     return Report(boarding.account(calls, answers, seen), spared, hit, outage, resumed_seconds)
 
 
-def _send(stage: Stage, calls: Sequence[Call]) -> dict[str, Placed]:
+def _send(stage: Stage, calls: Sequence[Call]) -> dict[str, SendResult]:
     with Producer(stage.url, subject="boarding", batch_messages=BATCH) as producer:
         futures = [
             producer.send(
@@ -97,7 +97,7 @@ def _send(stage: Stage, calls: Sequence[Call]) -> dict[str, Placed]:
 
 
 def _cancel(
-    api: Api, calls: Sequence[Call], placed: dict[str, Placed], answers: dict[str, str]
+    api: Api, calls: Sequence[Call], accepted: dict[str, SendResult], answers: dict[str, str]
 ) -> list[threading.Thread]:
     """Starts threads that cancel the calls, each a little before its due time, and record the answers."""
 
@@ -105,7 +105,7 @@ def _cancel(
         for call in share:
             time.sleep(max(0.0, call.due_ms / 1_000 - AHEAD_SECONDS - time.time()))
             try:
-                answers[call.id] = api.cancel(placed[call.id].scheduled_id or "").state
+                answers[call.id] = api.cancel(accepted[call.id].scheduled_id or "").state
             except ClientError as error:
                 answers[call.id] = str(error)
 

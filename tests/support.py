@@ -13,7 +13,7 @@ from hourwheel.delay.wheel import WheelEnd
 from hourwheel.errors import CellUnavailable, Unavailable
 from hourwheel.model.fields import Delay
 from hourwheel.model.groups import PushTarget, RetryPolicy
-from hourwheel.model.messages import Message, NewMessage, Placed
+from hourwheel.model.messages import Message, NewMessage, SendResult
 from hourwheel.model.pulls import Pulled, PullRequest, Settlement
 from hourwheel.ports import Blobs, CellStorage, Counter, Key, MeterUnit, Record, Refused, Store, Table
 from hourwheel.registry.cell_storage import GuardedCells
@@ -270,12 +270,12 @@ class Bench:
             targets=self.targets,
         )
 
-    def send(self, *bodies: str, subject: str = "orders", key: str | None = None) -> list[Placed]:
+    def send(self, *bodies: str, subject: str = "orders", key: str | None = None) -> list[SendResult]:
         return self.cell.produce(subject, [NewMessage(body=body, key=key) for body in bodies])
 
     def send_later(
         self, *bodies: str, delay: Delay | None = None, deliver_at: str | None = None, subject: str = "orders"
-    ) -> list[Placed]:
+    ) -> list[SendResult]:
         return self.cell.produce(
             subject, [NewMessage(body=body, delay=delay, deliver_at=deliver_at) for body in bodies]
         )

@@ -315,7 +315,7 @@ def idle_poller(deployment: Deployment, polls: int = 3, queues: int = 1) -> Meas
     used = {0}
     while len(used) < queues:
         keyed = [{"body": "warm", "key": f"{len(used)}-{number}"} for number in range(queues)]
-        used |= {placed["queue"] for placed in deployment.call("POST", MESSAGES, {"messages": keyed})["results"]}
+        used |= {accepted["queue"] for accepted in deployment.call("POST", MESSAGES, {"messages": keyed})["results"]}
     receipts: list[dict[str, str]] = []
     for _ in range(POLL_SECONDS):  # pulls and settles all messages; the last pull gets none
         asked = {"consumer": "c1", "max_messages": 1_000, "settle": receipts}

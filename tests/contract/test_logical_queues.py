@@ -88,8 +88,8 @@ class System:
         for queue, bodies in self.sent.items():
             while len(bodies) < to:
                 new = [f"{queue}-{number}" for number in range(len(bodies), min(to, len(bodies) + 25))]
-                placed = self.server.produce("orders", [NewMessage(body=body, queue=queue) for body in new])
-                assert [each.offset for each in placed] == list(range(len(bodies), len(bodies) + len(new)))
+                accepted = self.server.produce("orders", [NewMessage(body=body, queue=queue) for body in new])
+                assert [each.offset for each in accepted] == list(range(len(bodies), len(bodies) + len(new)))
                 bodies += new
         if also:
             # It takes an offset of queue 0 once it is due.

@@ -102,13 +102,13 @@ def share(system: System) -> dict[str, Any]:
     keyed, whole = rows[:240], rows[240:]
     for number, batch in in_batches(keyed, BATCH):
         messages = [{"body": row.body, "key": row.carrier, "tags": [row.name[-3:]]} for row in batch]
-        placed = send(system, "flights", messages, idempotency_key=f"batch {number}")
-        assert send(system, "flights", messages, idempotency_key=f"batch {number}") == placed
-        sent |= {one["id"]: row.body for one, row in zip(placed, batch, strict=True)}
+        accepted = send(system, "flights", messages, idempotency_key=f"batch {number}")
+        assert send(system, "flights", messages, idempotency_key=f"batch {number}") == accepted
+        sent |= {one["id"]: row.body for one, row in zip(accepted, batch, strict=True)}
     assert {group["group"] for group in system.ok("GET", f"{path('flights')}/groups")["groups"]} == set(GROUPS)
     assert system.ok("GET", path("flights", "audit"))["max_attempts"] == 3
-    placed = send(system, "flights", ({"body": row.body} for row in whole))  # larger than a row of the table may be
-    sent |= {one["id"]: row.body for one, row in zip(placed, whole, strict=True)}
+    accepted = send(system, "flights", ({"body": row.body} for row in whole))  # larger than a row of the table may be
+    sent |= {one["id"]: row.body for one, row in zip(accepted, whole, strict=True)}
     assert len(sent) == len(rows)
 
     boards = _board(system, len(rows))
@@ -178,8 +178,8 @@ def across(system: System) -> Delivered:
     """Sends one batch for two subjects."""
     messages = [{"subject": f"gate-{number % 2}", "body": str(number)} for number in range(10)]
     batch = {"messages": messages, "idempotency_key": "all gates"}
-    placed = system.ok("POST", "/v1/messages", batch)
-    assert system.ok("POST", "/v1/messages", batch) == placed
+    accepted = system.ok("POST", "/v1/messages", batch)
+    assert system.ok("POST", "/v1/messages", batch) == accepted
     assert system.ok("GET", "/v1/subjects?limit=1")["next"]
     return [one for gate in (0, 1) for one in received(system, f"gate-{gate}", "staff", 5)]
 
@@ -199,8 +199,8 @@ def delay(system: System) -> dict[str, Any]:
         "moved here": {"delay": "2h"},
         large("moved there"): {"delay": "2h"},
     }
-    placed = send(system, "boarding", ({"body": body, **when} for body, when in requested.items()))
-    ids = {body: one["scheduled_id"] for body, one in zip(requested, placed, strict=True)}
+    accepted = send(system, "boarding", ({"body": body, **when} for body, when in requested.items()))
+    ids = {body: one["scheduled_id"] for body, one in zip(requested, accepted, strict=True)}
     assert system.ok("GET", f"{path('boarding')}/scheduled?hours=3")["messages"] == 6
     assert system.ok("GET", f"/v1/scheduled/{ids['cancelled']}")["state"] == "waiting"
     assert system.ok("DELETE", f"/v1/scheduled/{ids['cancelled']}")["state"] == "cancelled"

@@ -228,8 +228,8 @@ def order(system: System) -> None:
         system.until(lambda lag=lag: system.ok("GET", lag)["backing_off"], "a retry that waits")
         system.ok("DELETE", path(f"later-{group}"))
     _next_hour(system)
-    placed = send(system, "later-meta", [{"body": "soon", "delay": "2h"}, {"body": "far", "delay": "2h"}])
-    for one, later in zip(placed, ("1s", "8h"), strict=True):
+    accepted = send(system, "later-meta", [{"body": "soon", "delay": "2h"}, {"body": "far", "delay": "2h"}])
+    for one, later in zip(accepted, ("1s", "8h"), strict=True):
         system.ok("PATCH", f"/v1/scheduled/{one['scheduled_id']}", {"delay": later})
     _soon_and_gone(system, "later-meta", "meta")
 
@@ -373,10 +373,10 @@ def _cut_off_after(system: System, *, puts: int) -> Cell:
 def repeat(system: System) -> None:
     """Repeats a batch after its messages have expired: the batch is not stored twice."""
     system.ok("PUT", path("news"), {"retention_seconds": 60})
-    placed = send(system, "news", [{"body": "old"}], idempotency_key="news")
+    accepted = send(system, "news", [{"body": "old"}], idempotency_key="news")
     system.archived()
     system.swept(3)
-    assert send(system, "news", [{"body": "old"}], idempotency_key="news") == placed
+    assert send(system, "news", [{"body": "old"}], idempotency_key="news") == accepted
     assert pull(system, "news", "readers") == []
 
 
@@ -449,7 +449,7 @@ def operate(system: System) -> None:
     """Pauses, looks at and traces messages, adds queues, and lets a consumer leave. The deployment has the home cell
     alone, so that no queue can move: the answers say so."""
     subject, group = path("tower"), path("tower", "watch")
-    (placed,) = send(system, "tower", [{"body": "cleared"}])
+    (accepted,) = send(system, "tower", [{"body": "cleared"}])
     system.ok("PUT", group, {})
     for owner in (subject, group):
         assert system.ok("POST", f"{owner}/pause")["paused"]
@@ -457,7 +457,7 @@ def operate(system: System) -> None:
     pull(system, "tower", "watch", "gone")
     assert [each["consumer"] for each in system.ok("GET", f"{group}/consumers")["consumers"]] == ["gone"]
     assert bodies(system.ok("GET", f"{subject}/queues/0/messages?offset=0")["messages"]) == ["cleared"]
-    assert system.ok("GET", f"{subject}/messages/{placed['queue']}:{placed['offset']}")["messages"]
+    assert system.ok("GET", f"{subject}/messages/{accepted['queue']}:{accepted['offset']}")["messages"]
     assert system.ok("POST", f"{group}/consumers/gone/leave") == {"released": 1}
     assert len(system.ok("GET", "/v1/routes/tower")["queues"]) == 1
     assert len(system.ok("POST", f"{subject}/queues", {"queues": 2})["after"]["queues"]) == 2

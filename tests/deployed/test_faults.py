@@ -188,9 +188,9 @@ def one_dead(deployment: Deployment) -> None:
 def delayed(seconds: int, *bodies: str) -> Callable[[Deployment], Any]:
     def prepare(deployment: Deployment) -> Any:
         nothing(deployment)
-        placed = deployment.send(*({"body": body, "delay": seconds} for body in bodies))
+        accepted = deployment.send(*({"body": body, "delay": seconds} for body in bodies))
         deployment.services.started.clear()
-        return [one["scheduled_id"] for one in placed]
+        return [one["scheduled_id"] for one in accepted]
 
     return prepare
 

@@ -61,6 +61,6 @@ def prepare(api: Api) -> str:
     api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=[0])])
     api.put_group("orders", "ledger", ordered=True)
     api.put_group("invoices", "mail", push=PushTarget(kind="https", url="https://billing.example.org/orders"))
-    _, placed = api.produce("orders", [Message("order 1", id="order-7"), Message("remind", delay="90d")])
-    assert placed.scheduled_id is not None
-    return placed.scheduled_id
+    _, accepted = api.produce("orders", [Message("order 1", id="order-7"), Message("remind", delay="90d")])
+    assert accepted.scheduled_id is not None
+    return accepted.scheduled_id

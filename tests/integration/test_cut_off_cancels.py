@@ -42,8 +42,8 @@ with opened(Path(data)) as context:
 
 def send_far_ahead(server: Server, body: str) -> str:
     message = {"body": body, "delay": "30d"}
-    (placed,) = server.ok("POST", "/v1/subjects/orders/messages", {"messages": [message]})["results"]
-    return str(placed["scheduled_id"])
+    (accepted,) = server.ok("POST", "/v1/subjects/orders/messages", {"messages": [message]})["results"]
+    return str(accepted["scheduled_id"])
 
 
 def cut_off_after(writes: int, data: Path, scheduled_id: str) -> bool:

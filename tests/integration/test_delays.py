@@ -81,10 +81,10 @@ class Traffic:
         with self._changed:
             self.accepted.update(texts)
             self._changed.notify_all()
-        for text, placed in zip(texts, results, strict=True):
-            if "scheduled_id" in placed and chance.randrange(EACH_CANCELLED) == 0:
+        for text, accepted in zip(texts, results, strict=True):
+            if "scheduled_id" in accepted and chance.randrange(EACH_CANCELLED) == 0:
                 self.asked.add(text)
-                self._cancel(connection, text, placed["scheduled_id"])
+                self._cancel(connection, text, accepted["scheduled_id"])
 
     def _cancel(self, connection: Connection, text: str, scheduled_id: str) -> None:
         state = connection.ok("DELETE", f"/v1/scheduled/{scheduled_id}")["state"]

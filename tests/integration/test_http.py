@@ -22,10 +22,10 @@ def answer_of(raw: socket.socket) -> str:
 
 def test_a_message_is_produced_pulled_and_settled_over_one_connection(server: Server) -> None:
     with server.connect() as connection:
-        (placed,) = send(connection, "é")
+        (accepted,) = send(connection, "é")
         (one,) = pull(connection)
         assert one["messages"][0]["body"] == "é"
-        assert one["messages"][0]["id"] == placed["id"]
+        assert one["messages"][0]["id"] == accepted["id"]
         settle = {"settle": [{"receipt": one["receipt"]}]}
         assert connection.ok("POST", f"{GROUP}/ack", settle) == {"results": [{"status": "settled"}]}
         assert pull(connection) == []

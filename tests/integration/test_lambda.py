@@ -133,9 +133,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> HandClock:
 def test_a_message_goes_through_every_function(deployment: Deployment) -> None:
     large = "".join(chr(0x100 + i * i % 5_000) for i in range(5_000))
     batch = {"messages": [{"body": "small"}, {"body": large}], "idempotency_key": "k"}
-    status, placed = deployment.call("POST", MESSAGES, batch)
-    assert (status, [one["offset"] for one in placed["results"]]) == (200, [0, 1])
-    assert deployment.call("POST", MESSAGES, batch) == (200, placed)
+    status, accepted = deployment.call("POST", MESSAGES, batch)
+    assert (status, [one["offset"] for one in accepted["results"]]) == (200, [0, 1])
+    assert deployment.call("POST", MESSAGES, batch) == (200, accepted)
 
     status, pulled = deployment.call("POST", f"{GROUP}/pull", {"consumer": "c1"})
     assert [message["body"] for message in pulled["pulls"][0]["messages"]] == ["small", large]
@@ -247,9 +247,9 @@ def test_subjects_are_kept_as_long_as_the_deployment_says(
 
 
 def send_later(deployment: Deployment, body: str, **when: Any) -> str:
-    status, placed = deployment.call("POST", MESSAGES, {"messages": [{"body": body, **when}]})
-    assert status == 200, placed
-    return str(placed["results"][0]["scheduled_id"])
+    status, accepted = deployment.call("POST", MESSAGES, {"messages": [{"body": body, **when}]})
+    assert status == 200, accepted
+    return str(accepted["results"][0]["scheduled_id"])
 
 
 def received(deployment: Deployment, **how: Any) -> list[dict[str, Any]]:

@@ -65,8 +65,8 @@ def test_a_lost_database_is_rebuilt_and_every_message_is_accounted_for(start: St
     assert offsets["waiting"] == sent[4]["offset"]
     dead = server.ok("GET", f"{ORDERS}/groups/billing/dead")["messages"]
     assert [letter["body"] for letter in dead] == ["dead"]
-    (placed,) = send(server, "anew")
-    assert placed["offset"] > sent[4]["offset"] + GAP
+    (accepted,) = send(server, "anew")
+    assert accepted["offset"] > sent[4]["offset"] + GAP
     assert server.ok("GET", f"{ORDERS}/scheduled?hours=744")["messages"] == 1
     refused = server.call("GET", f"/v1/scheduled/{far['scheduled_id']}")
     assert refused.json["type"].endswith("scheduled-id-invalid")

@@ -14,8 +14,8 @@ from tests.integration.process import SECONDS, Server, bodies, pull, send
 
 def send_at(server: Server, body: str, due: float) -> str:
     message = {"body": body, "deliver_at": rfc3339(round(due * 1_000))}
-    (placed,) = server.ok("POST", "/v1/subjects/orders/messages", {"messages": [message]})["results"]
-    return str(placed["scheduled_id"])
+    (accepted,) = server.ok("POST", "/v1/subjects/orders/messages", {"messages": [message]})["results"]
+    return str(accepted["scheduled_id"])
 
 
 def two_servers(start: Start, data: Path, seconds: float) -> tuple[Server, Server]:

@@ -36,8 +36,8 @@ def _produce(world: World, draw: random.Random, kind: str, subject: str) -> None
     elif kind == "later":
         bench.send_later("d", delay=draw.choice((60, 2 * HOUR, DAY)), subject=subject)
     else:
-        (placed,) = bench.send_later("x", delay=5 * HOUR, subject=subject)
-        bench.cell.cancel(placed.scheduled_id or "")
+        (accepted,) = bench.send_later("x", delay=5 * HOUR, subject=subject)
+        bench.cell.cancel(accepted.scheduled_id or "")
 
 
 def _operate(world: World, draw: random.Random, kind: str, subject: str) -> None:

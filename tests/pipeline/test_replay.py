@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
-from hourwheel.client import BadRequest, Message, NotFound, Placed, Pulled, ServerUnavailable
+from hourwheel.client import BadRequest, Message, NotFound, Pulled, SendResult, ServerUnavailable
 from hourwheel.client.errors import Problem, Unauthorized, problem_of
 from hourwheel.client.records.messages import on_the_wire
 from hourwheel.client.records.subjects import Subject
@@ -53,7 +53,7 @@ class CellServer:
     asked: list[str] = field(default_factory=list)
     """By these groups."""
 
-    def produce(self, subject: str, messages: Sequence[Message], **how: Any) -> list[Placed]:
+    def produce(self, subject: str, messages: Sequence[Message], **how: Any) -> list[SendResult]:
         sent = [on_the_wire(message) for message in messages]
         digest = blake2b(msgspec.json.encode(sent), digest_size=16).digest()
         self.batches.append(len(messages))
@@ -269,7 +269,7 @@ def sent_of(runs: Runs) -> list[NewMessage]:
     kept: list[NewMessage] = []
 
     class Listening(CellServer):
-        def produce(self, subject: str, messages: Sequence[Message], **how: Any) -> list[Placed]:
+        def produce(self, subject: str, messages: Sequence[Message], **how: Any) -> list[SendResult]:
             kept.extend(msgspec.convert(msgspec.to_builtins(on_the_wire(one)), NewMessage) for one in messages)
             raise ServerUnavailable(Problem(detail="no answer"))
 
@@ -305,7 +305,7 @@ def test_a_chunk_that_may_have_expired_needs_a_decision_too(runs: Runs) -> None:
 
 def test_two_at_once_are_found_out(runs: Runs) -> None:
     class Preempted(CellServer):
-        def produce(self, subject: str, messages: Sequence[Message], **how: Any) -> list[Placed]:
+        def produce(self, subject: str, messages: Sequence[Message], **how: Any) -> list[SendResult]:
             if len(self.batches) == 1:
                 self.batches.append(0)
                 runs.run(rate=20)
@@ -334,7 +334,7 @@ def test_a_lake_that_lost_messages_meanwhile_is_reported(runs: Runs) -> None:
 
 def test_a_refusal_is_the_servers(runs: Runs) -> None:
     class Refusing(CellServer):
-        def produce(self, subject: str, messages: Sequence[Message], **how: Any) -> list[Placed]:
+        def produce(self, subject: str, messages: Sequence[Message], **how: Any) -> list[SendResult]:
             raise BadRequest(Problem(detail="not this one", status=400))
 
     runs.server = Refusing(runs.server.bench)

@@ -159,8 +159,8 @@ def _settling(world: World) -> None:
 def _delays(world: World) -> None:
     """Delays, cancels and moves messages, one of them twice; the group retries one of them."""
     bench, where = world.bench, {"subject": "later", "group": "billing"}
-    placed = bench.send_later(*(f"d{at}" for at in range(6)), delay=90, subject="later")
-    ids = [one.scheduled_id or "" for one in placed]
+    accepted = bench.send_later(*(f"d{at}" for at in range(6)), delay=90, subject="later")
+    ids = [one.scheduled_id or "" for one in accepted]
     far = bench.send_later("far", delay="9d", subject="later")
     bench.send_later("soon", delay=1, subject="later")
     assert bench.cell.cancel(ids[0]).state == "cancelled"

@@ -8,7 +8,7 @@ import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import NotFound
-from hourwheel.model.messages import Message, Placed, ScheduledMessage
+from hourwheel.model.messages import Message, ScheduledMessage, SendResult
 from hourwheel.model.pulls import Pulled, PullResult, Settled, Settlement
 from hourwheel.queueing.receipts import Receipt
 from hourwheel.queueing.records import EXPIRED, UNREADABLE
@@ -104,7 +104,7 @@ class History:
         targets: list[str],
         bodies: list[str],
         waits: list[RequestedDue | None],
-        positions: list[Placed],
+        positions: list[SendResult],
         before: dict[str, int],
         window: tuple[int, int],
     ) -> None:
@@ -130,7 +130,7 @@ class History:
                 raise Violation("1", f"message {body[:20]} was accepted into {log}, which had been deleted before")
 
     def _scheduled(
-        self, subject: str, body: str, wait: RequestedDue | None, reservation: Placed, window: tuple[int, int]
+        self, subject: str, body: str, wait: RequestedDue | None, reservation: SendResult, window: tuple[int, int]
     ) -> None:
         """Checks that a delayed message is in the bucket that its id names, with the due time that its sender
         requested."""
@@ -298,7 +298,7 @@ class History:
         picked = [(self.audit.picked(source, reservation), reservation) for reservation in positions]
         return [(message, fact.row.first_seq + reservation[1]) for (message, fact), reservation in picked]
 
-    def _find(self, subject: str, reservation: Placed, body: str) -> str:
+    def _find(self, subject: str, reservation: SendResult, body: str) -> str:
         """Returns the log that contains the message at this offset."""
         current = self.audit.subjects[subject].generation
         for generation in range(current, 0, -1):

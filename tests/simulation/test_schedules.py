@@ -35,7 +35,7 @@ REGRESSIONS = {
     308: "a seek to the start passed a row that was on its way",
     408: "settling failed when the group was deleted meanwhile",
     2437: "a batch over two subjects was stored again when one of them was deleted meanwhile",
-    1170: "a key of a deleted subject placed rows in the new one",
+    1170: "a key of a deleted subject put rows into the new one",
     1736: "a keyed batch past its retention was answered as stored",
     703: "a settlement that was made was answered stale",
     2121: "a seek by offset that met an open row went to the end",

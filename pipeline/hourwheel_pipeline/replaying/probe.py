@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from hourwheel.client import AnswerError, Message, NotFound, Placed, Pulled, ServerUnavailable
+from hourwheel.client import AnswerError, Message, NotFound, Pulled, SendResult, ServerUnavailable
 from hourwheel.client.records.subjects import Subject
 from hourwheel.errors import Unavailable
 from hourwheel.model.fields import IDEMPOTENCY_MS
@@ -28,7 +28,7 @@ class ReplayServer(Protocol):
         *,
         idempotency_key: str | None = None,
         retry_seconds: float | None = None,
-    ) -> list[Placed]: ...
+    ) -> list[SendResult]: ...
 
     def get_subject(self, subject: str) -> Subject: ...
 

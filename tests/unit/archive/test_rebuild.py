@@ -77,10 +77,10 @@ def test_offsets_go_on_beyond_all_that_were_given_out(bench: Bench, archive: Mem
     archived(bench, archive)
     lost = bench.send("told to its producer, never archived")
     anew, report = rebuilt(bench, archive)
-    (placed,) = anew.send("anew")
-    assert placed.offset == 2 + GAP
+    (accepted,) = anew.send("anew")
+    assert accepted.offset == 2 + GAP
     assert lost[0].offset is not None
-    assert placed.offset > lost[0].offset
+    assert accepted.offset > lost[0].offset
     assert report.gap == GAP
     assert anew.bodies() == ["a", "b", "anew"]
 

@@ -212,9 +212,9 @@ def test_a_time_without_a_zone_is_refused_by_every_command(
 
 
 def test_orphans_of_a_deleted_subject(shell: Shell) -> None:
-    placed = shell.json("produce", "orders", "a", "b", "c", "--delay", "1h")
+    accepted = shell.json("produce", "orders", "a", "b", "c", "--delay", "1h")
     shell.ok("subject", "delete", "orders", "--yes")
-    for position in placed:
+    for position in accepted:
         shell.server.broker.fall_due(position["scheduled_id"])
     orphans = shell.json("dead", "orphans", "orders", "--limit", "2")
     assert [(orphan["body"], orphan["due_at"]) for orphan in orphans] == [

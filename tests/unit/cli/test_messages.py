@@ -8,7 +8,7 @@ import pytest
 from tests.unit.cli.conftest import Shell
 
 
-def test_bodies_on_the_line_are_sent_and_placed(shell: Shell) -> None:
+def test_bodies_on_the_line_are_sent_and_stored(shell: Shell) -> None:
     printed = shell.ok("produce", "orders", "a", "ä b", "--key", "k", "--tag", "eu", "--tag", "x", "--header", "t=1=2")
     assert [line.split()[1:] for line in printed.splitlines()] == [
         ["queue", "0", "offset", "0"],
@@ -35,9 +35,9 @@ def test_lines_of_a_file_are_messages(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_whole_message_objects(shell: Shell) -> None:
-    placed = shell.json("produce", "orders", "--jsonl", stdin='{"body": "a", "id": "o-7"}\n{"body_base64": "AAE="}\n')
-    assert [position["offset"] for position in placed] == [0, 1]
-    assert placed[0] == {"id": "o-7", "queue": 0, "offset": 0}
+    accepted = shell.json("produce", "orders", "--jsonl", stdin='{"body": "a", "id": "o-7"}\n{"body_base64": "AAE="}\n')
+    assert [position["offset"] for position in accepted] == [0, 1]
+    assert accepted[0] == {"id": "o-7", "queue": 0, "offset": 0}
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_a_delayed_message_is_told_with_its_time_and_id(shell: Shell) -> None:
 
 def test_each_message_object_has_its_own_delay(shell: Shell) -> None:
     lines = ['{"body": "a", "delay": "1h"}', '{"body": "b", "deliver_at": "2027-01-01T09:00:00Z"}', '{"body": "c"}']
-    placed = shell.json("produce", "orders", "--jsonl", stdin="\n".join(lines))
-    assert [position.get("scheduled") for position in placed] == [
+    accepted = shell.json("produce", "orders", "--jsonl", stdin="\n".join(lines))
+    assert [position.get("scheduled") for position in accepted] == [
         "2026-11-20T10:00:00.000Z",
         "2027-01-01T09:00:00.000Z",
         None,
@@ -120,8 +120,8 @@ def test_consume_as_json(shell: Shell) -> None:
 
 
 def test_consume_as_json_says_when_a_message_was_due(shell: Shell) -> None:
-    [placed] = shell.json("produce", "orders", "a", "--delay", "1h")
-    shell.server.broker.fall_due(placed["scheduled_id"])
+    [accepted] = shell.json("produce", "orders", "a", "--delay", "1h")
+    shell.server.broker.fall_due(accepted["scheduled_id"])
     [message] = shell.json("consume", "orders", "billing", "--once")
     assert (message["body"], message["due_at"]) == ("a", "2026-11-20T10:00:00.000Z")
 

@@ -6,8 +6,8 @@ from tests.unit.cli.conftest import Shell
 
 
 def schedule(shell: Shell, body: str = "a", at: str = "2027-01-01T09:00:00Z") -> str:
-    [placed] = shell.json("produce", "orders", body, "--deliver-at", at)
-    scheduled_id = placed["scheduled_id"]
+    [accepted] = shell.json("produce", "orders", body, "--deliver-at", at)
+    scheduled_id = accepted["scheduled_id"]
     assert isinstance(scheduled_id, str)
     return scheduled_id
 

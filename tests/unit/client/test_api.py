@@ -13,10 +13,10 @@ from hourwheel.client import (
     DeadSelection,
     Message,
     NotFound,
-    Placed,
     PushStatus,
     PushTarget,
     QueueOffset,
+    SendResult,
     ServerFault,
     ServerUnavailable,
     Settlement,
@@ -29,9 +29,9 @@ from tests.unit.client.ids import StillIds
 
 def test_produced_messages_come_back_as_they_were_sent(api: Api) -> None:
     text = Message("päid", key="k", tags=["eu"], headers={"a": "b"}, id="o-7")
-    placed = api.produce("orders", [text, Message(b"\0\xff")])
-    assert placed[0] == Placed("o-7", 0, 0)
-    assert placed[1].offset == 1
+    accepted = api.produce("orders", [text, Message(b"\0\xff")])
+    assert accepted[0] == SendResult("o-7", 0, 0)
+    assert accepted[1].offset == 1
 
     [pull] = api.pull("orders", "billing", "host-1").pulls
     first, second = pull.messages

@@ -136,8 +136,8 @@ def test_a_handler_may_say_when_to_try_again(server: FakeServer, caplog: pytest.
 def test_a_message_says_when_it_was_due(server: FakeServer) -> None:
     with server.broker.changed:
         late = {"body": "late", "deliver_at": "2027-01-01T09:00:00Z"}
-        [placed, _] = server.broker.produce("orders", {"messages": [late, {"body": "at once"}]})["results"]
-    server.broker.fall_due(placed["scheduled_id"])
+        [accepted, _] = server.broker.produce("orders", {"messages": [late, {"body": "at once"}]})["results"]
+    server.broker.fall_due(accepted["scheduled_id"])
     with consumer(server) as messages:
         loop = iter(messages)
         due = {message.body: message.due_at for message in (next(loop), next(loop))}

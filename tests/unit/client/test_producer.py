@@ -17,8 +17,8 @@ from hourwheel.client import (
     Message,
     NotFound,
     NotSent,
-    Placed,
     Producer,
+    SendResult,
     TooLarge,
     Unauthorized,
 )
@@ -71,9 +71,9 @@ def held(server: FakeServer) -> Iterator[Gate]:
         gate.open()
 
 
-def test_a_future_says_where_the_message_was_placed(make: Callable[..., Producer]) -> None:
+def test_a_future_says_where_the_message_was_stored(make: Callable[..., Producer]) -> None:
     future = make().send("paid", key="k", tags=["eu"], headers={"a": "b"}, message_id="o-7")
-    assert future.result(LONG_SECONDS) == Placed("o-7", 0, 0)
+    assert future.result(LONG_SECONDS) == SendResult("o-7", 0, 0)
 
 
 def test_messages_are_gathered_and_keep_their_order(make: Callable[..., Producer], server: FakeServer) -> None:
@@ -140,10 +140,10 @@ def test_a_full_producer_makes_send_wait(
 
 def test_a_callback_may_send_although_the_producer_is_full(make: Callable[..., Producer], server: FakeServer) -> None:
     producer = make(linger_seconds=0, max_pending_messages=1)
-    second: list[Future[Placed]] = []
+    second: list[Future[SendResult]] = []
     refused: list[BaseException] = []
 
-    def again(done: Future[Placed]) -> None:
+    def again(done: Future[SendResult]) -> None:
         second.append(producer.send("b"))
         try:
             producer.flush()
@@ -217,8 +217,8 @@ def test_a_cancelled_message_is_not_sent(make: Callable[..., Producer], server: 
 
 
 def test_send_batch_is_one_request(make: Callable[..., Producer], server: FakeServer) -> None:
-    placed = make().send_batch(["a", b"b", Message("c", key="k")], subject="returns")
-    assert [position.offset for position in placed] == [0, 1, 2]
+    accepted = make().send_batch(["a", b"b", Message("c", key="k")], subject="returns")
+    assert [position.offset for position in accepted] == [0, 1, 2]
     assert len(server.calls("produce")) == 1
     with pytest.raises(BadRequest):
         make().send_batch([Message("a", key="bad"), "b"])
@@ -258,7 +258,7 @@ def test_close_gives_up_in_time(make: Callable[..., Producer], server: FakeServe
 
 def test_an_answer_of_another_size_is_an_error(make: Callable[..., Producer], server: FakeServer) -> None:
     server.fail("produce", raw=b'{"results":[]}')
-    with pytest.raises(Exception, match="0 places for 1"):
+    with pytest.raises(Exception, match="0 results for 1"):
         make().send("a").result(LONG_SECONDS)
     server.fail("produce", status=404)
     with pytest.raises(NotFound):

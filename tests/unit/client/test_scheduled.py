@@ -12,10 +12,10 @@ from hourwheel.client import (
     NotFound,
     PendingCounts,
     PendingHour,
-    Placed,
     Producer,
     Retry,
     RetryPolicy,
+    SendResult,
     ServerUnavailable,
 )
 from tests.unit.client.fake import FakeServer
@@ -58,15 +58,15 @@ BAD_WAITS: list[tuple[dict[str, Any], str]] = [
 ]
 
 CALLS = [
-    ("show_scheduled", lambda api, placed: api.get_scheduled(placed)),
-    ("cancel", lambda api, placed: api.cancel(placed)),
-    ("reschedule", lambda api, placed: api.reschedule(placed, delay="2h")),
+    ("show_scheduled", lambda api, accepted: api.get_scheduled(accepted)),
+    ("cancel", lambda api, accepted: api.cancel(accepted)),
+    ("reschedule", lambda api, accepted: api.reschedule(accepted, delay="2h")),
 ]
 
 
 def schedule(api: Api, *bodies: str, subject: str = "orders", **wait: Any) -> list[str]:
-    placed = api.produce(subject, [Message(body, **(wait or {"delay": "1h"})) for body in bodies])
-    return [position.scheduled_id or "" for position in placed]
+    accepted = api.produce(subject, [Message(body, **(wait or {"delay": "1h"})) for body in bodies])
+    return [position.scheduled_id or "" for position in accepted]
 
 
 @pytest.mark.parametrize(("wait", "wire"), WAITS)
@@ -103,10 +103,10 @@ def test_a_message_is_not_moved_to_a_bad_time(api: Api, server: FakeServer, wait
 def test_a_future_says_when_the_message_is_due(server: FakeServer) -> None:
     with Producer(server.url, subject="orders", ids=StillIds()) as producer:
         at_once, later = producer.send("a"), producer.send("b", deliver_at=NEW_YEAR, message_id="o-7")
-        assert at_once.result(LONG_SECONDS) == Placed("m-1", 0, 0)
-        placed = later.result(LONG_SECONDS)
-        assert (placed.id, placed.queue, placed.offset, placed.scheduled) == ("o-7", None, None, NEW_YEAR)
-        assert placed.scheduled_id in server.broker.scheduled
+        assert at_once.result(LONG_SECONDS) == SendResult("m-1", 0, 0)
+        accepted = later.result(LONG_SECONDS)
+        assert (accepted.id, accepted.queue, accepted.offset, accepted.scheduled) == ("o-7", None, None, NEW_YEAR)
+        assert accepted.scheduled_id in server.broker.scheduled
         batch = producer.send_batch(["c", Message("d", delay="90d"), Message("e", delay=0)])
     assert [position.scheduled is None for position in batch] == [True, False, True]
     assert batch[1].scheduled == datetime(2027, 2, 18, 9, tzinfo=UTC)
@@ -116,8 +116,8 @@ def test_a_lost_answer_neither_doubles_nor_lengthens_a_delay(server: FakeServer)
     server.fail("produce", lose=True)
     server.fail("produce", status=503)
     with Producer(server.url, subject="orders", ids=StillIds()) as producer:
-        placed = producer.send("a", delay=60).result(LONG_SECONDS)
-    assert list(server.broker.scheduled) == [placed.scheduled_id]
+        accepted = producer.send("a", delay=60).result(LONG_SECONDS)
+    assert list(server.broker.scheduled) == [accepted.scheduled_id]
     assert len({str(request.body) for request in server.calls("produce")}) == 1
 
 
@@ -133,8 +133,8 @@ def test_a_subject_may_clamp_delays(api: Api) -> None:
     assert not api.put_subject("orders").clamp_delays
     assert api.put_subject("orders", clamp_delays=True).clamp_delays
     assert api.put_subject("orders", queues=1).clamp_delays
-    [placed] = api.produce("orders", [Message("a", delay="1000d")])
-    assert placed.scheduled == datetime(2028, 11, 21, 9, tzinfo=UTC)
+    [accepted] = api.produce("orders", [Message("a", delay="1000d")])
+    assert accepted.scheduled == datetime(2028, 11, 21, 9, tzinfo=UTC)
     assert not api.put_subject("orders", clamp_delays=False).clamp_delays
 
 

@@ -10,7 +10,7 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.lease import Owner, owner_record
 from hourwheel.errors import NotFound, Rejected, Unavailable
-from hourwheel.model.messages import NewMessage, Placed, ScheduledMessage
+from hourwheel.model.messages import NewMessage, ScheduledMessage, SendResult
 from hourwheel.times import parse_rfc3339, rfc3339
 from tests.support import NOON_MS, Bench, CallByCall
 from tests.unit.delay.test_waiting import bodies, received
@@ -23,21 +23,21 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 
 def later(bench: Bench, *names: str, delay: str = "20m") -> list[str]:
     """Sends delayed messages; their scheduled ids."""
-    return [placed.scheduled_id or "" for placed in bench.send_later(*names, delay=delay)]
+    return [accepted.scheduled_id or "" for accepted in bench.send_later(*names, delay=delay)]
 
 
 def test_what_waits_can_be_looked_at_and_what_was_sent_says_where_it_is(bench: Bench) -> None:
-    placed: list[Placed] = bench.send_later("a", "b", delay="20m")
-    known = bench.cell.scheduled(placed[1].scheduled_id or "")
+    accepted: list[SendResult] = bench.send_later("a", "b", delay="20m")
+    known = bench.cell.scheduled(accepted[1].scheduled_id or "")
     assert (known.state, known.id, known.subject, known.deliver_at) == (
         "waiting",
-        placed[1].id,
+        accepted[1].id,
         "orders",
-        placed[1].scheduled,
+        accepted[1].scheduled,
     )
     bench.send("first")
     bench.turn(1_201)
-    known = bench.cell.scheduled(placed[1].scheduled_id or "")
+    known = bench.cell.scheduled(accepted[1].scheduled_id or "")
     assert (known.state, known.queue, known.offset) == ("dispatched", 0, 2)
     assert parse_rfc3339(known.dispatched_at or "", "") >= parse_rfc3339(known.deliver_at, "")
     assert [message.offset for message in received(bench) if message.body == "b"] == [2]
@@ -196,8 +196,8 @@ class Failing(CallByCall):
 
 
 def test_a_batch_can_be_cancelled_message_by_message(bench: Bench) -> None:
-    placed = bench.cell.produce("orders", [NewMessage(body=str(n), delay=600 + n) for n in range(20)])
-    for one in placed[::2]:
+    accepted = bench.cell.produce("orders", [NewMessage(body=str(n), delay=600 + n) for n in range(20)])
+    for one in accepted[::2]:
         bench.cell.cancel(one.scheduled_id or "")
     bench.turn(700)
     assert bodies(bench) == [str(n) for n in range(1, 20, 2)]

@@ -36,28 +36,28 @@ def bodies(bench: Bench) -> list[str | None]:
 
 
 def test_a_delayed_message_is_delivered_at_its_time_and_not_before(bench: Bench) -> None:
-    (placed,) = bench.send_later("boo", delay="20m")
-    assert placed.scheduled == rfc3339(bench.clock.ms + 20 * 60_000)
-    assert placed.queue is None
+    (accepted,) = bench.send_later("boo", delay="20m")
+    assert accepted.scheduled == rfc3339(bench.clock.ms + 20 * 60_000)
+    assert accepted.queue is None
     bench.turn(20 * 60 - 1)
     assert received(bench) == []
     bench.turn(1.5)
     (message,) = received(bench)
-    assert (message.body, message.id, message.due_at) == ("boo", placed.id, placed.scheduled)
+    assert (message.body, message.id, message.due_at) == ("boo", accepted.id, accepted.scheduled)
 
 
 def test_immediate_and_delayed_messages_share_a_batch(bench: Bench) -> None:
     messages = [NewMessage(body="a"), NewMessage(body="b", delay=30), NewMessage(body="c", delay=0)]
-    placed = bench.cell.produce("orders", messages)
-    assert [position.offset for position in placed] == [0, None, 1]
+    accepted = bench.cell.produce("orders", messages)
+    assert [position.offset for position in accepted] == [0, None, 1]
     assert bodies(bench) == ["a", "c"]
     bench.turn(31)
     assert bodies(bench) == ["b"]
 
 
 def test_a_time_in_the_past_is_now(bench: Bench) -> None:
-    (placed,) = bench.send_later("late", deliver_at="2001-01-01T00:00:00Z")
-    assert placed.offset == 0
+    (accepted,) = bench.send_later("late", deliver_at="2001-01-01T00:00:00Z")
+    assert accepted.offset == 0
     assert bodies(bench) == ["late"]
 
 
@@ -202,8 +202,8 @@ def test_too_far_ahead_is_refused_unless_the_subject_clamps(bench: Bench) -> Non
     with pytest.raises(Rejected, match="two years"):
         bench.send_later("x", delay="733d")
     bench.cell.put_subject("orders", clamp_delays=True)
-    (placed,) = bench.send_later("x", delay="733d")
-    assert placed.scheduled == rfc3339(bench.clock.ms + 732 * 86_400_000)
+    (accepted,) = bench.send_later("x", delay="733d")
+    assert accepted.scheduled == rfc3339(bench.clock.ms + 732 * 86_400_000)
 
 
 @pytest.mark.parametrize("shards", [1, 3])

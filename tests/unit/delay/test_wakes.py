@@ -172,13 +172,13 @@ def test_a_retry_is_not_forgotten_when_what_comes_after_it_fails() -> None:
 @pytest.mark.parametrize("kind", ["look", "cancel"])
 def test_a_damaged_message_still_has_an_answer(kind: str) -> None:
     bench = Bench(settings=Settings(retry=AT_ONCE, inline_bytes=1_024))
-    (placed,) = bench.cell.produce("orders", [NewMessage(body=noise(1), delay=10)])
+    (accepted,) = bench.cell.produce("orders", [NewMessage(body=noise(1), delay=10)])
     for key in bench.blobs.list("scheduled/"):
         bench.blobs.delete(key)
     ask = bench.cell.scheduled if kind == "look" else bench.cell.cancel
-    assert ask(placed.scheduled_id or "").state == ("waiting" if kind == "look" else "cancelled")
+    assert ask(accepted.scheduled_id or "").state == ("waiting" if kind == "look" else "cancelled")
     bench.turn(20)
-    assert ask(placed.scheduled_id or "").state in ("dispatched", "cancelled")
+    assert ask(accepted.scheduled_id or "").state in ("dispatched", "cancelled")
 
 
 def test_a_later_message_does_not_hide_from_the_sweeper_that_a_wheel_is_overdue() -> None:

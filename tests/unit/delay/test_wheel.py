@@ -113,7 +113,7 @@ def test_an_owner_that_was_only_paused_finds_itself_fenced_off() -> None:
 def test_an_owner_that_pauses_between_reading_and_handing_over_hands_nothing_over() -> None:
     """A cancel that the new owner has answered for must not be overtaken by the old one."""
     bench = Bench(CallByCall(MemoryStore()))
-    (placed,) = bench.send_later("a", delay=40)
+    (accepted,) = bench.send_later("a", delay=40)
     bucket = bucket_of(bench)
     first, second = wheel_of(bench, bucket, "first"), wheel_of(bench, bucket, "second")
     assert first._ownership.take()
@@ -139,7 +139,7 @@ def test_an_owner_that_pauses_between_reading_and_handing_over_hands_nothing_ove
             second.turn()
 
     object.__setattr__(cell.context, "clock", Turning())
-    answers.append(cell.cancel(placed.scheduled_id or "").state)
+    answers.append(cell.cancel(accepted.scheduled_id or "").state)
     assert answers == ["cancelled"]
     bench.clock.pass_time(10)
     with pytest.raises(Fenced):
@@ -429,12 +429,12 @@ def test_lag_counts_what_backs_off() -> None:
 def test_a_cancel_behind_a_row_that_never_came_is_read_before_anything_is_sent() -> None:
     """A caller that finds no owner answers at once: the next owner must not stop reading before the cancel marker."""
     bench = Bench(CallByCall(MemoryStore()))
-    (placed,) = bench.send_later("a", delay=3)
+    (accepted,) = bench.send_later("a", delay=3)
     bucket = bucket_of(bench)
     bench.cell.context.log(bucket.log).reserve(1)
     bench.timers.ordered.clear()
     bench.clock.pass_time(3)
-    assert bench.cell.cancel(placed.scheduled_id or "").state == "cancelled"
+    assert bench.cell.cancel(accepted.scheduled_id or "").state == "cancelled"
     turned(wheel_of(bench, bucket), 0.3, 0.5, 0.5, 0.5, bench=bench)
     assert bodies(bench) == []
 

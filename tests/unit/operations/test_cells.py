@@ -95,8 +95,8 @@ def test_a_cell_that_fails_in_the_middle_of_a_move_leaves_the_queue_where_it_is(
     break_down(bench, monkeypatch)
     with pytest.raises(Unavailable, match="could not take over queue 0"):
         bench.cell.routes.move("orders", 0, "fast")
-    placed = bench.cell.produce("orders", [NewMessage(body="b", queue=0)])
-    assert (placed[0].queue, placed[0].offset) == (0, 1)
+    accepted = bench.cell.produce("orders", [NewMessage(body="b", queue=0)])
+    assert (accepted[0].queue, accepted[0].offset) == (0, 1)
     assert bench.bodies() == ["a", "b"]
 
 

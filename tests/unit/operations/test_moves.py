@@ -206,7 +206,7 @@ def test_more_queues_are_a_new_era(bench: Bench) -> None:
     subject = bench.cell.subject("orders")
     assert subject.queues == 3
     assert [[mapping.era for mapping in each.mappings] for each in subject.routes] == [[0, 1], [1], [1]]
-    assert [placed.queue for placed in bench.cell.produce("orders", [NewMessage(body="x", queue=2)])] == [2]
+    assert [accepted.queue for accepted in bench.cell.produce("orders", [NewMessage(body="x", queue=2)])] == [2]
     with pytest.raises(Rejected, match="3 queues"):
         bench.cell.produce("orders", [NewMessage(body="x", queue=3)])
 

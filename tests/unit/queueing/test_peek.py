@@ -39,12 +39,12 @@ def all_pages(bench: Bench, *, limit: int, newest: bool = False) -> list[str]:
 def test_messages_are_shown_with_their_place_and_without_an_attempt(bench: Bench) -> None:
     bench.cell.put_subject("orders", queues=2)
     bench.send("a", key="k")
-    (placed,) = bench.send("b", key="k")
-    assert placed.queue is not None
-    page = bench.cell.peek("orders", placed.queue, PeekStart(), 100)
+    (accepted,) = bench.send("b", key="k")
+    assert accepted.queue is not None
+    page = bench.cell.peek("orders", accepted.queue, PeekStart(), 100)
     assert [(each.body, each.queue, each.offset, each.attempt) for each in page.messages] == [
-        ("a", placed.queue, 0, 0),
-        ("b", placed.queue, 1, 0),
+        ("a", accepted.queue, 0, 0),
+        ("b", accepted.queue, 1, 0),
     ]
     assert (page.damaged, page.next, page.end) == ([], None, 2)
 

@@ -25,9 +25,9 @@ def test_messages_come_out_in_the_order_in_which_they_went_in(bench: Bench) -> N
 
 
 def test_offsets_count_messages_and_ids_are_unique_or_the_senders(bench: Bench) -> None:
-    placed = bench.send("a", "b") + bench.send("c")
-    assert [one.offset for one in placed] == [0, 1, 2]
-    assert len({one.id for one in placed}) == 3
+    accepted = bench.send("a", "b") + bench.send("c")
+    assert [one.offset for one in accepted] == [0, 1, 2]
+    assert len({one.id for one in accepted}) == 3
     (mine,) = bench.cell.produce("orders", [NewMessage(body="d", id="order-7")])
     assert mine.id == "order-7"
 
@@ -73,8 +73,8 @@ def test_a_large_batch_goes_to_one_segment_and_comes_back(bench: Bench) -> None:
 
 def test_a_batch_across_subjects_answers_in_its_own_order(bench: Bench) -> None:
     batch = [AddressedMessage(body=body, subject=subject) for body, subject in [("1", "a"), ("2", "b"), ("3", "a")]]
-    placed = bench.cell.produce_many(batch)
-    assert [one.offset for one in placed] == [0, 0, 1]
+    accepted = bench.cell.produce_many(batch)
+    assert [one.offset for one in accepted] == [0, 0, 1]
     assert bench.bodies(subject="a") == ["1", "3"]
     assert bench.bodies(subject="b") == ["2"]
 

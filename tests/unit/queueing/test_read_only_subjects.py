@@ -52,9 +52,9 @@ def test_a_delayed_message_that_was_accepted_is_moved_and_delivered(bench: Bench
 
 
 def test_a_repeated_batch_that_was_accepted_before_gets_its_answer(bench: Bench) -> None:
-    placed = bench.cell.produce("orders", [NewMessage(body="a")], KEY)
+    accepted = bench.cell.produce("orders", [NewMessage(body="a")], KEY)
     bench.cell.put_subject("orders", read_only=True)
-    assert bench.cell.produce("orders", [NewMessage(body="a")], KEY) == placed
+    assert bench.cell.produce("orders", [NewMessage(body="a")], KEY) == accepted
     with pytest.raises(Conflict, match="read-only"):
         bench.cell.produce("orders", [NewMessage(body="b")], IdempotencyKey("other", b"digest"))
     assert bench.bodies() == ["a"]

@@ -146,5 +146,5 @@ def test_delayed_messages_of_one_request_without_a_key_arrive_in_one_queue_in_on
 
 def test_a_delayed_message_arrives_in_the_queue_of_its_key(bench: Bench) -> None:
     delayed = dict(sent_delayed(bench, *(NewMessage(body=key, key=key, delay=10) for key in "abcdef")))
-    placed = bench.cell.produce("orders", [NewMessage(body=key, key=key) for key in "abcdef"])
-    assert delayed == {key: one.queue for key, one in zip("abcdef", placed, strict=True)}
+    accepted = bench.cell.produce("orders", [NewMessage(body=key, key=key) for key in "abcdef"])
+    assert delayed == {key: one.queue for key, one in zip("abcdef", accepted, strict=True)}

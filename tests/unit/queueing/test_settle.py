@@ -59,12 +59,12 @@ def test_settling_again_the_same_way_is_settled_and_another_way_is_stale(bench: 
 
 
 def test_a_retry_comes_back_to_its_group_alone_with_one_attempt_more(bench: Bench) -> None:
-    placed = bench.send("a", "b")
+    accepted = bench.send("a", "b")
     bench.take(group="audit")
     (pull,) = bench.pull()
     bench.settle(pull, retry=[1])
     (again,) = bench.take()
-    assert (again.body, again.attempt, again.id, again.offset) == ("b", 2, placed[1].id, 1)
+    assert (again.body, again.attempt, again.id, again.offset) == ("b", 2, accepted[1].id, 1)
     assert bench.take(group="audit") == []
 
 

@@ -184,13 +184,13 @@ def test_a_message_that_was_sought_past_and_one_that_comes_again(bench: Bench) -
 def test_a_delayed_message_before_and_after_its_time() -> None:
     bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=0))
     sent_at, due_at = at(bench), rfc3339(bench.clock.ms + 5_000)
-    (placed,) = bench.send_later("a", delay=5)
-    assert placed.scheduled_id is not None
-    before = trace(bench, placed.scheduled_id)
-    assert (before.state, before.due_at, before.queue, before.id) == ("scheduled", due_at, None, placed.id)
+    (accepted,) = bench.send_later("a", delay=5)
+    assert accepted.scheduled_id is not None
+    before = trace(bench, accepted.scheduled_id)
+    assert (before.state, before.due_at, before.queue, before.id) == ("scheduled", due_at, None, accepted.id)
     bench.turn(10)
     bench.settle(bench.pull()[0])
-    for name in (placed.scheduled_id, "0:0"):
+    for name in (accepted.scheduled_id, "0:0"):
         after = trace(bench, name)
         assert (after.state, after.queue, after.offset) == ("accepted", 0, 0)
         assert (after.accepted_at, after.due_at) == (sent_at, due_at)
@@ -205,11 +205,11 @@ def test_a_delayed_message_before_and_after_its_time() -> None:
 
 def test_an_id_that_was_given_is_found_by_its_time_in_any_queue(bench: Bench) -> None:
     bench.cell.put_subject("orders", queues=3)
-    placed = []
+    accepted = []
     for key in map(str, range(6)):
-        placed += bench.send("x", key=key)
+        accepted += bench.send("x", key=key)
         bench.clock.pass_time(20)
-    for each in placed:
+    for each in accepted:
         found = trace(bench, each.id)
         assert (found.queue, found.offset, found.id) == (each.queue, each.offset, each.id)
 
@@ -234,8 +234,8 @@ def test_a_search_reads_so_many_rows_at_a_time_and_goes_on(bench: Bench, monkeyp
     places = []
     for n in range(9):
         name = "mine" if n % 4 == 0 else f"other-{n}"
-        (placed,) = bench.cell.produce("orders", [NewMessage(body=str(n), id=name, key=str(n))])
-        places += [(placed.queue, placed.offset)] if name == "mine" else []
+        (accepted,) = bench.cell.produce("orders", [NewMessage(body=str(n), id=name, key=str(n))])
+        places += [(accepted.queue, accepted.offset)] if name == "mine" else []
     found: list[Any] = []
     page = TracePage([], "")
     span = SearchSpan(0)
@@ -262,10 +262,10 @@ def test_what_is_not_there_is_refused_with_advice(bench: Bench) -> None:
     bench.clock.pass_time(70)
     with pytest.raises(NotFound, match=r"expired.*lake"):
         trace(bench)
-    (placed,) = bench.send_later("b", delay=60, subject="refunds")
-    assert placed.scheduled_id is not None
+    (accepted,) = bench.send_later("b", delay=60, subject="refunds")
+    assert accepted.scheduled_id is not None
     with pytest.raises(NotFound, match="of subject 'refunds'"):
-        trace(bench, placed.scheduled_id)
+        trace(bench, accepted.scheduled_id)
 
 
 def test_the_way_of_a_damaged_message_is_told_without_its_body() -> None:

@@ -83,9 +83,9 @@ def everywhere(bench: Bench, queues: int) -> None:
     """Sends a message to each queue."""
     empty = set(range(queues))
     while empty:
-        (placed,) = bench.send("old", key=f"{len(empty)} {bench.clock.ms} {id(empty)}")
-        assert placed.queue is not None
-        empty.discard(placed.queue)
+        (accepted,) = bench.send("old", key=f"{len(empty)} {bench.clock.ms} {id(empty)}")
+        assert accepted.queue is not None
+        empty.discard(accepted.queue)
         bench.clock.pass_time(0.001)
 
 
@@ -137,12 +137,12 @@ def test_a_pull_of_one_busy_queue_of_64_reads_that_queue_alone() -> None:
         bench.clock.pass_time(1)
     bench.clock.pass_time(1)
     bench.pull()
-    (placed,) = bench.send("new", key="k")
+    (accepted,) = bench.send("new", key="k")
     store.calls.clear()
     assert bench.bodies() == ["new"]
-    pull_log = f"billing~1@orders~1/{placed.queue}"
+    pull_log = f"billing~1@orders~1/{accepted.queue}"
     read = [name for verb, name in store.calls if verb == "scan"]
-    assert set(read) == {f"pull {pull_log}", f"consume orders~1/{placed.queue}"}
+    assert set(read) == {f"pull {pull_log}", f"consume orders~1/{accepted.queue}"}
     assert [verb for verb, _ in store.calls if verb != "scan"] == ["counters", "put"]
     assert len(read) <= 3
 
@@ -169,10 +169,10 @@ def test_a_row_that_is_given_out_long_before_it_is_stored_is_not_passed_over(ben
 
 
 def test_a_row_that_is_never_stored_holds_up_what_follows_for_a_moment_only(bench: Bench) -> None:
-    (placed,) = bench.send("to find the queue", key="k")
+    (accepted,) = bench.send("to find the queue", key="k")
     assert wait(bench) == ["to find the queue"]
-    assert placed.queue is not None
-    log_of(bench, placed.queue).reserve(1)
+    assert accepted.queue is not None
+    log_of(bench, accepted.queue).reserve(1)
     assert wait(bench, at(2, lambda: bench.send("behind it", key="k"))) == ["behind it"]
     assert bench.wakeups.ticks <= 4
 
@@ -319,8 +319,8 @@ def test_a_queue_that_is_added_during_the_wait_is_looked_at(bench: Bench) -> Non
             other.put_subject("orders", queues=8)
         if tick == 4:
             for number in range(40):
-                placed = other.produce("orders", [NewMessage(body="new", key=str(number))])[0]
-                if placed.queue == 7:
+                accepted = other.produce("orders", [NewMessage(body="new", key=str(number))])[0]
+                if accepted.queue == 7:
                     return
 
     assert set(wait(bench, operator)) == {"new"}

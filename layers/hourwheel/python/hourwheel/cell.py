@@ -22,7 +22,7 @@ from hourwheel.errors import Conflict, NotFound, Rejected, Sealed
 from hourwheel.model.fields import Delay
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag
-from hourwheel.model.messages import AddressedMessage, Message, NewMessage, Placed, ScheduledMessage
+from hourwheel.model.messages import AddressedMessage, Message, NewMessage, ScheduledMessage, SendResult
 from hourwheel.model.pages import DeadPage, PeekPage
 from hourwheel.model.pulls import PullRequest, PullResult, Settled, Settlement
 from hourwheel.model.subjects import Subject
@@ -117,13 +117,13 @@ class Cell:
 
     def produce(
         self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
-    ) -> list[Placed]:
+    ) -> list[SendResult]:
         """Stores a batch and returns the position of each message. Creates the subject if there is none."""
         return produce(self.context, self.registry, subject, messages, idempotency, scheduled_id=self._scheduled_id)
 
     def produce_many(
         self, messages: Sequence[AddressedMessage], idempotency: IdempotencyKey | None = None
-    ) -> list[Placed]:
+    ) -> list[SendResult]:
         """Stores a batch that spans subjects and returns the position of each message. Creates missing subjects."""
         return produce_many(self.context, self.registry, messages, idempotency, scheduled_id=self._scheduled_id)
 

@@ -21,7 +21,7 @@ from hourwheel.cli.settings import (
     settings_of,
     to_server,
 )
-from hourwheel.client import Message, Placed, Producer
+from hourwheel.client import Message, Producer, SendResult
 from hourwheel.errors import Rejected
 from hourwheel.misfits import decode
 from hourwheel.model.messages import NewMessage
@@ -67,21 +67,21 @@ def produce(
 
 def _send(settings: CommandSettings, subject: str, messages: Iterator[Message], print_each: bool) -> int:
     """Sends messages, and prints the results in order. Returns how many were accepted; raises at the first refusal."""
-    waiting: deque[Future[Placed]] = deque()
+    waiting: deque[Future[SendResult]] = deque()
     count = 0
     with (
         to_server(Producer, settings, subject=subject, delivery_timeout_seconds=_DELIVERY_SECONDS) as producer,
         _progress(settings, print_each) as advance,
     ):
 
-        def report(placed: Placed) -> None:
+        def report(result: SendResult) -> None:
             nonlocal count
             count += 1
             advance()
             if settings.json:
-                write_json(placed)
+                write_json(result)
             elif print_each:
-                write_line(f"{placed.id}  {_placement(placed)}")
+                write_line(f"{result.id}  {_position(result)}")
 
         for message in messages:
             waiting.append(
@@ -102,10 +102,10 @@ def _send(settings: CommandSettings, subject: str, messages: Iterator[Message], 
     return count
 
 
-def _placement(placed: Placed) -> str:
-    if placed.scheduled is None:
-        return f"queue {placed.queue}  offset {placed.offset}"
-    return f"scheduled {text_of(placed.scheduled)}  {placed.scheduled_id}"
+def _position(result: SendResult) -> str:
+    if result.scheduled is None:
+        return f"queue {result.queue}  offset {result.offset}"
+    return f"scheduled {text_of(result.scheduled)}  {result.scheduled_id}"
 
 
 def _like(

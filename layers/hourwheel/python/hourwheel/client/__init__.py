@@ -43,7 +43,7 @@ from hourwheel.client.records.groups import (
     TagFilter,
 )
 from hourwheel.client.records.health import Health
-from hourwheel.client.records.messages import AddressedMessage, Message, Placed, Pull, Pulled, Received
+from hourwheel.client.records.messages import AddressedMessage, Message, Pull, Pulled, Received, SendResult
 from hourwheel.client.records.peek import DamagedRow, PeekPage, QueueMessage
 from hourwheel.client.records.scheduled import PendingCounts, PendingHour, ScheduledMessage
 from hourwheel.client.records.subjects import Subject, SubjectPage
@@ -102,7 +102,7 @@ __all__ = [
     "NotSent",
     "Orphan",
     "OrphanPage",
-    "Placed",
+    "SendResult",
     "QueueOffset",
     "Problem",
     "Producer",

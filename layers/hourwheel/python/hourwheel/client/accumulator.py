@@ -11,13 +11,13 @@ from concurrent.futures import Future
 from enum import Enum, auto
 from typing import NamedTuple
 
-from hourwheel.client.records.messages import Message, Placed
+from hourwheel.client.records.messages import Message, SendResult
 
 
 class Pending(NamedTuple):
     message: Message
     size_bytes: int
-    future: Future[Placed]
+    future: Future[SendResult]
     sent_at: float
 
 

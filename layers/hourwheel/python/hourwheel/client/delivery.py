@@ -19,7 +19,7 @@ from hourwheel.client.errors import (
     ServerUnavailable,
     TooLarge,
 )
-from hourwheel.client.records.messages import AddressedMessage, Message, Placed
+from hourwheel.client.records.messages import AddressedMessage, Message, SendResult
 from hourwheel.ports import Ids
 from hourwheel.words import counted
 
@@ -50,7 +50,7 @@ def deliver(api: Api, ids: Ids, subject: str, batch: Sequence[Pending], *, timeo
         messages = [pending.message for pending in part]
         give_up_at = min(pending.sent_at for pending in part) + timeout_seconds
         try:
-            placed = store(api, ids, subject, messages, timeout_seconds=give_up_at - time.monotonic())
+            results = store(api, ids, subject, messages, timeout_seconds=give_up_at - time.monotonic())
         except (BadRequest, TooLarge) as error:
             # A 413 may also come from a proxy, without a slug of Hourwheel.
             if len(part) > 1 and (isinstance(error, TooLarge) or error.slug in _OF_ONE_MESSAGE):
@@ -60,25 +60,25 @@ def deliver(api: Api, ids: Ids, subject: str, batch: Sequence[Pending], *, timeo
         except Exception as error:  # any other error: else the callers would wait for ever
             _fail(part, error)
         else:
-            for pending, placement in zip(part, placed, strict=True):
-                _settle(pending.future.set_result, placement)
+            for pending, result in zip(part, results, strict=True):
+                _settle(pending.future.set_result, result)
 
 
-def store(api: Api, ids: Ids, subject: str, messages: Sequence[Message], *, timeout_seconds: float) -> list[Placed]:
-    """Sends one batch under one idempotency key until the server accepts or refuses it. Returns the places.
+def store(api: Api, ids: Ids, subject: str, messages: Sequence[Message], *, timeout_seconds: float) -> list[SendResult]:
+    """Sends one batch under one idempotency key until the server accepts or refuses it. Returns the results.
 
     Raises ``DeliveryTimeout`` where neither happened in time.
     """
     key = ids.token().hex()
     try:
-        placed = api.produce(subject, messages, idempotency_key=key, retry_seconds=timeout_seconds)
+        results = api.produce(subject, messages, idempotency_key=key, retry_seconds=timeout_seconds)
     except ServerUnavailable as error:
         raise DeliveryTimeout(f"the messages were not accepted in time; they may be stored or not: {error}") from error
-    if len(placed) != len(messages):
+    if len(results) != len(messages):
         raise ClientError(
-            f"the server answered {counted(len(placed), 'place')} for {counted(len(messages), 'message')}"
+            f"the server answered {counted(len(results), 'result')} for {counted(len(messages), 'message')}"
         )
-    return placed
+    return results
 
 
 def split(part: Sequence[Pending], problem: Problem) -> list[list[Pending]]:

@@ -17,7 +17,7 @@ from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
 from hourwheel.client.delivery import deliver, give_up, give_up_rest, store
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
-from hourwheel.client.records.messages import Message, Placed
+from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
@@ -134,8 +134,8 @@ class Producer:
         message_id: str | None = None,
         delay: Delay | None = None,
         deliver_at: Moment | None = None,
-        on_done: Callable[[Future[Placed]], None] | None = None,
-    ) -> Future[Placed]:
+        on_done: Callable[[Future[SendResult]], None] | None = None,
+    ) -> Future[SendResult]:
         """Sends a message in the background, and returns a future of its place at once. See ``Message`` for the limits.
 
         A ``delay`` begins when the server accepts the message: about ``linger_seconds`` after ``send``, or after an
@@ -157,7 +157,7 @@ class Producer:
             True
         """
         message = Message(body, key, tags, headers, message_id, delay, deliver_at)
-        future: Future[Placed] = Future()
+        future: Future[SendResult] = Future()
         if on_done is not None:
             future.add_done_callback(on_done)
         pending = Pending(message, _size_bytes(message), future, time.monotonic())
@@ -167,7 +167,7 @@ class Producer:
                 self._wake_sender()
         return future
 
-    def send_batch(self, messages: Iterable[Message | str | bytes], *, subject: str | None = None) -> list[Placed]:
+    def send_batch(self, messages: Iterable[Message | str | bytes], *, subject: str | None = None) -> list[SendResult]:
         """Sends one batch of up to 1,000 messages and waits until all of them are durable.
 
         The batch may overtake messages of ``send`` that are not accepted yet.
@@ -183,8 +183,8 @@ class Producer:
 
         Example:
             >>> with Producer("http://127.0.0.1:7420", subject="orders") as producer:
-            ...     placed = producer.send_batch(["one", Message("two", tags=["eu"])])
-            >>> [each.offset for each in placed]
+            ...     results = producer.send_batch(["one", Message("two", tags=["eu"])])
+            >>> [each.offset for each in results]
             [1, 2]
         """
         batch = [message if isinstance(message, Message) else Message(message) for message in messages]

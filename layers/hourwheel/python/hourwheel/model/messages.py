@@ -70,10 +70,10 @@ class ProduceManyRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     idempotency_key: Text | None = None
 
 
-class Placed(Struct, omit_defaults=True):
-    """Where an accepted message is stored. A message that was sent at once has ``queue`` and ``offset``, its sequence
-    in that queue. A delayed message has ``scheduled``, the time at which it is due, and ``scheduled_id``, by which
-    clients look it up, cancel it and move it."""
+class SendResult(Struct, omit_defaults=True):
+    """The result of sending one message. A message that was sent at once has ``queue`` and ``offset``, its sequence in
+    that queue. A delayed message has ``scheduled``, the time at which it is due, and ``scheduled_id``, by which clients
+    look it up, cancel it and move it."""
 
     id: str
     queue: int | None = None
@@ -97,7 +97,7 @@ class ScheduledMessage(Struct, omit_defaults=True):
 
 
 class ProduceResult(Struct):
-    results: list[Placed]
+    results: list[SendResult]
 
 
 def message_bytes(message: NewMessage) -> int:

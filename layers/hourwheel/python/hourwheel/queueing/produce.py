@@ -22,7 +22,7 @@ from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import with_tags
 from hourwheel.model.fields import MAX_DELAY_MS
-from hourwheel.model.messages import AddressedMessage, NewMessage, Placed
+from hourwheel.model.messages import AddressedMessage, NewMessage, SendResult
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
@@ -41,7 +41,7 @@ def produce(
     idempotency: IdempotencyKey | None = None,
     *,
     scheduled_id: Callable[[SchedulePosition], str],
-) -> list[Placed]:
+) -> list[SendResult]:
     """Stores a batch of one subject, and returns where each message was stored, in the order of ``messages``.
 
     Creates the subject if it does not exist. ``scheduled_id`` makes the ids of delayed messages. Raises ``Conflict``
@@ -59,7 +59,7 @@ def produce_many(
     idempotency: IdempotencyKey | None = None,
     *,
     scheduled_id: Callable[[SchedulePosition], str],
-) -> list[Placed]:
+) -> list[SendResult]:
     """Stores a batch that spans subjects, and returns where each message was stored, in the order of ``messages``.
 
     Raises what ``produce`` raises. Without an idempotency key a failure half-way leaves the parts that are stored.
@@ -79,7 +79,7 @@ def _produce(
     *,
     keyspace: str,
     scheduled_id: Callable[[SchedulePosition], str],
-) -> list[Placed]:
+) -> list[SendResult]:
     unnamed = [index for index, message in enumerate(messages) if message.id is None]
     dues = dues_of(messages)
     _check_limits(context, registry, indexes, dues)
@@ -375,15 +375,15 @@ def _results(
     reservations: Sequence[Reservation],
     count: int,
     scheduled_id_of: Callable[[SchedulePosition], str],
-) -> list[Placed]:
-    results: list[Placed | None] = [None] * count
+) -> list[SendResult]:
+    results: list[SendResult | None] = [None] * count
     for part, reservation in zip(parts, reservations, strict=True):
         if part.bucket is None:
             for step, (index, message) in enumerate(zip(part.indexes, part.messages, strict=True)):
-                results[index] = Placed(message.id or "", part.queue, reservation.first_seq + step)
+                results[index] = SendResult(message.id or "", part.queue, reservation.first_seq + step)
             continue
         bucket = Bucket.of_log(reservation.log)
         for step, (index, message, due_ms) in enumerate(zip(part.indexes, part.messages, part.dues, strict=True)):
             scheduled_id = scheduled_id_of(SchedulePosition(bucket, reservation.row_no, step))
-            results[index] = Placed(message.id or "", scheduled=rfc3339(due_ms), scheduled_id=scheduled_id)
-    return [placed for placed in results if placed is not None]
+            results[index] = SendResult(message.id or "", scheduled=rfc3339(due_ms), scheduled_id=scheduled_id)
+    return [result for result in results if result is not None]

@@ -63,8 +63,8 @@ class MessageCalls(Calls):
             ValueError: a time has no zone.
 
         Example:
-            >>> placed = api.produce("orders", [Message("sent")])[0]
-            >>> (trace,) = api.trace("orders", placed.id).messages
+            >>> result = api.produce("orders", [Message("sent")])[0]
+            >>> (trace,) = api.trace("orders", result.id).messages
             >>> trace.offset, trace.groups[0].state
             (1, 'waiting')
         """

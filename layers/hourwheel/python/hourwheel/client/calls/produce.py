@@ -6,11 +6,11 @@ import msgspec
 
 from hourwheel.client.calls.call import Calls, answers
 from hourwheel.client.http import path
-from hourwheel.client.records.messages import AddressedMessage, Message, Placed, ProduceBody, on_the_wire
+from hourwheel.client.records.messages import AddressedMessage, Message, ProduceBody, SendResult, on_the_wire
 
 
 class _Produced(msgspec.Struct):
-    results: list[Placed]
+    results: list[SendResult]
 
 
 class ProduceCalls(Calls):
@@ -21,7 +21,7 @@ class ProduceCalls(Calls):
         *,
         idempotency_key: str | None = None,
         retry_seconds: float | None = None,
-    ) -> list[Placed]:
+    ) -> list[SendResult]:
         """Stores a batch of up to 1,000 messages and 4 MiB in all, either whole and durably or not at all.
 
         A batch that the caller repeats with its ``idempotency_key`` within 10 minutes is stored once, and gets the
@@ -36,13 +36,15 @@ class ProduceCalls(Calls):
             NotFound: the server has no subject of this name, and may not create one.
 
         Example:
-            >>> placed = api.produce("orders", [Message("sent"), Message("remind", delay="90d")])
-            >>> placed[0].offset, placed[1].scheduled > datetime.now(UTC)
+            >>> results = api.produce("orders", [Message("sent"), Message("remind", delay="90d")])
+            >>> results[0].offset, results[1].scheduled > datetime.now(UTC)
             (1, True)
         """
         return self._produce(path("subjects", subject, "messages"), messages, idempotency_key, retry_seconds)
 
-    def produce_many(self, messages: Sequence[AddressedMessage], *, idempotency_key: str | None = None) -> list[Placed]:
+    def produce_many(
+        self, messages: Sequence[AddressedMessage], *, idempotency_key: str | None = None
+    ) -> list[SendResult]:
         """Stores a batch whose messages name their subjects; with an idempotency key either whole or not at all.
 
         Without a key a failure half-way may leave the messages of some subjects stored.
@@ -57,14 +59,14 @@ class ProduceCalls(Calls):
 
         Example:
             >>> batch = [AddressedMessage("sent", subject="orders"), AddressedMessage("billed", subject="invoices")]
-            >>> [placed.offset for placed in api.produce_many(batch, idempotency_key="order-7")]
+            >>> [result.offset for result in api.produce_many(batch, idempotency_key="order-7")]
             [1, 0]
         """
         return self._produce(path("messages"), messages, idempotency_key, None)
 
     def _produce(
         self, target: str, messages: Sequence[Message], idempotency_key: str | None, retry_seconds: float | None
-    ) -> list[Placed]:
+    ) -> list[SendResult]:
         body = ProduceBody([on_the_wire(message) for message in messages], idempotency_key)
         result: _Produced = self._http.call(
             "POST",

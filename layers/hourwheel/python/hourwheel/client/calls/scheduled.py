@@ -17,8 +17,8 @@ class ScheduledCalls(Calls):
             ValueError: ``scheduled_id`` is empty.
 
         Example:
-            >>> placed = api.produce("orders", [Message("remind", delay="90d")])[0]
-            >>> api.get_scheduled(placed.scheduled_id).state
+            >>> result = api.produce("orders", [Message("remind", delay="90d")])[0]
+            >>> api.get_scheduled(result.scheduled_id).state
             'waiting'
         """
         return self._scheduled("GET", scheduled_id)
@@ -32,8 +32,8 @@ class ScheduledCalls(Calls):
             ValueError: ``scheduled_id`` is empty.
 
         Example:
-            >>> placed = api.produce("orders", [Message("remind", delay="90d")])[0]
-            >>> api.cancel(placed.scheduled_id).state
+            >>> result = api.produce("orders", [Message("remind", delay="90d")])[0]
+            >>> api.cancel(result.scheduled_id).state
             'cancelled'
         """
         return self._scheduled("DELETE", scheduled_id)
@@ -52,8 +52,8 @@ class ScheduledCalls(Calls):
                 ``scheduled_id`` is empty.
 
         Example:
-            >>> placed = api.produce("orders", [Message("remind", delay="90d")])[0]
-            >>> api.reschedule(placed.scheduled_id, delay="30d").state
+            >>> result = api.produce("orders", [Message("remind", delay="90d")])[0]
+            >>> api.reschedule(result.scheduled_id, delay="30d").state
             'moved'
         """
         body = {"deliver_at": due_at(delay, deliver_at, self._clock.now_ms())}
@@ -66,7 +66,7 @@ class ScheduledCalls(Calls):
             NotFound: there is no such subject.
 
         Example:
-            >>> placed = api.produce("orders", [Message("remind", delay="2h")])
+            >>> result = api.produce("orders", [Message("remind", delay="2h")])
             >>> api.pending("orders", hours=24).messages
             1
         """

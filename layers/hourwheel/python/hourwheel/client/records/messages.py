@@ -62,15 +62,15 @@ class AddressedMessage(Message, frozen=True, omit_defaults=True, kw_only=True, g
     subject: str
 
 
-class Placed(Struct, frozen=True, omit_defaults=True, gc=False):
-    """The place of an accepted message: its ``queue``, and its ``offset`` there.
+class SendResult(Struct, frozen=True, omit_defaults=True, gc=False):
+    """The result of sending one message: its id, and the ``queue`` and ``offset`` at which the server stored it.
 
-    A delayed message has instead the time for which it is ``scheduled``, and a ``scheduled_id``. With the id the
-    ``Api`` looks up, moves and cancels the message until that time. Keep the id: no call lists the ids.
+    A delayed message has instead the time for which it is ``scheduled``, and a ``scheduled_id``. By this id the ``Api``
+    looks the message up, moves it and cancels it. Keep the id: no call lists the ids of delayed messages.
 
     Example:
-        >>> (placed,) = api.produce("orders", [Message("remind", delay="90d")])
-        >>> placed.offset is None, placed.scheduled_id is None
+        >>> (result,) = api.produce("orders", [Message("remind", delay="90d")])
+        >>> result.offset is None, result.scheduled_id is None
         (True, False)
     """
 

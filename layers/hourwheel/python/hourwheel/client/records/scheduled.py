@@ -12,8 +12,8 @@ class ScheduledMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     with a new ``scheduled_id``; the old one finds the message as well.
 
     Example:
-        >>> (placed,) = api.produce("orders", [Message("remind", delay="90d")])
-        >>> scheduled = api.get_scheduled(placed.scheduled_id)
+        >>> (result,) = api.produce("orders", [Message("remind", delay="90d")])
+        >>> scheduled = api.get_scheduled(result.scheduled_id)
         >>> scheduled.subject, scheduled.state
         ('orders', 'waiting')
     """
@@ -32,7 +32,7 @@ class PendingHour(Struct, frozen=True, kw_only=True):
     """The delayed messages that fall due in the hour that begins at ``hour``.
 
     Example:
-        >>> placed = api.produce("orders", [Message("remind", delay="2h")])
+        >>> result = api.produce("orders", [Message("remind", delay="2h")])
         >>> [hour.messages for hour in api.pending("orders").hours]
         [1]
     """
