@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
-from hourwheel.archive.archiver import Archived, Archiver, Limits
+from hourwheel.archive.archiver import Archived, Archiver, CommitLimits
 from hourwheel.queueing.records import CLOSED, PullRow
 from hourwheel.retention.manifests import manifests
 from tests.simulation.actors import Actor
@@ -16,7 +16,7 @@ from tests.unit.archive.reading import Contents, contents
 _ROUNDS = 50
 
 
-def archive(actor: Actor, limits: Limits, seconds: int) -> Archived | None:
+def archive(actor: Actor, limits: CommitLimits, seconds: int) -> Archived | None:
     blobs = SimulatedBlobs(actor.process, actor.machine.archive)
     archiver = Archiver(actor.cell.context, actor.cell.registry, blobs, limits)
     _, report = actor.ask("archive", lambda: archiver.run(actor.process.now_ms() + seconds * 1_000))
@@ -28,13 +28,13 @@ class Archivist(Actor):
     def work(self) -> None:
         self.nap(3_000)
         small, some = self.rng.choice((300, 2_000, 1 << 20)), self.rng.choice((1, 3, 5_000))
-        archive(self, Limits(commit_bytes=small, commit_spans=some, log_bytes=small), 5)
+        archive(self, CommitLimits(commit_bytes=small, commit_spans=some, log_bytes=small), 5)
 
 
 def finish(actor: Actor) -> None:
     """Archives the remaining rows, then checks that the archive contains every row."""
     for _ in range(_ROUNDS):
-        report = archive(actor, Limits(), 600)
+        report = archive(actor, CommitLimits(), 600)
         if report is not None and report.complete:
             break
         actor.process.sleep(2)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from greenlet import getcurrent, greenlet
 
-from hourwheel.archive.archiver import Limits
+from hourwheel.archive.archiver import CommitLimits
 from hourwheel.model.pulls import PullRequest, RetryLater, Settlement
 from tests.simulation.actors import Actor, Machine, share
 from tests.simulation.archivists import archive
@@ -261,14 +261,20 @@ PUSHING = [
     Action("take the target away", _put_group(GROUP, push=None)),
 ]
 ARCHIVING = [
-    Action("archive", lambda side, stage: archive(side.actor, Limits(), 60)),
-    Action("archive bit by bit", lambda side, stage: archive(side.actor, Limits(commit_bytes=1, commit_spans=1), 60)),
+    Action("archive", lambda side, stage: archive(side.actor, CommitLimits(), 60)),
+    Action(
+        "archive bit by bit", lambda side, stage: archive(side.actor, CommitLimits(commit_bytes=1, commit_spans=1), 60)
+    ),
 ]
 ARCHIVING_MORE = [
-    Action("archive, then produce", lambda side, stage: (archive(side.actor, Limits(), 60), side.send(None))),
+    Action("archive, then produce", lambda side, stage: (archive(side.actor, CommitLimits(), 60), side.send(None))),
     Action(
         "archive, produce, archive",
-        lambda side, stage: (archive(side.actor, Limits(), 60), side.send(None), archive(side.actor, Limits(), 60)),
+        lambda side, stage: (
+            archive(side.actor, CommitLimits(), 60),
+            side.send(None),
+            archive(side.actor, CommitLimits(), 60),
+        ),
     ),
 ]
 """The actions of an archiver. Some store rows that another archiver has not seen, before or after they archive."""

@@ -2,7 +2,7 @@
 
 from typing import TypeVar, cast
 
-from hourwheel.archive.archiver import Archived, Archiver, Limits
+from hourwheel.archive.archiver import Archived, Archiver, CommitLimits
 from hourwheel.errors import HourwheelError, Unavailable
 from hourwheel.ports import Blobs
 from tests.support import Bench
@@ -14,7 +14,7 @@ HOUR = 3_600
 
 def archiver(bench: Bench, archive: Blobs, **limits: int) -> Archiver:
     cell = bench.another_process()
-    return Archiver(cell.context, cell.registry, archive, Limits(**limits))
+    return Archiver(cell.context, cell.registry, archive, CommitLimits(**limits))
 
 
 def run(bench: Bench, archive: Blobs, **limits: int) -> Archived:

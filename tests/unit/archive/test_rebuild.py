@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.archive.archiver import Archiver, Limits
+from hourwheel.archive.archiver import Archiver, CommitLimits
 from hourwheel.archive.rebuild import GAP as REBUILD_GAP
 from hourwheel.archive.rebuild import Rebuilt, rebuild
 from hourwheel.buckets.buckets import LEAD_MS, Bucket
@@ -26,7 +26,7 @@ GAP = 1_000
 
 def archived(bench: Bench, archive: Blobs, **limits: int) -> None:
     cell = bench.another_process()
-    report = Archiver(cell.context, cell.registry, archive, Limits(**limits)).run(bench.clock.now_ms() + 600_000)
+    report = Archiver(cell.context, cell.registry, archive, CommitLimits(**limits)).run(bench.clock.now_ms() + 600_000)
     assert report.complete
 
 

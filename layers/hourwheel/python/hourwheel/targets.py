@@ -40,7 +40,7 @@ class Delivery:
         return blake2b(msgspec.msgpack.encode((self.subject, self.group, messages)), digest_size=16).hexdigest()
 
     def encoded(self) -> bytes:
-        return _encoder.encode(_Body(self.id, self.subject, self.group, self.queue, self.messages))
+        return _encoder.encode(_DeliveryBody(self.id, self.subject, self.group, self.queue, self.messages))
 
     def part(self, messages: Sequence[Message]) -> "Delivery":
         """Returns a delivery of only these messages of the batch."""
@@ -136,7 +136,7 @@ def named(delivery: Delivery, ids: Iterable[str]) -> Outcome:
     return Outcome(failed=failed, error="the target said so" if failed else "")
 
 
-class _Body(msgspec.Struct):
+class _DeliveryBody(msgspec.Struct):
     delivery: str
     subject: str
     group: str
@@ -148,9 +148,9 @@ class _Failed(msgspec.Struct):
     identifier: str = msgspec.field(name="itemIdentifier")
 
 
-class _Answer(msgspec.Struct):
+class _BatchAnswer(msgspec.Struct):
     failures: list[_Failed] | None = msgspec.field(name="batchItemFailures", default=None)
 
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)
+_decoder: msgspec.json.Decoder[_BatchAnswer] = msgspec.json.Decoder(_BatchAnswer)

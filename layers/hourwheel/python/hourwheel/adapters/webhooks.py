@@ -246,7 +246,7 @@ class _Lines(io.BufferedReader):
         return line
 
 
-class _Answer(http.client.HTTPResponse):
+class _TimedAnswer(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         super().__init__(sock, method="POST")
         self.fp.close()
@@ -255,7 +255,7 @@ class _Answer(http.client.HTTPResponse):
 
 def _exchange(
     parts: SplitResult, sock: socket.socket, body: bytes, headers: dict[str, str], deadline: float
-) -> tuple[_Answer, bytes]:
+) -> tuple[_TimedAnswer, bytes]:
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port or _PORTS[parts.scheme])
     connection.default_port = _PORTS[parts.scheme]
     connection.sock = sock
@@ -264,7 +264,7 @@ def _exchange(
     with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
         # A receiver that refuses a body for its size may close before all of it has arrived, and has answered already.
         connection.request("POST", path, body, headers)
-    with _Answer(sock, deadline) as answer:
+    with _TimedAnswer(sock, deadline) as answer:
         answer.begin()
         if not 200 <= answer.status < 300:
             return answer, b""
@@ -276,7 +276,7 @@ def _exchange(
         return answer, data
 
 
-def _outcome(delivery: Delivery, answer: _Answer, data: bytes) -> Outcome:
+def _outcome(delivery: Delivery, answer: _TimedAnswer, data: bytes) -> Outcome:
     status = answer.status
     if status in _BUSY:
         wait_seconds = _seconds(answer.headers.get("retry-after"))

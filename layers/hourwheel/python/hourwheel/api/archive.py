@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from hourwheel.api.events import Event, Function, Invocation, Response
-from hourwheel.archive.archiver import Archiver, Limits
+from hourwheel.archive.archiver import Archiver, CommitLimits
 from hourwheel.cell import Cell
 from hourwheel.faults import Faults
 from hourwheel.ports import Blobs
@@ -30,7 +30,7 @@ def archiving(lake: Blobs, flush: Callable[[], None]) -> Function:
         left_ms = _RUN_MS if context is None else context.get_remaining_time_in_millis()
         if left_ms < 2 * _LAST_COMMIT_MS:
             raise ValueError(f"the function has {left_ms} ms left and needs {2 * _LAST_COMMIT_MS}: give it more time")
-        archiver = Archiver(cell.context, cell.registry, lake, Limits(commit_ms=_COMMIT_MS), faults)
+        archiver = Archiver(cell.context, cell.registry, lake, CommitLimits(commit_ms=_COMMIT_MS), faults)
         report = archiver.run(cell.context.clock.now_ms() + left_ms - _LAST_COMMIT_MS, flush)
         answer: Response = msgspec.to_builtins(report)
         return answer

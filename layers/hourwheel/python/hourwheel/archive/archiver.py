@@ -34,7 +34,7 @@ from hourwheel.retention.watermarks import ArchiveHead, apply, catch_up, older, 
 _logger = logging.getLogger("hourwheel")
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one commit: the bytes of its rows as they were stored, its spans, and its time. A commit takes
     at most ``log_bytes`` of one log before it goes on to the next."""
 
@@ -58,7 +58,7 @@ class Archived(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _TakenRows:
     """The rows of a log that a commit takes: those below ``end``, which have this many messages."""
 
     end: int
@@ -101,7 +101,7 @@ class Archiver:
     context: Context
     registry: Registry
     archive: Blobs
-    limits: Limits = field(default_factory=Limits)
+    limits: CommitLimits = field(default_factory=CommitLimits)
     faults: Faults = field(default_factory=Faults)
 
     def run(self, until_ms: int, after_commit: Callable[[], None] = lambda: None) -> Archived:
@@ -217,20 +217,20 @@ class Archiver:
             return start, log_end
         return None
 
-    def _rows(self, collector: Collector, source: LogSource, start: int, log_end: int, stop_ms: int) -> _Rows:
+    def _rows(self, collector: Collector, source: LogSource, start: int, log_end: int, stop_ms: int) -> _TakenRows:
         end, messages, limit = start, 0, collector.size + self.limits.log_bytes
         for item in self._settled(source, start):
             if item is None:
                 end, complete = self._end(collector, source, end, log_end)
-                return _Rows(end, messages, LogRead.TO_ITS_END if complete else LogRead.ROWS_LEFT)
+                return _TakenRows(end, messages, LogRead.TO_ITS_END if complete else LogRead.ROWS_LEFT)
             if item.row_no > end:
                 collector.missing.append(MissingRows(log=source.log, start=end, end=item.row_no))
             messages += collector.add(source, item)
             end = item.row_no + 1
             full = commit_is_full(collector.size, self.limits.commit_bytes, self.context.clock.now_ms(), stop_ms)
             if full or collector.size >= limit:
-                return _Rows(end, messages, LogRead.COMMIT_FULL if full else LogRead.ROWS_LEFT)
-        return _Rows(end, messages, LogRead.ROWS_LEFT)
+                return _TakenRows(end, messages, LogRead.COMMIT_FULL if full else LogRead.ROWS_LEFT)
+        return _TakenRows(end, messages, LogRead.ROWS_LEFT)
 
     def _end(self, collector: Collector, source: LogSource, end: int, log_end: int) -> tuple[int, bool]:
         """Returns, after the last row was read, the row up to which the log is archived, and whether the log ends

@@ -27,7 +27,7 @@ _ROW_BYTES = 60  # about the size of a row without its messages
 
 
 @dataclass
-class _Open:
+class _OpenSegment:
     """A segment that is being filled: complete blocks, and the rows of the next block."""
 
     kind: str
@@ -93,7 +93,7 @@ class Collector:
     missing: list[MissingRows] = field(default_factory=list)
     size: int = 0
     _relieved: int = 0
-    _open: dict[tuple[str, int], _Open] = field(default_factory=dict)
+    _open: dict[tuple[str, int], _OpenSegment] = field(default_factory=dict)
 
     def add(self, source: LogSource, item: Item) -> int:
         """Gathers the row. Returns how many messages the row has, hands out or hands over."""
@@ -109,7 +109,7 @@ class Collector:
 
     def add_registry(self, snapshot: RegistrySnapshot) -> None:
         now_ms = self.context.clock.now_ms()
-        segment = _Open(REGISTRY, now_ms // HOUR_MS * HOUR_MS, now_ms, now_ms, [encode_registry(snapshot)])
+        segment = _OpenSegment(REGISTRY, now_ms // HOUR_MS * HOUR_MS, now_ms, now_ms, [encode_registry(snapshot)])
         segment.written = len(snapshot.subjects) + len(snapshot.groups)
         self._write(segment)
 
@@ -153,14 +153,14 @@ class Collector:
         self.size += size
         return messages
 
-    def _segment(self, kind: str, at_ms: int) -> _Open:
+    def _segment(self, kind: str, at_ms: int) -> _OpenSegment:
         hour_ms = at_ms // HOUR_MS * HOUR_MS
         key = kind, hour_ms
         if key not in self._open:
-            self._open[key] = _Open(kind, hour_ms)
+            self._open[key] = _OpenSegment(kind, hour_ms)
         elif self._open[key].size >= _SEGMENT_BYTES:
             self._write(self._open[key])
-            self._open[key] = _Open(kind, hour_ms)
+            self._open[key] = _OpenSegment(kind, hour_ms)
         return self._open[key]
 
     def _relieve(self) -> None:
@@ -170,7 +170,7 @@ class Collector:
             self._write(self._open[largest])
             del self._open[largest]
 
-    def _write(self, segment: _Open) -> None:
+    def _write(self, segment: _OpenSegment) -> None:
         segment.close_block()
         data = join(segment.kind, segment.blocks)
         key = segment_key(segment.kind, segment.hour_ms, self.context.ids.unique(self.context.clock.now_ms()))

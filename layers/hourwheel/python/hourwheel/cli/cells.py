@@ -13,7 +13,7 @@ from hourwheel.client import CellDescription, DrainResult
 app = typer.Typer(no_args_is_help=True, help="Add, show, drain and remove cells.")
 
 
-class Kind(StrEnum):
+class CellKind(StrEnum):
     """The kinds of cells."""
 
     REAL_TIME = "real-time"
@@ -54,7 +54,7 @@ def show(ctx: typer.Context, cell: CellArgument) -> None:
 def add(
     ctx: typer.Context,
     cell: CellArgument,
-    kind: Annotated[list[Kind] | None, typer.Option(help="What the cell is for; repeat it for both.")] = None,
+    kind: Annotated[list[CellKind] | None, typer.Option(help="What the cell is for; repeat it for both.")] = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Add a cell whose storage the servers were started with, or change its kinds.

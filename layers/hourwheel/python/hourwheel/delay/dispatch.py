@@ -33,7 +33,7 @@ from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import GET_MANY
 from hourwheel.queueing.routing import delayed_batch, queue_of
-from hourwheel.registry.moves import catch_up
+from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
@@ -391,7 +391,7 @@ class Dispatcher:
             self.registry.forget(name)
             return [replace(batch, target=self._orphan_target(batch.due_times))]
         with suppress(NotFound):
-            catch_up(self.registry, self.registry.subject(name))
+            refresh_route(self.registry, self.registry.subject(name))
         batches, rest = self._batches(batch.picks)
         assert not rest  # a batch is smaller than a step
         return batches

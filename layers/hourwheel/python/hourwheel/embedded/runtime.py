@@ -15,7 +15,7 @@ from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.synced_mark import SyncedMark
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.api.boundary import Boundary, log_line
-from hourwheel.archive.archiver import Archiver, Limits
+from hourwheel.archive.archiver import Archiver, CommitLimits
 from hourwheel.archive.rebuild import unfinished
 from hourwheel.buckets import lease
 from hourwheel.buckets.buckets import LEAD_MS, buckets
@@ -129,7 +129,7 @@ class Runtime:
             self._closing.close()
             raise
         self.cell = Cell(context, EmbeddedTargets(Webhooks(clock, loopback=options.push_loopback), handlers))
-        self._archiver = Archiver(context, self.cell.registry, archive, Limits(commit_ms=_ARCHIVE_MS))
+        self._archiver = Archiver(context, self.cell.registry, archive, CommitLimits(commit_ms=_ARCHIVE_MS))
         self._stopping = threading.Event()
         self.cell.prepare()
         logger = Logger(service="hourwheel", level="WARNING", stream=sys.stderr, json_serializer=log_line)

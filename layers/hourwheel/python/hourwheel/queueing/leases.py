@@ -30,7 +30,7 @@ _CHECKPOINT_MS = 60_000
 _TRIM_MS = 3_600_000  # rows are kept for days: an hour more is cheaper than a search each minute
 
 
-class _Open(NamedTuple):
+class _OpenRow(NamedTuple):
     """An open pull row. ``due_ms`` is the time from which it needs work: its lease is over, or a transfer was left
     behind. ``start`` is where the row begins."""
 
@@ -39,7 +39,7 @@ class _Open(NamedTuple):
     start: Tail
 
     @classmethod
-    def of(cls, row: PullRow, start: Tail) -> "_Open":
+    def of(cls, row: PullRow, start: Tail) -> "_OpenRow":
         # Transfers that a process has left behind need not wait for the end of the lease.
         return cls(0 if row.transfers else row.lease_until_ms, len(row.unsettled()), start)
 
@@ -50,7 +50,7 @@ class _Watch:
     at which an open row needs work, ``pulled`` the log as the last pull saw it, at ``pulled_ms``."""
 
     scanned: Tail | None = None
-    open: dict[int, _Open] = field(default_factory=dict)
+    open: dict[int, _OpenRow] = field(default_factory=dict)
     due_ms: float = inf
     looked_ms: int = 0
     trimmed_ms: int = 0
@@ -58,7 +58,7 @@ class _Watch:
     pulled_ms: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def record_end(self, row_no: int, entry: _Open) -> None:
+    def record_end(self, row_no: int, entry: _OpenRow) -> None:
         """Remembers an open row."""
         self.open[row_no] = entry
         self.due_ms = min(self.due_ms, entry.due_ms)
@@ -180,7 +180,7 @@ class Leases:
                 if row_no < watch.scanned.row_no:
                     continue
                 if value.state != CLOSED:
-                    watch.record_end(row_no, _Open.of(value, watch.scanned._replace(row_no=row_no)))
+                    watch.record_end(row_no, _OpenRow.of(value, watch.scanned._replace(row_no=row_no)))
                 watch.scanned = Tail(row_no + 1, value.end, value.end_seq)
             if len(rows) < _PAGE:
                 return
@@ -192,7 +192,7 @@ class Leases:
         if current is None or current.value.state == CLOSED:
             del watch.open[row_no]
         else:
-            watch.record_end(row_no, _Open.of(current.value, entry.start))
+            watch.record_end(row_no, _OpenRow.of(current.value, entry.start))
 
     def _expire(self, log: PullLog, settler: Settler, watch: _Watch, most: int | None) -> int:
         ended = 0

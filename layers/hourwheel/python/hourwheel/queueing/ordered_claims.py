@@ -7,7 +7,7 @@ parked one stays parked until a row behind takes it, and a row behind would have
 from hourwheel.faults import unreadable
 from hourwheel.queueing.order_state import OrderState
 from hourwheel.queueing.ordered_rows import OrderedRow
-from hourwheel.queueing.ordered_selection import Limits, OrderedSelection
+from hourwheel.queueing.ordered_selection import ClaimLimits, OrderedSelection
 from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, Nothing, PullLog
 from hourwheel.queueing.records import PASSED
@@ -21,7 +21,7 @@ def claim(orders: Orders, log: PullLog, request: ClaimRequest) -> ClaimResult:
     Without a message to hand out, a row is written only to pass over many messages of keys in flight, empty rows, or
     messages that have expired or cannot be read.
     """
-    limits = Limits(request.max_messages, request.max_bytes, request.strict_bytes)
+    limits = ClaimLimits(request.max_messages, request.max_bytes, request.strict_bytes)
     state = orders.opened(log)
     for race in range(_RACES):
         if request.only_row is not None and state.row_no != request.only_row:
@@ -62,7 +62,7 @@ def is_done(orders: Orders, log: PullLog) -> bool:
 
 def _look(orders: Orders, log: PullLog) -> OrderedSelection:
     now_ms = log.context.clock.now_ms()
-    chosen = OrderedSelection(log, orders.current(log), Limits(1, 1, False), now_ms, orders.decoded_rows)
+    chosen = OrderedSelection(log, orders.current(log), ClaimLimits(1, 1, False), now_ms, orders.decoded_rows)
     chosen.select()
     return chosen
 

@@ -31,7 +31,7 @@ _ROWS_AT_ONCE = 64  # parked messages may lie in as many rows: a claim reads no 
 
 
 @dataclass(frozen=True)
-class Limits:
+class ClaimLimits:
     """The limits of a claim. ``strict_bytes``: even the first message must fit into ``max_bytes``."""
 
     max_messages: int
@@ -103,7 +103,7 @@ class OrderedSelection:
 
     log: PullLog
     state: OrderState
-    limits: Limits
+    limits: ClaimLimits
     now_ms: int
     decoded_rows: DecodedRows
     parked: list[tuple[bytes, Parked]] = field(default_factory=list)

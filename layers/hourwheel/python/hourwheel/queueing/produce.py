@@ -26,7 +26,7 @@ from hourwheel.model.messages import AddressedMessage, NewMessage, SendResult
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
-from hourwheel.registry.moves import catch_up
+from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
@@ -97,7 +97,7 @@ def _produce(
             # A queue has moved, or the subject was deleted, after the look-up: the next try finds the log that follows,
             # or creates the subject.
             for seen in subjects.values():
-                catch_up(registry, seen)
+                refresh_route(registry, seen)
             continue
         _announce(context, parts, reservations)
         return _results(parts, reservations, len(messages), scheduled_id)

@@ -18,7 +18,7 @@ from hourwheel.queueing.ordered_parts import in_turn
 from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import Nothing, PullLog, pull_logs
 from hourwheel.queueing.settlements import DecidedSettlement, Settlements
-from hourwheel.registry.moves import catch_up
+from hourwheel.registry.moves import refresh_route
 
 
 class Sources(NamedTuple):
@@ -53,7 +53,7 @@ class SourceLogs:
             if last or (subject.change is None and not any(_went_on(log, totals) for log in logs)):
                 break
             with suppress(Unavailable, Broken), self._contained(f"moving queues of {subject.name}"):
-                catch_up(self.settlements.registry, subject)
+                refresh_route(self.settlements.registry, subject)
             subject, group = self.settlements.subject_and_group(opened, create=create, consumer=group.consumer)
         return Sources(subject, group, logs, totals)
 

@@ -127,10 +127,9 @@ def _withdrawn(context: Context, subject: Subject, change: RouteChange) -> Subje
     return msgspec.structs.replace(after, change=_continuation(context, after))
 
 
-def catch_up(registry: Registry, seen: Subject) -> None:
-    """Brings this process and the route up to date after a log of ``seen`` was sealed: forgets the cached
-    subject, carries an open change to its end, and continues logs that were sealed without a change. Does nothing more
-    for a subject that was deleted."""
+def refresh_route(registry: Registry, seen: Subject) -> None:
+    """Brings the route up to date after a log of ``seen`` was sealed: forgets the cached subject, finishes an open
+    change, and continues logs that were sealed without a change. Changes nothing for a subject that was deleted."""
     registry.forget(seen.name)
     record = subject_record(registry.context, seen.name)
     current = record.load()

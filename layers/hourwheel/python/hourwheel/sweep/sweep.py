@@ -31,7 +31,7 @@ from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.progress import LogLag, lag_of_log
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.registry.broadcast import with_all_settings
-from hourwheel.registry.moves import catch_up, finish_change
+from hourwheel.registry.moves import finish_change, refresh_route
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.extend_ttl import extend_ttl
 from hourwheel.retention.kinds import MESSAGES, PULLS
@@ -203,7 +203,7 @@ class Sweeper:
         totals = self._totals(subject)
         queues = [self.context.log(name) for name in totals]
         if any(totals[name].sealed for name in map(subject.log, range(subject.queues)) if name in totals):
-            catch_up(self.registry, subject)
+            refresh_route(self.registry, subject)
         members = [self._member(subject, group, totals, report) for group in groups]
         self._fill_ends(subject, totals, members)
         snapshot = self._snapshot(at_ms, subject, members, totals)
