@@ -58,7 +58,7 @@ class Archived(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class _TakenRows:
+class _CommitRows:
     """The rows of a log that a commit takes: those below ``end``, which have this many messages."""
 
     end: int
@@ -217,20 +217,20 @@ class Archiver:
             return start, log_end
         return None
 
-    def _rows(self, collector: Collector, source: LogSource, start: int, log_end: int, stop_ms: int) -> _TakenRows:
+    def _rows(self, collector: Collector, source: LogSource, start: int, log_end: int, stop_ms: int) -> _CommitRows:
         end, messages, limit = start, 0, collector.size + self.limits.log_bytes
         for item in self._settled(source, start):
             if item is None:
                 end, complete = self._end(collector, source, end, log_end)
-                return _TakenRows(end, messages, LogRead.TO_ITS_END if complete else LogRead.ROWS_LEFT)
+                return _CommitRows(end, messages, LogRead.TO_ITS_END if complete else LogRead.ROWS_LEFT)
             if item.row_no > end:
                 collector.missing.append(MissingRows(log=source.log, start=end, end=item.row_no))
             messages += collector.add(source, item)
             end = item.row_no + 1
             full = commit_is_full(collector.size, self.limits.commit_bytes, self.context.clock.now_ms(), stop_ms)
             if full or collector.size >= limit:
-                return _TakenRows(end, messages, LogRead.COMMIT_FULL if full else LogRead.ROWS_LEFT)
-        return _TakenRows(end, messages, LogRead.ROWS_LEFT)
+                return _CommitRows(end, messages, LogRead.COMMIT_FULL if full else LogRead.ROWS_LEFT)
+        return _CommitRows(end, messages, LogRead.ROWS_LEFT)
 
     def _end(self, collector: Collector, source: LogSource, end: int, log_end: int) -> tuple[int, bool]:
         """Returns, after the last row was read, the row up to which the log is archived, and whether the log ends
