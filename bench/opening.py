@@ -23,7 +23,7 @@ from tests.support import NOON_MS, Bench, HandClock
 def cell_in(folder: Path, now_ms: int) -> Bench:
     """Makes a cell with the embedded server's settings and a clock of its own."""
     store = SqliteStore(folder / "hour.db", synchronous="NORMAL")
-    settings = Settings(inline_bytes=300 * 1_024, tick_ms=100)
+    settings = Settings(inline_bytes=300 * 1_024, tick_ms=0)
     return Bench(store, FileBlobs(folder), HandClock(now_ms), settings=settings)
 
 

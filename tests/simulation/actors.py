@@ -23,7 +23,7 @@ from tests.simulation.dates import Dates
 from tests.simulation.engines import Engine
 from tests.simulation.history import History
 from tests.simulation.store import CallsOfCell, CellStore, SimulatedBlobs, SimulatedStore, State, TransactionalStore
-from tests.simulation.timers import Alarms, SimulatedTimers
+from tests.simulation.timers import Alarms, Announcements, SimulatedTimers
 from tests.simulation.world import Crashed, Process, Silence, SimulatedIds, Turns, Verb, Violation, World
 
 T = TypeVar("T")
@@ -54,6 +54,7 @@ class Machine:
     alarms: Alarms
     dates: Dates | None
     couriers: Couriers
+    announcements: Announcements
     archive: MemoryBlobs = field(default_factory=MemoryBlobs)
     engine: Engine | None = None
     """The real store that runs beside the simulated one, if the plan names one."""
@@ -114,6 +115,7 @@ def open_cell(machine: Machine, process: Process) -> Cell:
             wakeups=silence,
             meter=silence,
             timers=SimulatedTimers(process, machine.alarms),
+            wheel_wakeups=machine.announcements,
             pushes=SimulatedPushes(process, machine.couriers),
             settings=machine.settings,
         ),

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tests.simulation.audit import StoreAudit
 
 _DAY_MS = 86_400_000
+_OVERSLEPT_MS = 3_000
+"""The calls between storing a message and announcing it take a second at most, and the news a quarter of one."""
+
 _LATEST_MS = 40_000
 """A wheel starts 90 s before its first message is due, timers are at most a minute late, and a wheel rests for at most
 12 s. Twice the longest delay of thousands of such messages."""
@@ -184,6 +187,15 @@ class BucketHistory:
         delays, late_ms = world.plan.delays, world.now_ms - due_ms
         if delays is not None and delays.prompt and world.lively and late_ms > _LATEST_MS:
             raise Violation("7", f"{where} is handed over {late_ms} ms late, in a run without faults")
+
+    def check_slept(self, began_ms: int) -> None:
+        """Judges a sleep of the bucket's wheel, in a run without faults: it ends once a message is due, also one that
+        was stored during the sleep (7)."""
+        world = self.audit.world
+        for pick in self.waiting() if world.lively else ():
+            since_ms = max(began_ms, self.plan(pick).due_ms(pick[1]), self.audit.rows(self.bucket.log)[pick[0]].at_ms)
+            if world.now_ms - since_ms > _OVERSLEPT_MS:
+                raise Violation("7", f"the wheel of {self.name} slept past message {pick}, due at {since_ms}")
 
     def _check_renamed(self, where: str, token: bytes) -> None:
         """Judges a message that is named again, which is right only if its reserved row was filled."""

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import msgspec
 from greenlet import getcurrent
 
-from hourwheel.buckets import buckets
+from hourwheel.buckets import buckets, lease
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.lease import owner_record
 from hourwheel.context import Context
@@ -25,6 +25,7 @@ from hourwheel.errors import Filled, Sealed
 from hourwheel.logs.entries import DueTimes as Note
 from hourwheel.logs.log import Reservation
 from hourwheel.model.groups import RetryPolicy
+from hourwheel.ports import NoWheelWakeups
 from hourwheel.queueing.settle import Decision, Settler
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Delays, Faults, Plan, delayed, prompt
@@ -221,6 +222,22 @@ def a_wheel_goes_to_sleep_without_a_second_look() -> Iterator[None]:
 @planted(sharpen=_promptly)
 def a_producer_does_not_have_the_wheel_woken() -> Iterator[None]:
     with patch("hourwheel.queueing.produce.ensure_wheel_by", lambda *_: None):
+        yield
+
+
+def _without_ticks(plan: Plan) -> Plan:
+    plan = _promptly(plan)
+    assert plan.delays is not None
+    return replace(plan, delays=replace(plan.delays, tick_ms=0))
+
+
+@planted(sharpen=_without_ticks)
+def a_wheel_sleeps_past_an_earlier_message_stored_meanwhile() -> Iterator[None]:
+    def ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int) -> None:
+        real(replace(context, wheel_wakeups=NoWheelWakeups()), bucket, due_ms)
+
+    real = lease._ensure_wheel_by
+    with patch.object(lease, "_ensure_wheel_by", ensure_wheel_by):
         yield
 
 

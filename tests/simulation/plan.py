@@ -70,6 +70,8 @@ class Delays:
     """The factor by which actors without delayed messages sleep longer."""
     step_picks: int
     """A dispatch row names at most this many messages."""
+    tick_ms: int = 500
+    """0: wheels sleep until their next message is due."""
     prompt: bool = False
     """The run has no faults, so messages must arrive in time."""
 
@@ -392,6 +394,7 @@ def delayed(plan: Plan, rng: Random) -> Plan:
             patience=rng.choice((0.1, 0.4, 0.8)),
             pace=rng.choice((1, 3, 10)),
             step_picks=rng.choice((1, 2, 5_000)),
+            tick_ms=rng.choice((500, 500, 100, 0, 0, 0)),
         ),
     )
     return prompt(plan, rng) if rng.random() < 0.2 else plan

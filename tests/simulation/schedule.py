@@ -39,7 +39,7 @@ from tests.simulation.pushers import Courier
 from tests.simulation.rebuilders import rebuild_and_judge
 from tests.simulation.store import State
 from tests.simulation.threads import threads_of
-from tests.simulation.timers import Alarms
+from tests.simulation.timers import Alarms, Announcements
 from tests.simulation.wheels import WheelTurner
 from tests.simulation.world import Violation, World
 
@@ -158,7 +158,10 @@ def machine_of(world: World, plan: Plan, engine: Engine | None = None) -> Machin
     world.expire = partial(_expire, world, state)
     world.spoil = partial(spoil, world, state, blobs, audit)
     dates = Dates(world.rng, plan.delays, world.now_ms) if plan.delays else None
-    return Machine(world, state, blobs, History(audit), _settings(plan), Alarms(world), dates, couriers, engine=engine)
+    news = Announcements(world)
+    return Machine(
+        world, state, blobs, History(audit), _settings(plan), Alarms(world), dates, couriers, news, engine=engine
+    )
 
 
 def _expire(world: World, state: State) -> None:
@@ -222,7 +225,10 @@ def _settings(plan: Plan) -> Settings:
     )
     if plan.delays is None:
         return settings
-    return msgspec.structs.replace(settings, bucket_minutes=plan.delays.bucket_minutes, shards=plan.delays.shards)
+    delays = plan.delays
+    return msgspec.structs.replace(
+        settings, bucket_minutes=delays.bucket_minutes, shards=delays.shards, tick_ms=delays.tick_ms
+    )
 
 
 def prepare(keeper: Actor, plan: Plan) -> None:

@@ -1,5 +1,7 @@
-"""Simulates ``Timers``, which fire late, twice, or, with the fault for it, never."""
+"""Simulates ``Timers``, which fire late, twice, or, with the fault for it, never, and the sleep of wheels without
+ticks."""
 
+import sys
 from functools import partial
 
 from tests.simulation.store import Connection
@@ -7,6 +9,7 @@ from tests.simulation.world import Process, World
 
 _LATE_MS = 60_000
 _SOON_MS = 2_000
+LATEST_NEWS_MS = 250
 
 
 class Alarms:
@@ -40,6 +43,58 @@ class Alarms:
         self.world.idle(process)
         if process in self._idle:
             self._idle.remove(process)
+
+
+class Sleeper:
+    """Lets the wheel of one process sleep until a message that was announced is due."""
+
+    def __init__(self, process: Process, bucket: str) -> None:
+        self.bucket = bucket
+        self._process = process
+        self._announced_ms = sys.maxsize
+        self._asleep = False
+
+    def announce(self, due_ms: int) -> None:
+        self._announced_ms = min(self._announced_ms, due_ms)
+        world, process = self._process.world, self._process
+        if self._asleep:
+            wake_ms = world.now_ms + max(0, self._announced_ms - process.now_ms())
+            process.wake_ms = min(process.wake_ms, wake_ms)
+
+    def sleep(self, seconds: float) -> None:
+        left_ms = max(1, min(int(seconds * 1_000), self._announced_ms - self._process.now_ms()))
+        self._asleep = True
+        try:
+            self._process.sleep(left_ms / 1_000)
+        finally:
+            self._asleep, self._announced_ms = False, sys.maxsize
+
+
+class Announcements:
+    """Implements ``WheelWakeups`` for all processes of a run, each of which may turn any wheel. An announcement comes
+    a little later, as from another process, or with the fault for it never."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._sleepers: list[Sleeper] = []
+
+    def sleeper(self, process: Process, bucket: str) -> Sleeper:
+        """Returns the sleeper of the only wheel that the process turns."""
+        made = Sleeper(process, bucket)
+        self._sleepers = [sleeper for sleeper in self._sleepers if sleeper._process is not process] + [made]
+        return made
+
+    def announce(self, bucket: str, due_ms: int) -> None:
+        rng = self._world.rng
+        if not self._sleepers or rng.random() < self._world.faults.forget:
+            return
+        late_ms = 0 if rng.random() < 0.5 else int(rng.random() * LATEST_NEWS_MS)
+        self._world.alarm(self._world.now_ms + late_ms, partial(self._arrive, bucket, due_ms))
+
+    def _arrive(self, bucket: str, due_ms: int) -> None:
+        for sleeper in self._sleepers:
+            if sleeper.bucket == bucket:
+                sleeper.announce(due_ms)
 
 
 class SimulatedTimers(Connection):

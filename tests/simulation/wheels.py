@@ -5,6 +5,7 @@ from functools import partial
 
 from hourwheel.delay.wheel import WheelEnd
 from tests.simulation.actors import Actor
+from tests.simulation.timers import Sleeper
 
 
 @dataclass
@@ -26,9 +27,10 @@ class WheelTurner(Actor):
         leaves_ms = now_ms + int(leaves * (0.5 + self.rng.random())) if leaves else 0
         # Like one server that turns all its wheels under one name, or like a function with a name for each wheel.
         owner = self.process.name if plan.seed % 2 else f"{self.process.name}.{self.lives}"
+        sleeper = self.machine.announcements.sleeper(self.process, bucket)
         _, ended = self.ask(
             "wheel",
-            lambda: self.cell.turn_wheel(bucket, owner, self._pause, leaves_ms=leaves_ms),
+            lambda: self.cell.turn_wheel(bucket, owner, partial(self._pause, sleeper), leaves_ms=leaves_ms),
             bucket=bucket,
             leaves_ms=leaves_ms,
         )
@@ -36,8 +38,15 @@ class WheelTurner(Actor):
         if again:
             self.world.alarm(self.world.now_ms + 2_000, partial(alarms.fire, bucket))
 
-    def _pause(self, seconds: float) -> bool:
+    def _pause(self, sleeper: Sleeper, seconds: float) -> bool:
+        delays = self.world.plan.delays
+        assert delays is not None
+        if seconds > 0 and delays.tick_ms == 0:
+            began_ms = self.world.now_ms
+            sleeper.sleep(seconds)
+            if delays.prompt:
+                self.history.audit.bucket(sleeper.bucket).check_slept(began_ms)
+            seconds = 0
         roll = self.rng.random()
         self.process.sleep(seconds + (0 if roll < 0.3 else 3 * self.rng.random() if roll < 0.8 else 12.0 * roll))
-        delays = self.world.plan.delays
-        return self.rng.random() < 0.99 or (delays is not None and delays.prompt)
+        return self.rng.random() < 0.99 or delays.prompt

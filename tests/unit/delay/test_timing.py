@@ -1,5 +1,8 @@
 """The timing wheel takes the messages that a plain list of due times would take."""
 
+import tracemalloc
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,9 +20,10 @@ steps = st.lists(
 )
 
 
-@given(steps)
-def test_it_takes_what_a_list_of_due_times_would_give(todo: list[tuple[str, int]]) -> None:
-    wheel, model = TimingWheel(TICK_MS), dict[int, int]()
+@given(st.sampled_from([0, 10, 100, 120, TICK_MS]), steps)
+def test_it_takes_what_a_list_of_due_times_would_give(tick_ms: int, todo: list[tuple[str, int]]) -> None:
+    wheel, model = TimingWheel(tick_ms), dict[int, int]()
+    length_ms = max(1, tick_ms)
     discarded: set[int] = set()
     now_ms = added = 0
     for verb, number in todo:
@@ -34,12 +38,12 @@ def test_it_takes_what_a_list_of_due_times_would_give(todo: list[tuple[str, int]
         else:
             now_ms += number
             taken = wheel.take(now_ms)
-            due = {position for position, due_ms in model.items() if -(-due_ms // TICK_MS) * TICK_MS <= now_ms}
+            due = {position for position, due_ms in model.items() if -(-due_ms // length_ms) * length_ms <= now_ms}
             assert sorted(taken) == sorted(due - discarded)
             for position in due:
                 del model[position]
     assert wheel.waiting == len(model)
-    following = min((-(-due_ms // TICK_MS) * TICK_MS for due_ms in model.values()), default=None)
+    following = min((-(-due_ms // length_ms) * length_ms for due_ms in model.values()), default=None)
     assert wheel.next_ms() == following
 
 
@@ -66,3 +70,27 @@ def test_messages_of_one_tick_keep_their_order_and_a_late_one_comes_with_the_nex
     assert wheel.take(1_500) == [20, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4]
     wheel.add(30, 100)
     assert wheel.take(1_501) == [30]
+
+
+def test_without_ticks_messages_are_taken_at_their_millisecond_in_the_order_of_their_due_times() -> None:
+    wheel = TimingWheel(0)
+    for packed, due_ms in enumerate((1_003, 1_001, 1_240, 1_001)):
+        wheel.add(packed, due_ms)
+    assert wheel.take(1_000) == []
+    assert wheel.next_ms() == 1_001
+    assert wheel.take(1_003) == [1, 3, 0]
+    wheel.add(4, 1_100)  # its neighbours have been spread over their milliseconds
+    assert wheel.next_ms() == 1_100
+    assert wheel.take(1_300) == [4, 2]
+
+
+@pytest.mark.parametrize("tick_ms", [0, 100, 500])
+def test_the_messages_of_an_hour_take_little_memory_whatever_the_tick(tick_ms: int) -> None:
+    tracemalloc.start()
+    wheel = TimingWheel(tick_ms)
+    for packed in range(200_000):
+        wheel.add(packed, packed * 7_919 % 3_600_000)
+    wheel.take(10_000)
+    current, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert current < 200_000 * 40

@@ -29,11 +29,13 @@ from hourwheel.ports import (
     Meter,
     NoPushes,
     NoStream,
+    NoWheelWakeups,
     Pushes,
     Store,
     StoredStream,
     Timers,
     Wakeups,
+    WheelWakeups,
     atomically,
     transactional,
 )
@@ -49,7 +51,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     the largest age at which cached settings of a subject or group are used. ``bucket_minutes`` and ``shards``: the
     length of a bucket of delayed messages, and the number of buckets for the same time; operators may change both while
     messages wait. ``batch_buckets``: the messages of one batch may fall due in at most this many buckets. ``tick_ms``:
-    the time between two looks of a wheel for due messages. ``retry``: the policy of groups without one of their own.
+    the time between two looks of a wheel for due messages; 0: no ticks, a wheel sleeps until its next message is due,
+    which needs ``WheelWakeups``. ``retry``: the policy of groups without one of their own.
     ``retention_seconds``: the retention of new subjects. ``sweep_rest_seconds``: the longest time that the sweeper lets
     an idle subject rest; 0: it never lets one rest. ``archive``: the sweeper removes no row before it is archived.
     ``max_wait_seconds``: the longest wait of a pull, whatever its request asks for, as a waiting pull holds a Lambda
@@ -63,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     bucket_minutes: Annotated[int, msgspec.Meta(ge=5, le=60)] = 60
     batch_buckets: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 1_000
     shards: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
-    tick_ms: Annotated[int, msgspec.Meta(ge=10, le=500)] = 500
+    tick_ms: Annotated[int, msgspec.Meta(ge=0, le=500)] = 500
     retry: RetryPolicy = RetryPolicy()
     retention_seconds: Annotated[int, msgspec.Meta(ge=MIN_RETENTION_SECONDS, le=MAX_RETENTION_SECONDS)] = (
         DEFAULT_RETENTION_SECONDS
@@ -106,6 +109,7 @@ class Context:
     wakeups: Wakeups
     meter: Meter
     timers: Timers
+    wheel_wakeups: WheelWakeups = field(default_factory=NoWheelWakeups)
     pushes: Pushes = field(default_factory=NoPushes)
     stream: StoredStream = field(default_factory=NoStream)
     settings: Settings = field(default_factory=Settings)

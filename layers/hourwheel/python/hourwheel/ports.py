@@ -299,6 +299,22 @@ class Timers(Protocol):
         ...
 
 
+class WheelWakeups(Protocol):
+    """Wakes wheels that sleep until their next message is due."""
+
+    def announce(self, bucket: str, due_ms: int) -> None:
+        """Announces that the bucket has a message more, due at ``due_ms``, or a cancel marker (``due_ms`` 0). Called
+        once it is stored; never fails. Only a hint, which a wheel with ticks does not need."""
+        ...
+
+
+class NoWheelWakeups:
+    """Implements ``WheelWakeups`` where no wheel of this process sleeps: each wheel looks at every tick."""
+
+    def announce(self, bucket: str, due_ms: int) -> None:
+        pass
+
+
 class Pushes(Protocol):
     """Starts pushing for groups that have a target."""
 

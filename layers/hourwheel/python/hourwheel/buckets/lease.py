@@ -51,13 +51,14 @@ def owner_record(context: Context, bucket: Bucket) -> CasRecord[Owner]:
 
 
 def ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int) -> None:
-    """Ensures that a wheel runs when a message that the caller stores in the bucket is due. Within a transaction it
-    acts after the commit. One read if the bucket's own timer has run already, else none. If no timer can be ordered,
-    the message is safe and the sweeper starts the wheel."""
+    """Ensures that a wheel runs when a message that the caller stores in the bucket is due, and wakes one that sleeps.
+    Within a transaction it acts after the commit. One read if the bucket's own timer has run already, else none. If no
+    timer can be ordered, the message is safe and the sweeper starts the wheel."""
     context.afterwards(lambda outside: _ensure_wheel_by(outside, bucket, due_ms))
 
 
 def _ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int) -> None:
+    context.wheel_wakeups.announce(bucket.name, due_ms)
     try:
         wakes_ms = _announced(context, bucket, due_ms)
     except Unavailable:

@@ -211,6 +211,7 @@ class ScheduledMessages:
         now_ms = self.context.clock.now_ms()
         try:
             marker_row = self._log(position).append(filler(now_ms, 0, entry)).row_no
+            self.context.wheel_wakeups.announce(position.bucket.name, 0)
         except Sealed:
             marker_row = TOO_LATE
         value = msgspec.structs.replace(current.value, marker_row=marker_row)

@@ -155,9 +155,14 @@ class Ownership:
         """Whether the lease was taken."""
         return self._held is not None
 
-    def due_for_renewal(self) -> bool:
+    @property
+    def renewal_ms(self) -> int:
+        """When the lease is due for renewal."""
         assert self._held is not None
-        return self._held.value.until_ms - LEASE_MS + RENEW_MS <= self._context.clock.now_ms()
+        return self._held.value.until_ms - LEASE_MS + RENEW_MS
+
+    def due_for_renewal(self) -> bool:
+        return self.renewal_ms <= self._context.clock.now_ms()
 
     def keep(self, read_below: int) -> None:
         """Renews the lease, and publishes that the schedule log was read below row ``read_below``. Raises ``Fenced``.

@@ -1,8 +1,10 @@
 """The timing wheel: orders the messages of a bucket by the tick in which they fall due. Contains positions, no
 messages.
 
-A hashed timing wheel (Varghese and Lauck, SOSP 1987) that stores no empty slots: a bucket with a few messages in an
-hour of half-second ticks has a few slots.
+A hierarchical timing wheel of two levels (Varghese and Lauck, SOSP 1987) that stores no empty slots. Far messages lie
+in coarse slots of a quarter of a second, with a byte each for the tick within the slot. The messages of a coarse slot
+are spread over its ticks once the slot is reached: an hour of ticks of a millisecond would otherwise have a slot for
+nearly every message.
 """
 
 import heapq
@@ -22,13 +24,23 @@ def unpack(packed: int) -> tuple[int, int]:
     return packed >> _INDEX_BITS, packed & (1 << _INDEX_BITS) - 1
 
 
+_COARSE_MS = 250
+"""The length of a coarse slot. A tick of a millisecond within it fits into a byte."""
+
+
 class TimingWheel:
-    """Packed positions, ordered by the tick in which they fall due. For one thread."""
+    """Packed positions, ordered by the tick in which they fall due. For one thread.
+
+    ``tick_ms`` 0 stands for ticks of a millisecond, the precision of due times."""
 
     def __init__(self, tick_ms: int) -> None:
-        self._tick_ms = tick_ms
-        self._slots: dict[int, array[int]] = {}
-        self._order: list[int] = []
+        self._tick_ms = max(1, tick_ms)
+        self._ticks = max(1, _COARSE_MS // self._tick_ms)
+        """Ticks in a coarse slot."""
+        self._coarse: dict[int, tuple[array[int], bytearray]] = {}
+        self._coarse_order: list[int] = []
+        self._fine: dict[int, list[int]] = {}
+        self._fine_order: list[int] = []
         self._cancelled: set[int] = set()
         self.waiting = 0
         """Positions in the wheel, cancelled ones included."""
@@ -38,14 +50,16 @@ class TimingWheel:
         self.add_all((packed,), due_ms)
 
     def add_all(self, positions: Iterable[int], due_ms: int) -> None:
-        number = -(-due_ms // self._tick_ms)
-        slot = self._slots.get(number)
+        number, within = divmod(-(-due_ms // self._tick_ms), self._ticks)
+        slot = self._coarse.get(number)
         if slot is None:
-            slot = self._slots[number] = array("q")
-            heapq.heappush(self._order, number)
-        before = len(slot)
-        slot.extend(positions)
-        self.waiting += len(slot) - before
+            slot = self._coarse[number] = array("q"), bytearray()
+            heapq.heappush(self._coarse_order, number)
+        packed, ticks = slot
+        packed.extend(positions)
+        added = len(packed) - len(ticks)
+        ticks.extend(bytes((within,)) * added)
+        self.waiting += added
 
     def discard(self, packed: int) -> None:
         """Marks a position as cancelled: ``take`` leaves it out. The position may be added later."""
@@ -53,12 +67,14 @@ class TimingWheel:
 
     def take(self, now_ms: int) -> list[int]:
         """Removes the positions that are due, and returns them: the earliest tick first, within a tick in the order in
-        which they were added. Takes a slot once all its positions are due, so none is early."""
+        which they were added. Takes a tick once all its positions are due, so none is early."""
+        now = now_ms // self._tick_ms
+        while self._coarse_order and self._coarse_order[0] * self._ticks <= now:
+            self._spread()
         taken: list[int] = []
-        while self._order and self._order[0] * self._tick_ms <= now_ms:
-            slot = self._slots.pop(heapq.heappop(self._order))
-            self.waiting -= len(slot)
-            taken.extend(slot)
+        while self._fine_order and self._fine_order[0] <= now:
+            taken.extend(self._fine.pop(heapq.heappop(self._fine_order)))
+        self.waiting -= len(taken)
         if self._cancelled:
             cancelled = self._cancelled.intersection(taken)
             if cancelled:
@@ -68,4 +84,20 @@ class TimingWheel:
 
     def next_ms(self) -> int | None:
         """Returns when the next positions are taken; None when the wheel is empty."""
-        return self._order[0] * self._tick_ms if self._order else None
+        while self._coarse_order and (
+            not self._fine_order or self._coarse_order[0] * self._ticks <= self._fine_order[0]
+        ):
+            self._spread()
+        return self._fine_order[0] * self._tick_ms if self._fine_order else None
+
+    def _spread(self) -> None:
+        """Spreads the first coarse slot over its ticks. Positions that are added to it later make it anew."""
+        number = heapq.heappop(self._coarse_order)
+        positions, ticks = self._coarse.pop(number)
+        first = number * self._ticks
+        for packed, within in zip(positions, ticks, strict=True):
+            slot = self._fine.get(first + within)
+            if slot is None:
+                slot = self._fine[first + within] = []
+                heapq.heappush(self._fine_order, first + within)
+            slot.append(packed)

@@ -1,7 +1,10 @@
-"""The wheel of one bucket: takes the lease, reads the schedule log, and hands over due messages, tick by tick.
+"""The wheel of one bucket: takes the lease, reads the schedule log, and hands over due messages, tick by tick; or
+without ticks, each message at its millisecond.
 
-Each tick first reads the tail of the schedule log, so that it sees each message and cancel stored before. A wheel keeps
-nothing that the schedule and dispatch logs do not contain: where it ends, another wheel reads them and continues.
+Each turn first reads the tail of the schedule log, so that it sees each message and cancel stored before. Without ticks
+the wheel sleeps between two turns until its next message is due. A message stored meanwhile that is due sooner wakes
+it, and so does a cancel. A wheel keeps nothing that the schedule and dispatch logs do not contain: where it ends,
+another wheel reads them and continues.
 """
 
 from array import array
@@ -17,10 +20,13 @@ from hourwheel.delay.dispatch import DAMAGED, Dispatcher, ScheduleRowCache
 from hourwheel.delay.ownership import DispatchLog, Fenced, Ownership
 from hourwheel.delay.timing import TimingWheel, pack
 from hourwheel.delay.wheel_steps import (
+    LOOK_MS,
     RELAY_MS,
+    SETTLED_MS,
     WheelState,
     WheelStep,
     may_sleep,
+    next_turn_ms,
     step_before_hand_over,
     step_of_closing,
     step_of_relay,
@@ -49,7 +55,9 @@ class WheelEnd(StrEnum):
 
 
 Pause = Callable[[float], bool]
-"""Waits this number of seconds; returns False when the wheel has to stop."""
+"""Waits this number of seconds; returns False when the wheel has to stop. Where wheels have no ticks, it returns sooner
+once a message of the bucket is due that was announced since the pause before, or a cancel marker was (0 is no
+pause)."""
 
 
 @dataclass
@@ -77,6 +85,9 @@ class Wheel:
     _sealed_ms: int = 0
     _end: int = 0
     """Where the schedule log ends, once it is sealed."""
+    _taken: int = 0
+    """The number of messages that it took last."""
+    _taken_ms: int = 0
     _called: bool = False
     """Whether its successor has been called."""
 
@@ -109,7 +120,7 @@ class Wheel:
                 ended = self.turn(pause)
                 if ended is not None:
                     return ended
-                if not pause(self._until_next_tick() / 1_000):
+                if not pause(self._until_next_turn() / 1_000):
                     return self._stop()
         except Fenced:
             return WheelEnd.BUSY
@@ -150,6 +161,7 @@ class Wheel:
         if self._state is WheelState.CATCHING_UP:
             self._state = WheelState.TURNING
         due = self._wheel.take(now_ms)
+        self._taken, self._taken_ms = len(due), now_ms
         self._ownership.pass_to(now_ms)
         for _ in self._dispatcher.dispatch(due):
             self._renew_if_due(self._next_row)
@@ -176,13 +188,36 @@ class Wheel:
                 # The rows read now need not be read once the wheel has the bucket.
                 self._read_dispatched()
                 self._read()
-            if not pause(self.context.settings.tick_ms / 1_000):
+            if not pause((self.context.settings.tick_ms or LOOK_MS) / 1_000):
                 return WheelEnd.STOPPED
         return None
 
-    def _until_next_tick(self) -> int:
-        tick_ms = self.context.settings.tick_ms
-        return tick_ms - self.context.clock.now_ms() % tick_ms
+    def _until_next_turn(self) -> int:
+        """Returns the milliseconds until the next tick, or without ticks, until the wheel has something to do."""
+        tick_ms, now_ms = self.context.settings.tick_ms, self.context.clock.now_ms()
+        if tick_ms:
+            return tick_ms - now_ms % tick_ms
+        if self._state is not WheelState.TURNING:
+            return LOOK_MS
+        others = (self._ownership.renewal_ms, self.bucket.end_ms, *self._relay_times())
+        turn_ms = next_turn_ms(
+            now_ms=now_ms,
+            taken=self._taken,
+            taken_ms=self._taken_ms,
+            next_due_ms=self._wheel.next_ms(),
+            settled_ms=self._opened_ms + SETTLED_MS,
+            others=others,
+        )
+        if turn_ms - now_ms > LOOK_MS and self._log.totals().rows > self._next_row:
+            # A row is on its way, and its writer announces it. If the writer has died, rows behind it wait for a look.
+            return LOOK_MS
+        return turn_ms - now_ms
+
+    def _relay_times(self) -> tuple[int, ...]:
+        """Returns when the wheel calls its successor, or leaves; nothing if it never leaves."""
+        if not self.leaves_ms:
+            return ()
+        return (self.leaves_ms if self._called else self.leaves_ms - RELAY_MS,)
 
     def _read_dispatched(self) -> None:
         """Reads the dispatch log to its end: the messages that it names are not handed over again."""

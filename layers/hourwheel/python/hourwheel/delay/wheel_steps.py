@@ -12,6 +12,15 @@ from hourwheel.logs.log import GRACE_MS
 RELAY_MS = 45_000
 """A wheel calls its successor this long before it leaves; the successor reads the bucket meanwhile."""
 
+LOOK_MS = 50
+"""A wheel without ticks looks this often for a row that was given out and is not stored yet, and in a bucket that is
+over."""
+
+CROWD = 50
+COMPANY_MS = 20
+"""A wheel without ticks that has just handed over ``CROWD`` messages or more is busy: it takes the next ones this long
+after the last ones, as a step costs as much as the messages in it."""
+
 SETTLED_MS = 5_000
 """A wheel turns for at least this long before it goes to sleep: most buckets get more messages at once."""
 
@@ -71,6 +80,24 @@ def step_of_closing(
     if read_below < end:
         return _step_at_hole(sealed_ms, now_ms)
     return WheelStep.WAIT if waiting else WheelStep.CLOSE
+
+
+def next_turn_ms(
+    *, now_ms: int, taken: int, taken_ms: int, next_due_ms: int | None, settled_ms: int, others: tuple[int, ...]
+) -> int:
+    """Returns when a wheel without ticks turns again: when its next message is due, or at the first of the ``others``.
+
+    ``taken``: the number of messages that it took last, at ``taken_ms``. At ``settled_ms`` it may go to sleep.
+    """
+    times = [*others]
+    if next_due_ms is not None:
+        # A clock that was set back leaves ``taken_ms`` far ahead.
+        company_ms = min(taken_ms, now_ms) + COMPANY_MS if taken >= CROWD else 0
+        times.append(max(next_due_ms, company_ms))
+    if now_ms < settled_ms:
+        times.append(settled_ms)
+    # A clock that was set back leaves times far ahead: a busy wheel waits for company no longer than that.
+    return max(now_ms, min(times))
 
 
 def _step_at_hole(since_ms: int, now_ms: int) -> WheelStep:

@@ -42,7 +42,7 @@ from hourwheel.registry.cell_storage import GuardedCells
 from hourwheel.retention.watermarks import archived_ms
 from hourwheel.system import SystemClock, SystemIds
 
-_LOOK_SECONDS = 0.25  # the longest that a message stored by another server waits before pulls here are woken
+_LOOK_SECONDS = 0.1  # how late pulls and wheels here may notice a message that another server has stored
 _OTHERS_SECONDS = 1.0  # how soon the leases of a killed server are taken over
 _MARK_SECONDS = 1.0  # the oldest that the mark may be after a power failure (docs/decisions/0019)
 _LEASES_SECONDS = 1.0  # how late after its end a lease may be noticed
@@ -55,7 +55,7 @@ _SWEEP_SECONDS = 60.0
 _ARCHIVE_MS = 3_000
 """The longest run of the archiver, for which a stop of the server waits."""
 
-_TICK_MS = 100  # on one machine a tick costs no call of a service (docs/decisions/0010-ticks.md)
+_TICK_MS = 0  # wheels sleep until a message is due (docs/decisions/0032-no-ticks-on-one-machine.md)
 _WHEELS = 6  # wheels that turn at the same time: each has a thread, and they share one interpreter lock
 
 
@@ -107,6 +107,7 @@ class Runtime:
             wakeups=self.wakeups,
             meter=self.meter,
             timers=self._wheels,
+            wheel_wakeups=self._wheels,
             pushes=self._pushes,
             settings=Settings(
                 inline_bytes=INLINE_BYTES,
@@ -220,6 +221,7 @@ class Runtime:
         wrote = self._neighbours.wrote()
         if wrote or (self._cells is not None and self._cells.wrote()):
             self.wakeups.announce_all()
+            self._wheels.announce_all()
             self._pushes.heard_all()
 
     def _archive(self) -> None:

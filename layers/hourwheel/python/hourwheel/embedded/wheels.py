@@ -1,4 +1,4 @@
-"""Turns wheels in threads of this process, and starts each wheel when its timer is due."""
+"""Turns wheels in threads of this process, starts each wheel when its timer is due, and wakes those that sleep."""
 
 import heapq
 import threading
@@ -10,6 +10,7 @@ from hourwheel.api.problems import is_fault
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.cell import Cell
 from hourwheel.delay.wheel import WheelEnd
+from hourwheel.embedded.wheel_sleep import WheelSleep
 from hourwheel.system import SystemClock
 
 _RETRY_MS = 2_000  # doubled after each error in a row
@@ -20,7 +21,8 @@ _SPARE = 2
 
 
 class Wheels:
-    """Implements ``Timers`` for one process. After ``start``, at most ``at_once`` wheels turn at the same time.
+    """Implements ``Timers`` and ``WheelWakeups`` for one process. After ``start``, at most ``at_once`` wheels turn at
+    the same time.
 
     After an outage of days, the buckets that are over take turns, and leave threads for the current buckets.
     """
@@ -31,6 +33,7 @@ class Wheels:
         self._timers: list[tuple[int, str]] = []
         self._soonest: dict[str, int] = {}
         self._turning: dict[str, threading.Thread] = {}
+        self._sleeps: dict[str, WheelSleep] = {}
         self._reordered: dict[str, int] = {}
         self._ready: dict[str, None] = {}
         self._overdue: dict[str, None] = {}
@@ -43,6 +46,16 @@ class Wheels:
         with self._changed:
             self._order(when_ms, bucket)
 
+    def announce(self, bucket: str, due_ms: int) -> None:
+        sleeping = self._sleeps.get(bucket)
+        if sleeping is not None:
+            sleeping.announce(due_ms)
+
+    def announce_all(self) -> None:
+        """Wakes all wheels that turn: another process may have stored messages."""
+        for sleeping in list(self._sleeps.values()):
+            sleeping.announce(0)
+
     def start(self, cell: Cell, owner: str, boundary: Boundary) -> None:
         """Begins to turn the cell's wheels, as ``owner``."""
 
@@ -54,7 +67,7 @@ class Wheels:
             Reports an error once, not each time it repeats in a row.
             """
             try:
-                ended = cell.turn_wheel(bucket, owner, self._pause)
+                ended = cell.turn_wheel(bucket, owner, self._sleeps[bucket].sleep)
             except Exception as error:
                 before_ms, last_text = failing.get(bucket, (_RETRY_MS // 2, ""))
                 text = f"{type(error).__name__}: {error}"
@@ -69,9 +82,11 @@ class Wheels:
         self._starter.start()
 
     def stop(self) -> None:
-        """Stops the wheels. Each finishes its tick and releases its lease."""
+        """Stops the wheels. Each finishes its turn and releases its lease."""
         self._stopping.set()
         with self._changed:
+            for sleeping in self._sleeps.values():
+                sleeping.end()
             self._changed.notify()
         if self._starter.is_alive():
             self._starter.join()
@@ -84,13 +99,13 @@ class Wheels:
         with self._changed:
             return len(self._turning)
 
-    def _pause(self, seconds: float) -> bool:
-        return not self._stopping.wait(seconds)
-
     def _run(self) -> None:
         while not self._stopping.is_set():
             with self._changed:
+                if self._stopping.is_set():
+                    return
                 for bucket in self._due():
+                    self._sleeps[bucket] = WheelSleep(self._clock)
                     thread = threading.Thread(target=self._serve, args=(bucket,), name=f"wheel {bucket}", daemon=True)
                     self._turning[bucket] = thread
                     thread.start()
@@ -135,7 +150,7 @@ class Wheels:
     def _serve(self, bucket: str) -> None:
         retry_ms = self._turn(bucket)
         with self._changed:
-            del self._turning[bucket]
+            del self._turning[bucket], self._sleeps[bucket]
             ordered_ms = self._reordered.pop(bucket, None)
             if ordered_ms is not None:
                 self._order(ordered_ms, bucket)
