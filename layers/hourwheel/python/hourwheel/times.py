@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from hourwheel.errors import Rejected
 
@@ -13,7 +14,13 @@ _MILLISECOND = timedelta(milliseconds=1)
 def rfc3339(ms: int) -> str:
     """Returns Unix milliseconds as text such as ``2026-11-20T09:00:00.000Z``."""
     seconds, rest = divmod(ms, 1_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
+    return f"{_second(seconds)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=1_024)
+def _second(seconds: int) -> str:
+    # The times of one answer, or of one step of a wheel, mostly lie within a few seconds.
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def parse_rfc3339(text: str, field: str) -> int:

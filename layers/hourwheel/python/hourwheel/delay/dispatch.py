@@ -60,10 +60,10 @@ Pick: TypeAlias = tuple[int, int]
 class _DecodedRow:
     """A row of the schedule log with its messages still encoded. ``raw`` is empty when they cannot be read."""
 
-    at_ms: int
     due_times: DueTimes
     raw: Sequence[msgspec.Raw]
     size: int
+    sent_at: str
 
 
 class ScheduleRowCache:
@@ -111,7 +111,7 @@ class ScheduleRowCache:
         except Corrupt as error:
             unreadable(self._context, self._log.name, row_no, row.count, error)
             raw = []
-        page = _DecodedRow(row.at_ms, entry, raw, row.raw_bytes + _RAW_OVERHEAD * row.count)
+        page = _DecodedRow(entry, raw, row.raw_bytes + _RAW_OVERHEAD * row.count, rfc3339(row.at_ms))
         self._rows[row_no] = page
         self._size += page.size
         while self._size > _CACHE_BYTES and len(self._rows) > 1:
@@ -294,26 +294,16 @@ class Dispatcher:
         """Returns the messages at these positions as one batch for each row of a target, in order, and the positions
         that would be too much for one step."""
         read, rest = self._read(picks), []
-        targets: dict[tuple[str, int, str | None], tuple[Subject | None, Target | None]] = {}
+        routing = _Routing(self)
         open_batches: dict[str, OutgoingBatch] = {}
         batches: list[OutgoingBatch] = []
         for pick in picks:
-            if pick not in read:
+            entry = read.get(pick)
+            if entry is None:
                 rest.append(pick)
                 continue
-            due_times, message, size = read[pick]
-            address = (due_times.subject, due_times.generation, due_times.member)
-            if address not in targets:
-                targets[address] = self._resolve(due_times)
-            subject, fixed = targets[address]
-            if message is None:
-                target = Target(DAMAGED, "")
-            elif fixed is not None:
-                target = fixed
-            else:
-                assert subject is not None
-                target = _queue(subject, message, delayed_batch(self.bucket.log, pick[0]))
-            target_key = f"{target.kind} {target.log} {due_times.subject}"
+            due_times, message, size = entry
+            target, target_key = routing.of(pick[0], due_times, message)
             batch = open_batches.get(target_key)
             if batch is None or not batch.fits(size):
                 if len(batches) == _STEP_BATCHES:
@@ -334,9 +324,10 @@ class Dispatcher:
         read: dict[Pick, tuple[DueTimes, Message | None, int]] = {}
         total = 0
         for row_no, page in self.row_cache.each(sorted(by_row)):
+            due_times, raw = page.due_times, page.raw
             for index in by_row[row_no]:
-                size = len(page.raw[index]) if page.raw else 0
-                read[row_no, index] = page.due_times, _message(page, index), size
+                size = len(raw[index]) if raw else 0
+                read[row_no, index] = due_times, _message(page, index), size
                 total += size
             if total > _STEP_BYTES:
                 break
@@ -418,6 +409,42 @@ class Dispatcher:
                 )
 
 
+class _Routing:
+    """Chooses the targets of the messages of one step. The messages of a row have one target, unless their own key or
+    queue decides."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._log = dispatcher.bucket.log
+        self._resolved: dict[tuple[str, int, str | None], tuple[Subject | None, Target | None]] = {}
+        self._rows: dict[int, tuple[Target, str]] = {}
+
+    def of(self, row_no: int, due_times: DueTimes, message: Message | None) -> tuple[Target, str]:
+        """Returns the target, and a text by which equal targets are known."""
+        if message is None:
+            return _keyed(Target(DAMAGED, ""), due_times)
+        if message.key is not None or message.queue is not None:
+            return self._choose(row_no, due_times, message)
+        chosen = self._rows.get(row_no)
+        if chosen is None:
+            chosen = self._rows[row_no] = self._choose(row_no, due_times, message)
+        return chosen
+
+    def _choose(self, row_no: int, due_times: DueTimes, message: Message) -> tuple[Target, str]:
+        address = (due_times.subject, due_times.generation, due_times.member)
+        if address not in self._resolved:
+            self._resolved[address] = self._dispatcher._resolve(due_times)
+        subject, fixed = self._resolved[address]
+        if fixed is not None:
+            return _keyed(fixed, due_times)
+        assert subject is not None
+        return _keyed(_queue(subject, message, delayed_batch(self._log, row_no)), due_times)
+
+
+def _keyed(target: Target, due_times: DueTimes) -> tuple[Target, str]:
+    return target, f"{target.kind} {target.log} {due_times.subject}"
+
+
 def _message(page: _DecodedRow, index: int) -> Message | None:
     """Returns the message as it is sent, with its times; None when it cannot be read."""
     if not page.raw:
@@ -429,7 +456,7 @@ def _message(page: _DecodedRow, index: int) -> Message | None:
     if page.due_times.member is None:
         message.due_at = rfc3339(page.due_times.due_ms(index))
         if message.produced_at is None:
-            message.produced_at = rfc3339(page.at_ms)
+            message.produced_at = page.sent_at
     return message
 
 
