@@ -1,10 +1,14 @@
-"""Measures ordered groups beside unordered ones, on one queue of one server, in turns."""
+"""Measures ordered groups beside unordered ones, on one queue of one server, in turns.
+
+`python -m bench.ordered` runs this measurement alone.
+"""
 
 import threading
 import time
 from zlib import crc32
 
 from bench.measures import median
+from bench.serving import server
 from hourwheel.client import Api, Message, Settlement
 
 _CONSUMERS = 8
@@ -16,16 +20,12 @@ def compared(url: str, keys: int, messages: int, rounds: int) -> dict[str, float
     ordered; the ratio is the median of each round's own."""
     unordered, ordered = [], []
     with Api(url) as api:
-        for number in range(rounds):
-            subject = f"ordered-{keys}-{number}"
+        for turn in range(rounds):
+            subject = f"ordered-{keys}-{turn}"
             for group in ("unordered", "ordered"):
                 api.put_group(subject, group, ordered=group == "ordered")
             for start in range(0, messages, 500):
-                # Keys in no regular order, the same in each run.
-                batch = [
-                    Message(body=str(at), key=f"key-{crc32(b'%d' % at) % keys}") for at in range(start, start + 500)
-                ]
-                api.produce(subject, batch)
+                api.produce(subject, [_message(number, keys) for number in range(start, start + 500)])
             unordered.append(_pulled(url, subject, "unordered", messages))
             ordered.append(_pulled(url, subject, "ordered", messages))
     ratios = [one / other for one, other in zip(ordered, unordered, strict=True)]
@@ -36,9 +36,9 @@ def compared(url: str, keys: int, messages: int, rounds: int) -> dict[str, float
     }
 
 
-def _message(at: int, keys: int) -> Message:
+def _message(number: int, keys: int) -> Message:
     """Returns a message with one of these keys, in no regular order, and the same in each run."""
-    return Message(body=str(at), key=f"key-{crc32(str(at).encode()) % keys}")
+    return Message(body=str(number), key=f"key-{crc32(str(number).encode()) % keys}")
 
 
 def _pulled(url: str, subject: str, group: str, messages: int) -> float:
@@ -64,3 +64,8 @@ def _pulled(url: str, subject: str, group: str, messages: int) -> float:
     for thread in threads:
         thread.join()
     return messages / (last - began)
+
+
+if __name__ == "__main__":
+    with server() as address:
+        print(compared(address, 1_000, 20_000, 5))

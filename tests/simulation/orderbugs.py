@@ -1,6 +1,6 @@
 """Planted bugs of ordered groups."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -47,9 +47,9 @@ def a_message_overtakes_parked_ones_of_its_key() -> Iterator[None]:
 
 @planted(sharpen=in_order)
 def a_parked_message_is_forgotten_by_the_next_claim() -> Iterator[None]:
-    def follow(self: OrderState, row_no: int, row: OrderedRow) -> None:
+    def follow(self: OrderState, row_no: int, row: OrderedRow, *rest: Any) -> None:
         before = dict(self.parked)
-        real(self, row_no, row)
+        real(self, row_no, row, *rest)
         if row.order is not None and not row.order.parked:
             self.parked = {digest: entries for digest, entries in self.parked.items() if digest in before}
             self.total = sum(map(len, self.parked.values()))
@@ -87,8 +87,8 @@ def a_retry_goes_behind_what_is_parked() -> Iterator[None]:
 
 @planted(sharpen=_slow_retries)
 def a_retry_is_handed_out_before_its_time() -> Iterator[None]:
-    def ready(self: OrderState, now_ms: int) -> Any:
-        return real(self, now_ms + 60_000)
+    def ready(self: OrderState, now_ms: int, busy: Set[bytes]) -> Any:
+        return real(self, now_ms + 60_000, busy)
 
     real = OrderState.ready
     with patch.object(OrderState, "ready", ready):

@@ -89,11 +89,11 @@ class OrderedHistory(PullHistory):
         """Checks that a snapshot of the present forgets no message, and invents none."""
         if snapshot.row_no != self.next_row or self.audit.gone(self.source, self.member):
             return
-        parked = {entry[:2]: entry for _, entries in snapshot.parked for entry in entries}
+        parked = {(entry.row_no, entry.in_row): entry for _, entries in snapshot.parked for entry in entries}
         told = {entry.row_no: entry for entry in snapshot.open}
         for place, wait in self.waiting.items():
             if place in parked:
-                if parked[place][2:] != wait:
+                if (parked[place].attempt, parked[place].due_ms) != wait:
                     raise Violation(
                         "14", f"{self.partition}: a snapshot tells {parked[place]} of {place}, it is {wait}"
                     )

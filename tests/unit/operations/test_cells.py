@@ -1,5 +1,7 @@
 """Cells are added, drained, taken off line and removed; one that is out of reach holds up nobody else."""
 
+import random
+
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
@@ -119,3 +121,16 @@ def test_queues_spread_with_as_few_moves_as_possible(bench: Bench) -> None:
     assert sorted(cells) == ["fast", "fast", "home", "home", "old", "old"]
     assert (cells[0], cells[1]) == ("home", "fast")
     assert bench.cell.routes.spread("orders").after.epoch == step.after.epoch
+
+
+def test_an_ordered_group_reads_a_large_batch_in_the_cell_of_its_queue() -> None:
+    cells = {"fast": CellStorage(MemoryStore(), MemoryBlobs())}
+    bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=0, inline_bytes=1_024), cells=cells)
+    bench.cell.cells.add("fast")
+    bench.cell.put_subject("orders", queues=1)
+    bench.cell.routes.move("orders", 0, "fast")
+    bench.cell.put_group("orders", "billing", ordered=True)
+    body = random.Random(1).randbytes(4_000).hex()
+    bench.send(body, key="k")
+    assert cells["fast"].blobs.list("batches/")
+    assert bench.bodies() == [body]

@@ -113,7 +113,7 @@ class ArchiveSummary:
                 if state is None and row.order is not None:
                     state = self.orders[partition] = OrderState(row_no, row.first, 0)
                 if state is not None:
-                    state.follow(row_no, row)
+                    state.follow(row_no, row, b"")
         self.pending_rows.clear()
 
     def end(self, log: str) -> End:

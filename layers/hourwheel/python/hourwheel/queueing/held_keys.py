@@ -55,7 +55,7 @@ def _read(log: PullLog, orders: Orders, parked: Parked) -> Message | None:
     if row is None or row.filler:
         return None
     try:
-        decoded = orders.decoded_rows.decoded(log.context, log.source, log.queue, parked.row_no, row)
+        decoded = orders.decoded_rows.decoded(log, parked.row_no, row)
     except Corrupt:
         return None
     return decoded.messages[parked.in_row]

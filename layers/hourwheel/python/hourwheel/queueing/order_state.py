@@ -5,9 +5,11 @@ that it shows as settled stays settled, one that it shows as parked stays parked
 is refused where the state does not know the last row.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedRow, Parked, Snapshot, SnapshotRow
+from hourwheel.queueing.ordered_rows import STOPPED_MS, Divided, OrderedRow, Parked, Snapshot, SnapshotRow
 from hourwheel.queueing.records import OPEN, SOUGHT, Position, Tail
 
 
@@ -22,21 +24,29 @@ class ParkedCounts:
     backing_off: int = 0
 
 
-@dataclass
+@dataclass(frozen=True)
 class InFlight:
     """The undecided messages of an open row by their index in the pull, each with its digest, and the size of the pull.
-    ``again_below``: see ``SnapshotRow``."""
+    ``again_below``: see ``SnapshotRow``. ``token`` is that of the row when it was last read. Never changed: states
+    share it."""
 
     size: int
-    messages: dict[int, tuple[bytes, Parked]]
+    messages: Mapping[int, tuple[bytes, Parked]]
     again_below: Position | None = None
+    token: bytes = b""
 
-    def copy(self) -> "InFlight":
-        return InFlight(self.size, dict(self.messages), self.again_below)
+    @cached_property
+    def digests(self) -> frozenset[bytes]:
+        return frozenset(digest for digest, _ in self.messages.values())
 
     def parks(self, parked: Parked) -> bool:
         """Returns whether this message is parked when it fails."""
         return self.again_below is None or parked.position < self.again_below
+
+    def without(self, indexes: Set[int], token: bytes) -> "InFlight":
+        """Returns what is left when these messages are decided, in the row that has this token now."""
+        left = {index: message for index, message in self.messages.items() if index not in indexes}
+        return InFlight(self.size, left, self.again_below, token)
 
 
 @dataclass
@@ -50,6 +60,8 @@ class OrderState:
     seq: int
     parked: dict[bytes, tuple[Parked, ...]] = field(default_factory=dict)
     open: dict[int, InFlight] = field(default_factory=dict)
+    retries: dict[bytes, int] = field(default_factory=dict)
+    """When the first message of a digest is tried again, for the digests of which it has failed."""
     rows: int = 0
     messages: int = 0
     total: int = 0
@@ -68,6 +80,7 @@ class OrderState:
             snapshot.position,
             snapshot.seq,
             parked=parked,
+            retries={digest: entries[0].due_ms for digest, entries in parked.items() if entries[0].due_ms},
             total=sum(map(len, parked.values())),
             saved_row=snapshot.row_no,
             saved_ms=snapshot.saved_ms,
@@ -75,8 +88,8 @@ class OrderState:
 
     def copy(self) -> "OrderState":
         """Returns a state that changes by itself."""
-        open_rows = {row_no: flight.copy() for row_no, flight in self.open.items()}
-        return OrderState(**{**vars(self), "parked": dict(self.parked), "open": open_rows})
+        own = {"parked": dict(self.parked), "open": dict(self.open), "retries": dict(self.retries)}
+        return OrderState(**{**vars(self), **own})
 
     def snapshot(self, now_ms: int) -> Snapshot:
         rows = tuple(
@@ -92,25 +105,28 @@ class OrderState:
     @property
     def busy(self) -> set[bytes]:
         """The digests of messages in flight."""
-        return {digest for flight in self.open.values() for digest, _ in flight.messages.values()}
+        return set[bytes]().union(*(flight.digests for flight in self.open.values()))
 
     def due_ms(self) -> int | None:
         """Returns the earliest time at which a parked message may be handed out, if its key is not in flight; None if
         nothing is parked."""
-        return min((entries[0].due_ms for entries in self.parked.values()), default=None)
+        return 0 if len(self.retries) < len(self.parked) else min(self.retries.values(), default=None)
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """Returns the earliest time after ``now_ms`` at which a failed message is tried again; None if there is
         none."""
-        dues = (entries[0].due_ms for entries in self.parked.values())
-        return min((due_ms for due_ms in dues if now_ms < due_ms < STOPPED_MS), default=None)
+        return min((due_ms for due_ms in self.retries.values() if now_ms < due_ms < STOPPED_MS), default=None)
 
-    def ready(self, now_ms: int) -> list[tuple[bytes, tuple[Parked, ...]]]:
-        """Returns the digests of which the first messages may be handed out now, each with these messages."""
-        busy = self.busy
-        turns = []
-        for digest, entries in self.parked.items():
-            if digest in busy or entries[0].due_ms > now_ms:
+    def ready(self, now_ms: int, busy: Set[bytes]) -> list[tuple[bytes, tuple[Parked, ...]]]:
+        """Returns the digests of which the first messages may be handed out now, each with these messages, while
+        ``busy`` ones are in flight."""
+        turns: list[tuple[bytes, tuple[Parked, ...]]] = []
+        for digest in self.parked.keys() - busy:
+            entries = self.parked[digest]
+            if entries[0].due_ms > now_ms:
+                continue
+            if len(entries) == 1:
+                turns.append((digest, entries))
                 continue
             waits = next((at for at, entry in enumerate(entries) if entry.due_ms > now_ms), len(entries))
             turns.append((digest, entries[:waits]))
@@ -118,9 +134,8 @@ class OrderState:
 
     def counts(self, now_ms: int, trimmed: int) -> ParkedCounts:
         """Returns the numbers of the parked messages by what they wait for. Those below the trim mark have expired."""
-        counts = ParkedCounts()
+        counts = ParkedCounts(held=len(self.retries))
         for entries in self.parked.values():
-            counts.held += entries[0].due_ms > 0
             for entry in entries:
                 if entry.row_no < trimmed:
                     continue
@@ -134,11 +149,12 @@ class OrderState:
 
     # Rows
 
-    def follow(self, row_no: int, row: OrderedRow) -> None:
-        """Adds the next row, or a later one if the rows between were removed."""
+    def follow(self, row_no: int, row: OrderedRow, token: bytes, divided: Divided | None = None) -> None:
+        """Adds the next row, which has this token now, or a later one if the rows between were removed. ``divided`` is
+        ``row.divided()``, for a caller that knows it."""
         if row.outcome == SOUGHT:
             self._seek(row.end)
-        messages, parks = row.divided()
+        messages, parks = divided or row.divided()
         if row.order is not None:
             before = len(row.order.parked)
             for digest, taken in messages[:before]:
@@ -151,75 +167,81 @@ class OrderState:
         for digest, parked in parks:
             self._park(digest, parked)
         if messages:
-            self.open[row_no] = InFlight(len(messages), dict(enumerate(messages)))
-            self.see(row_no, row)
+            self.open[row_no] = InFlight(len(messages), dict(enumerate(messages)), token=token)
+            self.see(row_no, row, token)
         self.row_no, self.position, self.seq = row_no + 1, row.end, row.end_seq
         if row.covered:
             self.rows, self.messages = len(row.counts), row.covered
 
-    def reopen(self, seen: SnapshotRow, row: OrderedRow) -> None:
+    def reopen(self, seen: SnapshotRow, row: OrderedRow, token: bytes) -> None:
         """Adds a row that was open at the snapshot, as it is now."""
         messages = {index: message for index, message in enumerate(row.messages()) if index not in seen.done}
-        self.open[seen.row_no] = InFlight(row.size, messages, seen.again_below)
-        self.see(seen.row_no, row)
+        self.open[seen.row_no] = InFlight(row.size, messages, seen.again_below, token)
+        self.see(seen.row_no, row, token)
 
-    def see(self, row_no: int, row: OrderedRow) -> None:
+    def see(self, row_no: int, row: OrderedRow, token: bytes) -> None:
         """Notes which messages of an open row are decided by now."""
         flight = self.open[row_no]
-        if row.state == OPEN and not row.settled:
-            return
-        failed = {index: (attempt, due_ms) for index, attempt, due_ms in row.order.failed} if row.order else {}
-        for index in [index for index in flight.messages if row.decided(index)]:
-            digest, message = flight.messages.pop(index)
-            if index in failed and flight.parks(message):
-                attempt, due_ms = failed[index]
+        decided = row.settled & flight.messages.keys() if row.state == OPEN else flight.messages.keys()
+        for index, attempt, due_ms in row.order.failed if row.order else ():
+            if index in decided and flight.parks(flight.messages[index][1]):
+                digest, message = flight.messages[index]
                 self._park(digest, Parked(message.row_no, message.in_row, attempt, due_ms))
-        if not flight.messages and row.state != OPEN:
+        if row.state != OPEN:
             del self.open[row_no]
+        else:
+            self.open[row_no] = flight.without(decided, token) if decided else replace(flight, token=token)
 
     def _park(self, digest: bytes, parked: Parked) -> None:
         entries = self.parked.get(digest)
         if entries is None:
             self.parked[digest] = (parked,)
+            self.total += 1
+            if parked.due_ms:
+                self.retries[digest] = parked.due_ms
         elif entries[-1] > parked:
-            self.parked[digest] = tuple(sorted((*entries, parked)))
+            self._put(digest, tuple(sorted((*entries, parked))))
         else:
-            self.parked[digest] = (*entries, parked)
-        self.total += 1
+            self._put(digest, (*entries, parked))
 
     def _take(self, digest: bytes, row_no: int, index: int) -> None:
         """Removes a message that a row takes or drops: from the parked ones, or from an open row in which it has failed
         since this state saw that row."""
         entries = self.parked.get(digest, ())
-        if entries and entries[0].row_no == row_no and entries[0].in_row == index:
+        if entries and entries[0].at(row_no, index):
             self._put(digest, entries[1:])
             return
-        left = tuple(entry for entry in entries if entry[:2] != (row_no, index))
+        left = tuple(entry for entry in entries if not entry.at(row_no, index))
         self._put(digest, left)
         if len(left) == len(entries):
             self._leave_earlier(row_no, index, sought=False)
 
     def _leave_earlier(self, row_no: int, index: int, *, sought: bool) -> None:
         """Removes a message from the open row that had it before; with ``sought`` only if a seek came since."""
-        for flight in self.open.values():
+        for open_row, flight in list(self.open.items()):
             if sought and flight.again_below is None:
                 continue
-            for at, (_, message) in list(flight.messages.items()):
-                if message[:2] == (row_no, index):
-                    del flight.messages[at]
+            served = {at for at, (_, message) in flight.messages.items() if message.at(row_no, index)}
+            if served:
+                self.open[open_row] = flight.without(served, flight.token)
 
     def _put(self, digest: bytes, entries: tuple[Parked, ...]) -> None:
         self.total += len(entries) - len(self.parked.get(digest, ()))
-        if entries:
-            self.parked[digest] = entries
-        else:
+        if not entries:
             self.parked.pop(digest, None)
+            self.retries.pop(digest, None)
+            return
+        self.parked[digest] = entries
+        if entries[0].due_ms:
+            self.retries[digest] = entries[0].due_ms
+        elif self.retries:
+            self.retries.pop(digest, None)
 
     def _seek(self, position: Position) -> None:
         """Forgets the parked messages that the group will get again after the seek, and those that the seek skips. A
         message that failed before the new position is still tried again."""
         for digest, entries in list(self.parked.items()):
             self._put(digest, tuple(entry for entry in entries if entry.due_ms and entry.position < position))
-        for flight in self.open.values():
+        for row_no, flight in self.open.items():
             below = flight.again_below
-            flight.again_below = position if below is None else min(below, position)
+            self.open[row_no] = replace(flight, again_below=position if below is None else min(below, position))

@@ -5,12 +5,13 @@ parked one stays parked until a row behind takes it, and a row behind would have
 """
 
 from hourwheel.faults import unreadable
+from hourwheel.logs.cas import Versioned
 from hourwheel.queueing.order_state import OrderState
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.ordered_selection import ClaimLimits, OrderedSelection
 from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, Nothing, PullLog
-from hourwheel.queueing.records import PASSED
+from hourwheel.queueing.records import PASSED, PullRow
 
 _RACES = 100  # a claim that lost this often gives up, and its pull looks again
 
@@ -32,18 +33,18 @@ def claim(orders: Orders, log: PullLog, request: ClaimRequest) -> ClaimResult:
         if not chosen.writes:
             orders.publish(log, state)
             return ClaimResult(None, chosen.limited, None if chosen.limited else Nothing(state.row_no, chosen.reached))
-        row = _row(log, chosen, request)
+        row: PullRow = _row(log, chosen, request)
         outcome = log.record(state.row_no).swap(None, row, token=row.claim, expires_ms=row.garbage_ms)
         if outcome.stored and outcome.current is not None:
             claimed = Claim(state.row_no, outcome.current, (), chosen.size, tuple(chosen.messages))
-            _stored(orders, log, state, row, chosen)
+            _stored(orders, log, state, outcome.current, chosen)
             return ClaimResult(claimed if chosen.messages else None, chosen.limited or not chosen.messages)
         log.context.meter.record("ClaimConflicts", 1)
         if outcome.current is None or race > 1:
             state = orders.opened(log)
         else:
             assert isinstance(outcome.current.value, OrderedRow)
-            state.follow(state.row_no, outcome.current.value)
+            state.follow(state.row_no, outcome.current.value, outcome.current.token)
     return ClaimResult(None, limited=True)
 
 
@@ -83,9 +84,13 @@ def _row(log: PullLog, chosen: OrderedSelection, request: ClaimRequest) -> Order
     return row if chosen.messages else row.closed(PASSED, chosen.now_ms)
 
 
-def _stored(orders: Orders, log: PullLog, state: OrderState, row: OrderedRow, chosen: OrderedSelection) -> None:
-    state.follow(state.row_no, row)
+def _stored(
+    orders: Orders, log: PullLog, state: OrderState, stored: Versioned[PullRow], chosen: OrderedSelection
+) -> None:
+    row = stored.value
+    assert isinstance(row, OrderedRow)
+    state.follow(state.row_no, row, stored.token, chosen.divided)
     orders.save(log, state)
-    orders.claimed(log, state, row.claim)
+    orders.claimed(log, state, Versioned(row, stored.token))
     for row_no, (count, error) in chosen.unreadable.items():
         unreadable(log.context, log.source.name, row_no, count, error)

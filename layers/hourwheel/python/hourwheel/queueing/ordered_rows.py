@@ -13,12 +13,13 @@ told twice. A message that failed is parked again, at its place, by the row in w
 The digest of a key tells keys apart. Messages without a key have a digest each.
 """
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
 
 import msgspec
 
+from hourwheel.model.messages import Message
 from hourwheel.queueing.records import OPEN, Position, PullRow
 
 DIGEST_BYTES = 6
@@ -33,6 +34,14 @@ def digest_of(key: str | None, row_no: int, index: int) -> bytes:
     return _hashed(f"{row_no}/{index}", b"no key") if key is None else _digest(key)
 
 
+def digests_of(messages: Iterable[Message], row_no: int) -> list[bytes]:
+    """Returns the key digests of the messages of a row."""
+    return [
+        digest_of(None, row_no, index) if message.key is None else _digest(message.key)
+        for index, message in enumerate(messages)
+    ]
+
+
 @lru_cache(maxsize=1 << 16)
 def _digest(key: str) -> bytes:
     return _hashed(key, b"")
@@ -42,10 +51,10 @@ def _hashed(text: str, person: bytes) -> bytes:
     return blake2b(text.encode(), digest_size=DIGEST_BYTES, person=person).digest()
 
 
-class Parked(NamedTuple):
+class Parked(msgspec.Struct, array_like=True, frozen=True, order=True, gc=False):
     """A message that waits for its turn: its position (``in_row`` is the index within the row's batch), the attempt
     that comes next, and the time (Unix milliseconds) before which it is not tried again; 0: it was not handed out yet.
-    Sorts by position."""
+    Sorts by position. Not seen by the garbage collector, which would go through all parked messages."""
 
     row_no: int
     in_row: int
@@ -55,6 +64,13 @@ class Parked(NamedTuple):
     @property
     def position(self) -> Position:
         return Position(self.row_no, self.in_row)
+
+    def at(self, row_no: int, in_row: int) -> bool:
+        return self.row_no == row_no and self.in_row == in_row
+
+
+Divided = tuple[Sequence[tuple[bytes, Parked]], Sequence[tuple[bytes, Parked]]]
+"""The messages of a pull by their index, and those that its row parks, each with its digest."""
 
 
 class Order(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -76,12 +92,11 @@ class Order(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
 
 
-def bits(taken: list[bool]) -> bytes:
-    """Returns ``Order.taken``."""
-    packed = bytearray((len(taken) + 7) // 8)
-    for number, takes in enumerate(taken):
-        if takes:
-            packed[number >> 3] |= 1 << (number & 7)
+def bits(taken: Sequence[int], covered: int) -> bytes:
+    """Returns ``Order.taken`` where a pull takes these numbers of the messages that its row covers."""
+    packed = bytearray((covered + 7) // 8)
+    for number in taken:
+        packed[number >> 3] |= 1 << (number & 7)
     return bytes(packed)
 
 
@@ -97,11 +112,11 @@ class OrderedRow(PullRow, array_like=True, frozen=True, kw_only=True):
     def positions(self) -> list[Position]:
         return [parked.position for _, parked in self.messages()]
 
-    def messages(self) -> list[tuple[bytes, Parked]]:
+    def messages(self) -> Sequence[tuple[bytes, Parked]]:
         """Returns the messages of the pull by their index, each with its digest."""
         return self.divided()[0]
 
-    def divided(self) -> tuple[list[tuple[bytes, Parked]], list[tuple[bytes, Parked]]]:
+    def divided(self) -> Divided:
         """Returns the messages of the pull by their index, and those that the row parks, each with its digest."""
         order = self.order
         if order is None:

@@ -5,8 +5,10 @@ A message is taken only if no earlier message of its digest is in flight or stay
 several messages, in their order.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +19,7 @@ from hourwheel.model.messages import Message
 from hourwheel.ports import GET_MANY
 from hourwheel.queueing import pull_log
 from hourwheel.queueing.order_state import OrderState
-from hourwheel.queueing.ordered_rows import Order, Parked, bits
+from hourwheel.queueing.ordered_rows import DIGEST_BYTES, Divided, Order, Parked, bits
 from hourwheel.queueing.orders import DecodedRow, DecodedRows
 from hourwheel.queueing.pull_log import PullLog, first_page
 from hourwheel.queueing.records import Position
@@ -43,44 +45,76 @@ class ClaimLimits:
         return min(_MOST_AHEAD, max(AHEAD, 3 * self.max_messages))
 
 
+class _Run(NamedTuple):
+    """The messages of a row from ``start`` up to ``end`` that a claim has looked at: the indexes of those that it takes
+    and parks. The range is ``kept`` up to this index, whatever follows."""
+
+    start: int
+    end: int
+    kept: int
+    takes: list[int]
+    parks: list[int]
+
+
 @dataclass
 class _Range:
-    """The messages that the row covers, one after the other, and which of them it takes."""
+    """The messages that the row covers, one after the other: ``takes`` are the numbers of those that the pull takes,
+    and ``parks`` the others."""
 
     first: Position
     end: Position
     seq: int
     counts: list[int] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)
-    taken: list[bool] = field(default_factory=list)
+    digests: bytearray = field(default_factory=bytearray)
+    takes: list[int] = field(default_factory=list)
+    taken: list[tuple[bytes, Parked]] = field(default_factory=list)
+    parks: list[tuple[bytes, Parked]] = field(default_factory=list)
     last_row: int = -1
     empty: int = 0
-    _kept: tuple[Position, Position, int, int, int, int, int] | None = None
+    _kept: tuple[Position, Position, int, int, int, int, int, int] | None = None
 
-    def keep(self) -> None:
-        """Decides that the row covers everything up to here."""
+    @property
+    def size(self) -> int:
+        """The number of messages so far."""
+        return len(self.digests) // DIGEST_BYTES
+
+    def keep(self, parks: int) -> None:
+        """Decides that the row covers everything up to here, and parks the first ``parks`` messages."""
         last = self.counts[-1] if self.counts else 0
-        self._kept = (self.first, self.end, self.seq, self.empty, len(self.digests), len(self.counts), last)
+        self._kept = (self.first, self.end, self.seq, self.empty, len(self.digests), len(self.counts), last, parks)
 
     def cut(self, start: Position, seq: int) -> None:
         """Goes back to the state of the last ``keep``; without one the row is empty and ends at ``start``."""
-        kept = self._kept or (start, start, seq, 0, 0, 0, 0)
-        self.first, self.end, self.seq, self.empty, digests, rows, last = kept
-        del self.digests[digests:], self.taken[digests:], self.counts[rows:]
+        kept = self._kept or (start, start, seq, 0, 0, 0, 0, 0)
+        self.first, self.end, self.seq, self.empty, digests, rows, last, parks = kept
+        del self.digests[digests:], self.counts[rows:], self.parks[parks:]
         if self.counts:
             self.counts[-1] = last
 
-    def add_row(self, row_no: int, index: int) -> None:
+    def begin_row(self, row_no: int, index: int) -> None:
         if not self.counts:
             self.first, self.empty = Position(row_no, index), 0
         self.counts.append(0)
         self.last_row = row_no
 
-    def add(self, row_no: int, row: Row, index: int, digest: bytes, *, taken: bool) -> None:
-        self.counts[-1] += 1
-        self.digests.append(digest)
-        self.taken.append(taken)
-        self._end_behind(row_no, row, index)
+    def add(self, row_no: int, row: DecodedRow, run: _Run) -> None:
+        """Covers messages of the row that was begun last."""
+        number = self.size - run.start
+        self.takes += [number + index for index in run.takes]
+        self.taken += row.parked(row_no, run.takes)
+        kept = len(self.parks) + bisect_left(run.parks, run.kept)
+        self.parks += row.parked(row_no, run.parks)
+        if run.kept > run.start:
+            self._extend(row_no, row, run.start, run.kept)
+            self.keep(kept)
+        if run.end > run.kept:
+            self._extend(row_no, row, run.kept, run.end)
+
+    def _extend(self, row_no: int, row: DecodedRow, start: int, end: int) -> None:
+        self.counts[-1] += end - start
+        self.digests += b"".join(row.digests[start:end])
+        self.end = Position(row_no, end) if end < row.row.count else Position(row_no + 1)
+        self.seq = row.row.first_seq + end
 
     def pass_row(self, row_no: int, row: Row) -> None:
         """Passes a row without messages to hand out."""
@@ -91,10 +125,6 @@ class _Range:
         self.end = Position(row_no + 1)
         if not row.filler:
             self.seq = row.first_seq + row.count
-
-    def _end_behind(self, row_no: int, row: Row, index: int) -> None:
-        self.end = Position(row_no, index + 1) if index + 1 < row.count else Position(row_no + 1)
-        self.seq = row.first_seq + index + 1
 
 
 @dataclass
@@ -114,13 +144,16 @@ class OrderedSelection:
     size: int = 0
     _charged: set[int] = field(default_factory=set)
     _blocked: set[bytes] = field(default_factory=set)
+    _room: int = 0
+    """The number of messages that the group may still park."""
     covered: _Range = field(init=False)
 
     def select(self) -> None:
         state = self.state
-        self._blocked = state.busy | state.parked.keys()
+        busy = state.busy
+        self._blocked = busy | state.parked.keys()
         self.covered = _Range(state.position, state.position, state.seq)
-        self._take_parked()
+        self._take_parked(state.ready(self.now_ms, busy))
         if not self.limited and len(self.messages) < self.limits.max_messages:
             self._look_ahead(self.covered)
         self.covered.cut(state.position, state.seq)
@@ -132,11 +165,16 @@ class OrderedSelection:
         return bool(self.messages or self.dropped or passes)
 
     @property
+    def divided(self) -> Divided:
+        """The messages of the pull by their index, and those that its row parks, as the row tells them."""
+        return [*self.parked, *self.covered.taken], self.covered.parks
+
+    @property
     def order(self) -> Order:
         return Order(
-            digests=b"".join([*(digest for digest, _ in self.parked), *self.covered.digests]),
-            taken=bits(self.covered.taken),
-            parked=tuple((parked.row_no, parked.in_row, parked.attempt) for _, parked in self.parked),
+            digests=b"".join([digest for digest, _ in self.parked]) + self.covered.digests,
+            taken=bits(self.covered.takes, self.covered.size),
+            parked=tuple([(parked.row_no, parked.in_row, parked.attempt) for _, parked in self.parked]),
             dropped=tuple(self.dropped),
         )
 
@@ -147,8 +185,7 @@ class OrderedSelection:
 
     # Parked messages
 
-    def _take_parked(self) -> None:
-        ready = self.state.ready(self.now_ms)
+    def _take_parked(self, ready: list[tuple[bytes, tuple[Parked, ...]]]) -> None:
         turns = sorted((parked, digest) for digest, entries in ready for parked in entries)
         rows = self._read([parked.row_no for parked, _ in turns[: self.limits.max_messages]])
         left = {digest: len(self.state.parked[digest]) for digest, _ in ready}
@@ -167,10 +204,12 @@ class OrderedSelection:
             self.dropped.append((digest, parked.row_no, parked.in_row))
             return True
         message = row.messages[parked.in_row]
-        if not self._fits(parked.row_no, row.row, message):
+        if not (parked.row_no in self._charged or self._fits(parked.row_no, row.row, message)):
             return False
-        self._hand_out(
-            message if parked.attempt == 1 else msgspec.structs.replace(message, attempt=parked.attempt), row
+        if row.row.raw_bytes > TEXT_BYTES:
+            message = answerable(message)
+        self.messages.append(
+            message if parked.attempt == 1 else msgspec.structs.replace(message, attempt=parked.attempt)
         )
         self.parked.append((digest, parked))
         return True
@@ -198,7 +237,7 @@ class OrderedSelection:
         if row.expires_ms <= self.now_ms:
             return None  # its segment may be absent already
         try:
-            return self.decoded_rows.decoded(self.log.context, self.log.source, self.log.queue, row_no, row)
+            return self.decoded_rows.decoded(self.log, row_no, row)
         except Corrupt as error:
             self.unreadable[row_no] = (row.count, error)
             return None
@@ -208,59 +247,81 @@ class OrderedSelection:
     def _look_ahead(self, covered: _Range) -> None:
         """Covers messages until the pull is full. Keeps what lies before the last one that it takes: what follows is
         left for the next claim, unless this one has looked as far as it may."""
-        room = self.log.group.max_held - self.state.total
-        for row_no, index, row, decoded in self._rows_ahead(covered):
-            digest = decoded.digests[index]
-            message = decoded.messages[index]
-            if digest in self._blocked:
-                room -= 1
-                if room < 0:
-                    return  # full: the queue waits until a parked message is settled
-                covered.add(row_no, row, index, digest, taken=False)
-            else:
-                if not self._fits(row_no, row, message):
-                    self.limited = True
-                    return
-                self._hand_out(message, decoded)
-                covered.add(row_no, row, index, digest, taken=True)
-                covered.keep()
+        self._room = self.log.group.max_held - self.state.total
+        for row_no, row, skip in self._rows_ahead(covered):
+            covered.begin_row(row_no, skip)
+            run = self._run(row_no, row, skip)
+            covered.add(row_no, row, run)
+            self.messages += row.handed_out(run.takes)
             # Checked before the next row is read.
-            if len(self.messages) >= self.limits.max_messages or len(covered.digests) >= self.limits.ahead:
-                self.limited = True
-                covered.keep()
+            if self.limited or run.end < row.row.count:
                 return
         if not covered.digests:
-            covered.keep()
+            covered.keep(0)
 
-    def _rows_ahead(self, covered: _Range) -> Iterator[tuple[int, int, Row, DecodedRow]]:
-        """Yields the messages from the state's position on."""
+    def _run(self, row_no: int, row: DecodedRow, start: int) -> _Run:
+        """Chooses from the messages of a row. Ends before its last message where the pull is full, the claim looks no
+        further ahead, or the group may park no more: the queue waits then until a parked message is settled."""
+        messages, ahead = self.limits.max_messages - len(self.messages), start + self.limits.ahead - self.covered.size
+        end, digests, blocked = min(row.row.count, ahead), row.digests, self._blocked
+        takes: list[int] = []
+        parks: list[int] = []
+        whole = False
+        for index in range(start, end):
+            if digests[index] in blocked:
+                if len(parks) >= self._room:
+                    end = index
+                    break
+                parks.append(index)
+                continue
+            if not (whole or self._fits(row_no, row.row, row.messages[index], first=not takes)):
+                self.limited, end = True, index
+                break
+            whole = row_no in self._charged
+            takes.append(index)
+            if len(takes) == messages:
+                end = index + 1
+                break
+        self._room -= len(parks)
+        if len(takes) == messages or end == ahead:
+            self.limited = True
+            return _Run(start, end, end, takes, parks)
+        return _Run(start, end, takes[-1] + 1 if takes else start, takes, parks)
+
+    def _rows_ahead(self, covered: _Range) -> Iterator[tuple[int, DecodedRow, int]]:
+        """Yields the rows from the state's position on, each with the index from which the claim looks at it."""
         start = self.state.position
         page = first_page(self.state.tail, self.limits.max_messages)
-        for row_no, row in self.log.unread(start, self.now_ms, page):
+        for row_no, row in self._unread(page):
             if covered.counts and row_no != covered.last_row + 1:
                 self.limited = True  # rows were trimmed between two pages: the next claim takes what follows
-                covered.keep()
+                covered.keep(len(covered.parks))
                 return
             skip = start.index if row_no == start.row_no else 0
             live = row.expires_ms > self.now_ms and row.count > skip
             decoded = self._decoded(row_no, row) if live else None
-            if decoded is None:
-                covered.pass_row(row_no, row)
-                if covered.empty >= pull_log.EMPTY_ROWS or row_no in self.unreadable:
-                    self.limited = True
-                    covered.keep()
-                    return
+            if decoded is not None:
+                yield row_no, decoded, skip
                 continue
-            covered.add_row(row_no, skip)
-            for index in range(skip, row.count):
-                yield row_no, index, row, decoded
+            covered.pass_row(row_no, row)
+            if covered.empty >= pull_log.EMPTY_ROWS or row_no in self.unreadable:
+                self.limited = True
+                covered.keep(len(covered.parks))
+                return
 
-    def _hand_out(self, message: Message, row: DecodedRow) -> None:
-        self.messages.append(message if row.row.raw_bytes <= TEXT_BYTES else answerable(message))
+    def _unread(self, page: int) -> Iterator[tuple[int, Row]]:
+        """Yields the rows from the state's position on: those that were decoded before, then what the store has."""
+        start = self.state.position
+        cached = self.decoded_rows.cached(self.log.source, start.row_no)
+        while cached is not None and cached.row.expires_ms > self.now_ms:
+            yield start.row_no, cached.row
+            start = Position(start.row_no + 1)
+            cached = self.decoded_rows.cached(self.log.source, start.row_no)
+        yield from self.log.unread(start, self.now_ms, page)
 
-    def _fits(self, row_no: int, row: Row, message: Message) -> bool:
+    def _fits(self, row_no: int, row: Row, message: Message, *, first: bool = True) -> bool:
         """Returns whether the answer has room for the message, and takes the room. A row counts in full while there is
-        room for all of it: its messages need not be measured then."""
+        room for all of it: its messages need not be measured then. ``first``: the pull takes none before it."""
         if row_no in self._charged:
             return True
         if row.answer_bytes and self.size + row.answer_bytes <= self.limits.max_bytes:
@@ -268,7 +329,7 @@ class OrderedSelection:
             self._charged.add(row_no)
             return True
         size = message_size(message)
-        if self.size + size <= self.limits.max_bytes or not (self.messages or self.limits.strict_bytes):
+        if self.size + size <= self.limits.max_bytes or (first and not (self.messages or self.limits.strict_bytes)):
             self.size += size
             return True
         return False

@@ -5,19 +5,21 @@ and follows the rows that were stored since. A process that knows nothing begins
 after 500 rows or an hour, and the sweeper each minute, long before the store may remove the rows below it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hourwheel.answer_size import TEXT_BYTES, answerable
 from hourwheel.context import Context
 from hourwheel.handover.copies import with_position
-from hourwheel.logs.cas import CasRecord
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model.messages import Message
-from hourwheel.ports import GET_MANY, Key, Table
+from hourwheel.ports import GET_MANY, Key, Record, Table
 from hourwheel.queueing.order_state import OrderState
-from hourwheel.queueing.ordered_rows import OrderedRow, Snapshot, digest_of
+from hourwheel.queueing.ordered_rows import OrderedRow, Parked, Snapshot, digests_of
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
 
@@ -25,9 +27,15 @@ _PAGE = 100
 _TRUSTED_MS = 6 * 3_600_000
 """A state that is older is read anew from the snapshot: settled pull rows vanish after three days."""
 
+_NEAR = 4
+"""Open rows among the newest rows, four times as many as are open, are read by a scan: DynamoDB bills a scan by 4 KB,
+and a single row as 4 KB."""
+
 _SNAPSHOT_ROWS = 500  # a process that starts follows at most about this many rows
 _SNAPSHOT_MS = 3_600_000
 _SWEPT_MS = 60_000
+
+_CLAIMED_ROWS = 256
 
 _CACHED_ROWS = 256
 _CACHED_BYTES = 32 << 20
@@ -40,6 +48,15 @@ class DecodedRow(NamedTuple):
     messages: list[Message]
     digests: list[bytes]
 
+    def handed_out(self, indexes: Sequence[int]) -> list[Message]:
+        """Returns these messages as an answer contains them."""
+        messages = [self.messages[index] for index in indexes]
+        return messages if self.row.raw_bytes <= TEXT_BYTES else [answerable(message) for message in messages]
+
+    def parked(self, row_no: int, indexes: Sequence[int]) -> list[tuple[bytes, Parked]]:
+        """Returns the positions of these messages of row ``row_no``, each with its digest."""
+        return [(self.digests[index], Parked(row_no, index)) for index in indexes]
+
 
 @dataclass
 class DecodedRows:
@@ -51,15 +68,15 @@ class DecodedRows:
     def cached(self, log: Log, row_no: int) -> DecodedRow | None:
         return self._rows.get((log.name, row_no))
 
-    def decoded(self, context: Context, log: Log, queue: int | None, row_no: int, row: Row) -> DecodedRow:
+    def decoded(self, log: PullLog, row_no: int, row: Row) -> DecodedRow:
         """Decodes the row, or returns it as it was decoded before. Raises ``Corrupt``."""
-        cached = self._rows.get((log.name, row_no))
+        name = (log.source.name, row_no)
+        cached = self._rows.get(name)
         if cached is not None:
             return cached
-        messages = with_position(row, messages_of(row, context.blobs), queue)
-        digests = [digest_of(message.key, row_no, index) for index, message in enumerate(messages)]
-        decoded = DecodedRow(row, messages, digests)
-        self._keep((log.name, row_no), decoded)
+        messages = with_position(row, messages_of(row, log.batches), log.queue)
+        decoded = DecodedRow(row, messages, digests_of(messages, row_no))
+        self._keep(name, decoded)
         return decoded
 
     def _keep(self, name: tuple[str, int], decoded: DecodedRow) -> None:
@@ -90,6 +107,8 @@ class Orders:
     _states: dict[str, OrderState] = field(default_factory=dict)
     _done: dict[str, int] = field(default_factory=dict)
     _claimed: dict[str, _LastClaim] = field(default_factory=dict)
+    _rows: dict[bytes, Versioned[OrderedRow]] = field(default_factory=dict)
+    """The rows of the last claims, by their tokens, for the settlements."""
 
     def cached(self, log: PullLog) -> OrderState | None:
         """Returns the state as it was last published. Reads nothing."""
@@ -127,12 +146,9 @@ class Orders:
         """Returns a state with all rows that are stored now, which the caller may change."""
         now_ms = log.context.clock.now_ms()
         cached = self._in_transaction(log) or self._states.get(log.partition)
-        if cached is None or not 0 <= now_ms - cached.at_ms < _TRUSTED_MS:
-            state = self._load(log)
-        else:
-            state = cached.copy()
-            self._refresh(log, state)
-        self._follow(log, state)
+        trusted = cached is not None and 0 <= now_ms - cached.at_ms < _TRUSTED_MS
+        state = cached.copy() if cached is not None and trusted else self._load(log)
+        self._catch_up(log, state)
         state.at_ms = now_ms
         return state
 
@@ -142,15 +158,30 @@ class Orders:
         last = self._claimed.get(log.partition) if log.context.later is not None else None
         if last is None:
             return None
-        rows = log.rows(last.state.row_no - 1, 1)
-        there = rows and rows[0][0] == last.state.row_no - 1 and rows[0][1].value.claim == last.claim
+        record = log.source.store.get(log.record(last.state.row_no - 1).key)
+        # A claim is stored under its own token: only a row that was changed since has to be decoded.
+        there = record is not None and (
+            record.token == last.claim or _opened(log, last.state.row_no - 1, record).claim == last.claim
+        )
         return last.state if there else None
 
-    def claimed(self, log: PullLog, state: OrderState, claim: bytes) -> None:
-        """Publishes the state behind a claim that was stored under this token."""
+    def claimed(self, log: PullLog, state: OrderState, row: Versioned[OrderedRow]) -> None:
+        """Publishes the state behind a claim that was stored as this row."""
         if log.context.later is not None:
-            self._claimed[log.partition] = _LastClaim(claim, state)
+            self._claimed[log.partition] = _LastClaim(row.value.claim, state)
+        self._rows[row.value.claim] = row
+        if len(self._rows) > _CLAIMED_ROWS:
+            self._rows.pop(next(iter(self._rows), b""), None)
         self.publish(log, state)
+
+    def claimed_row(self, log: PullLog, row_no: int, claim: bytes) -> Versioned[PullRow] | None:
+        """Returns the row of a claim, perhaps as it was claimed; None if the row has another claim, or was removed.
+        Reads nothing if this process made the claim."""
+        cached = self._rows.pop(claim, None)
+        if cached is not None:
+            return Versioned(cached.value, cached.token)
+        row = log.record(row_no).load()
+        return row if row is not None and row.value.claim == claim else None
 
     def publish(self, log: PullLog, state: OrderState) -> None:
         """Makes the state cached to the process, once everything that it contains is stored for good. The caller must
@@ -196,33 +227,39 @@ class Orders:
         if snapshot is None:
             return OrderState(0, Position(log.origin), 0)
         state = OrderState.of(snapshot.value)
-        rows = _pull_rows(log, [seen.row_no for seen in snapshot.value.open])
+        records = _records(log, [seen.row_no for seen in snapshot.value.open])
         for seen in snapshot.value.open:
-            if seen.row_no in rows:
-                state.reopen(seen, rows[seen.row_no])
+            if seen.row_no in records:
+                record = records[seen.row_no]
+                state.reopen(seen, _opened(log, seen.row_no, record), record.token)
         return state
 
-    def _refresh(self, log: PullLog, state: OrderState) -> None:
-        rows = _pull_rows(log, list(state.open))
-        for row_no in list(state.open):
-            if row_no in rows:
-                state.see(row_no, rows[row_no])
-            else:
-                del state.open[row_no]  # removed days after it was closed
+    def _catch_up(self, log: PullLog, state: OrderState) -> None:
+        """Reads the open rows again, and follows the rows that were stored since. One scan reads the rows near the
+        end."""
+        near = state.row_no - _NEAR * len(state.open)
+        recent = [row_no for row_no in state.open if row_no >= near]
+        _see(log, state, [row_no for row_no in state.open if row_no < near])
+        start = min(recent, default=state.row_no)
+        rows = _scan(log, start, state.row_no - start + _PAGE)
+        _see(log, state, recent, dict(rows))
+        full = len(rows) == state.row_no - start + _PAGE
+        self._follow(log, state, [(row_no, record) for row_no, record in rows if row_no >= state.row_no], full=full)
 
-    def _follow(self, log: PullLog, state: OrderState) -> None:
+    def _follow(self, log: PullLog, state: OrderState, rows: list[tuple[int, Record]], *, full: bool) -> None:
+        """Follows these rows, and if the scan that found them was ``full``, those behind."""
         removed = False
         while True:
-            rows = log.rows(state.row_no, _PAGE)
-            for row_no, current in rows:
+            for row_no, record in rows:
                 if row_no > state.row_no and not removed:
                     # A scan may miss a row that was stored while it ran; a second scan shows whether it was removed.
-                    removed = True
+                    removed = full = True
                     break
-                state.follow(row_no, _ordered(current.value))
-            else:
-                if len(rows) < _PAGE:
-                    return
+                state.follow(row_no, _opened(log, row_no, record), record.token)
+            if not full:
+                return
+            rows = _scan(log, state.row_no, _PAGE)
+            full = len(rows) == _PAGE
 
 
 def snapshot_record(log: PullLog) -> CasRecord[Snapshot]:
@@ -242,13 +279,33 @@ def remove_snapshot(context: Context, source: str, partition: str) -> None:
         current = None if refused is None else record.opened(refused.current)
 
 
-def _pull_rows(log: PullLog, row_nos: list[int]) -> dict[int, OrderedRow]:
-    rows: dict[int, OrderedRow] = {}
+def _records(log: PullLog, row_nos: list[int]) -> dict[int, Record]:
+    records: dict[int, Record] = {}
     for start in range(0, len(row_nos), GET_MANY):
         sorts = [sort_of(row_no) for row_no in row_nos[start : start + GET_MANY]]
         items = log.source.store.get_many(Table.PULL, log.partition, sorts)
-        rows |= {int(sort): _ordered(log.opened(int(sort), record).value) for sort, record in items.items()}
-    return rows
+        records |= {int(sort): record for sort, record in items.items()}
+    return records
+
+
+def _scan(log: PullLog, start: int, limit: int) -> list[tuple[int, Record]]:
+    items = log.source.store.scan(Table.PULL, log.partition, start=sort_of(start), limit=limit)
+    return [(int(sort), record) for sort, record in items]
+
+
+def _see(log: PullLog, state: OrderState, row_nos: list[int], records: dict[int, Record] | None = None) -> None:
+    """Brings open rows of the state up to date. Decodes those that have changed since it saw them."""
+    records = _records(log, row_nos) if records is None else records
+    for row_no in row_nos:
+        record = records.get(row_no)
+        if record is None:
+            del state.open[row_no]  # removed days after it was closed
+        elif record.token != state.open[row_no].token:
+            state.see(row_no, _opened(log, row_no, record), record.token)
+
+
+def _opened(log: PullLog, row_no: int, record: Record) -> OrderedRow:
+    return _ordered(log.opened(row_no, record).value)
 
 
 def _ordered(row: PullRow) -> OrderedRow:

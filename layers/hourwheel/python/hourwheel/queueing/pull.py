@@ -62,7 +62,7 @@ class Puller:
     group: str
 
     def __post_init__(self) -> None:
-        self._settlements = Settlements(self.registry, self.secret, self.subject, self.group)
+        self._settlements = Settlements(self.registry, self.orders, self.secret, self.subject, self.group)
         self._source_logs = SourceLogs(self.context, self.leases, self.ends, self.orders, self._settlements)
 
     def pull(self, request: PullRequest, *, pushing: bool = False) -> PullResult:

@@ -150,8 +150,8 @@ class PullLog:
     mapping: Mapping = FIRST
     """The part of the queue that the source holds."""
     blobs: Blobs | None = None
-    """The objects of the source's cell, opened before a transaction in which a filter may have to read a batch; None:
-    those of the context."""
+    """The objects of the source's cell, opened before a transaction in which a claim may have to read a batch, as the
+    claims of ordered groups and of filters do; None: those of the context."""
 
     def on(self, context: Context) -> "PullLog":
         """Returns this pull log with the store of another context, such as a transaction's."""
@@ -167,9 +167,14 @@ class PullLog:
         return self.group.filter is not None and self.queue is not None
 
     @property
+    def batches(self) -> Blobs:
+        """The objects that contain the large batches of the source, for claims."""
+        return self.context.blobs if self.blobs is None else self.blobs
+
+    @property
     def selection(self) -> Selection:
         tag_filter = self.group.filter if self.filtered else None
-        return Selection(self.context, self.source, tag_filter, self.blobs or self.context.blobs)
+        return Selection(self.context, self.source, tag_filter, self.batches)
 
     def record(self, row_no: int) -> CasRecord[PullRow]:
         key = Key(Table.PULL, self.partition, sort_of(row_no))
@@ -372,7 +377,8 @@ def _queue_logs(context: Context, subject: Subject, group: Group, queue: int) ->
     logs = []
     for mapping, name, origin in group_parts(subject, group, queue):
         with suppress(CellUnavailable):
-            blobs = None if group.filter is None else context.blobs_of(name)
+            reads_batches = group.ordered or group.filter is not None
+            blobs = context.blobs_of(name) if reads_batches else None
             logs.append(PullLog(context, group, context.log(name), queue, origin, mapping, blobs))
     return logs
 

@@ -11,6 +11,7 @@ from hourwheel.logs.cas import Versioned
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import Settled, Settlement
 from hourwheel.model.subjects import Subject
+from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.receipts import Receipt, open_receipt
 from hourwheel.queueing.records import PullRow
@@ -33,6 +34,7 @@ class Settlements:
     """Reads and carries out the settlements of one request to a group."""
 
     registry: Registry
+    orders: Orders
     secret: bytes
     subject: str
     group: str
@@ -94,7 +96,9 @@ class Settlements:
                 return _STALE
             source = context.log(_source_of(receipt, subject, member))
             log = PullLog(context, member, source, receipt.queue)
-            row = _stored_row(log, receipt) if member.ordered else receipt.pull_row
+            row: Versioned[PullRow] | None = receipt.pull_row
+            if member.ordered:
+                row = self.orders.claimed_row(log, receipt.row_no, receipt.value.claim)
             return _STALE if row is None else Settler(log, subject).apply(receipt.row_no, row, decision)
 
         return [settle(receipt, decision) for receipt, decision in opened]
@@ -118,9 +122,3 @@ def settled_logs(opened: Sequence[DecidedSettlement], subject: Subject, group: G
     """Returns the logs that settlements need: those of the pulls, and the retry log for messages that are retried."""
     logs = [_source_of(receipt, subject, group) for receipt, _ in opened]
     return [*logs, group.retry_log] if any(decision.moves for _, decision in opened) else logs
-
-
-def _stored_row(log: PullLog, receipt: Receipt) -> Versioned[PullRow] | None:
-    """Returns the pull row of a receipt as it is stored; None if it has another claim, or was removed."""
-    row = log.record(receipt.row_no).load()
-    return row if row is not None and row.value.claim == receipt.value.claim else None

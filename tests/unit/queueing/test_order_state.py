@@ -1,0 +1,108 @@
+"""What a process remembers of an ordered group: it equals what the rows say, and spares the claims reads."""
+
+from random import Random
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import Pulled, PullRequest, Settlement
+from hourwheel.queueing.order_state import InFlight, OrderState
+from hourwheel.queueing.pull_log import PullLog, pull_logs
+from hourwheel.queueing.records import Position
+from tests.support import AT_ONCE, Bench, CallByCall
+
+
+def pull_log(bench: Bench) -> PullLog:
+    cell = bench.cell
+    subject = cell.registry.subject("orders", create=False)
+    return pull_logs(cell.context, subject, cell.registry.group(subject, "billing", create=False))[1]
+
+
+def told(state: OrderState) -> object:
+    """Returns what a state says, without its times."""
+    return (
+        (state.row_no, state.position, state.seq, state.total, state.parked, state.retries, state.busy),
+        {row_no: (flight.size, _positions(flight), flight.again_below) for row_no, flight in state.open.items()},
+    )
+
+
+def _positions(flight: InFlight) -> dict[int, tuple[bytes, Position, int]]:
+    return {index: (digest, message.position, message.attempt) for index, (digest, message) in flight.messages.items()}
+
+
+def settled_somehow(pull: Pulled, draws: Random) -> Settlement:
+    indexes = list(range(len(pull.messages)))
+    draws.shuffle(indexes)
+    cut, end = sorted(draws.randrange(len(indexes) + 1) for _ in range(2))
+    return Settlement(receipt=pull.receipt, ack=indexes[:cut], retry=indexes[cut:end], release=indexes[end:])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_state_that_a_process_carries_along_equals_one_that_is_read_anew(seed: int) -> None:
+    draws = Random(seed)
+    bench = Bench(CallByCall(MemoryStore()) if seed % 2 else MemoryStore())
+    bench.cell.put_group("orders", "billing", ordered=True, retry=RetryPolicy(first_seconds=2), max_held=40)
+    cells, leased = [bench.cell, bench.another_process()], list[Pulled]()
+    for step in range(80):
+        cell = draws.choice(cells)
+        kind = draws.choice(("send", "pull", "pull", "settle", "seek" if step % 20 == 19 else "settle", "wait"))
+        if kind == "send":
+            keys = [draws.choice("abcdefgh") for _ in range(draws.randint(1, 9))]
+            cell.produce("orders", [NewMessage(body=f"{step}", key=key) for key in keys])
+        elif kind == "pull":
+            limit = draws.choice((1, 3, 100))
+            leased += cell.pull("orders", "billing", PullRequest(consumer="c1", max_messages=limit)).pulls
+        elif kind == "settle" and leased:
+            pull = leased.pop(draws.randrange(len(leased)))
+            cell.settle("orders", "billing", [settled_somehow(pull, draws)])
+        elif kind == "seek":
+            cell.seek("orders", "billing", to=draws.choice(("start", "end")))
+        else:
+            bench.clock.pass_time(draws.choice((1, 3, 31)))
+        log = pull_log(bench)
+        anew = bench.another_process().orders.current(log)
+        assert [told(cell.orders.current(log)) for cell in cells] == [told(anew)] * 2
+
+
+def served(messages: int) -> tuple[Bench, CallByCall]:
+    """A group with eight open pulls, of which each has ten messages."""
+    store = CallByCall(MemoryStore())
+    bench = Bench(store)
+    bench.cell.put_group("orders", "billing", ordered=True, retry=AT_ONCE)
+    bench.send(*(str(number) for number in range(messages)))
+    return bench, store
+
+
+def test_a_pull_that_settles_the_one_before_reads_its_pull_log_once() -> None:
+    bench, store = served(200)
+    (first, *_) = [pull for _ in range(8) for pull in bench.pull(10)]
+    store.calls.clear()
+    settle = [Settlement(receipt=first.receipt)]
+    request = PullRequest(consumer="c1", max_messages=10, settle=settle)
+    (pull,) = bench.cell.pull("orders", "billing", request).pulls
+    assert len(pull.messages) == 10
+    reads = [call for call in store.calls if call[0] not in store.WRITES and call[1] == "pull"]
+    assert reads == [("scan", "pull")]
+
+
+def test_a_batch_that_several_pulls_share_is_read_once() -> None:
+    bench, store = served(200)
+    bench.pull(10)
+    store.calls.clear()
+    for _ in range(5):
+        bench.pull(10)
+    assert [call for call in store.calls if call[1] == "consume"] == []
+
+
+def test_an_open_row_far_behind_is_read_by_itself() -> None:
+    bench, store = served(200)
+    (slow,) = bench.pull(10)
+    for _ in range(12):
+        for pull in bench.pull(10):
+            bench.settle(pull)
+    store.calls.clear()
+    bench.pull(10)
+    assert [verb for verb, table in store.calls if table == "pull"] == ["get many", "scan", "put"]
+    assert bench.settle(slow) == "settled"
