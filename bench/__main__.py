@@ -4,39 +4,62 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from bench import delays, filters, floor, measures, ordered
+from bench.limits import Use, peak_mb, used
 from bench.measures import median, quantile
-from bench.serving import server
+from bench.serving import Served, server, serving
 
 CALLERS = {1: 16, 10: 16, 100: 8, 1_000: 4}
 
 
-def throughput(url: str, batch: int, rounds: int, seconds: float) -> dict[str, float]:
+def throughput(served: Served, syncs_per_s: float, batch: int, rounds: int, seconds: float) -> dict[str, float | str]:
     """Returns medians of interleaved rounds; ratios are medians of each round's own ratio."""
-    bodies, callers = measures.bodies(batch), CALLERS[batch]
-    floors, sent, taken, taken_100 = [], [], [], []
+    bodies, callers, url = measures.bodies(batch), CALLERS[batch], served.url
+    alone, grouped = [], []
+    uses: dict[str, list[Use]] = {"produced": [], "pulled_settled": [], "by_100": [], "consumer": []}
+
+    def note(name: str, work: Callable[..., float], *arguments: Any) -> None:
+        uses[name].append(used(served, syncs_per_s, partial(work, url, *arguments)))
+
     for number in range(rounds):
         subject = f"throughput-{batch}-{number}"
-        floors.append(floor.per_second(bodies, seconds / 2))
-        sent.append(measures.produced(url, subject, bodies, callers, seconds))
-        taken.append(measures.pulled(url, subject, "same", batch, callers, seconds / 2))
-        taken_100.append(measures.pulled(url, subject, "hundred", max(batch, 100), callers, seconds / 4))
-    consumed = measures.consumed(url, f"throughput-{batch}-0", max(batch, 100), seconds / 2)
-    return {
+        alone.append(floor.per_second(bodies, seconds / 4))
+        grouped.append(floor.per_second(bodies, seconds / 4, callers))
+        note("produced", measures.produced, subject, bodies, callers, seconds)
+        note("pulled_settled", measures.pulled, subject, "same", batch, callers, seconds / 2)
+        note("by_100", measures.pulled, subject, "hundred", max(batch, 100), callers, seconds / 4)
+    note("consumer", measures.consumed, f"throughput-{batch}-0", max(batch, 100), seconds / 2)
+    rates = {name: [use.per_s for use in found] for name, found in uses.items()}
+    row: dict[str, float | str] = {
         "callers": callers,
-        "floor_per_s": round(median(floors)),
-        "produced_per_s": round(median(sent)),
-        "pulled_settled_per_s": round(median(taken)),
-        "by_100_per_s": round(median(taken_100)),
-        "consumer_per_s": round(consumed),
-        "produced_of_floor": round(median([a / b for a, b in zip(sent, floors, strict=True)]), 3),
-        "pulled_of_produced": round(median([a / b for a, b in zip(taken, sent, strict=True)]), 3),
-        "by_100_of_produced": round(median([a / b for a, b in zip(taken_100, sent, strict=True)]), 3),
+        "floor_sync_each_per_s": round(median(alone)),
+        "floor_group_commit_per_s": round(median(grouped)),
     }
+    for name, found in uses.items():
+        row |= {
+            f"{name}_per_s": round(median(rates[name])),
+            f"{name}_client_us": round(median([use.client_us for use in found]), 2),
+            f"{name}_server_us": round(median([use.server_us for use in found]), 2),
+            f"{name}_limit": found[-1].limit,
+        }
+    return {
+        **row,
+        "produced_of_sync_each": _ratio(rates["produced"], alone),
+        "produced_of_group_commit": _ratio(rates["produced"], grouped),
+        "pulled_of_produced": _ratio(rates["pulled_settled"], rates["produced"]),
+        "by_100_of_produced": _ratio(rates["by_100"], rates["produced"]),
+    }
+
+
+def _ratio(some: list[float], others: list[float]) -> float:
+    return round(median([a / b for a, b in zip(some, others, strict=True)]), 3)
 
 
 def latencies(url: str, samples: int) -> dict[str, float]:
@@ -111,15 +134,19 @@ def operations(quick: bool) -> dict[str, dict[str, dict[str, float]]]:
     }
 
 
-def table(title: str, columns: dict[str, dict[str, float]]) -> Table:
+def table(title: str, columns: Mapping[str, Mapping[str, float | str]]) -> Table:
     """Returns a table with a row for each metric and a column for each case."""
     found = Table(title=title, title_justify="left")
     found.add_column("")
     for name in columns:
         found.add_column(name, justify="right")
     for metric in next(iter(columns.values())):
-        found.add_row(metric.replace("_", " "), *(f"{case[metric]:,}" for case in columns.values()))
+        found.add_row(metric.replace("_", " "), *(_text(case[metric]) for case in columns.values()))
     return found
+
+
+def _text(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:,}"
 
 
 def main() -> int:
@@ -128,8 +155,10 @@ def main() -> int:
     quick = parser.parse_args().quick
     rounds, seconds = (1, 0.5) if quick else (3, 3.0)
     console = Console()
-    with server() as url:
-        by_batch = {f"batch {batch}": throughput(url, batch, rounds, seconds) for batch in CALLERS}
+    with serving() as served:
+        url, syncs = served.url, floor.syncs_per_second(seconds)
+        console.print(f"this disk syncs {syncs:,.0f} times a second")
+        by_batch = {f"batch {batch}": throughput(served, syncs, batch, rounds, seconds) for batch in CALLERS}
         console.print(table("200-byte messages per second, over HTTP, beside SQLite alone", by_batch))
         late = latencies(url, 100 if quick else 1_000)
         console.print(table("send to receipt, a consumer waiting", {"": late}))
@@ -143,6 +172,8 @@ def main() -> int:
         console.print(table("pulled and settled by 8 consumers of one queue with 1,000 keys", {"": in_order}))
         beside = waiting(url, 100 if quick else 1_000, 100 if quick else 500)
         console.print(table("produce of 1 beside consumers in a long poll", {"": beside}))
+        memory = {"server": peak_mb(served.pid), "client": peak_mb(os.getpid())}
+        console.print(table("peak memory so far, MB", {"": memory}))
     late_by_rate = lateness(quick)
     console.print(table("delayed messages: how late they come, beside other traffic", late_by_rate))
     best = sustained(quick)
@@ -159,7 +190,9 @@ def main() -> int:
         "date": measures.today(),
         "python": sys.version.split()[0],
         "cores": os.cpu_count(),
+        "syncs_per_s": round(syncs),
         "throughput": by_batch,
+        "peak_mb": memory,
         "send_to_receipt": late,
         "pull_by_backlog": deep,
         "produce_by_groups": wide,

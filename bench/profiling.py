@@ -7,7 +7,6 @@ the lock is what limits a Python process, and a thread that waits does not have 
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,12 +19,12 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import profiled
+from bench.limits import cpu_seconds
 from bench.serving import Served, serving
 
 SAMPLES_A_SECOND = 200
 SHOWN = 15
 SPY = Path(sys.executable).with_name("py-spy")
-_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,12 +79,6 @@ class Worker:
     def _line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
-
-
-def cpu_seconds(pid: int) -> float:
-    """Returns the CPU time of a process with all its threads, in user and system mode."""
-    numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(numbers[11]) + int(numbers[12])) / _TICKS_A_SECOND
 
 
 def cost(served: Served, case: str, subject: str, seconds: float) -> Cost:

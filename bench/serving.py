@@ -13,19 +13,20 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Served:
-    """A server that runs: its URL, and the number of its process."""
+    """A server that runs: its URL, the number of its process, and its data directory."""
 
     url: str
     pid: int
+    data: Path
 
 
 @contextmanager
 def serving(*options: str) -> Iterator[Served]:
     """Starts a server and yields it. Its data is beside the floor's, on the same volume."""
     with tempfile.TemporaryDirectory(prefix="hourwheel-bench-") as folder:
-        data = str(Path(folder) / "data")
+        data = Path(folder) / "data"
         process = subprocess.Popen(
-            [sys.executable, "-m", "hourwheel", "serve", "--data", data, "--port", "0", *options],
+            [sys.executable, "-m", "hourwheel", "serve", "--data", str(data), "--port", "0", *options],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -35,7 +36,7 @@ def serving(*options: str) -> Iterator[Served]:
             found = re.search(r"http://[0-9.:]+", line)
             if found is None:
                 raise SystemExit(f"the server did not start: {line.strip()}")
-            yield Served(found.group(), process.pid)
+            yield Served(found.group(), process.pid, data)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=30)

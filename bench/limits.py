@@ -1,0 +1,76 @@
+"""Says what limits a row of a benchmark: the disk, the CPU of the client, or the CPU of the server.
+
+A Python process computes on one core at a time, so a core is all that a side may use. The disk is full when the server
+commits as often as the disk syncs. Linux only: reads /proc.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.serving import Served
+from hourwheel.adapters.synced_mark import SyncedMark
+
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """What a run used. ``per_s``: messages a second; ``client_us`` and ``server_us``: microseconds of CPU for each
+    message; ``commits``: for each second; ``client``, ``server`` and ``disk``: the part of what there is."""
+
+    per_s: float
+    client_us: float
+    server_us: float
+    commits: float
+    client: float
+    server: float
+    disk: float
+
+    @property
+    def limit(self) -> str:
+        """Names what is used most. Below a half, callers mostly wait: for each other's answers, or for processes beside
+        them."""
+        part, name = max((self.disk, "disk"), (self.client, "client CPU"), (self.server, "server CPU"))
+        return f"{name} {part:.0%}" if part >= 0.5 else f"waits ({name} {part:.0%})"
+
+
+def cpu_seconds(pid: int) -> float:
+    """Returns the CPU time of a process with all its threads, in user and system mode."""
+    numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(numbers[11]) + int(numbers[12])) / _TICKS_A_SECOND
+
+
+def peak_mb(pid: int) -> float:
+    """Returns the most memory that a process has had in use."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return round(int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1_024, 1)
+
+
+def commits(served: Served) -> int:
+    """Returns the number of the server's last commit."""
+    mark = SyncedMark(served.data / "synced")
+    try:
+        last = mark.read()
+        return 0 if last is None else last.number
+    finally:
+        mark.close()
+
+
+def used(served: Served, syncs_per_s: float, work: Callable[[], float]) -> Use:
+    """Runs ``work``, which returns the messages/s of this process as the client, and returns what it used."""
+    before = time.perf_counter(), time.process_time(), cpu_seconds(served.pid), commits(served)
+    per_s = work()
+    after = time.perf_counter(), time.process_time(), cpu_seconds(served.pid), commits(served)
+    seconds, client, server, done = (late - early for early, late in zip(before, after, strict=True))
+    return Use(
+        per_s=per_s,
+        client_us=client / (per_s * seconds) * 1e6,
+        server_us=server / (per_s * seconds) * 1e6,
+        commits=done / seconds,
+        client=client / seconds,
+        server=server / seconds,
+        disk=done / seconds / syncs_per_s,
+    )
