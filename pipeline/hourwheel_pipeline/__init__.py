@@ -1,1 +1,1 @@
-"""PySpark jobs around the queue: they copy its archive into tables of a lake, check them, and send messages again."""
+"""Copies the archive into tables of a lake, checks them, and sends messages again, by jobs on PySpark."""

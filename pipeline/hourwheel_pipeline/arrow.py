@@ -1,4 +1,4 @@
-"""Segments of the archive as Arrow: rows of the lake, block by block."""
+"""Converts segments of the archive to Arrow, block by block."""
 
 from collections.abc import Callable, Iterator
 

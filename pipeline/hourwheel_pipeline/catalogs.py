@@ -1,4 +1,4 @@
-"""The catalog of a lake: SQLite beside the tables on one machine, Glue in the cloud."""
+"""Opens the catalog of a lake: SQLite beside the tables on one machine, Glue in the cloud."""
 
 from collections.abc import Mapping
 from pathlib import Path

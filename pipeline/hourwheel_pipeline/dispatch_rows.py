@@ -1,4 +1,4 @@
-"""Rows of the table ``dispatches``, from blocks of the archive: one for each message that a transfer names."""
+"""Makes rows of the table ``dispatches`` from blocks of the archive: one for each message that a transfer names."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain

@@ -1,4 +1,4 @@
-"""The exit status of the commands, so that cron and CI can act on it: see ``docs/pipeline.md``.
+"""Defines the exit status of the commands, so that cron and CI can act on it: see ``docs/pipeline.md``.
 
 0    all went well, and nothing was found
 1    a job failed

@@ -1,4 +1,4 @@
-"""Errors of Spark, Arrow, Iceberg and the catalog as one sentence, without stack frames."""
+"""Says errors of Spark, Arrow, Iceberg and the catalog in one sentence, without stack frames."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Findings: the kind of an error, the position of the message concerned, and the details.
+"""Defines findings: the kind of an error, the position of the message concerned, and the details.
 
 A check yields ``COLUMNS``; those that do not apply are null. ``log``, ``row`` and ``index`` name the position at which
 the message is or should be; ``at`` is the time of the error. The table ``findings`` has all findings of each run: those

@@ -1,4 +1,4 @@
-"""The options that jobs share.
+"""Defines the options that jobs share.
 
 The model of a job's options is a subclass of ``LakeOptions`` or of ``ArchiveOptions``; a job that can be limited to
 some days adds ``Days``.

@@ -1,4 +1,4 @@
-"""The jobs by name, and their options from text.
+"""Finds jobs by their names, and reads their options from text.
 
 A job is a module of this package with ``run(spark, options)``; the type of ``options`` defines its options. Options of
 one name mean the same in each job. A job may also have ``idle(options)``, which does the work and returns the report if

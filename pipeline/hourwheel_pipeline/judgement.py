@@ -1,4 +1,4 @@
-"""What a run of ``reconcile`` may take over from the last run that judged the whole lake, and what it judges anew.
+"""Decides what a run of ``reconcile`` takes over from the last run that judged the whole lake, and what it judges anew.
 
 The findings about a subject follow from its own rows, from rows that name no subject (cancel markers, dropped
 messages), from the manifests and the snapshots of the registry in the archive, and from the horizon. So a run judges

@@ -1,4 +1,4 @@
-"""The lake: Iceberg tables, whose data Spark writes and the driver commits.
+"""Keeps the lake: Iceberg tables, whose data Spark writes and the driver commits.
 
     {lake}/catalog.db                          the catalog, on one machine; in the cloud it is Glue's
     {lake}/{table}/data/{run}/…/*.parquet      a run's files, whether or not a commit names them

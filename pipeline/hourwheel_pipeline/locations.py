@@ -1,4 +1,4 @@
-"""The locations of archives and lakes: a folder, or ``s3://bucket/prefix``."""
+"""Reads the locations of archives and lakes: a folder, or ``s3://bucket/prefix``."""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Rows of the table ``messages``, from blocks of the archive.
+"""Makes rows of the table ``messages`` from blocks of the archive.
 
 Columns are built from columns, and values that all messages of a row share are decoded once for the row: nothing here
 loops over messages.

@@ -1,4 +1,4 @@
-"""Metrics: computes what each subject took in and what each group did in each hour, and the time that this took.
+"""Computes what each subject took in and what each group did in each hour, and the time that this took.
 
 A row of the table ``metrics`` is an hour of a subject (``group`` is null) or of a group:
 

@@ -1,4 +1,4 @@
-"""The positions of messages in the tables of the lake, from the names of logs (``hourwheel/log_names.py``)."""
+"""Reads the positions of messages in the tables of the lake from the names of logs (``hourwheel/log_names.py``)."""
 
 from functools import lru_cache
 from typing import NamedTuple, Self

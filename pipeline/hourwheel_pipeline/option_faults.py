@@ -1,4 +1,4 @@
-"""What the options of jobs and of the data source have in common: names, locations, and sentences about wrong options.
+"""Checks names and locations in the options of jobs and of the data source, and says what is wrong with an option.
 
 Imports nothing that opens a lake: the data source runs where pyiceberg is not installed.
 """

@@ -1,4 +1,4 @@
-"""What reports mean for the exit status: damage, and findings."""
+"""Tells from a report whether a job found damage or findings, for the exit status."""
 
 from collections.abc import Collection, Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The progress of a job, for a person who waits at a terminal."""
+"""Shows the progress of a job to a person who waits at a terminal."""
 
 import sys
 

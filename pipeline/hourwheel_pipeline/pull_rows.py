@@ -1,4 +1,4 @@
-"""Rows of the table ``pulls``, from blocks of the archive."""
+"""Makes rows of the table ``pulls`` from blocks of the archive."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain

@@ -1,4 +1,4 @@
-"""Reconcile: compares the messages that were accepted, dispatched, pulled, retried, given up and settled, and finds
+"""Compares the messages that were accepted, dispatched, pulled, retried, given up and settled, and finds
 errors. A working system has no findings.
 
 The job judges the subjects that changed since its last run, and takes over what it found before about all others

@@ -1,4 +1,4 @@
-"""Repair: removes data files that are missing or damaged, and restores the rows that the lake lacks from the archive.
+"""Repairs the lake: removes data files that are missing or damaged, and restores rows that it lacks from the archive.
 
 The job checks each data file of each table: whether the file exists, has its size, and begins and ends as Parquet does;
 with ``deep`` it reads all files. It compares the rows of the sound files with those that the manifests name, and reads

@@ -1,4 +1,4 @@
-"""Report: writes the findings of the last reconciliation and the metrics, as a page and as JSON.
+"""Writes the findings of the last reconciliation and the metrics, as a page and as JSON.
 
 {output}/report.html
 {output}/report.json       see ``reporting/contents.py``

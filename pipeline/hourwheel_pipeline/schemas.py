@@ -1,4 +1,4 @@
-"""The tables of the lake: one definition, from which the schemas of Arrow, Spark and Iceberg are made.
+"""Defines the tables of the lake once; the schemas of Arrow, Spark and Iceberg are made from that definition.
 
     table       a row is                                 identity
     messages    a message in a row of a log, or a cancel marker (log, row, index, kind)

@@ -1,5 +1,5 @@
-"""Folders into which Spark spills on one machine: no other user may open them, and each job removes those that a killed
-job left.
+"""Makes folders into which Spark spills on one machine. No other user may open them, and each job removes those that a
+killed job left.
 
 {parent}/spark-{process}-{random}
 """

@@ -1,4 +1,4 @@
-"""Segments of the archive as a DataFrame, read by Spark's workers.
+"""Reads segments of the archive as a DataFrame, by Spark's workers.
 
 A segment that cannot be read becomes a row of its own, so that Spark keeps it exactly as often as it keeps rows: in a
 partition whose subject is no valid name (``QUARANTINED``), with the segment's key, the reason, and the number of rows

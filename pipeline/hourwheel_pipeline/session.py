@@ -1,4 +1,4 @@
-"""The Spark session of a job."""
+"""Makes the Spark session of a job."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""The status of archive and lake, with the findings of the last reconciliation. Needs no Spark."""
+"""Reports the status of archive and lake, with the findings of the last reconciliation. Needs no Spark."""
 
 from collections.abc import Iterator
 from contextlib import closing

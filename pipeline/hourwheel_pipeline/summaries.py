@@ -1,4 +1,4 @@
-"""The report of a job as a sentence for people; ``--json`` prints the whole report.
+"""Says the report of a job in a sentence for people; ``--json`` prints the whole report.
 
 The sentence is chosen by the name of the report's type, so that the jobs ``archive`` and ``rebuild`` import no Spark.
 """

@@ -1,4 +1,4 @@
-"""What a table of the lake holds of the archive.
+"""Records which segments of the archive a table of the lake contains.
 
 It has each segment of its kind that the manifests up to ``last_manifest`` name, once, except for quarantined segments:
 those that could not be read. A segment is quarantined as a whole, so that a repaired one can be taken as a whole.

@@ -1,4 +1,4 @@
-"""Numbers with their nouns."""
+"""Writes numbers with their nouns."""
 
 from collections.abc import Mapping
 

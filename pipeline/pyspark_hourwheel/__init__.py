@@ -1,4 +1,4 @@
-"""Hourwheel as a Spark data source: reads the archive, as a batch or a stream, and writes to subjects."""
+"""Makes Hourwheel a Spark data source: reads the archive, as a batch or a stream, and writes to subjects."""
 
 from pyspark_hourwheel.source import HourwheelDataSource
 

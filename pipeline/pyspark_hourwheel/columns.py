@@ -1,4 +1,4 @@
-"""The columns of messages, and how they are built from those of the archive.
+"""Defines the columns of messages, and builds them from those of the archive.
 
 The order of the columns is part of the schema: Spark 4.0 and 4.1 take columns by position, not by name.
 """

@@ -1,4 +1,4 @@
-"""The options of the data source. Spark ignores the case of their names and passes their values as text."""
+"""Defines the options of the data source. Spark ignores the case of their names and passes their values as text."""
 
 import re
 from collections.abc import Mapping

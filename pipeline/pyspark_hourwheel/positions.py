@@ -1,4 +1,4 @@
-"""The position of a stream in the archive.
+"""Defines the position of a stream in the archive.
 
     {"manifest": 12, "place": 3, "generation": 1, "since_ms": 0}
 

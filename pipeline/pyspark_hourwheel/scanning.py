@@ -1,4 +1,4 @@
-"""The work of a task: reads segments, and builds columns from the messages in them."""
+"""Does the work of a task: reads segments, and builds columns from the messages in them."""
 
 import logging
 from collections.abc import Iterator, Sequence

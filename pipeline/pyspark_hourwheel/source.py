@@ -1,4 +1,4 @@
-"""The data source: the class that Spark calls."""
+"""Defines the data source, the class that Spark calls."""
 
 from pyspark.sql.datasource import (
     DataSource,

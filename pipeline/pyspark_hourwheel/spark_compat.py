@@ -1,4 +1,4 @@
-"""Compatibility of stream readers with Spark before and from 4.2 on."""
+"""Lets stream readers work with Spark before 4.2 and from 4.2 on."""
 
 from importlib import import_module
 from importlib.util import find_spec

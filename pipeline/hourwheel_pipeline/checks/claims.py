@@ -1,4 +1,4 @@
-"""What the archive says of itself: its manifests and its snapshots of the registry as tables.
+"""Reads the manifests of the archive and its snapshots of the registry as tables.
 
     claim      about                         start, end          messages      at
     span       a log                         its rows

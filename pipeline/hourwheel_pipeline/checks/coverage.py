@@ -1,4 +1,4 @@
-"""Coverage: which rows of each log the archive holds, and which of those the lake may lack.
+"""Computes the coverage: which rows of each log the archive holds, and which of those the lake may lack.
 
 Rows outside of the coverage are unknown, and never a finding: rows that are not archived yet, or were removed before
 they could be; rows whose messages could not be read; rows of quarantined segments; and rows of a log and manifest of

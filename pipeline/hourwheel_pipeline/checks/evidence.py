@@ -1,4 +1,4 @@
-"""The rows of the lake, as the checks need them: each row once, and of messages only positions and times.
+"""Reads the rows of the lake as the checks need them: each row once, and of messages only positions and times.
 
     messages   a message in a row                       log, row, index …, copies
     batches    a row of a queue or a retry log          log, row; messages, accepted_at, expires_at, latest_due

@@ -1,1 +1,1 @@
-"""Measures: computes counts and times by subject, group and hour."""
+"""Computes counts and times by subject, group and hour."""

@@ -1,4 +1,4 @@
-"""Columns for hours, lengths of time, and their percentiles."""
+"""Makes columns for hours, for lengths of time, and for their percentiles."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as fn

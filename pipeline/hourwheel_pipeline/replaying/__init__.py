@@ -1,1 +1,1 @@
-"""Parts of the job ``replay``."""
+"""Divides the job ``replay`` into options, selection, chunks, probe and progress."""

@@ -1,4 +1,4 @@
-"""The options of a replay: which messages, and where to."""
+"""Defines the options of a replay: which messages to send, and where to."""
 
 from typing import Annotated, Any, Literal, Self
 

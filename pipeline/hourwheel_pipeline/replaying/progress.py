@@ -1,4 +1,4 @@
-"""The progress of a replay: objects beside the tables of the lake, each written once.
+"""Records the progress of a replay in objects beside the tables of the lake, each written once.
 
     replays/{name}/plan                  its selection and its totals: ReplayPlan, JSON
     replays/{name}/{chunk:012d}/{try}    the chunk is about to be sent: SendAttempt, JSON

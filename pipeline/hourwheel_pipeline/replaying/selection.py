@@ -1,4 +1,4 @@
-"""The messages of a replay, in the order of sending: each log in its order, and the logs merged by time."""
+"""Selects the messages of a replay in the order of sending: each log in its order, and the logs merged by time."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

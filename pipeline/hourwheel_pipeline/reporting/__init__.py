@@ -1,1 +1,1 @@
-"""The report as a page and as JSON: one file each, without references to others."""
+"""Builds the report as a page and as JSON: one file each, without references to others."""

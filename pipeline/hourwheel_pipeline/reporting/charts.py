@@ -1,4 +1,4 @@
-"""Charts of values by steps of time, as SVG: lines, or bars for steps that are independent of each other."""
+"""Draws charts of values by steps of time, as SVG: lines, or bars for steps that are independent of each other."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The contents of a report, as its JSON has them.
+"""Collects the contents of a report, as its JSON has them.
 
 ``format`` rises when a field changes its meaning or is removed; fields may be added. Times are Unix milliseconds.
 """

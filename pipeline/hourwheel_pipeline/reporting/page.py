@@ -1,4 +1,4 @@
-"""The report as a page: one file, no scripts, nothing from elsewhere."""
+"""Writes the report as a page: one file, no scripts, nothing from elsewhere."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Steps of time: a chart has one point for each step, and no more steps than can be read."""
+"""Divides time into steps: a chart has one point for each step, and no more steps than a person can read."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, TypeAlias

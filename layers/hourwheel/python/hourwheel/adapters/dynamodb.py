@@ -1,4 +1,4 @@
-"""The store on DynamoDB.
+"""Implements the store on DynamoDB.
 
 {prefix}-meta, -consume, -pull, -keys,                 {prefix}-counters
          -schedule, -dispatch

@@ -1,4 +1,4 @@
-"""``Blobs`` as files of a folder.
+"""Implements ``Blobs`` as files of a folder.
 
 {root}/{all parts of the key but the last}/{last part}=
 {root}/…/~{random}                                         being written

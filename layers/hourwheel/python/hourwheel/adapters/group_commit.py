@@ -1,4 +1,4 @@
-"""Group commit: callers queue up, and all queued work runs in one transaction with one sync.
+"""Commits in groups: callers queue up, and all queued work runs in one transaction with one sync.
 
 A caller that finds no other caller writing leads: it runs and commits all queued work, then hands the lead on. Callers
 that cannot wait are invited to lead instead, and a thread commits for them.

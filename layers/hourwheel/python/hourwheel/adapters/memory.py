@@ -1,4 +1,4 @@
-"""Complete stores that keep everything in memory: for tests, and as the reference for the other adapters."""
+"""Implements the stores in memory: for tests, and as the reference for the other adapters."""
 
 import threading
 from bisect import bisect_left, insort

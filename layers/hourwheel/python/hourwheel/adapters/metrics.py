@@ -1,4 +1,4 @@
-"""Meters: CloudWatch's embedded metric format in Lambda, totals and a histogram in one process."""
+"""Records metrics: in CloudWatch's embedded metric format in Lambda, as totals and a histogram in one process."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""``Blobs`` (large batches, and the archive) as objects of S3."""
+"""Implements ``Blobs`` (large batches, and the archive) as objects of S3."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

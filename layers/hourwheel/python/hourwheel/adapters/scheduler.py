@@ -1,4 +1,4 @@
-"""Timers on EventBridge Scheduler: one one-time schedule for each bucket and time at which its wheel is to start.
+"""Sets timers on EventBridge Scheduler: a one-time schedule for each bucket and time at which its wheel is to start.
 
 A schedule starts the function ``wheel`` with {"bucket": …} and removes itself. If the time has already come, the
 function is invoked at once, without a schedule.

@@ -1,4 +1,4 @@
-"""The store on SQLite: write-ahead log, one writer at a time, group commit.
+"""Implements the store on SQLite: write-ahead log, one writer at a time, group commit.
 
 Other processes may use the same file at the same time. ``sqlite_schema.py`` draws the tables, ``sqlite_session.py`` has
 the statements, ``sqlite_writer.py`` the transactions, ``group_commit.py`` the queue of callers.

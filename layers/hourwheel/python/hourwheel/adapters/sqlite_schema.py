@@ -1,4 +1,4 @@
-"""The tables of a SQLite database, and the check that a file is a database of this library and version.
+"""Makes the tables of a SQLite database, and checks that a file is a database of this library and version.
 
 counters                     (name, rows, numbers, sealed)
 meta, consume, pull, keys    (partition, sort, value, token, expires_ms), keyed by partition and sort

@@ -1,4 +1,4 @@
-"""The calls of the store on one connection of SQLite, and the writes that run in transactions."""
+"""Implements the calls of the store on one connection of SQLite, and the writes that run in transactions."""
 
 import sqlite3
 from collections.abc import Callable, Sequence

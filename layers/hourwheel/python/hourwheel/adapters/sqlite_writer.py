@@ -1,4 +1,4 @@
-"""The only connection by which a process writes to its SQLite database."""
+"""Holds the only connection by which a process writes to its SQLite database."""
 
 import sqlite3
 import threading

@@ -1,4 +1,4 @@
-"""The number of the last transaction that the database has synced, kept beside it.
+"""Keeps the number of the last transaction that the database has synced, in a file beside it.
 
 bytes 0-7      "hwsync 1"
 bytes 8-15     the number, in the byte order of the machine

@@ -1,4 +1,4 @@
-"""Targets on AWS: a Lambda function, an SQS queue, an EventBridge bus; HTTPS goes through ``webhooks.py``.
+"""Delivers to targets on AWS: Lambda functions, SQS queues, EventBridge buses; ``webhooks.py`` delivers over HTTPS.
 
 A queue gets one message for each message, a bus one event, as the JSON of a pulled message; a function gets the batch.
 Clients send each request once: the pusher decides what is retried. A call whose answer is lost is repeated later, so a

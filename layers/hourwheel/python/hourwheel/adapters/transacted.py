@@ -1,4 +1,4 @@
-"""The writes of a ``Transactional`` store, each in a transaction of its own."""
+"""Runs each write of a ``Transactional`` store in a transaction of its own."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Deliveries over HTTPS to addresses that users choose. No delivery may reach a host that only this machine's network
-can reach.
+"""Delivers over HTTPS to addresses that users choose. No delivery may reach a host that only this machine's network can
+reach.
 
 A host name is resolved once for each delivery. Each of its addresses must be public, and the connection goes to one of
 these addresses, whatever the name resolves to a moment later. Redirects are not followed. The time of a delivery is

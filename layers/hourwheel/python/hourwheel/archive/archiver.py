@@ -1,4 +1,4 @@
-"""Archives what the logs hold: a system consumer group of its own over consume, pull, schedule and dispatch logs.
+"""Archives the rows of all logs: of queues, retries, dead letters, pulls, schedules and dispatches.
 
 An archiver reads each log from its watermark on, writes segments, and commits them by a manifest (see
 ``manifests.py``). A crash before the commit leaves segments that no manifest names; a crash after it leaves watermarks

@@ -1,4 +1,4 @@
-"""Blocks of the archive: rows of several logs of one kind, one after the other.
+"""Encodes and decodes blocks of the archive: rows of several logs of one kind, one after the other.
 
     kind        schema  payload, msgpack
     messages    2       [[log …], [Entry …], Columns]      rows of queues, retry, dead and schedule logs

@@ -1,5 +1,5 @@
-"""A pass of the archiver through all logs, as a value: each log that was read leads to the next value. Reads and writes
-nothing.
+"""Represents a pass of the archiver through all logs as a value; each log that was read leads to the next value. Reads
+and writes nothing.
 
 A pass takes as many commits as it needs. A commit that is full ends at a log; the next commit goes on behind that log.
 """

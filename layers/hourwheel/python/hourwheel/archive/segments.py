@@ -1,4 +1,4 @@
-"""Segments of the archive: blocks of one kind, in one object.
+"""Encodes and decodes segments of the archive: blocks of one kind, in one object.
 
     key      segments/{kind}/{YYYY-MM-DD}/{HH}/{unique}       the hour, in UTC, in which its rows were written
     bytes    block … block, footer, trailer

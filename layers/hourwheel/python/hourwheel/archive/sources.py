@@ -1,4 +1,4 @@
-"""The logs that are archived, as sources that yield their settled rows."""
+"""Lists the logs to archive, each as a source that yields its settled rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

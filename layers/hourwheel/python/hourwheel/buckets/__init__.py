@@ -1,1 +1,1 @@
-"""Buckets of delayed messages by the hour in which they fall due, and the leases of the buckets' wheels."""
+"""Sorts delayed messages into buckets by the hour in which they fall due, and leases the wheels of the buckets."""

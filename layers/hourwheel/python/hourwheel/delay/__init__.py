@@ -1,1 +1,1 @@
-"""Delayed messages: turns the wheel of an open bucket, dispatches, cancels and reschedules."""
+"""Hands delayed messages over at their time, and cancels and reschedules them."""

@@ -1,4 +1,4 @@
-"""Changes: looks up, cancels and reschedules messages that are still delayed.
+"""Looks up, cancels and reschedules messages that are still delayed.
 
     1  store the change
     2  append a cancel marker to the schedule log in which the message waits

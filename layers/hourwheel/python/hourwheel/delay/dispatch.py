@@ -1,4 +1,4 @@
-"""Dispatch: hands due messages over. Reserves rows in the target logs, writes one dispatch row that names them, and
+"""Hands due messages over. Reserves rows in the target logs, writes one dispatch row that names them, and
 puts the rows.
 
 The next owner of the bucket repeats the puts that the last dispatch row names.

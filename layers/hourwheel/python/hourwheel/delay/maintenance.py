@@ -1,5 +1,5 @@
-"""Maintenance of delayed messages for the sweeper: starts the wheels that should run and do not, and removes each
-bucket a day after it was closed."""
+"""Maintains buckets for the sweeper: starts the wheels that should run and do not, and removes each bucket a day after
+it was closed."""
 
 from collections.abc import Iterable
 from typing import TypeAlias

@@ -1,4 +1,4 @@
-"""Orphans: delayed messages whose subject was deleted before they were due. The subject's own dead log keeps them for
+"""Keeps orphans, the delayed messages whose subject was deleted before they were due, in the subject's own dead log for
 30 days.
 
 table      meta

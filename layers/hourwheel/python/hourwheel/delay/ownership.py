@@ -1,4 +1,4 @@
-"""Ownership of a bucket: its dispatch log, and the right of one wheel to append to it.
+"""Gives one wheel at a time the right to append to the dispatch log of a bucket.
 
     table      dispatch
     partition  {bucket}

@@ -1,4 +1,4 @@
-"""Pending counts: counts delayed messages by subject and by the hour in which they fall due.
+"""Counts delayed messages by subject and by the hour in which they fall due.
 
 A look reads the rows that the schedule and dispatch logs got since the look before. A cancel that came too late counts
 as one that came in time, so a count may be too low, by one for each, until its bucket is over.

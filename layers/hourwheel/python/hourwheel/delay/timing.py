@@ -1,5 +1,4 @@
-"""The timing wheel: orders the messages of a bucket by the tick in which they fall due. Contains positions, no
-messages.
+"""Orders the messages of a bucket by the tick in which they fall due. The timing wheel contains positions, no messages.
 
 A hierarchical timing wheel of two levels (Varghese and Lauck, SOSP 1987) that stores no empty slots. Far messages lie
 in coarse slots of a quarter of a second, with a byte each for the tick within the slot. The messages of a coarse slot

@@ -1,4 +1,4 @@
-"""Steps of a wheel: decides from times and row numbers what the wheel of a bucket does next. Reads and writes nothing.
+"""Decides from times and row numbers what the wheel of a bucket does next. Reads and writes nothing.
 
 NEW ──► FOLLOWING ──► CATCHING_UP ──► TURNING ──► CLOSING
  └──────────────────────▲

@@ -1,1 +1,1 @@
-"""Logs: a counter and write-once rows, their batches, large ones included, and records changed by compare-and-set."""
+"""Implements logs (a counter and write-once rows), the batches in them, and records changed by compare-and-set."""

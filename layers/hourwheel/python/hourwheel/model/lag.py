@@ -1,4 +1,4 @@
-"""Defines the answer to a question for the lag of a group."""
+"""Defines the lag of a group, as calls return it."""
 
 from msgspec import UNSET, Struct, UnsetType, field
 

@@ -1,4 +1,4 @@
-"""Defines the answer to a question where a message is, and what each group did with it."""
+"""Defines the trace of a message: where the message is, and what each group did with it."""
 
 from typing import Literal, TypeAlias
 

@@ -1,1 +1,1 @@
-"""Push: groups whose messages are delivered to a target instead of being pulled."""
+"""Delivers the messages of groups to targets, for groups that have one."""

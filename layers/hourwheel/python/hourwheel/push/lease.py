@@ -1,5 +1,5 @@
-"""The lease by which one pusher at a time pushes for a group, and the health of the group's target. Both are stored in
-the group's record (see ``state.py``)."""
+"""Leases a group to one pusher at a time, and keeps the health of the group's target. Both are stored in one record
+(see ``state.py``)."""
 
 import threading
 from collections.abc import Callable

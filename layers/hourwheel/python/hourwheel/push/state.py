@@ -1,4 +1,4 @@
-"""The record of a group's pushing: the pusher that has the lease, and how the last deliveries went.
+"""Defines the record of a group's pushing: the pusher that has the lease, and how the last deliveries went.
 
     table      meta
     partition  pushes

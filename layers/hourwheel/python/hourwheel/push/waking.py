@@ -1,4 +1,4 @@
-"""Starts pushers: after rows were stored, and for the sweeper."""
+"""Starts pushers after rows were stored, and for the sweeper."""
 
 from collections.abc import Iterable
 

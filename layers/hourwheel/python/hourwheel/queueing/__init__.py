@@ -1,1 +1,1 @@
-"""Queueing: produces, pulls, settles, and keeps retries and dead letters."""
+"""Produces, pulls and settles messages, and keeps retries and dead letters."""

@@ -1,5 +1,7 @@
-"""Consumers of a group: who pulled lately, and who holds leases. Read from the pull rows, so that a pull writes nothing
-for it; a process adds the pulls that it has seen itself, also those that found nothing.
+"""Lists the consumers of a group that pulled lately or hold leases.
+
+The pull rows tell both, so a pull writes nothing for this list. A process adds the pulls that it has seen itself, also
+those that found nothing.
 """
 
 from collections.abc import Iterable

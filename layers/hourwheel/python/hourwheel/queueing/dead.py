@@ -1,4 +1,4 @@
-"""Dead letters: lists, reads, redrives and drops them.
+"""Lists, reads, redrives and drops dead letters.
 
 table      pull
 partition  dead@{dead log}

@@ -1,4 +1,4 @@
-"""Flow control: how many more messages a group may lease now, by the limits that the group sets.
+"""Controls the flow to a group: computes how many more messages the group may lease now by the limits that it sets.
 
 The pull rows tell which messages are leased and when they were claimed, whatever process claimed them. So nothing is
 written for a limit. A process reads the rows that are new to it, and a claim that follows takes the very next pull row

@@ -1,4 +1,4 @@
-"""Held keys: what the lag of an ordered group says about its parked messages."""
+"""Adds the held keys and the parked messages of an ordered group to its lag."""
 
 from hourwheel.errors import Corrupt
 from hourwheel.model.lag import HeldKey, HeldKeys, Lag

@@ -1,4 +1,4 @@
-"""Idempotency keys: stores the reservations of a batch under its sender's key.
+"""Stores the reservations of a batch under the idempotency key of its sender.
 
     table      keys
     partition  {subject}, or * for batches that span subjects

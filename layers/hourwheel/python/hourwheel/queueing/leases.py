@@ -1,4 +1,4 @@
-"""Leases: ends those that are over, and moves the checkpoint behind the settled pull rows.
+"""Ends leases that are over, and moves the checkpoint behind the settled pull rows.
 
 A watch remembers the open pull rows that it has seen; every other row below ``scanned`` is closed. A watch is a hint:
 each action reads the row again, and changes it by compare-and-set.

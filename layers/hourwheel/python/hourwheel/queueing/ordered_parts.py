@@ -1,5 +1,5 @@
-"""Ordered parts: which parts of its queues an ordered group may claim from. A part begins when those before it are
-done.
+"""Decides from which parts of its queues an ordered group may claim. A part has its turn when the group has settled all
+messages of the parts before it.
 
 Before a part come the earlier parts of its queue, and all parts of an earlier era: with another number of queues a
 key's messages may have gone to another queue.

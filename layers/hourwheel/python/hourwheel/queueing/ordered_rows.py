@@ -1,4 +1,4 @@
-"""Records of ordered groups: the rows of their pull logs, and the snapshot of what is parked.
+"""Defines the records of ordered groups: the rows of their pull logs, and the snapshot of the parked messages.
 
     table      pull                                  meta
     partition  {group}~{gen}@{source log}            parked

@@ -1,4 +1,4 @@
-"""Orders: what a process knows of the ordered groups, and the decoded rows from which it serves parked messages.
+"""Caches the states of ordered groups, and the decoded rows from which claims serve parked messages.
 
 A claim, a look at the lag or a sweep brings the state of a log up to date (``current``): it reads the open rows again,
 and follows the rows that were stored since. A process that knows nothing begins at the last snapshot. Claims save one

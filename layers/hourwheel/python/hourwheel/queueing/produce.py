@@ -1,4 +1,4 @@
-"""Produce: stores a batch as one row in each queue, and one row in each hour bucket, that its messages go to.
+"""Stores a batch: one row in each queue, and one in each hour bucket, to which its messages go.
 
 A call that succeeds has stored every row. With an idempotency key the batch is handed over: reserve the rows, write the
 reservations under the key, put the rows (see ``idempotency.py``). ``routing.py`` decides which message goes where.

@@ -1,4 +1,4 @@
-"""Lag and seek: measures how far a group is behind, and moves its position."""
+"""Measures how far a group is behind, and moves its position."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

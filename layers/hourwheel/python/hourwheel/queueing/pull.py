@@ -1,4 +1,4 @@
-"""Pull: settles what the request settles, then claims the next messages, the group's retries first.
+"""Pulls: carries out the settlements of the request, then claims the next messages, the group's retries first.
 
 ``settlements.py`` opens and applies the settlements, ``source_logs.py`` finds the logs that may have messages,
 ``claimer.py`` claims them, and ``answers.py`` reads and signs what was claimed.

@@ -1,4 +1,4 @@
-"""The pull log: claims a range of a source log for a consumer, by one conditional put. One per group and source log.
+"""Claims a range of a source log for a consumer, by one conditional put into the pull log of the group on that source.
 
 The loser of a race finds the winner's row in the refusal, and so knows where the next range starts. There is no cursor
 item, and nothing to rebalance: any number of consumers claim from any queue from the first second on.

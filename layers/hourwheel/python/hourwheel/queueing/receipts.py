@@ -1,4 +1,4 @@
-"""Receipts: the signed texts that a consumer sends back to settle a pull.
+"""Signs and reads receipts, the texts that a consumer sends back to settle a pull.
 
 A receipt contains the pull row as it was claimed, so that settling needs no read, and a keyed digest, so that only the
 cell can make one.

@@ -1,4 +1,4 @@
-"""Records: the rows of a pull log, and the checkpoint that outlives the rows.
+"""Defines the rows of a pull log, and the checkpoint that outlives the rows.
 
     table      pull                                  meta
     partition  {group}~{gen}@{source log}            checkpoint

@@ -1,4 +1,4 @@
-"""Routing: decides which queue, or which hour bucket, each message of a batch goes to. Nothing here reads or writes.
+"""Decides which queue, or which hour bucket, each message of a batch goes to. Nothing here reads or writes.
 
 One rule chooses the queue of every message, sent at once or delayed (see ``queue_of``). Messages with a key go to the
 queue of the key. Messages without a key that were sent together stay together: their batch costs one row, and batches

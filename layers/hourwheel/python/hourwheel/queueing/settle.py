@@ -1,4 +1,4 @@
-"""Settling: one conditional update of the pull row, which succeeds only if nobody changed the row meanwhile.
+"""Settles messages by one conditional update of the pull row, which succeeds only if nobody changed the row meanwhile.
 
 Retries and dead letters are handed over: the update that settles them also writes the reservations of their rows.
 """

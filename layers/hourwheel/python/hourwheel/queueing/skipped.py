@@ -1,4 +1,4 @@
-"""Skipped sequences: ranges of a log's sequences that no message has.
+"""Records skipped sequences: ranges of a log's sequences that no message has.
 
 A rebuild skips sequences beyond the end of the archive, because the lost store may have given them out.
 

@@ -1,1 +1,1 @@
-"""Subjects and groups: the registry creates, changes and deletes them, and looks them up."""
+"""Creates, changes, deletes and looks up subjects and groups."""

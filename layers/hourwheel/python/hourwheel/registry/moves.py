@@ -1,4 +1,4 @@
-"""Moves queues between logs: carries the changes of routes to their end.
+"""Moves queues between logs: carries out the changes of routes, and finishes those that another process began.
 
     1  write the requested change into the subject's record, conditionally
     2  seal the old log: its end is exact

@@ -1,1 +1,1 @@
-"""Watermarks and manifests: how far each log is archived, so that no row is removed before it is archived."""
+"""Knows how far each log is archived, so that no row is removed before it is archived."""

@@ -1,1 +1,1 @@
-"""The sweeper, which runs each minute, and the erasure of deleted subjects and groups."""
+"""Sweeps a cell each minute, and erases deleted subjects and groups."""

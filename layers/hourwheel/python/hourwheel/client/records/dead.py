@@ -1,4 +1,4 @@
-"""Dead letters and orphans, as the API answers them."""
+"""Defines dead letters and orphans, as the API answers them."""
 
 from collections.abc import Sequence
 from datetime import datetime

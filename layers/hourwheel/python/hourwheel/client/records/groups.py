@@ -1,4 +1,4 @@
-"""Groups with their retry policy, push target and lag, as the API takes and answers them."""
+"""Defines groups with their retry policy, push target and lag, as the API takes and answers them."""
 
 from datetime import datetime
 from enum import Enum

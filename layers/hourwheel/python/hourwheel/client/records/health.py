@@ -1,4 +1,4 @@
-"""The answer of a server that runs."""
+"""Defines the answer of a server that runs."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""Messages and pulls, as the API takes and answers them."""
+"""Defines messages and pulls, as the API takes and answers them."""
 
 from collections.abc import Sequence
 from datetime import datetime

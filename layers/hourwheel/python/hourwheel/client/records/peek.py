@@ -1,4 +1,4 @@
-"""Messages of a queue that are looked at without being a group, as the API answers them."""
+"""Defines the messages of a queue, as the API answers them to a caller that is no group."""
 
 from msgspec import Struct
 

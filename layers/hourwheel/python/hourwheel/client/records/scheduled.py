@@ -1,4 +1,4 @@
-"""Delayed messages, as the API answers them."""
+"""Defines delayed messages, as the API answers them."""
 
 from datetime import datetime
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Subjects, as the API answers them."""
+"""Defines subjects, as the API answers them."""
 
 from datetime import datetime
 
