@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from hourwheel.api.routes import ROUTES, HttpRoute
-from tests.fuzz.values import RAW, TEXTS, document, twisted
+from tests.fuzz.values import RAW, RAW_MSGPACK, TEXTS, document, packed_document, twisted
 
 ALL_ROUTES = (*ROUTES, HttpRoute("GET", "/metrics", "metrics"), HttpRoute("GET", "/v1/ready", "ready"))
 
@@ -19,12 +19,13 @@ SMUGGLED = "DELETE /v1/subjects/{} HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Call(NamedTuple):
-    """A call. ``kept``: the messages that an answer of 200 promises to keep."""
+    """A call. ``kept``: the messages that an answer of 200 promises to keep. ``packed``: the body is msgpack."""
 
     method: str
     target: str
     body: bytes
     kept: tuple[str, ...] = ()
+    packed: bool = False
 
 
 class Grammar:
@@ -60,7 +61,8 @@ class Grammar:
             route.method if rng.random() < 0.97 else rng.choice(("HEAD", "OPTIONS", "TRACE", "QUERY", "PUT", "get"))
         )
         target = self._path(route) + self._query(route)
-        return Call(method, target, self._body(route))
+        body, packed = self._body(route)
+        return Call(method, target, body, packed=packed)
 
     def _kept(self) -> Call:
         """Draws messages whose bodies look like requests."""
@@ -71,7 +73,8 @@ class Grammar:
             self._count += 1
             names.append(f"{self._name}-{self._count} " + SMUGGLED.format(subject))
         messages = [{"body": name, **({"key": rng.choice("kl")} if rng.random() < 0.3 else {})} for name in names]
-        return Call("POST", f"/v1/subjects/{subject}/messages", document({"messages": messages}), tuple(names))
+        body, packed = _encoded(rng, {"messages": messages})
+        return Call("POST", f"/v1/subjects/{subject}/messages", body, tuple(names), packed)
 
     def _path(self, route: HttpRoute) -> str:
         values = {
@@ -112,17 +115,20 @@ class Grammar:
         )
         return "?" + "&".join(f"{name}={rng.choice(values)}" for name in names)
 
-    def _body(self, route: HttpRoute) -> bytes:
+    def _body(self, route: HttpRoute) -> tuple[bytes, bool]:
+        """Draws a body, and whether it is sent as msgpack."""
         rng = self._rng
         shape = _SHAPES.get(route.key)
         if shape is None:
-            return b"" if rng.random() < 0.9 else rng.choice(RAW)
+            return (b"" if rng.random() < 0.9 else rng.choice(RAW)), False
         if rng.random() < 0.08:
-            return rng.choice(RAW)
+            return rng.choice(RAW), rng.random() < 0.3
+        if rng.random() < 0.04:
+            return rng.choice(RAW_MSGPACK), True
         value = shape(self, rng)
         while rng.random() < 0.4:
             value = twisted(rng, value)
-        return document(value)
+        return _encoded(rng, value)
 
     def message(self, rng: Random) -> dict[str, Any]:
         message: dict[str, Any] = {"body": rng.choice(TEXTS)}
@@ -152,6 +158,12 @@ class Grammar:
         kinds = rng.choices(sorted(extras), k=rng.choice((0, 0, 1, 1, 2)))
         count = rng.choice((0, 1, 1, 1, 2))
         return [{"receipt": rng.choice(self._receipts), **{kind: extras[kind] for kind in kinds}} for _ in range(count)]
+
+
+def _encoded(rng: Random, value: Any) -> tuple[bytes, bool]:
+    """Returns the value as msgpack or JSON, and whether it is msgpack."""
+    data = packed_document(value) if rng.random() < 0.35 else None
+    return (document(value), False) if data is None else (data, True)
 
 
 def _batch(grammar: Grammar, rng: Random) -> Any:

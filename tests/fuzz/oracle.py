@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 _DOCS = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 _ROW = re.compile(r"^\| (\d{3}) \| (.*) \|$", re.MULTILINE)
 PROBLEMS = {
@@ -55,8 +57,15 @@ async def read_answer(reader: asyncio.StreamReader, method: str) -> Answer | Non
     status = int(found[1])
     size = 0 if method == "HEAD" or status == 204 else int(headers["content-length"])
     body = await reader.readexactly(size)
-    is_json = "json" in headers.get("content-type", "")
-    return judge(Answer(status, headers, json.loads(body) if body and is_json else None), method)
+    return judge(Answer(status, headers, _document(headers.get("content-type", ""), body)), method)
+
+
+def _document(kind: str, body: bytes) -> Any:
+    if not body:
+        return None
+    return (
+        msgspec.msgpack.decode(body) if kind == "application/msgpack" else json.loads(body) if "json" in kind else None
+    )
 
 
 def judge(answer: Answer, method: str) -> Answer:

@@ -77,7 +77,9 @@ class Liar(asyncio.Protocol):
             self._transport.close()
 
 
-@pytest.mark.parametrize(("answers", "said"), [(0, "no answer"), (2, "nobody asked for|what is no request")])
+@pytest.mark.parametrize(
+    ("answers", "said"), [(0, "no answer"), (2, "nobody asked for|what is no request|no status line")]
+)
 def test_each_request_has_one_answer(answers: int, said: str) -> None:
     async def talk() -> None:
         server = await asyncio.get_running_loop().create_server(lambda: Liar(answers), "127.0.0.1", 0)

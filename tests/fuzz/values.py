@@ -4,6 +4,8 @@ import json
 from random import Random
 from typing import Any
 
+import msgspec
+
 TEXTS = (
     "",
     " ",
@@ -84,6 +86,28 @@ RAW = (
 )
 
 
+RAW_MSGPACK = (
+    b"",
+    b"\x80",
+    b"\xc1",
+    b"\x93\x01\x02\x03",
+    b"\x81\xa8messages\xdd\xff\xff\xff\xff",
+    b"\x81\xa8messages\xdd\x00\x0f\xff\xff" + b"\x80" * 100_000,
+    b"\x81\xa8messages" + b"\x91" * 50_000,
+    b"\x81\xa1x" + b"\x81\xa1a" * 50_000,
+    b"\x81\xa8messages\x91\x81\xa4body\xdb\xff\xff\xff\xff",
+    b"\x81\xa8messages\x91\x81\xa4body\xd4\x05x",
+    b"\x81\xa8messages\x91\x82\xa4body\xa1x\xaadeliver_at\xd6\xff\x00\x00\x00\x00",
+    b"\x81\xa8messages\x91\x81\xa4body\xa2\xff\xfe",
+    b"\x81\xa8messages\x91\x82\xa4body\xa1x\xa5delay\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00",
+    b"\x81\xa8messages\x91\x82\xa4body\xa1x\xa5queue\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"\x81\xa8messages\x91\x81\xabbody_base64\xc4\x03\x00\xff\xfe",
+    b"\x81\xa8messages\x91\x81\xa4body\xa1x" * 2,
+    b"\x82\xa8consumer\xa1c\xacwait_seconds\xcb\x7f\xf0\x00\x00\x00\x00\x00\x00",
+    b"\x81\xa6settle\xdd\x00\xff\xff\xff",
+)
+
+
 def hostile(rng: Random) -> Any:
     return rng.choice(rng.choice((TEXTS, NUMBERS, OTHERS)))
 
@@ -105,6 +129,14 @@ def twisted(rng: Random, value: Any) -> Any:
             return value + [value[at]] * rng.choice((1, 2, 1_000))
         return [*value[:at], twisted(rng, value[at]), *value[at + 1 :]]
     return hostile(rng)
+
+
+def packed_document(value: Any) -> bytes | None:
+    """Returns the value as msgpack; None where msgpack has no such value."""
+    try:
+        return msgspec.msgpack.encode(value)
+    except (OverflowError, UnicodeEncodeError):
+        return None
 
 
 def document(value: Any) -> bytes:

@@ -61,6 +61,10 @@ def encode(rng: Random, call: Call) -> Sent:
     head = f"{call.method} {_target(rng, call)} HTTP/1.1\r\nHost: localhost\r\n"
     for extra in rng.sample(_HARMLESS, k=rng.choice((0, 0, 0, 1, 2))):
         head += extra
+    if call.packed:
+        head = _typed(head)
+    if rng.random() < 0.25:
+        head += "Accept: application/msgpack\r\n"
     if rng.random() < 0.15:
         head += rng.choice(_UPGRADES)
     if rng.random() < 0.06:
@@ -69,6 +73,10 @@ def encode(rng: Random, call: Call) -> Sent:
         return Sent((head + "Transfer-Encoding: chunked\r\n\r\n").encode("latin-1") + _chunks(rng, call.body), True)
     length = f"Content-Length: {len(call.body)}\r\n" if call.body or rng.random() < 0.5 else ""
     return Sent((head + length + "\r\n").encode("latin-1") + call.body, True)
+
+
+def _typed(head: str) -> str:
+    return head.replace("Content-Type: application/json\r\n", "") + "Content-Type: application/msgpack\r\n"
 
 
 def _target(rng: Random, call: Call) -> str:

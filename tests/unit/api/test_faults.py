@@ -58,7 +58,7 @@ def fail(api: Api, monkeypatch: pytest.MonkeyPatch, error: Exception) -> Any:
     def produce(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(type(api.bench.cell), "produce", produce)
+    monkeypatch.setattr(type(api.bench.cell), "store_batch", produce)
     return api.call("POST", MESSAGES, {"messages": [{"body": SECRET}]})
 
 

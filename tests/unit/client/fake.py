@@ -13,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import msgspec
+
 from tests.unit.client.broker import Broker
 from tests.unit.client.broker_records import Json, Refusal
 
@@ -46,6 +48,7 @@ class Fault:
     retry_after: str | None = None
     date: str | None = None
     encoding: str | None = None
+    kind: str | None = None
     before: Callable[[], object] | None = None
 
 
@@ -55,6 +58,9 @@ class FakeServer:
         self.token = token
         self.requests: list[Request] = []
         self.connections = 0
+        self.reads_msgpack = True
+        self.refused = 0
+        """The number of requests in msgpack that a server refused which does not read msgpack."""
         self._faults: list[Fault] = []
         self._sockets: set[socket.socket] = set()
         self._http = _Server(("127.0.0.1", 0), _Handler, self)
@@ -167,6 +173,12 @@ _WITH_BODY = {
 _PAGED = {"list_subjects", "list_groups", "list_dead", "list_orphans"}
 
 
+def unpacked(data: bytes) -> Json:
+    """Returns a body in msgpack as it would be in JSON."""
+    body: Json = json.loads(msgspec.json.encode(msgspec.msgpack.decode(data)))
+    return body
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -194,7 +206,13 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         call, names = self._route(parts.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        body = json.loads(data) if data else {}
+        packed = self.headers.get("Content-Type") == "application/msgpack"
+        if packed and not fake.reads_msgpack:
+            fake.refused += 1
+            refusal = Refusal(400, "json-invalid", "the body is not JSON in UTF-8: send a JSON object")
+            self._answer(400, json.dumps(refusal.problem).encode(), Fault(call))
+            return
+        body = {} if not data else unpacked(data) if packed else json.loads(data)
         with fake.broker.changed:
             fake.requests.append(Request(call, self.command, self.path, body, data, dict(self.headers)))
             fault = fake.take_fault(call) or Fault(call)
@@ -249,7 +267,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, status: int, data: bytes, fault: Fault) -> None:
         self.send_response_only(status)
         self.send_header("Date", fault.date or self.date_time_string())
-        self.send_header("Content-Type", "application/json" if status < 400 else "application/problem+json")
+        kind = "application/json" if status < 400 else "application/problem+json"
+        self.send_header("Content-Type", fault.kind or kind)
         if status != 204:
             self.send_header("Content-Length", str(len(data)))
         if fault.encoding is not None:

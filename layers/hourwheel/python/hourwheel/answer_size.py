@@ -22,8 +22,9 @@ PULL_BYTES = 6_000_000
 """The limit for the messages of one answer. The rest of the answer holds the receipts (65 pulls with 1,000 messages
 together: 95 KB), the answers to 1,000 settlements (72 KB) and the names of the fields."""
 
-ADDED_BYTES = 400
-"""More than the size of the fields that delivery adds to a stored message: its position, its attempt, its times."""
+ADDED_BYTES = 450
+"""More than the size of the fields that delivery adds to a stored message: its id, its position, its attempt, its
+times."""
 
 _WORST = 7
 """A byte of msgpack takes at most this many bytes in an answer: a control character takes all of them, and the byte

@@ -24,7 +24,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag
 from hourwheel.model.messages import AddressedMessage, Message, NewMessage, ScheduledMessage, SendResult
 from hourwheel.model.pages import DeadPage, PeekPage
-from hourwheel.model.pulls import PullRequest, PullResult, Settled, Settlement
+from hourwheel.model.pulls import CompactPullResult, PullRequest, PullResult, Settled, Settlement
 from hourwheel.model.subjects import Subject
 from hourwheel.model.traces import TracePage
 from hourwheel.operations.cells import CellOperations
@@ -49,6 +49,7 @@ from hourwheel.queueing.pull import Puller
 from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.queueing.receipts import cell_secret
 from hourwheel.queueing.records import Position
+from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.registry.broadcast import (
     consumer_groups,
 )
@@ -119,19 +120,40 @@ class Cell:
         self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
     ) -> list[SendResult]:
         """Stores a batch and returns the position of each message. Creates the subject if there is none."""
-        return produce(self.context, self.registry, subject, messages, idempotency, scheduled_id=self._scheduled_id)
+        return self.placed(self.store_batch(subject, messages, idempotency))
+
+    def store_batch(
+        self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
+    ) -> StoredBatch:
+        """Stores a batch as ``produce`` does, and returns where its parts are."""
+        return produce(self.context, self.registry, subject, messages, idempotency)
+
+    def placed(self, stored: StoredBatch) -> list[SendResult]:
+        """Returns the position of each message of a stored batch."""
+        return stored.placed(self._scheduled_id)
 
     def produce_many(
         self, messages: Sequence[AddressedMessage], idempotency: IdempotencyKey | None = None
     ) -> list[SendResult]:
         """Stores a batch that spans subjects and returns the position of each message. Creates missing subjects."""
-        return produce_many(self.context, self.registry, messages, idempotency, scheduled_id=self._scheduled_id)
+        return self.placed(self.store_many(messages, idempotency))
+
+    def store_many(
+        self, messages: Sequence[AddressedMessage], idempotency: IdempotencyKey | None = None
+    ) -> StoredBatch:
+        """Stores a batch as ``produce_many`` does, and returns where its parts are."""
+        return produce_many(self.context, self.registry, messages, idempotency)
 
     def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult:
         """Leases messages to a consumer of the group and returns them. Creates a missing subject and group, unless with
         ``pushing``: see ``Puller.pull``."""
         self.seen_pulls.record(subject, group, request.consumer, self.context.clock.now_ms())
         return self._puller(subject, group).pull(request, pushing=pushing)
+
+    def pull_blocks(self, subject: str, group: str, request: PullRequest) -> CompactPullResult:
+        """Leases messages as ``pull`` does, and returns them in blocks, as they are stored."""
+        self.seen_pulls.record(subject, group, request.consumer, self.context.clock.now_ms())
+        return self._puller(subject, group).pull_blocks(request)
 
     def settle(self, subject: str, group: str, settlements: list[Settlement]) -> list[Settled]:
         """Acknowledges, retries or gives up messages, or extends leases; raises ``NotFound`` for an unknown group."""

@@ -22,6 +22,7 @@ _TYPES = {
     "null": "null",
     "datetime": "a time",
     "bytes": "base64",
+    "ext": "an extension of msgpack",
 }
 
 _NAMES = ("subject", "consumer")
@@ -72,6 +73,11 @@ _PATTERN = re.compile(r"Expected `[^`]*` matching regex (?P<pattern>.*)", re.DOT
 _MEMBER = re.compile(r"Object (?P<how>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
 _SIGNS = {">=": "at least", "<=": "at most", "==": "exactly", ">": "more than", "<": "less than"}
 
+_PACKED_FAULTS: dict[type[Exception], str] = {
+    UnicodeDecodeError: " whose texts are UTF-8",
+    RecursionError: " of a sensible depth",
+}
+
 _PLACE_IN_JSON = re.compile(r"(?:byte (?P<byte>\d+)|line (?P<line>\d+) column (?P<column>\d+))")
 
 
@@ -93,6 +99,19 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes, *, noun: str = "the bo
         raise _misfit(str(error), noun) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise not_json(data, str(error), noun) from None
+
+
+def decode_packed(decoder: msgspec.msgpack.Decoder[T], data: bytes, *, noun: str = "the body") -> T:
+    """Decodes a value from msgpack, as ``decode`` does from JSON. Raises ``Rejected``."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise _misfit(str(error), noun) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if not data:
+            raise Rejected("msgpack-invalid", f"{noun} is empty: send a map") from None
+        what = _PACKED_FAULTS.get(type(error), _place_in_json(str(error)))
+        raise Rejected("msgpack-invalid", f"{noun} is not msgpack{what}: send one map, and nothing after it") from None
 
 
 def not_json(data: bytes, reason: str, noun: str = "the body") -> Rejected:

@@ -2,29 +2,27 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
-from hourwheel.api.events import Event, Invocation, Response, ok
+from hourwheel.api.events import Event, Invocation, Response
 from hourwheel.api.problems import StaleReceipts
-from hourwheel.api.requests import body_of, path_name
+from hourwheel.api.requests import path_name
+from hourwheel.api.wire import RequestReader, answer
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected
-from hourwheel.misfits import decode
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.pulls import Settlement, SettleRequest, SettleResult
 from hourwheel.queueing.settle import decide
 
-_decoder = msgspec.json.Decoder(SettleRequest)
+_decoder = RequestReader(SettleRequest)
 
 
 def ack(cell: Cell, event: Event, context: Invocation | None) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
-    request = decode(_decoder, body_of(event))
+    request = _decoder.read(event)
     check_settlements(request.settle)
     results = cell.settle(subject, group, request.settle)
     if all(settled.status == "stale" for settled in results):
         raise StaleReceipts(results)
-    return ok(SettleResult(results))
+    return answer(event, SettleResult(results))
 
 
 def check_settlements(settlements: Sequence[Settlement]) -> None:

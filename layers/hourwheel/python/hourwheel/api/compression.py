@@ -16,15 +16,19 @@ _ACCEPTED = re.compile(r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?P<weight>[01](?:\.\d
 
 
 def packed(event: Event, response: Response) -> Response:
-    """Returns the response compressed, where the client accepts gzip and base64 makes it shorter; else unchanged."""
-    body: str = response.get("body") or ""
+    """Returns the response as Lambda takes it: compressed, where the client accepts gzip and base64 makes it shorter,
+    and bytes as base64."""
+    body: str | bytes = response.get("body") or ""
+    plain = (
+        response if isinstance(body, str) else {**response, "body": b64encode(body).decode(), "isBase64Encoded": True}
+    )
     if len(body) < _WORTHWHILE_BYTES or not _accepts(event):
-        return response
-    # Base64 encodes three bytes as four.
-    data = body.encode()
+        return plain
+    data = body.encode() if isinstance(body, str) else body
     compressed = gzipped.pack(data)
-    if 4 * len(compressed) >= 3 * len(data):
-        return response
+    # Base64 encodes three bytes as four. Bytes become base64 in any case.
+    if 4 * len(compressed) >= (3 if isinstance(body, str) else 4) * len(data):
+        return plain
     headers = {**response["headers"], "content-encoding": "gzip", "vary": "accept-encoding"}
     return {**response, "headers": headers, "body": b64encode(compressed).decode(), "isBase64Encoded": True}
 

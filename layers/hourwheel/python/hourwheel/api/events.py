@@ -8,7 +8,10 @@ import msgspec
 from hourwheel.cell import Cell
 
 Event: TypeAlias = dict[str, Any]
+"""An event of payload 2.0. In events of the embedded server ``body`` holds the bytes themselves."""
+
 Response: TypeAlias = dict[str, Any]
+"""A response. A ``body`` of bytes becomes base64 on Lambda (``compression.py``)."""
 
 
 class Invocation(Protocol):

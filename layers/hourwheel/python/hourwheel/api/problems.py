@@ -18,6 +18,7 @@ RETRY_AFTER_SECONDS = 1  # header values are whole seconds, and most outages of 
 
 TITLES = {
     "json-invalid": "The body is not JSON",
+    "msgpack-invalid": "The body is not msgpack",
     "field-invalid": "A field is wrong",
     "name-invalid": "A name is wrong",
     "receipt-invalid": "A receipt is not ours",

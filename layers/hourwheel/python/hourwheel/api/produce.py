@@ -2,20 +2,41 @@
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Annotated, TypeVar
 
 import msgspec
 
-from hourwheel.api.events import Event, Invocation, Response, ok
+from hourwheel.api.events import Event, Invocation, Response
 from hourwheel.api.requests import body_of, check_values, path_name
+from hourwheel.api.wire import RequestReader, accepts_packed, answer, is_packed
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected, TooLarge
-from hourwheel.misfits import decode
 from hourwheel.model.fields import BATCH_BYTES, BATCH_MESSAGES, MESSAGE_BYTES, check_name
-from hourwheel.model.messages import NewMessage, ProduceManyRequest, ProduceRequest, ProduceResult, message_bytes
+from hourwheel.model.messages import (
+    AddressedMessage,
+    NewMessage,
+    ProduceManyRequest,
+    ProduceRequest,
+    ProduceResult,
+    message_bytes,
+)
 from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.queueing.stored_batches import StoredBatch
 
-_one_subject = msgspec.json.Decoder(ProduceRequest)
-_many_subjects = msgspec.json.Decoder(ProduceManyRequest)
+T = TypeVar("T", bound=ProduceRequest | ProduceManyRequest)
+
+
+class _PackedRequest(ProduceRequest):
+    # A list of msgpack says how long it is: a decoder refuses one that is too long before it makes a message.
+    messages: Annotated[list[NewMessage], msgspec.Meta(min_length=1, max_length=BATCH_MESSAGES)]
+
+
+class _PackedManyRequest(ProduceManyRequest):
+    messages: Annotated[list[AddressedMessage], msgspec.Meta(min_length=1, max_length=BATCH_MESSAGES)]
+
+
+_one_subject = RequestReader(ProduceRequest, _PackedRequest)
+_many_subjects = RequestReader(ProduceManyRequest, _PackedManyRequest)
 
 _MOST_VALUES = 60 * BATCH_MESSAGES
 """JSON values in a batch. A message has up to 51: its fields, 10 tags and 32 headers."""
@@ -26,20 +47,39 @@ def produce(cell: Cell, event: Event, context: Invocation | None) -> Response:
         return _produce_many(cell, event)
     subject = path_name(event, "subject")
     data = body_of(event)
-    request = decode(_one_subject, _counted(data))
+    request = _decoded(_one_subject, event, data)
     _check(request.messages, len(data))
-    return ok(ProduceResult(cell.produce(subject, request.messages, _idempotency(request.idempotency_key, data))))
+    stored = cell.store_batch(subject, request.messages, _idempotency(request.idempotency_key, data))
+    return _answer(cell, event, stored)
 
 
 def _produce_many(cell: Cell, event: Event) -> Response:
     data = body_of(event)
-    request = decode(_many_subjects, _counted(data))
+    request = _decoded(_many_subjects, event, data)
     _check(request.messages, len(data))
     seen: set[str] = set()
     for index, message in enumerate(request.messages):
         if message.subject not in seen:
             seen.add(check_name(message.subject, f"messages[{index}].subject"))
-    return ok(ProduceResult(cell.produce_many(request.messages, _idempotency(request.idempotency_key, data))))
+    stored = cell.store_many(request.messages, _idempotency(request.idempotency_key, data))
+    return answer(event, ProduceResult(cell.placed(stored)))
+
+
+def _answer(cell: Cell, event: Event, stored: StoredBatch) -> Response:
+    compact = stored.compact() if accepts_packed(event) else None
+    return answer(event, ProduceResult(cell.placed(stored)) if compact is None else compact)
+
+
+def _decoded(decoder: RequestReader[T], event: Event, data: bytes) -> T:
+    if not is_packed(event):
+        return decoder.decode(_counted(data), packed=False)
+    try:
+        return decoder.decode(data, packed=True)
+    except Rejected as error:
+        if error.field == "messages" and "at most" in str(error):
+            what = f"a batch holds at most {BATCH_MESSAGES} messages, this one holds more: split it"
+            raise TooLarge("batch-too-large", what, field="messages") from None
+        raise
 
 
 def _counted(data: bytes) -> bytes:

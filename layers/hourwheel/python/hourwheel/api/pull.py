@@ -4,18 +4,20 @@ import logging
 
 import msgspec
 
-from hourwheel.answer_size import LAMBDA_BYTES, nested_bytes
+from hourwheel.answer_size import LAMBDA_BYTES, answerable, nested_bytes
 from hourwheel.api.ack import check_settlements
 from hourwheel.api.events import Event, Invocation, Response, answered
-from hourwheel.api.requests import body_of, path_name
+from hourwheel.api.requests import path_name
+from hourwheel.api.wire import RequestReader, accepts_packed, packed_answer
 from hourwheel.cell import Cell
-from hourwheel.misfits import decode
 from hourwheel.model.fields import check_name
-from hourwheel.model.pulls import PullRequest, PullResult, Settlement
+from hourwheel.model.pulls import CompactPullResult, Pulled, PullRequest, PullResult, Settlement
+from hourwheel.queueing.message_blocks import messages_in
 
 _logger = logging.getLogger("hourwheel")
 
-_decoder = msgspec.json.Decoder(PullRequest)
+_decoder = RequestReader(PullRequest)
+_packer = msgspec.msgpack.Encoder()
 _encoder = msgspec.json.Encoder()
 
 _ANSWER_SECONDS = 1.0
@@ -27,19 +29,43 @@ _MOST_BYTES = LAMBDA_BYTES - 1_000
 
 def pull(cell: Cell, event: Event, context: Invocation | None) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
-    request = decode(_decoder, body_of(event))
+    request = _decoder.read(event)
     check_name(request.consumer, "consumer")
     check_settlements(request.settle or ())
     request.wait_seconds = min(request.wait_seconds, cell.context.settings.max_wait_seconds)
     if context is not None:
         left_seconds = context.get_remaining_time_in_millis() / 1_000 - _ANSWER_SECONDS
         request.wait_seconds = max(0.0, min(request.wait_seconds, left_seconds))
-    result = cell.pull(subject, group, request)
+    if not accepts_packed(event):
+        return _answered(cell, subject, group, cell.pull(subject, group, request))
+    result = cell.pull_blocks(subject, group, request)
+    data = _packer.encode(result)
+    # Lambda takes bytes as base64, which has four bytes for three: JSON fits where that does not.
+    if context is not None and 4 * len(data) > 3 * _MOST_BYTES:
+        return _answered(cell, subject, group, _as_messages(result))
+    return packed_answer(data)
+
+
+def _answered(cell: Cell, subject: str, group: str, result: PullResult) -> Response:
     body = _encoder.encode(result)
     # Within JSON a byte of text takes two bytes at worst, so most answers fit without being counted.
     while 2 * len(body) > _MOST_BYTES and nested_bytes(body) > _MOST_BYTES and _give_back(cell, subject, group, result):
         body = _encoder.encode(result)
     return answered(body)
+
+
+def _as_messages(result: CompactPullResult) -> PullResult:
+    pulls = [
+        Pulled(
+            pulled.receipt,
+            pulled.queue,
+            pulled.lease_until,
+            [answerable(message) for block in pulled.blocks for message in messages_in(block)],
+            pulled.ordered,
+        )
+        for pulled in result.pulls
+    ]
+    return PullResult(pulls, result.settled, result.limited_by)
 
 
 def _give_back(cell: Cell, subject: str, group: str, result: PullResult) -> bool:

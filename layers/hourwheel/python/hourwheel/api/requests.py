@@ -34,15 +34,19 @@ def path_text(event: Event, parameter: str) -> str:
 
 
 def body_of(event: Event) -> bytes:
-    text = event.get("body") or ""
+    body = event.get("body") or b""
     try:
-        data = b64decode(text, validate=True) if event.get("isBase64Encoded") else text.encode()
+        data: bytes = body if isinstance(body, bytes) else _bytes_of(body, encoded=bool(event.get("isBase64Encoded")))
     except ValueError as error:
         raise Rejected("json-invalid", f"the body is not UTF-8: {error}") from None
     if len(data) > REQUEST_BYTES:
         raise too_large_request()
     encoding = (event.get("headers") or {}).get("content-encoding")
     return data if encoding is None else _unpacked(data, encoding.strip().lower())
+
+
+def _bytes_of(body: str, *, encoded: bool) -> bytes:
+    return b64decode(body, validate=True) if encoded else body.encode()
 
 
 def _unpacked(data: bytes, encoding: str) -> bytes:

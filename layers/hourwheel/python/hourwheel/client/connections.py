@@ -26,6 +26,7 @@ class Reply(NamedTuple):
     retry_after: str | None
     date: str | None
     encoding: str | None
+    kind: str | None
     body: bytes
 
 
@@ -75,7 +76,10 @@ class Connections:
             response = connection.getresponse()
             fields = response.headers
             encoding = fields.get("Content-Encoding")
-            reply = Reply(response.status, fields.get("Retry-After"), fields.get("Date"), encoding, response.read())
+            kind = fields.get("Content-Type")
+            reply = Reply(
+                response.status, fields.get("Retry-After"), fields.get("Date"), encoding, kind, response.read()
+            )
         except ssl.SSLCertVerificationError as error:
             self._discard(connection)
             raise self._untrusted(error) from error

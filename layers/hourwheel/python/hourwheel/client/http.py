@@ -3,7 +3,9 @@
 import os
 import threading
 import time
-from typing import Any, TypeVar
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -34,7 +36,17 @@ _EVENT_BYTES = 6_200_000
 """The limit of a body within the 6,291,456 bytes of an event of Lambda. The rest is for the headers, of which the
 gateway takes 10 KB, and for the gateway's description of the request."""
 
+_MSGPACK = "application/msgpack"
+
 _encoder = msgspec.json.Encoder()
+_packer = msgspec.msgpack.Encoder()
+
+
+class PackedAnswer(NamedTuple, Generic[T]):
+    """How a call reads an answer in msgpack: as what, and the record that this stands for."""
+
+    decoder: msgspec.msgpack.Decoder[Any]
+    record: Callable[[Any], T]
 
 
 def path(*parts: str) -> str:
@@ -47,18 +59,26 @@ def path(*parts: str) -> str:
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def _check_event(data: bytes) -> None:
+def _check_event(data: bytes, *, packed: bool) -> None:
     """Raises ``TooLarge`` for a request that is too large for an event of Lambda.
 
     The gateway would answer such a request with a 5xx, which a client must take for a failure after the messages were
     stored.
     """
-    if 2 * len(data) > _EVENT_BYTES and (size := nested_bytes(data)) > _EVENT_BYTES:
+    # Msgpack is base64 in an event.
+    if 2 * len(data) > _EVENT_BYTES and (size := len(data) * 4 // 3 if packed else nested_bytes(data)) > _EVENT_BYTES:
         detail = (
             f"the request takes {size} bytes as an event of Lambda, where quotes count more than once, and"
             f" {_EVENT_BYTES} are the most: send smaller batches"
         )
         raise TooLarge(problem_of("request-too-large", detail))
+
+
+class _Message(NamedTuple):
+    """The body of a request, and its headers."""
+
+    data: bytes | None
+    headers: dict[str, str]
 
 
 class Http:
@@ -88,6 +108,8 @@ class Http:
         if token is not None:
             self._connections.warn_of_clear_text()
             self._headers["authorization"] = f"Bearer {token}"
+        self._packs = True
+        """Whether the server reads msgpack, as far as is known."""
         self._retry_seconds = retry_seconds
         self._ids = ids
         self._closing = threading.Event()
@@ -102,23 +124,58 @@ class Http:
         safe: bool = True,
         wait_seconds: float = 0.0,
         retry_seconds: float | None = None,
+        packed: PackedAnswer[T] | None = None,
     ) -> T:
         """Makes a call and returns the typed answer. Raises ``AnswerError``, and ``Closed`` after ``close``.
+
+        With ``packed`` the call is made in msgpack. The first server that cannot read msgpack gets the call again as
+        JSON, and so does every later call.
 
         While the server is unavailable, retries the call with back-off for ``retry_seconds`` (default: the client's
         value; 0: not at all), where repeating it is ``safe`` or the call certainly had no effect.
         """
-        data, headers = None, self._headers
-        if body is not None:
-            data, headers = _encoder.encode(body), {**headers, "content-type": "application/json"}
-            if self._signer is not None:
-                _check_event(data)
+        how = (safe, wait_seconds, self._retry_seconds if retry_seconds is None else retry_seconds)
         target = self._connections.prefix + target
-        give_up_at = time.monotonic() + (self._retry_seconds if retry_seconds is None else retry_seconds)
+        if packed is not None and self._packs:
+            try:
+                return self._call(method, target, self._packed(body), answer, packed, *how)
+            except BadRequest as error:
+                # A server that knows no msgpack takes the body for JSON, or refuses its type.
+                if error.slug != "json-invalid" and error.problem.status != HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
+                    raise
+                self._packs = False
+        return self._call(method, target, self._plain(body), answer, packed, *how)
+
+    def _plain(self, body: Any) -> _Message:
+        if body is None:
+            return _Message(None, self._headers)
+        data = _encoder.encode(body)
+        if self._signer is not None:
+            _check_event(data, packed=False)
+        return _Message(data, {**self._headers, "content-type": "application/json"})
+
+    def _packed(self, body: Any) -> _Message:
+        data = _packer.encode(body)
+        if self._signer is not None:
+            _check_event(data, packed=True)
+        return _Message(data, {**self._headers, "accept": _MSGPACK, "content-type": _MSGPACK})
+
+    def _call(
+        self,
+        method: str,
+        target: str,
+        message: _Message,
+        answer: msgspec.json.Decoder[T],
+        packed: PackedAnswer[T] | None,
+        safe: bool,
+        wait_seconds: float,
+        retry_seconds: float,
+    ) -> T:
+        give_up_at = time.monotonic() + retry_seconds
         attempt = 0
         while True:
             try:
-                return self._once(method, target, data, headers, answer, wait_seconds)
+                return self._once(method, target, message, answer, packed, wait_seconds)
             except ServerUnavailable as error:
                 pause = pause_seconds(attempt, self._ids, at_least_seconds=error.retry_after_seconds)
                 if (error.sent and not safe) or time.monotonic() + pause >= give_up_at:
@@ -136,11 +193,12 @@ class Http:
         self,
         method: str,
         target: str,
-        data: bytes | None,
-        headers: dict[str, str],
+        message: _Message,
         answer: msgspec.json.Decoder[T],
+        packed: PackedAnswer[T] | None,
         wait_seconds: float,
     ) -> T:
+        data, headers = message
         signed: dict[str, str] = {}
         if self._signer is not None:
             signed = self._signer.headers(method, target, data, headers.get("content-type"))
@@ -152,8 +210,10 @@ class Http:
                 error = self._signer.explained(error, method, target, signed, reply.date)
             raise error
         try:
+            if packed is not None and reply.kind == _MSGPACK:
+                return packed.record(packed.decoder.decode(body))
             return answer.decode(body or b"null")
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, LookupError) as error:
             raise _not_understood(reply, error) from error
 
 

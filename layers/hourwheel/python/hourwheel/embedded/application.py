@@ -1,7 +1,6 @@
 """Serves the HTTP API: checks a request, runs its function, and answers."""
 
 import asyncio
-from base64 import b64decode
 from collections.abc import Iterable
 from functools import partial
 from itertools import count
@@ -56,7 +55,7 @@ class Application:
             self._runtime.boundary.report(error, "request failed", correlation_id=request_id)
             response = problem_of(error, request_id)
         body = response["body"]
-        data = b64decode(body) if response.get("isBase64Encoded") else body.encode()
+        data = body if isinstance(body, bytes) else body.encode()
         return Answer(response["statusCode"], response["headers"], data)
 
     async def _respond(self, request: Request, request_id: str) -> Response:

@@ -1,6 +1,5 @@
 """Finds the route of an HTTP request, and builds the event that API Gateway would build."""
 
-from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
@@ -80,7 +79,6 @@ def make_event(
     source: str,
 ) -> Event:
     """Returns an event of payload 2.0 with the fields that the functions read."""
-    text, encoded = _text(body)
     event: Event = {
         "version": "2.0",
         "routeKey": match.route.key,
@@ -93,19 +91,12 @@ def make_event(
             "requestId": request_id,
             "routeKey": match.route.key,
         },
-        "body": text,
-        "isBase64Encoded": encoded,
+        "body": body,
+        "isBase64Encoded": False,
     }
     if query:
         event["queryStringParameters"] = _parameters(query)
     return event
-
-
-def _text(body: bytes) -> tuple[str, bool]:
-    try:
-        return body.decode(), False
-    except UnicodeDecodeError:
-        return b64encode(body).decode(), True
 
 
 def _parameters(query: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from hourwheel.faults import unreadable
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import encode_entry
-from hourwheel.logs.large_batches import messages_of, raw_messages_of
+from hourwheel.logs.large_batches import messages_of, raw_messages_of, with_ids
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model.messages import Message
@@ -60,7 +60,8 @@ def taken_from(row: Row, indexes: Sequence[int], blobs: Blobs, queue: int | None
     if len(indexes) == row.count:
         return with_position(row, messages_of(row, blobs), queue)
     raw = raw_messages_of(row, blobs)
-    return with_position(row, [decode_one(raw[index]) for index in indexes], queue, indexes)
+    messages = with_ids(row, [decode_one(raw[index]) for index in indexes], indexes)
+    return with_position(row, messages, queue, indexes)
 
 
 def with_position(

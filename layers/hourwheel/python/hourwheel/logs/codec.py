@@ -56,11 +56,17 @@ HEADER_BYTES = _HEADER.size
 _UNSIZED = AnswerSize(0)
 """The answer size of blocks of the archive, which no answer contains."""
 
+
+class _StoredMessage(msgspec.Struct, gc=False):
+    """A map of whatever names and values."""
+
+
 _encoder = msgspec.msgpack.Encoder()
 _threads = threading.local()
 _decoder = msgspec.msgpack.Decoder(list[Message])
 _splitter = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _message_decoder = msgspec.msgpack.Decoder(Message)
+_map_checker = msgspec.msgpack.Decoder(list[_StoredMessage])
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -113,6 +119,19 @@ def decode(data: bytes) -> list[Message]:
 def split(data: bytes) -> list[msgspec.Raw]:
     """Splits a block into its messages, each still encoded, for a caller that needs few of them; raises ``Corrupt``."""
     return _read(data, _splitter)
+
+
+def payload(data: bytes, count: int) -> bytes:
+    """Returns the encoded list of messages of a block with ``count`` of them; raises ``Corrupt``."""
+    encoded, claimed = unpack(data, _SCHEMA)
+    if claimed != count:
+        raise Corrupt(f"row of {count} messages has a block of {claimed}")
+    check_length(encoded, count, "messages")
+    try:
+        _map_checker.decode(encoded)
+    except UNDECODABLE as error:
+        raise Corrupt(f"block holds no list of messages: {error}") from error
+    return bytes(encoded)
 
 
 def decode_one(message: msgspec.Raw) -> Message:

@@ -16,7 +16,7 @@ import msgspec
 
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.log_names import LogName, is_schedule
-from hourwheel.logs.codec import Block, decode, split
+from hourwheel.logs.codec import Block, decode, payload, split
 from hourwheel.logs.rows import LargeBatchRef, Row
 from hourwheel.model.messages import Message
 from hourwheel.ports import Blobs
@@ -74,12 +74,30 @@ def rows_of(
 def messages_of(row: Row, blobs: Blobs) -> list[Message]:
     """Reads the messages of a row, from the row or its object. Raises ``Corrupt``, also when the object is
     missing."""
-    return [] if row.filler else _counted(row, decode(_block(row, blobs)))
+    if row.filler:
+        return []
+    return with_ids(row, _counted(row, decode(_block(row, blobs))), range(row.count))
 
 
 def raw_messages_of(row: Row, blobs: Blobs) -> list[msgspec.Raw]:
-    """Reads the messages of a row as ``messages_of`` does, each still encoded."""
+    """Reads the messages of a row as ``messages_of`` does, each still encoded, and without an id if it is stored
+    without one."""
     return [] if row.filler else _counted(row, split(_block(row, blobs)))
+
+
+def payload_of(row: Row, blobs: Blobs) -> bytes:
+    """Reads the messages of a row, which has some, as the msgpack list that was stored. Raises ``Corrupt`` also for a
+    payload that is no list of maps, without making an object of any message."""
+    return payload(_block(row, blobs), row.count)
+
+
+def with_ids(row: Row, messages: list[Message], indexes: Sequence[int]) -> list[Message]:
+    """Gives the messages at these indexes of the row the ids that the row implies."""
+    if row.prefix:
+        for index, message in zip(indexes, messages, strict=True):
+            if message.id is None:
+                message.id = row.id_of(index)
+    return messages
 
 
 def _counted(row: Row, messages: list[T]) -> list[T]:

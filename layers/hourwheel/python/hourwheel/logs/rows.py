@@ -4,12 +4,13 @@
     partition  {log}                 {log}      the log's name, e.g. orders~1/0, schedule/{bucket}
     sort       {row:016d}            {row:016d}
     value      msgpack array [first_seq, count, at_ms, expires_ms, raw_bytes, block, large_batch, meta, answer_bytes,
-               cuts]
+               cuts, prefix]
 
 ``first_seq`` is the sequence of the row's first message. A filler has ``count`` 0: its number was never used. A batch
 lies in ``block``; a large one lies in an object, at the position ``large_batch``: [key, offset, length]. A row with
 ``expires_ms`` 0 does not expire: rows of schedule logs are removed with their bucket. Their ``meta`` is drawn in
-``entries.py``. ``answer_bytes`` and ``cuts`` say how much the messages take in an answer (``answer_size.py``).
+``entries.py``. ``answer_bytes`` and ``cuts`` say how much the messages take in an answer (``answer_size.py``). The id
+of a message that is stored without one is ``{prefix}-{index}``, with its index in the row.
 """
 
 import msgspec
@@ -38,6 +39,7 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
     meta: bytes = b""
     answer_bytes: int = 0
     cuts: tuple[int, ...] = ()
+    prefix: str = ""
 
     @property
     def filler(self) -> bool:
@@ -47,6 +49,10 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
     def together(self, index: int) -> int:
         """Returns how many messages from this index on fit into one answer; 0 behind the last message."""
         return next((cut - index for cut in self.cuts if cut > index), max(0, self.count - index))
+
+    def id_of(self, index: int) -> str:
+        """Returns the id of the message at this index, if it is stored without one."""
+        return f"{self.prefix}-{index}"
 
     def live(self, now_ms: int) -> bool:
         """Returns whether the row has not expired at ``now_ms``."""

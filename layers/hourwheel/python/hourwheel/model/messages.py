@@ -105,3 +105,12 @@ def message_bytes(message: NewMessage) -> int:
     size = len(message.body_base64 or b"") + len((message.body or "").encode())
     size += len((message.key or "").encode()) + sum(len(tag.encode()) for tag in message.tags or ())
     return size + sum(len(name.encode()) + len(text.encode()) for name, text in (message.headers or {}).items())
+
+
+class CompactProduceResult(Struct):
+    """Where the messages of a batch without delays are. Each of the ``parts`` is a queue, the offset of its first
+    message there, and the indexes of its messages in the batch (None: all of them). A message to which the sender gave
+    no id has the id ``{prefix}-{index}``."""
+
+    prefix: str
+    parts: list[tuple[int, int, list[int] | None]]

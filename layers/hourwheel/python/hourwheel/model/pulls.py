@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from hourwheel.model.fields import (
     BATCH_MESSAGES,
@@ -98,6 +98,30 @@ class Pulled(Struct, omit_defaults=True):
     ordered: bool = False
 
 
+class MessageBlock(Struct, kw_only=True, omit_defaults=True):
+    """Messages that follow one another, as they are stored, with the fields that they leave out: message ``i`` has the
+    offset ``offset + i``, the id ``{prefix}-{index + i}`` if it has none, and the other fields of the block. A field of
+    the message itself counts instead of the block's."""
+
+    messages: Raw
+    queue: int | None = None
+    offset: int | None = None
+    attempt: int = 0
+    produced_at: str | None = None
+    prefix: str = ""
+    index: int = 0
+
+
+class CompactPulled(Struct, omit_defaults=True):
+    """The messages of one pull, as ``Pulled`` has them, in blocks."""
+
+    receipt: str
+    queue: int | Literal["retry"]
+    lease_until: str
+    blocks: list[MessageBlock]
+    ordered: bool = False
+
+
 LimitedBy: TypeAlias = Literal["paused", "subject_paused", "max_in_flight", "messages_per_second"]
 """What keeps messages from a group: its own pause, the pause of its subject, or a limit that the group sets."""
 
@@ -106,5 +130,13 @@ class PullResult(Struct, omit_defaults=True):
     """The answer to a pull. ``limited_by`` says what kept messages back, whether or not any waits."""
 
     pulls: list[Pulled]
+    settled: list[Settled] | None = None
+    limited_by: LimitedBy | None = None
+
+
+class CompactPullResult(Struct, omit_defaults=True):
+    """The answer to a pull, as ``PullResult`` has it, with the messages in blocks."""
+
+    pulls: list[CompactPulled]
     settled: list[Settled] | None = None
     limited_by: LimitedBy | None = None

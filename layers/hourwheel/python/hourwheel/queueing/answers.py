@@ -1,6 +1,8 @@
 """Answers claims: reads their messages, and signs the receipt by which the consumer settles them."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -10,14 +12,19 @@ from hourwheel.errors import Corrupt
 from hourwheel.faults import unreadable
 from hourwheel.handover.copies import taken_from
 from hourwheel.logs.cas import Versioned
+from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
-from hourwheel.model.pulls import Pulled
+from hourwheel.model.pulls import CompactPulled, MessageBlock, Pulled
 from hourwheel.model.subjects import Subject
+from hourwheel.ports import Blobs
+from hourwheel.queueing.message_blocks import block_of, blocks_from
 from hourwheel.queueing.pull_log import Claim, PullLog
 from hourwheel.queueing.receipts import Receipt, sign_receipt
 from hourwheel.queueing.records import UNREADABLE, PullRow
 from hourwheel.times import rfc3339
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -32,51 +39,81 @@ class Answers:
     def pulled(self, log: PullLog, claim: Claim) -> Pulled | None:
         """Returns the claim as an answer; None when none of its messages can be read, or the claim was taken over."""
         if self.group.ordered:
-            # A settlement reads the row: its receipt stays short, however many keys the row names.
-            return self._signed(log, claim.row_no, _shortened(claim), [*claim.messages])
+            return Pulled(*self._signed(log, claim, _shortened(claim)), [*claim.messages], ordered=True)
         counts, messages = read_claim(self.context, log, claim)
+        pull_row = self._readable(log, claim, counts)
+        return None if pull_row is None else Pulled(*self._signed(log, claim, pull_row), messages)
+
+    def blocks(self, log: PullLog, claim: Claim) -> CompactPulled | None:
+        """Returns the claim as an answer in blocks, and None where ``pulled`` does."""
+        if self.group.ordered:
+            blocks = [block_of(claim.messages)]
+            return CompactPulled(*self._signed(log, claim, _shortened(claim)), blocks, ordered=True)
+        counts, blocks = read_blocks(self.context, log, claim)
+        pull_row = self._readable(log, claim, counts)
+        return None if pull_row is None else CompactPulled(*self._signed(log, claim, pull_row), blocks)
+
+    def _readable(self, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Versioned[PullRow] | None:
+        """Returns the pull row without the messages that could not be read; None if none is left, or the claim was
+        taken over."""
         pull_row: Versioned[PullRow] | None = claim.pull_row
         if counts != claim.pull_row.value.counts:
             pull_row = exclude_unreadable(self.context, log, claim, counts)
-        return None if pull_row is None or not messages else self._signed(log, claim.row_no, pull_row, messages)
+        return pull_row if any(counts) else None
 
-    def _signed(self, log: PullLog, row_no: int, pull_row: Versioned[PullRow], messages: list[Message]) -> Pulled:
+    def _signed(
+        self, log: PullLog, claim: Claim, pull_row: Versioned[PullRow]
+    ) -> tuple[str, int | Literal["retry"], str]:
+        """Returns the receipt of a claim, its queue, and when its lease ends. The receipt of an ordered pull is short,
+        however many keys the row names: a settlement reads the row."""
         receipt = Receipt(
             self.subject.name,
             self.subject.generation,
             self.group.name,
             self.group.generation,
             log.queue,
-            row_no,
+            claim.row_no,
             pull_row.token,
             pull_row.value,
             "" if log.mapping.first else log.source.name,
         )
-        return Pulled(
+        return (
             sign_receipt(self.secret, receipt),
             "retry" if log.queue is None else log.queue,
             rfc3339(pull_row.value.lease_until_ms),
-            messages,
-            ordered=self.group.ordered,
         )
 
 
 def read_claim(context: Context, log: PullLog, claim: Claim) -> tuple[tuple[int, ...], list[Message]]:
     """Returns the number of messages from each row of a claim, and the messages. A row that cannot be read is
     reported and counts 0."""
+
+    def read(row: Row, indexes: Sequence[int], blobs: Blobs, queue: int | None) -> list[Message]:
+        taken = taken_from(row, indexes, blobs, queue)
+        return taken if row.raw_bytes <= TEXT_BYTES else [answerable(message) for message in taken]
+
+    return _read_rows(context, log, claim, read)
+
+
+def read_blocks(context: Context, log: PullLog, claim: Claim) -> tuple[tuple[int, ...], list[MessageBlock]]:
+    """Reads the messages of a claim as ``read_claim`` does, in blocks."""
+    return _read_rows(context, log, claim, blocks_from)
+
+
+def _read_rows(
+    context: Context, log: PullLog, claim: Claim, read: Callable[[Row, Sequence[int], Blobs, int | None], list[T]]
+) -> tuple[tuple[int, ...], list[T]]:
     value = claim.pull_row.value
-    counts, delivered = list(value.counts), list[Message]()
+    counts, read_so_far = list(value.counts), list[T]()
     for step, ((row_no, row), count) in enumerate(zip(claim.rows, value.counts, strict=True)):
         if not count:
             continue
         try:
-            taken = taken_from(row, value.indexes(step), context.blobs_of(log.source.name), log.queue)
+            read_so_far += read(row, value.indexes(step), context.blobs_of(log.source.name), log.queue)
         except Corrupt as error:
             unreadable(context, log.source.name, row_no, count, error)
             counts[step] = 0
-            continue
-        delivered += taken if row.raw_bytes <= TEXT_BYTES else [answerable(message) for message in taken]
-    return tuple(counts), delivered
+    return tuple(counts), read_so_far
 
 
 def exclude_unreadable(

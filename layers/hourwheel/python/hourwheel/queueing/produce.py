@@ -4,14 +4,14 @@ A call that succeeds has stored every row. With an idempotency key the batch is 
 reservations under the key, put the rows (see ``idempotency.py``). ``routing.py`` decides which message goes where.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 
 from hourwheel.buckets.buckets import Bucket, reserve_in
 from hourwheel.buckets.lease import ensure_wheel_by
-from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.context import Context
 from hourwheel.due import Due, check_limit, dues_of
 from hourwheel.errors import Conflict, Filled, NotFound, Rejected, Sealed, Unavailable
@@ -22,13 +22,13 @@ from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import with_tags
 from hourwheel.model.fields import MAX_DELAY_MS
-from hourwheel.model.messages import AddressedMessage, NewMessage, SendResult
+from hourwheel.model.messages import AddressedMessage, NewMessage
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
+from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
-from hourwheel.times import rfc3339
 
 _TRIES = 5  # each needs a queue that moves, or is deleted, between its look-up and the reservation: rare even once
 
@@ -39,17 +39,15 @@ def produce(
     subject: str,
     messages: Sequence[NewMessage],
     idempotency: IdempotencyKey | None = None,
-    *,
-    scheduled_id: Callable[[SchedulePosition], str],
-) -> list[SendResult]:
-    """Stores a batch of one subject, and returns where each message was stored, in the order of ``messages``.
+) -> StoredBatch:
+    """Stores a batch of one subject, and returns where its messages were stored.
 
-    Creates the subject if it does not exist. ``scheduled_id`` makes the ids of delayed messages. Raises ``Conflict``
-    for an idempotency key that came with another batch and for a read-only subject, ``TooLarge`` for delayed messages
-    in too many buckets, and ``Unavailable`` when the outcome is open: the caller sends the batch again.
+    Creates the subject if it does not exist. Raises ``Conflict`` for an idempotency key that came with another batch
+    and for a read-only subject, ``TooLarge`` for delayed messages in too many buckets, and ``Unavailable`` when the
+    outcome is open: the caller sends the batch again.
     """
     by_subject = {subject: range(len(messages))}
-    return _produce(context, registry, by_subject, messages, idempotency, keyspace=subject, scheduled_id=scheduled_id)
+    return _produce(context, registry, by_subject, messages, idempotency, keyspace=subject)
 
 
 def produce_many(
@@ -57,17 +55,15 @@ def produce_many(
     registry: Registry,
     messages: Sequence[AddressedMessage],
     idempotency: IdempotencyKey | None = None,
-    *,
-    scheduled_id: Callable[[SchedulePosition], str],
-) -> list[SendResult]:
-    """Stores a batch that spans subjects, and returns where each message was stored, in the order of ``messages``.
+) -> StoredBatch:
+    """Stores a batch that spans subjects, and returns where its messages were stored.
 
     Raises what ``produce`` raises. Without an idempotency key a failure half-way leaves the parts that are stored.
     """
     by_subject: dict[str, list[int]] = {}
     for index, message in enumerate(messages):
         by_subject.setdefault(message.subject, []).append(index)
-    return _produce(context, registry, by_subject, messages, idempotency, keyspace="*", scheduled_id=scheduled_id)
+    return _produce(context, registry, by_subject, messages, idempotency, keyspace="*")
 
 
 def _produce(
@@ -78,29 +74,25 @@ def _produce(
     idempotency: IdempotencyKey | None,
     *,
     keyspace: str,
-    scheduled_id: Callable[[SchedulePosition], str],
-) -> list[SendResult]:
-    unnamed = [index for index, message in enumerate(messages) if message.id is None]
+) -> StoredBatch:
     dues = dues_of(messages)
     _check_limits(context, registry, indexes, dues)
     for _ in range(_TRIES):
         subjects = _subjects(context, registry, list(indexes), idempotency, keyspace)
         _check_read_only(context, subjects.values(), idempotency, keyspace)
         _check_queues(subjects, indexes, messages)
-        batch = _Batch(context, Batch(subjects, indexes, messages, dues), unnamed)
+        batch = _Batch(context, Batch(subjects, indexes, messages, dues))
         try:
-            if idempotency is None:
-                parts, reservations = batch.store()
-            else:
-                parts, reservations = batch.store_once(idempotency, keyspace)
+            stored = batch.store() if idempotency is None else batch.store_once(idempotency, keyspace)
         except Sealed:
+            batch.forget_ids()
             # A queue has moved, or the subject was deleted, after the look-up: the next try finds the log that follows,
             # or creates the subject.
             for seen in subjects.values():
                 refresh_route(registry, seen)
             continue
-        _announce(context, parts, reservations)
-        return _results(parts, reservations, len(messages), scheduled_id)
+        _announce(context, stored.parts, stored.reservations)
+        return stored
     raise Unavailable("the subject keeps being moved or deleted: send the batch again")
 
 
@@ -173,16 +165,25 @@ def _announce(context: Context, parts: Sequence[BatchPart], reservations: Sequen
 
 @dataclass(frozen=True)
 class _Batch:
-    """A batch that is being stored. ``unnamed`` holds the indexes of the messages to which the sender gave no id."""
+    """A batch that is being stored."""
 
     context: Context
     batch: Batch
-    unnamed: Sequence[int]
 
-    def store(self) -> tuple[list[BatchPart], list[Reservation]]:
+    @cached_property
+    def unnamed(self) -> Sequence[int]:
+        """The indexes of the messages to which the sender gave no id."""
+        return [index for index, message in enumerate(self.batch.messages) if message.id is None]
+
+    def forget_ids(self) -> None:
+        """Takes back the ids that this try gave to messages."""
+        for index in self.unnamed:
+            self.batch.messages[index].id = None
+
+    def store(self) -> StoredBatch:
         inputs = self._inputs()
         parts = self._split(inputs)
-        rows = self._rows(parts, inputs.at_ms)
+        rows = self._rows(parts, inputs.at_ms, inputs.batch)
 
         def append(context: Context) -> list[Reservation]:
             # Every part is reserved before any part is stored: a sealed log shows while nothing is stored yet.
@@ -202,7 +203,10 @@ class _Batch:
 
         reservations = self.context.atomically(append, [part.log for part in parts])
         self.context.meter.record("Accepted", len(self.batch.messages))
-        return parts, reservations
+        return self._stored(inputs.batch, parts, reservations)
+
+    def _stored(self, prefix: str, parts: list[BatchPart], reservations: list[Reservation]) -> StoredBatch:
+        return StoredBatch(prefix, parts, reservations, len(self.batch.messages))
 
     def _append(self, context: Context, part: BatchPart, row: Row, reservation: Reservation) -> Reservation:
         """Stores a part at its reservation, or at a new one if a reader filled the reserved row. Returns the
@@ -220,13 +224,13 @@ class _Batch:
         if row.large_batch is not None and reservation.log != part.log:
             # The object must be in the cell of the row, and in the folder of its bucket. The bucket is over, and
             # the row goes to a later one; or the queue has moved since the row was reserved.
-            (row,) = self._rows([part.in_log(reservation.log)], row.at_ms)
+            (row,) = self._rows([part.in_log(reservation.log)], row.at_ms, row.prefix)
         context.log(reservation.log).put(reservation, row, token)
 
-    def store_once(self, idempotency: IdempotencyKey, keyspace: str) -> tuple[list[BatchPart], list[Reservation]]:
+    def store_once(self, idempotency: IdempotencyKey, keyspace: str) -> StoredBatch:
         inputs = self._inputs()
         parts = self._split(inputs)
-        rows = self._rows(parts, inputs.at_ms)
+        rows = self._rows(parts, inputs.at_ms, inputs.batch)
 
         def first(context: Context) -> Versioned[Remembered] | list[Reservation]:
             record = idempotency.record(context, keyspace)
@@ -242,7 +246,7 @@ class _Batch:
         outcome = self.context.atomically(first, [HOME, *(part.log for part in parts)])
         if isinstance(outcome, list):
             self.context.meter.record("Accepted", len(self.batch.messages))
-            return parts, outcome
+            return self._stored(inputs.batch, parts, outcome)
         return self._repeat(outcome, idempotency, keyspace)
 
     def _offer(
@@ -259,14 +263,13 @@ class _Batch:
             cut=inputs.cut,
         )
 
-    def _repeat(
-        self, remembered: Versioned[Remembered], idempotency: IdempotencyKey, keyspace: str
-    ) -> tuple[list[BatchPart], list[Reservation]]:
+    def _repeat(self, remembered: Versioned[Remembered], idempotency: IdempotencyKey, keyspace: str) -> StoredBatch:
         first = remembered.value
         idempotency.check_repeat(first, self._generations)
+        self.forget_ids()
         parts = self._split(RoutingInputs(batch=first.prefix, queues=first.queues, at_ms=first.at_ms, cut=first.cut))
         # A part that the first request did not store is accepted now: its retention begins now.
-        rows = self._rows(parts, self.context.clock.now_ms())
+        rows = self._rows(parts, self.context.clock.now_ms(), first.prefix)
 
         def repeat(context: Context) -> list[Reservation]:
             return self._put_parts(
@@ -274,7 +277,7 @@ class _Batch:
             )
 
         logs = [HOME, *(reservation.log for reservation in first.reservations)]
-        return parts, self.context.atomically(repeat, logs)
+        return self._stored(first.prefix, parts, self.context.atomically(repeat, logs))
 
     @property
     def _generations(self) -> dict[str, int]:
@@ -291,12 +294,14 @@ class _Batch:
         )
 
     def _split(self, inputs: RoutingInputs) -> list[BatchPart]:
-        """Gives an id to each message that has none, and divides the batch into parts."""
-        for index in self.unnamed:
+        """Divides the batch into parts. Gives an id to each message that has none, unless the row implies the id."""
+        for index in () if self.batch.whole(inputs) else self.unnamed:
             self.batch.messages[index].id = f"{inputs.batch}-{index}"
         return self.batch.split(inputs, self.context.settings.batch_buckets)
 
-    def _rows(self, parts: Sequence[BatchPart], at_ms: int) -> list[Row]:
+    def _rows(self, parts: Sequence[BatchPart], at_ms: int, prefix: str) -> list[Row]:
+        """Returns a row for each part. The index of a message in the row of a whole batch is its index in the batch, so
+        that the row's ``prefix`` implies the ids of messages without one."""
         longest_ms = at_ms + max((part.subject.retention_ms for part in parts if part.bucket is None), default=0)
         # One object for all messages that are sent at once, one for each bucket: an object is removed as a whole.
         # An object is in the cell of the rows that name it.
@@ -310,7 +315,8 @@ class _Batch:
             key = f"{folder}/{self.context.ids.unique(at_ms)}"
             made = self.context.build_rows(log, key, batches, at_ms=at_ms, expires_ms=longest_ms)
             rows.update(zip(inside, made, strict=True))
-        return [_row_of(part, rows[i], at_ms) for i, part in enumerate(parts)]
+        implied = prefix if any(message.id is None for message in self.batch.messages) else ""
+        return [_row_of(part, rows[i], at_ms, implied) for i, part in enumerate(parts)]
 
     def _put_parts(
         self,
@@ -360,30 +366,12 @@ def _reserve(context: Context, parts: Sequence[BatchPart], rows: Sequence[Row]) 
     return reserved
 
 
-def _row_of(part: BatchPart, row: Row, at_ms: int) -> Row:
-    """Returns the row as the part's log stores it: with the expiry of a queue and a summary of the tags, or the due
-    times of a bucket."""
+def _row_of(part: BatchPart, row: Row, at_ms: int, prefix: str) -> Row:
+    """Returns the row as the part's log stores it: with the expiry of a queue, the prefix of ids and a summary of the
+    tags, or with the due times of a bucket."""
     if part.bucket is not None:
         return msgspec.structs.replace(row, expires_ms=0, meta=part.meta)
     expires_ms = at_ms + part.subject.retention_ms
-    row = row if row.expires_ms == expires_ms else msgspec.structs.replace(row, expires_ms=expires_ms)
+    if row.expires_ms != expires_ms or prefix:
+        row = msgspec.structs.replace(row, expires_ms=expires_ms, prefix=prefix)
     return with_tags(row, part.log, part.messages)
-
-
-def _results(
-    parts: Sequence[BatchPart],
-    reservations: Sequence[Reservation],
-    count: int,
-    scheduled_id_of: Callable[[SchedulePosition], str],
-) -> list[SendResult]:
-    results: list[SendResult | None] = [None] * count
-    for part, reservation in zip(parts, reservations, strict=True):
-        if part.bucket is None:
-            for step, (index, message) in enumerate(zip(part.indexes, part.messages, strict=True)):
-                results[index] = SendResult(message.id or "", part.queue, reservation.first_seq + step)
-            continue
-        bucket = Bucket.of_log(reservation.log)
-        for step, (index, message, due_ms) in enumerate(zip(part.indexes, part.messages, part.dues, strict=True)):
-            scheduled_id = scheduled_id_of(SchedulePosition(bucket, reservation.row_no, step))
-            results[index] = SendResult(message.id or "", scheduled=rfc3339(due_ms), scheduled_id=scheduled_id)
-    return [result for result in results if result is not None]

@@ -4,13 +4,13 @@
 ``claimer.py`` claims them, and ``answers.py`` reads and signs what was claimed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from hourwheel.context import Context
 from hourwheel.model.groups import Group
-from hourwheel.model.pulls import Pulled, PullRequest, PullResult, Settled, Settlement
+from hourwheel.model.pulls import CompactPullResult, LimitedBy, PullRequest, PullResult, Settled, Settlement
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.answers import Answers
 from hourwheel.queueing.claimer import Claimer, Look
@@ -18,11 +18,16 @@ from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.flow import FlowControl
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.limits import Limit, pause_of
+from hourwheel.queueing.message_blocks import count_of
 from hourwheel.queueing.orders import Orders
-from hourwheel.queueing.pull_log import pull_logs
+from hourwheel.queueing.pull_log import Claim, PullLog, pull_logs
 from hourwheel.queueing.settlements import DecidedSettlement, Settlements
 from hourwheel.queueing.source_logs import SourceLogs
 from hourwheel.registry.registry import Registry
+
+A = TypeVar("A")
+
+_Answer: TypeAlias = Callable[[Answers, PullLog, Claim], A | None]
 
 _LOOKING_MS = 5_000
 """A pull whose wait is over keeps looking this long where there may be more: passing many empty rows takes several
@@ -31,11 +36,11 @@ looks, and each look moves the group's position forward."""
 _SOON_MS = 20  # a look costs a request: retries that are due one after the other share it
 
 
-class _LookResult(NamedTuple):
+class _LookResult(NamedTuple, Generic[A]):
     """The result of one look, as the pull answers it. ``more``: there may be more messages."""
 
     settled: list[Settled]
-    pulls: list[Pulled]
+    pulls: list[A]
     more: bool
     limit: Limit | None
     due_ms: int | None
@@ -73,11 +78,25 @@ class Puller:
         from one log only, because a pusher delivers those messages before it leases others, and raises ``NotFound``
         instead of creating a subject or group.
         """
+        pulls, settled, limited_by = self._pull(request, Answers.pulled, pushing=pushing)
+        self._count(sum(len(pulled.messages) for pulled in pulls))
+        return PullResult(pulls, settled, limited_by)
+
+    def pull_blocks(self, request: PullRequest) -> CompactPullResult:
+        """Pulls as ``pull`` does, and returns the messages in blocks, as they are stored."""
+        pulls, settled, limited_by = self._pull(request, Answers.blocks, pushing=False)
+        self._count(sum(count_of(block) for pulled in pulls for block in pulled.blocks))
+        return CompactPullResult(pulls, settled, limited_by)
+
+    def _pull(
+        self, request: PullRequest, answer: _Answer[A], *, pushing: bool
+    ) -> tuple[list[A], list[Settled] | None, LimitedBy | None]:
+        """Returns the answers to the claims, and to the settlements of the request, and what kept messages back."""
         opened = self._settlements.open(request.settle or ())
         until_ms = self.context.clock.now_ms() + int(request.wait_seconds * 1_000)
         wakeups = self.context.wakeups
         seen = wakeups.mark(self.subject)
-        look = first = self._look(request, opened, pushing)
+        look = first = self._look(request, opened, answer, pushing)
         tries = 0
         while not look.pulls:
             now_ms = self.context.clock.now_ms()
@@ -91,7 +110,7 @@ class Puller:
                 break
             seen = wakeups.mark(self.subject)
             try:
-                look = self._look(request, [], pushing)
+                look = self._look(request, [], answer, pushing)
             except BaseException:
                 # The message that woke this pull still waits: another pull gets the chance.
                 wakeups.announce(self.subject, self.group)
@@ -100,10 +119,12 @@ class Puller:
         if look.more:
             # This pull stopped at a limit: the next pull that waits looks for the rest.
             wakeups.announce(self.subject, self.group)
-        if look.pulls:
-            self.context.meter.record("Delivered", sum(len(pulled.messages) for pulled in look.pulls))
         settled = None if request.settle is None else first.settled
-        return PullResult(look.pulls, settled, None if look.limit is None else look.limit.name)
+        return look.pulls, settled, None if look.limit is None else look.limit.name
+
+    def _count(self, messages: int) -> None:
+        if messages:
+            self.context.meter.record("Delivered", messages)
 
     def settle(self, settlements: list[Settlement]) -> list[Settled]:
         """Carries out settlements in order, and returns the answer to each. Raises ``Rejected``, and settles nothing,
@@ -117,11 +138,13 @@ class Puller:
             self.context.wakeups.announce(self.subject, self.group)
         return settled
 
-    def _look(self, request: PullRequest, opened: Sequence[DecidedSettlement], pushing: bool) -> _LookResult:
+    def _look(
+        self, request: PullRequest, opened: Sequence[DecidedSettlement], answer: _Answer[A], pushing: bool
+    ) -> _LookResult[A]:
         """Settles and claims once, and reads the messages that it claimed."""
         look = self._taken(request, opened, pushing)
         answers = Answers(self.context, self.secret, look.subject, look.group)
-        pulls = [answers.pulled(log, claim) for log, claim in look.claims]
+        pulls = [answer(answers, log, claim) for log, claim in look.claims]
         readable = [pulled for pulled in pulls if pulled is not None]
         more = look.limited or len(readable) < len(pulls)
         return _LookResult(look.settled, readable, more, look.limit, look.due_ms)

@@ -116,6 +116,15 @@ class Batch:
             parts += [self._queue_part(subject, queue, by_queue[queue]) for queue in sorted(by_queue)]
         return parts
 
+    def whole(self, inputs: RoutingInputs) -> bool:
+        """Returns whether the batch is certainly one part in one queue, in the order of its messages."""
+        if self.dues or len(self.subjects) > 1:
+            return False
+        (name,) = self.subjects
+        return inputs.queues[name] == 1 or all(
+            message.key is None and message.queue is None for message in self.messages
+        )
+
     def _by_time(self, indexes: Sequence[int], inputs: RoutingInputs) -> tuple[Sequence[int], list[tuple[int, int]]]:
         """Returns the indexes of the messages that are sent at once, and those of the others with their due times."""
         if not self.dues:

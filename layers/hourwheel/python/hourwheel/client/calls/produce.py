@@ -5,8 +5,11 @@ from collections.abc import Sequence
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers
-from hourwheel.client.http import path
+from hourwheel.client.http import PackedAnswer, path
 from hourwheel.client.records.messages import AddressedMessage, Message, ProduceBody, SendResult, on_the_wire
+from hourwheel.client.records.packed import PackedProduceResult
+
+_packed_decoder = msgspec.msgpack.Decoder(PackedProduceResult)
 
 
 class _Produced(msgspec.Struct):
@@ -75,5 +78,6 @@ class ProduceCalls(Calls):
             body=body,
             safe=idempotency_key is not None,
             retry_seconds=retry_seconds,
+            packed=PackedAnswer(_packed_decoder, lambda packed: _Produced(packed.placed(messages))),
         )
         return result.results

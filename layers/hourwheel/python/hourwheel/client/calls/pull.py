@@ -3,11 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from hourwheel.client.calls.call import Calls, answers
 from hourwheel.client.errors import Conflict
-from hourwheel.client.http import path
+from hourwheel.client.http import PackedAnswer, path
 from hourwheel.client.records.messages import Pulled
+from hourwheel.client.records.packed import PackedPulled
 from hourwheel.model.pulls import Settled, Settlement, SettleResult
+
+_PULLED = PackedAnswer(msgspec.msgpack.Decoder(PackedPulled), PackedPulled.pulled)
+_SETTLED = PackedAnswer[SettleResult](msgspec.msgpack.Decoder(SettleResult), lambda result: result)
 
 
 class PullCalls(Calls):
@@ -51,7 +57,13 @@ class PullCalls(Calls):
             body["settle"] = settle
         target = path("subjects", subject, "groups", group, "pull")
         pulled: Pulled = self._http.call(
-            "POST", target, answers(Pulled), body=body, wait_seconds=wait_seconds, retry_seconds=retry_seconds
+            "POST",
+            target,
+            answers(Pulled),
+            body=body,
+            wait_seconds=wait_seconds,
+            retry_seconds=retry_seconds,
+            packed=_PULLED,
         )
         return pulled
 
@@ -75,7 +87,12 @@ class PullCalls(Calls):
         target = path("subjects", subject, "groups", group, "ack")
         try:
             result: SettleResult = self._http.call(
-                "POST", target, answers(SettleResult), body={"settle": settlements}, retry_seconds=retry_seconds
+                "POST",
+                target,
+                answers(SettleResult),
+                body={"settle": settlements},
+                retry_seconds=retry_seconds,
+                packed=_SETTLED,
             )
         except Conflict as error:
             if error.slug != "receipt-stale":

@@ -1,0 +1,128 @@
+"""The answers in msgpack, which say once for many messages what JSON says for each, and the records they stand for."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec import Struct
+
+from hourwheel.client.records.messages import Message, Pull, Pulled, Received, SendResult
+from hourwheel.model.pulls import Settled
+
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+
+class PackedProduceResult(Struct, gc=False):
+    """Where the messages of a batch are: each in ``results``, or in ``parts`` of a queue, the offset of the first
+    message there, and the indexes of the messages in the batch (None: all of them)."""
+
+    results: list[SendResult] = []
+    prefix: str = ""
+    parts: list[tuple[int, int, list[int] | None]] = []
+
+    def placed(self, messages: Sequence[Message]) -> list[SendResult]:
+        """Returns the place of each message. Raises ``LookupError`` where the answer is about another batch."""
+        if not self.parts:
+            return self.results
+        prefix = self.prefix
+        ((queue, offset, indexes), *others) = self.parts
+        if indexes is None and not others:
+            return [
+                SendResult(message.id or f"{prefix}-{index}", queue, offset + index)
+                for index, message in enumerate(messages)
+            ]
+        placed = dict[int, SendResult]()
+        for queue, offset, indexes in self.parts:
+            for step, index in enumerate(range(len(messages)) if indexes is None else indexes):
+                placed[index] = SendResult(messages[index].id or f"{prefix}-{index}", queue, offset + step)
+        return [placed[index] for index in range(len(messages))]
+
+
+class _Stored(Struct, gc=False):
+    """A message of a block, with the fields in which it differs from the block."""
+
+    text: str | None = msgspec.field(name="body", default=None)
+    data: bytes | None = msgspec.field(name="body_base64", default=None)
+    id: str | None = None
+    produced_at: datetime | None = None
+    due_at: datetime | None = None
+    key: str | None = None
+    tags: list[str] = []
+    headers: dict[str, str] = {}
+    queue: int | None = None
+    offset: int | None = None
+    attempt: int | None = None
+
+
+_decoder = msgspec.msgpack.Decoder(list[_Stored])
+
+
+class Block(Struct, gc=False):
+    """Messages that follow one another, still encoded."""
+
+    messages: msgspec.Raw
+    queue: int = 0
+    offset: int = 0
+    attempt: int = 0
+    produced_at: datetime = _EARLIEST
+    prefix: str = ""
+    index: int = 0
+
+    def received(self) -> list[Received]:
+        """Decodes the messages. Raises ``msgspec.MsgspecError`` and ``UnicodeDecodeError``."""
+        queue, offset, index, prefix, attempt, produced_at = (
+            self.queue,
+            self.offset,
+            self.index,
+            self.prefix,
+            self.attempt,
+            self.produced_at,
+        )
+        return [
+            Received(
+                id=stored.id if stored.id is not None else f"{prefix}-{index + step}",
+                produced_at=stored.produced_at or produced_at,
+                due_at=stored.due_at,
+                text=stored.text,
+                data=stored.data,
+                key=stored.key,
+                tags=stored.tags,
+                headers=stored.headers,
+                queue=queue if stored.queue is None else stored.queue,
+                offset=offset + step if stored.offset is None else stored.offset,
+                attempt=attempt if stored.attempt is None else stored.attempt,
+            )
+            for step, stored in enumerate(_decoder.decode(self.messages))
+        ]
+
+
+class PackedPull(Struct):
+    """A ``Pull`` whose messages are in blocks."""
+
+    receipt: str
+    queue: int | str
+    lease_until: datetime
+    blocks: list[Block]
+    ordered: bool = False
+
+    def pull(self) -> Pull:
+        """Decodes the messages. Raises what ``Block.received`` raises."""
+        return Pull(
+            receipt=self.receipt,
+            queue=self.queue,
+            lease_until=self.lease_until,
+            messages=[message for block in self.blocks for message in block.received()],
+            ordered=self.ordered,
+        )
+
+
+class PackedPulled(Struct):
+    """A ``Pulled`` whose messages are in blocks."""
+
+    pulls: list[PackedPull]
+    settled: list[Settled] = []
+    limited_by: str | None = None
+
+    def pulled(self) -> Pulled:
+        """Decodes the messages. Raises what ``Block.received`` raises."""
+        return Pulled(pulls=[each.pull() for each in self.pulls], settled=self.settled, limited_by=self.limited_by)

@@ -1,0 +1,71 @@
+"""Message blocks: the messages that a pull takes from one row, encoded as they are stored.
+
+A block is answered to clients that accept msgpack. It says once what JSON says for each message: see ``MessageBlock``.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from hourwheel.logs.codec import length
+from hourwheel.logs.large_batches import payload_of, raw_messages_of
+from hourwheel.logs.rows import Row
+from hourwheel.model.messages import Message
+from hourwheel.model.pulls import MessageBlock
+from hourwheel.ports import Blobs
+from hourwheel.times import rfc3339
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Message])
+
+
+def blocks_from(row: Row, indexes: Sequence[int], blobs: Blobs, queue: int | None) -> list[MessageBlock]:
+    """Reads the messages at these ascending indexes of a row: a block for each run of indexes without a gap. Raises
+    ``Corrupt``."""
+    if len(indexes) == row.count:
+        return [_block(row, 0, msgspec.Raw(payload_of(row, blobs)), queue)]
+    raw = raw_messages_of(row, blobs)
+    return [_block(row, start, msgspec.Raw(_encoder.encode(raw[start:end])), queue) for start, end in _runs(indexes)]
+
+
+def block_of(messages: Sequence[Message]) -> MessageBlock:
+    """Returns messages with all their fields as a block."""
+    return MessageBlock(messages=msgspec.Raw(_encoder.encode(messages)))
+
+
+def count_of(block: MessageBlock) -> int:
+    """Returns the number of messages in a block."""
+    return length(memoryview(block.messages)) or 0
+
+
+def messages_in(block: MessageBlock) -> list[Message]:
+    """Returns the messages of a block with all their fields."""
+    messages = _decoder.decode(block.messages)
+    for step, message in enumerate(messages):
+        if message.id is None:
+            message.id = f"{block.prefix}-{block.index + step}"
+        message.produced_at = message.produced_at or block.produced_at
+        if block.offset is not None:
+            message.queue, message.offset, message.attempt = block.queue, block.offset + step, block.attempt
+    return messages
+
+
+def _block(row: Row, index: int, messages: msgspec.Raw, queue: int | None) -> MessageBlock:
+    if queue is None:
+        return MessageBlock(messages=messages, produced_at=rfc3339(row.at_ms) if row.meta else None)
+    return MessageBlock(
+        messages=messages,
+        queue=queue,
+        offset=row.first_seq + index,
+        attempt=1,
+        produced_at=rfc3339(row.at_ms),
+        prefix=row.prefix,
+        index=index if row.prefix else 0,
+    )
+
+
+def _runs(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields the start and end of each run of indexes that follow one another."""
+    starts = [0, *(i for i, (before, after) in enumerate(pairwise(indexes), 1) if after != before + 1), len(indexes)]
+    return ((indexes[first], indexes[end - 1] + 1) for first, end in pairwise(starts))

@@ -1,0 +1,53 @@
+"""Where the messages of an accepted batch are: as a record for each message, or as one for each part of the batch."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hourwheel.buckets.buckets import Bucket
+from hourwheel.buckets.scheduled_ids import SchedulePosition
+from hourwheel.logs.log import Reservation
+from hourwheel.model.messages import CompactProduceResult, SendResult
+from hourwheel.queueing.routing import BatchPart
+from hourwheel.times import rfc3339
+
+
+@dataclass(frozen=True)
+class StoredBatch:
+    """A batch that is stored: its parts, each with the reservation that it took. A message without an id of its own has
+    the id ``{prefix}-{index}``, its index in the batch of ``count`` messages."""
+
+    prefix: str
+    parts: Sequence[BatchPart]
+    reservations: Sequence[Reservation]
+    count: int
+
+    def placed(self, scheduled_id_of: Callable[[SchedulePosition], str]) -> list[SendResult]:
+        """Returns where each message is, in the order of the batch. ``scheduled_id_of`` makes the ids of delayed
+        messages."""
+        results: list[SendResult | None] = [None] * self.count
+        for part, reservation in zip(self.parts, self.reservations, strict=True):
+            if part.bucket is None:
+                for step, (index, message) in enumerate(zip(part.indexes, part.messages, strict=True)):
+                    message_id = message.id or f"{self.prefix}-{index}"
+                    results[index] = SendResult(message_id, part.queue, reservation.first_seq + step)
+                continue
+            bucket = Bucket.of_log(reservation.log)
+            for step, (index, message, due_ms) in enumerate(zip(part.indexes, part.messages, part.dues, strict=True)):
+                scheduled_id = scheduled_id_of(SchedulePosition(bucket, reservation.row_no, step))
+                message_id = message.id or f"{self.prefix}-{index}"
+                results[index] = SendResult(message_id, scheduled=rfc3339(due_ms), scheduled_id=scheduled_id)
+        return [placed for placed in results if placed is not None]
+
+    def compact(self) -> CompactProduceResult | None:
+        """Returns where the messages are without their ids; None for a batch with delayed messages."""
+        if any(part.bucket is not None for part in self.parts):
+            return None
+        if len(self.parts) == 1:
+            return CompactProduceResult(self.prefix, [(self.parts[0].queue or 0, self.reservations[0].first_seq, None)])
+        return CompactProduceResult(
+            self.prefix,
+            [
+                (part.queue or 0, reservation.first_seq, list(part.indexes))
+                for part, reservation in zip(self.parts, self.reservations, strict=True)
+            ],
+        )
