@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import delays, filters, floor, measures, ordered
+from bench import delays, filters, floor, measures, ordered, routes
 from bench.limits import Use, peak_mb, used
 from bench.measures import median, quantile
 from bench.serving import Served, server, serving
@@ -174,6 +174,12 @@ def main() -> int:
         console.print(table("produce of 1 beside consumers in a long poll", {"": beside}))
         memory = {"server": peak_mb(served.pid), "client": peak_mb(os.getpid())}
         console.print(table("peak memory so far, MB", {"": memory}))
+    routed = routes.measured(1 if quick else 5, 0.5 if quick else 1.0)
+    console.print(table("time of a message with many groups, subjects, queues or cells, of that with one", routed))
+    moving = routes.moves(1 if quick else 3)
+    console.print(
+        table("sends of 1 to queues that move 100 times meanwhile, of sends to queues that do not", {"": moving})
+    )
     late_by_rate = lateness(quick)
     console.print(table("delayed messages: how late they come, beside other traffic", late_by_rate))
     best = sustained(quick)
@@ -199,6 +205,8 @@ def main() -> int:
         "filter_of_1_percent": tagged,
         "ordered_1_000_keys": in_order,
         "beside_waiting_consumers": beside,
+        "routes": routed,
+        "moves": moving,
         "delayed_lateness": late_by_rate,
         "delayed_sustained": best,
         "delayed_opening": hour,

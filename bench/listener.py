@@ -20,9 +20,7 @@ def listen(url: str, subject: str, messages: int, seconds: float) -> tuple[list[
     until = time.monotonic() + seconds
     with Api(url) as api:
         while len(late) + sent_at_once < messages and time.monotonic() < until:
-            answer = api.pull(
-                subject, "bench", consumer="bench", max_messages=1_000, wait_seconds=1, settle=settle or None
-            )
+            answer = api.pull(subject, "bench", consumer="bench", max_messages=1_000, wait_seconds=1, settle=settle)
             now = time.time()
             settle = [Settlement(receipt=pull.receipt) for pull in answer.pulls]
             for pull in answer.pulls:

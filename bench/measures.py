@@ -78,7 +78,7 @@ def pulled(url: str, subject: str, group: str, limit: int, callers: int, seconds
             group,
             consumer=f"bench-{caller}",
             max_messages=limit,
-            settle=held[caller] or None,
+            settle=held[caller],
         )
         held[caller] = [Settlement(receipt=pull.receipt) for pull in answer.pulls]
         return sum(len(pull.messages) for pull in answer.pulls)
@@ -152,7 +152,7 @@ def pull_times(url: str, subject: str, pulls: int) -> list[float]:
         settle: list[Settlement] = []
         for _ in range(pulls):
             began = time.perf_counter()
-            answer = api.pull(subject, "bench", consumer="bench", max_messages=10, settle=settle or None)
+            answer = api.pull(subject, "bench", consumer="bench", max_messages=10, settle=settle)
             found.append((time.perf_counter() - began) * 1_000)
             settle = [Settlement(receipt=pull.receipt) for pull in answer.pulls]
     return found

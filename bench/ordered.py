@@ -51,7 +51,7 @@ def _pulled(url: str, subject: str, group: str, messages: int) -> float:
         with Api(url) as api:
             settle: list[Settlement] = []
             while left > 0:
-                answer = api.pull(subject, group, name, max_messages=_PULL, wait_seconds=1, settle=settle or None)
+                answer = api.pull(subject, group, name, max_messages=_PULL, wait_seconds=1, settle=settle)
                 settle = [Settlement(receipt=pull.receipt) for pull in answer.pulls]
                 with lock:
                     left -= sum(len(pull.messages) for pull in answer.pulls)

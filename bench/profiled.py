@@ -38,7 +38,7 @@ def pull_and_settle(batch: int, callers: int, url: str, subject: str, seconds: f
 
     def step(caller: int) -> int:
         answer = api.pull(
-            subject, "taking", consumer=f"bench-{caller}", max_messages=max(batch, 100), settle=held[caller] or None
+            subject, "taking", consumer=f"bench-{caller}", max_messages=max(batch, 100), settle=held[caller]
         )
         held[caller] = [Settlement(receipt=pull.receipt) for pull in answer.pulls]
         return sum(len(pull.messages) for pull in answer.pulls)
