@@ -1,10 +1,11 @@
+import asyncio
 import os
 import subprocess
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, as_completed, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -87,6 +88,35 @@ def test_messages_are_gathered_and_keep_their_order(make: Callable[..., Producer
 
 def test_the_linger_ends_by_itself(make: Callable[..., Producer]) -> None:
     assert make(linger_seconds=0.01).send("a").result(LONG_SECONDS).offset == 0
+
+
+def test_a_caller_that_waits_ends_the_linger(make: Callable[..., Producer], server: FakeServer) -> None:
+    producer = make(linger_seconds=3_600)
+    first, second = producer.send("a"), producer.send("b")
+    assert second.result(LONG_SECONDS).offset == 1
+    assert first.done()
+    assert producer.send("c").exception(LONG_SECONDS) is None
+    assert [len(request.body["messages"]) for request in server.calls("produce")] == [2, 1]
+
+
+def test_futures_work_with_what_waits_for_futures(make: Callable[..., Producer], server: FakeServer) -> None:
+    async def gather(futures: list[Future[SendResult]]) -> list[SendResult]:
+        return await asyncio.gather(*map(asyncio.wrap_future, futures))
+
+    producer = make(linger_seconds=0.001)
+    done, _ = wait([producer.send(str(number)) for number in range(3)], LONG_SECONDS)
+    assert sorted(future.result(0).offset or 0 for future in done) == [0, 1, 2]
+    late = [producer.send(str(number)) for number in range(3)]
+    assert sorted(future.result(0).offset or 0 for future in as_completed(late, LONG_SECONDS)) == [3, 4, 5]
+    assert [result.offset for result in asyncio.run(gather([producer.send("a"), producer.send("b")]))] == [6, 7]
+    called: list[Future[SendResult]] = []
+    last = producer.send("c", on_done=called.append)
+    last.result(LONG_SECONDS)
+    last.add_done_callback(called.append)
+    producer.flush(LONG_SECONDS)
+    assert called == [last, last]
+    assert "finished" in repr(last)
+    assert not last.cancel()
 
 
 def test_each_subject_has_its_own_batches(make: Callable[..., Producer], server: FakeServer) -> None:
@@ -223,6 +253,17 @@ def test_send_batch_is_one_request(make: Callable[..., Producer], server: FakeSe
     with pytest.raises(BadRequest):
         make().send_batch([Message("a", key="bad"), "b"])
     assert len(server.calls("produce")) == 2
+
+
+def test_a_batch_that_is_wrong_in_itself_is_refused_as_before(
+    make: Callable[..., Producer], server: FakeServer
+) -> None:
+    producer = make()
+    with pytest.raises(UnicodeEncodeError):
+        producer.send_batch(["\ud800"])
+    with pytest.raises(BadRequest):
+        producer.send_batch([Message("a", key="bad", headers={"count": 7})])  # type: ignore[dict-item]
+    assert producer.send_batch([Message("a", headers={"count": "7"})])[0].offset == 0
 
 
 def test_flush_says_when_time_ran_out(make: Callable[..., Producer], server: FakeServer) -> None:

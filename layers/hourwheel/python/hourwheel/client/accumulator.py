@@ -5,20 +5,53 @@ This module has no threads and no clock: the producer calls it under a lock and 
 
 import heapq
 import itertools
+import math
 from collections import deque
-from collections.abc import Iterable
-from concurrent.futures import Future
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from enum import Enum, auto
 from typing import NamedTuple
 
 from hourwheel.client.records.messages import Message, SendResult
 
 
-class Pending(NamedTuple):
-    message: Message
-    size_bytes: int
-    future: Future[SendResult]
-    sent_at: float
+class Pending:
+    """A message of ``send``: the batch of one caller in an ``OutgoingRequest``."""
+
+    __slots__ = ("future", "give_up_at", "message", "sent_at", "size_bytes")
+
+    def __init__(
+        self,
+        message: Message,
+        size_bytes: int,
+        future: Future[SendResult],
+        sent_at: float,
+        give_up_at: float = math.inf,
+    ) -> None:
+        self.message = message
+        self.size_bytes = size_bytes
+        self.future = future
+        self.sent_at = sent_at
+        self.give_up_at = give_up_at
+
+    @property
+    def messages(self) -> tuple[Message]:
+        return (self.message,)
+
+    @property
+    def done(self) -> bool:
+        return self.future.done()
+
+    def accept(self, results: Sequence[SendResult]) -> None:
+        try:  # noqa: SIM105 - ``suppress`` would cost more than the result
+            self.future.set_result(results[0])
+        except InvalidStateError:
+            pass  # a closed producer has failed the future before, and its outcome stays
+
+    def fail(self, error: Exception) -> None:
+        with suppress(InvalidStateError):
+            self.future.set_exception(error)
 
 
 class _State(Enum):
@@ -40,6 +73,7 @@ class SubjectBuffer:
         self.completed = 0
         self.flush_until = 0  # the messages up to this count of ``accepted`` do not linger
         self.state = _State.IDLE
+        self.ticket = -1  # of the linger that counts
 
 
 class InFlightBatch(NamedTuple):
@@ -78,10 +112,8 @@ class Accumulator:
 
     def take(self, now: float) -> InFlightBatch | None:
         """Returns the next batch that is due, or None. The next batch of this subject waits for ``completed``."""
-        while self._lingering and self._lingering[0][0] <= now:
-            buffer = heapq.heappop(self._lingering)[2]
-            if buffer.state is _State.LINGERING:
-                self._make_ready(buffer)
+        while (due_at := self.next_due()) is not None and due_at <= now:
+            self._make_ready(heapq.heappop(self._lingering)[2])
         if not self._ready:
             return None
         buffer = self._ready.popleft()
@@ -108,10 +140,20 @@ class Accumulator:
         Returns for each subject buffer the count that ``completed`` reaches once all of these messages are done.
         """
         for buffer in self._buffers.values():
-            buffer.flush_until = buffer.accepted
-            if buffer.state is _State.LINGERING:
-                self._make_ready(buffer)
+            self._end_linger(buffer)
         return {buffer: buffer.accepted for buffer in self._buffers.values()}
+
+    def hurry(self, subject: str) -> bool:
+        """Makes the messages of a subject due at once. Returns True where a sender must check anew what is due."""
+        buffer = self._buffers.get(subject)
+        return buffer is not None and self._end_linger(buffer)
+
+    def _end_linger(self, buffer: SubjectBuffer) -> bool:
+        buffer.flush_until = buffer.accepted
+        if buffer.state is not _State.LINGERING:
+            return False
+        self._make_ready(buffer)
+        return True
 
     @property
     def ready(self) -> bool:
@@ -120,7 +162,12 @@ class Accumulator:
 
     def next_due(self) -> float | None:
         """Returns the time at which the next linger ends, or None."""
-        return self._lingering[0][0] if self._lingering else None
+        while self._lingering:
+            due_at, ticket, buffer = self._lingering[0]
+            if buffer.state is _State.LINGERING and buffer.ticket == ticket:
+                return due_at
+            heapq.heappop(self._lingering)  # this linger was ended early
+        return None
 
     def outstanding(self) -> list[tuple[str, Pending]]:
         """Returns every message that is not done, with its subject, in the order of ``send``."""
@@ -140,7 +187,8 @@ class Accumulator:
             return
         buffer.state = _State.LINGERING
         due_at = buffer.pending[0].sent_at + self._linger_seconds
-        heapq.heappush(self._lingering, (due_at, next(self._tickets), buffer))
+        buffer.ticket = next(self._tickets)
+        heapq.heappush(self._lingering, (due_at, buffer.ticket, buffer))
 
     def _make_ready(self, buffer: SubjectBuffer) -> None:
         buffer.state = _State.READY

@@ -14,9 +14,12 @@ from typing import Self
 
 from hourwheel.client.accumulator import Accumulator, InFlightBatch, Pending
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
-from hourwheel.client.delivery import deliver, give_up, give_up_rest, store
+from hourwheel.client.delivery import begin, give_up, give_up_rest
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
+from hourwheel.client.futures import SendFuture
+from hourwheel.client.group_sends import GroupSends
+from hourwheel.client.outgoing import OutgoingRequest, RequestContext
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
@@ -30,12 +33,16 @@ _CUT_SECONDS = 0.5  # a thread that resolves a name or connects cannot be stoppe
 class Producer:
     """Sends messages, batched in the background or a batch at a time. Thread-safe.
 
-    Keeps the order of the messages of each subject: one batch of a subject is under way at a time, and is retried under
-    one idempotency key until the server accepts or refuses it. A batch has at most ``batch_messages`` (up to
-    1,000) and ``batch_bytes``, and waits ``linger_seconds`` for more messages.
+    Keeps the order of the messages of ``send`` in each subject: one request of them is under way at a time. It has at
+    most ``batch_messages`` (up to 1,000) and ``batch_bytes``, and waits ``linger_seconds`` for more messages, or until
+    a thread waits for one of their results.
 
-    A message that is not accepted within ``delivery_timeout_seconds`` of ``send`` fails with ``DeliveryTimeout``,
-    together with the others of its batch; later messages are sent nevertheless. The producer keeps at most
+    Threads that call ``send_batch`` at one time share requests of at most this size, without a linger. The messages of
+    a thread keep their order; the batch of a thread is stored whole or not at all, and fails without the others.
+
+    A request is retried unchanged, under one idempotency key, until the server accepts or refuses it. A message that is
+    not accepted within ``delivery_timeout_seconds`` fails with ``DeliveryTimeout``; the others of its request, and
+    later messages, are sent nevertheless. The producer keeps at most
     ``max_pending_messages`` and ``max_pending_bytes``; at the bound ``send`` waits. After a fork the child has an empty
     producer, and the parent keeps its messages.
 
@@ -99,6 +106,9 @@ class Producer:
 
     def _begin(self) -> None:
         self._api = self._connect()
+        self._closing = threading.Event()
+        self._context = RequestContext(self._api, self._ids, self._closing)
+        self._group_sends = GroupSends(self._context, most_messages=self._batch_messages, most_bytes=self._batch_bytes)
         self._accumulator = Accumulator(
             batch_messages=self._batch_messages, batch_bytes=self._batch_bytes, linger_seconds=self._linger_seconds
         )
@@ -136,7 +146,7 @@ class Producer:
         deliver_at: Moment | None = None,
         on_done: Callable[[Future[SendResult]], None] | None = None,
     ) -> Future[SendResult]:
-        """Sends a message in the background, and returns a future of its place at once. See ``Message`` for the limits.
+        """Sends a message in the background. Returns a future of its result at once. See ``Message`` for the limits.
 
         A ``delay`` begins when the server accepts the message: about ``linger_seconds`` after ``send``, or after an
         outage when the server is back. ``deliver_at`` is a fixed time; a time in the past delivers at once. The place
@@ -157,20 +167,22 @@ class Producer:
             True
         """
         message = Message(body, key, tags, headers, message_id, delay, deliver_at)
-        future: Future[SendResult] = Future()
-        if on_done is not None:
-            future.add_done_callback(on_done)
-        pending = Pending(message, _size_bytes(message), future, time.monotonic())
+        chosen = self._subject_of(subject)
+        future = SendFuture(functools.partial(self._hurry, chosen), on_done)
+        now = time.monotonic()
+        pending = Pending(message, _size_bytes(message), future, now, now + self._timeout_seconds)
         with self._due:
-            self._wait_for_room(pending)
-            if self._accumulator.add(self._subject_of(subject), pending):
+            if self._closed or not self._room_for(pending):
+                self._wait_for_room(pending)
+            if self._accumulator.add(chosen, pending):
                 self._wake_sender()
         return future
 
     def send_batch(self, messages: Iterable[Message | str | bytes], *, subject: str | None = None) -> list[SendResult]:
-        """Sends one batch of up to 1,000 messages and waits until all of them are durable.
+        """Sends a batch of up to 1,000 messages and waits until all of them are durable.
 
-        The batch may overtake messages of ``send`` that are not accepted yet.
+        The batch is stored whole or not at all. Batches of other threads that wait may share its request. The batch may
+        overtake messages of ``send`` that are not accepted yet.
 
         Returns:
             The place of each message, in order.
@@ -190,7 +202,11 @@ class Producer:
         batch = [message if isinstance(message, Message) else Message(message) for message in messages]
         if self._closed:
             raise Closed("the producer was closed")
-        return store(self._api, self._ids, self._subject_of(subject), batch, timeout_seconds=self._timeout_seconds)
+        try:
+            size_bytes = sum(map(_size_bytes, batch))
+        except (TypeError, AttributeError):
+            size_bytes = self._batch_bytes  # alone: the server names the field that is not what it must be
+        return self._group_sends.send(self._subject_of(subject), batch, size_bytes, self._timeout_seconds)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Sends the pending messages, and waits until each is accepted or has failed. Returns False after the time-out.
@@ -240,6 +256,7 @@ class Producer:
             self._ended = True
             waiting = list(self._accumulator.abandon())
             self._due.notify_all()
+        self._closing.set()
         self._api.close()
         error = Closed("the time to close the producer ran out before the message was accepted")
         give_up(waiting, error)
@@ -267,7 +284,7 @@ class Producer:
         A sender thread, which calls ``on_done``, does not wait: no other thread might make room.
         """
         if not self._room_for(pending) and threading.current_thread() not in self._senders:
-            left_seconds = pending.sent_at + self._timeout_seconds - time.monotonic()
+            left_seconds = pending.give_up_at - time.monotonic()
             if not self._completion.wait_for(lambda: self._room_for(pending), left_seconds):
                 raise DeliveryTimeout("no room for the message: the server is too slow, or was unavailable")
         if self._closed:
@@ -279,6 +296,12 @@ class Producer:
         fits = accumulator.size_bytes + pending.size_bytes <= self._max_pending_bytes or not accumulator.messages
         return self._closed or (fits and accumulator.messages < self._max_pending_messages)
 
+    def _hurry(self, subject: str) -> None:
+        """Ends the linger of the messages of a subject: somebody waits for one of them."""
+        with self._due:
+            if self._accumulator.hurry(subject):
+                self._wake_sender()
+
     def _wake_sender(self) -> None:
         """Wakes a sender. Starts another one if all are busy, except while closing: a program that ends cannot."""
         if self._idle_senders == 0 and len(self._senders) < _MOST_SENDERS and not self._closed:
@@ -289,7 +312,7 @@ class Producer:
 
     def _run_sender(self) -> None:
         while (batch := self._next_batch()) is not None:
-            deliver(self._api, self._ids, batch.buffer.subject, batch.batch, timeout_seconds=self._timeout_seconds)
+            OutgoingRequest(self._context, batch.buffer.subject, begin(batch.batch)).run()
             with self._due:
                 self._accumulator.completed(batch)
                 self._completion.notify_all()

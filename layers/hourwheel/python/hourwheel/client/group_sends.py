@@ -1,0 +1,296 @@
+"""Lets callers that wait at one time share requests, as the commits of a database share a sync.
+
+A caller that finds room among the requests of its subject sends at once, on its own thread. The callers that come
+meanwhile wait; the caller whose request ends wakes one of them, which sends the batches of all that wait by then. So
+nobody lingers for company, and no thread stands between a caller and its request.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from hourwheel.client.errors import DeliveryTimeout
+from hourwheel.client.outgoing import NOT_ACCEPTED, NOT_SENT, OutgoingRequest, RequestContext
+from hourwheel.client.records.messages import Message, SendResult
+
+_MOST_UNDER_WAY = 2  # for each subject: while the server stores one request, the client makes the next
+_WORTH_MESSAGES = 100  # a second request under way holds at least this many: below, one larger request costs less
+
+# How long a leader gathers at most: what threads need to take up their answers and to send again. It rarely takes this
+# long, because the last one to come ends it.
+_GATHER_SECONDS = 0.0005
+_GATHER_SECONDS_EACH = 0.0001
+_PAUSES_AFTER_VAIN = 16  # callers that do not come back then cost a gathering in 17 requests
+
+
+class CallerBatch:
+    """The batch of a caller that waits for its outcome.
+
+    ``turn`` is released when the caller has to act: the batch is done, or the caller becomes the leader of a request.
+    """
+
+    __slots__ = (
+        "done",
+        "error",
+        "give_up_at",
+        "leads",
+        "messages",
+        "request",
+        "results",
+        "shared_by",
+        "size_bytes",
+        "turn",
+    )
+
+    def __init__(self, messages: Sequence[Message], size_bytes: int, give_up_at: float) -> None:
+        self.messages = messages
+        self.size_bytes = size_bytes
+        self.give_up_at = give_up_at
+        self.done = False
+        self.results: Sequence[SendResult] = ()
+        self.error: Exception | None = None
+        self.leads = False
+        self.request: OutgoingRequest[CallerBatch] | None = None  # the one that a leader goes on with, else a new one
+        self.turn: threading.Lock | None = None
+        self.shared_by = 1  # of a leader: the callers of its request
+
+    def accept(self, results: Sequence[SendResult]) -> None:
+        if not self.done:
+            self.results = results
+            self._finish()
+
+    def fail(self, error: Exception) -> None:
+        if not self.done:
+            self.error = error
+            self._finish()
+
+    def _finish(self) -> None:
+        self.done = True
+        if not self.leads and self.turn is not None:
+            self.turn.release()
+
+    def lead(self, request: "OutgoingRequest[CallerBatch] | None") -> None:
+        """Makes the waiting caller the leader of a request that another began, or else of a new one."""
+        assert self.turn is not None
+        self.leads, self.request = True, request
+        self.turn.release()
+
+
+class _SubjectCallers:
+    """The callers of one subject. ``waiting`` holds the batches that no request has taken.
+
+    A leader *gathers*: those who just got their answers often send again at once, and would come a moment too late for
+    the next request. The leader gives them that moment, unless it waited in vain lately.
+    """
+
+    __slots__ = (
+        "arrived",
+        "expects",
+        "gather_until",
+        "gathering_leaders",
+        "pauses",
+        "under_way",
+        "waiting",
+        "waiting_messages",
+    )
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.waiting: deque[CallerBatch] = deque()
+        self.waiting_messages = 0
+        self.arrived = 0
+        self.expects = 0  # the count of ``arrived`` once those are back who got the last answer
+        self.gather_until = 0.0
+        self.gathering_leaders: list[_CallerWaiter] = []
+        self.pauses = 0  # the number of leaders that do not gather
+
+    def room_for(self, messages: int) -> bool:
+        """Returns whether another request may go, with this many messages and those that wait."""
+        worth_it = self.waiting_messages + messages >= _WORTH_MESSAGES
+        return self.under_way < (_MOST_UNDER_WAY if worth_it else 1)
+
+    def arrive(self) -> None:
+        self.arrived += 1
+        for waiter in self.gathering_leaders:
+            if self.arrived == waiter.count:
+                waiter.lock.release()
+
+    def wait(self, batch: CallerBatch) -> None:
+        self.waiting.append(batch)
+        self.waiting_messages += len(batch.messages)
+
+    def take(self) -> CallerBatch:
+        batch = self.waiting.popleft()
+        self.waiting_messages -= len(batch.messages)
+        return batch
+
+    def leave(self, batch: CallerBatch) -> bool:
+        """Removes a batch from those that wait. Returns whether it was there."""
+        if batch not in self.waiting:
+            return False
+        self.waiting.remove(batch)
+        self.waiting_messages -= len(batch.messages)
+        return True
+
+    def answered(self, callers: int) -> None:
+        self.expects = self.arrived + callers
+        self.gather_until = time.monotonic() + _GATHER_SECONDS + callers * _GATHER_SECONDS_EACH
+
+    def gathering(self) -> "_CallerWaiter | None":
+        """Returns what a leader waits for before it sends, or None for nothing."""
+        if self.arrived >= self.expects:
+            return None
+        if self.pauses:
+            self.pauses -= 1
+            return None
+        waiter = _CallerWaiter(self.expects)
+        self.gathering_leaders.append(waiter)
+        return waiter
+
+    def end_gathering(self, waiter: "_CallerWaiter") -> None:
+        self.gathering_leaders.remove(waiter)
+        if self.arrived < waiter.count:
+            self.pauses = _PAUSES_AFTER_VAIN
+
+
+class _CallerWaiter:
+    """Lets a leader wait for the caller with this count."""
+
+    __slots__ = ("count", "lock")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+    def wait(self, until: float) -> None:
+        self.lock.acquire(timeout=max(0.0, until - time.monotonic()))
+
+
+class GroupSends:
+    """Sends the batches of callers that wait. Thread-safe.
+
+    A request takes up to ``most_messages`` and ``most_bytes`` of several callers; a batch that is as large as that
+    shares with nobody and does not wait.
+    """
+
+    def __init__(self, context: RequestContext, *, most_messages: int, most_bytes: int) -> None:
+        self._context = context
+        self._most_messages = most_messages
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._subjects: dict[str, _SubjectCallers] = {}
+
+    def send(
+        self, subject: str, messages: Sequence[Message], size_bytes: int, timeout_seconds: float
+    ) -> list[SendResult]:
+        """Returns the results once the batch is durable. Raises ``AnswerError``, ``DeliveryTimeout`` or ``Closed``."""
+        batch = CallerBatch(messages, size_bytes, time.monotonic() + timeout_seconds)
+        try:
+            if self._join(subject, batch) or self._wait(subject, batch):
+                self._run(subject, batch)
+        finally:
+            self._leave(subject, batch)
+        if batch.error is not None:
+            raise batch.error
+        return list(batch.results)
+
+    def _join(self, subject: str, batch: CallerBatch) -> bool:
+        """Returns whether the batch is sent at once. Else it waits."""
+        with self._lock:
+            callers = self._subjects.get(subject)
+            if callers is None:
+                callers = self._subjects[subject] = _SubjectCallers()
+            callers.arrive()
+            if self._alone(batch) or callers.room_for(len(batch.messages)):
+                callers.under_way += 1
+                batch.leads = True
+                return True
+            batch.turn = threading.Lock()
+            batch.turn.acquire()
+            callers.wait(batch)
+            return False
+
+    def _alone(self, batch: CallerBatch) -> bool:
+        """Returns whether no other batch fits beside this one. An empty batch is refused by the server."""
+        count = len(batch.messages)
+        return not count or count >= self._most_messages or batch.size_bytes >= self._most_bytes
+
+    def _wait(self, subject: str, batch: CallerBatch) -> bool:
+        """Waits until the batch is done, its time is over, or the caller is to lead. Returns whether it leads."""
+        assert batch.turn is not None
+        left_seconds = batch.give_up_at - time.monotonic()
+        if not batch.turn.acquire(timeout=max(0.0, min(left_seconds, threading.TIMEOUT_MAX))):
+            with self._lock:
+                if not batch.leads and not batch.done:
+                    batch.error = self._given_up(subject, batch)
+        return batch.leads
+
+    def _given_up(self, subject: str, batch: CallerBatch) -> DeliveryTimeout:
+        """Takes the caller out of those that wait. A request that holds its batch goes on for the others."""
+        batch.done = True
+        if self._subjects[subject].leave(batch):
+            return DeliveryTimeout(NOT_SENT)
+        return DeliveryTimeout(NOT_ACCEPTED)
+
+    def _run(self, subject: str, batch: CallerBatch) -> None:
+        if batch.request is None:
+            batches = [batch]
+            batch.request = OutgoingRequest(self._context, subject, batches)
+            if not self._alone(batch):
+                self._gather(subject, batches)
+                batch.shared_by = len(batches)
+        batch.request.run(batch)
+
+    def _gather(self, subject: str, batches: list[CallerBatch]) -> None:
+        """Adds the batches of callers that wait and fit in the same request, to ``batches`` with the leader's."""
+        with self._lock:
+            callers = self._subjects[subject]
+            waiter = callers.gathering()
+        if waiter is not None:
+            try:
+                waiter.wait(callers.gather_until)
+            finally:
+                with self._lock:
+                    callers.end_gathering(waiter)
+        with self._lock:
+            self._take(callers, batches)
+
+    def _take(self, callers: _SubjectCallers, batches: list[CallerBatch]) -> None:
+        messages, size_bytes = len(batches[0].messages), batches[0].size_bytes
+        while callers.waiting:
+            messages += len(callers.waiting[0].messages)
+            size_bytes += callers.waiting[0].size_bytes
+            if messages > self._most_messages or size_bytes > self._most_bytes:
+                break
+            batches.append(callers.take())
+
+    def _leave(self, subject: str, batch: CallerBatch) -> None:
+        """Passes on what the caller leads, also where an interrupt (such as Ctrl-C) ended its waiting."""
+        if batch.done and not batch.leads:
+            return
+        with self._lock:
+            batch.done = True
+            callers = self._subjects.get(subject)
+            if callers is None:
+                return
+            if batch.leads:
+                self._pass_on(subject, callers, batch)
+            else:
+                callers.leave(batch)
+
+    def _pass_on(self, subject: str, callers: _SubjectCallers, leader: CallerBatch) -> None:
+        """Makes a caller the leader that waits for the same request; else one that waits for the next request."""
+        request = leader.request
+        heir = next(request.unfinished(), None) if request is not None else None
+        if heir is not None:
+            heir.lead(request)
+            return
+        callers.answered(leader.shared_by)
+        callers.under_way -= 1
+        if callers.waiting and callers.room_for(0):
+            callers.under_way += 1
+            callers.take().lead(None)
+        elif not callers.under_way and leader.shared_by == 1:
+            del self._subjects[subject]

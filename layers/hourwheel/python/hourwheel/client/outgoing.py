@@ -1,0 +1,182 @@
+"""Sends batches of several callers in one request, until the server accepts or refuses each of them."""
+
+import re
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from threading import Event
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from hourwheel.client.api import Api
+from hourwheel.client.backoff import pause_seconds
+from hourwheel.client.errors import (
+    BadRequest,
+    ClientError,
+    DeliveryTimeout,
+    Problem,
+    ServerUnavailable,
+    TooLarge,
+)
+from hourwheel.client.records.messages import Message, SendResult
+from hourwheel.ports import Ids
+from hourwheel.words import counted
+
+_CULPRIT = re.compile(r"messages\[(\d+)\]")
+
+# Refusals, beside those for size, that one message of a request may cause for all of it. Others concern the whole
+# request (the subject's name, the token), so splitting the request would only repeat the refusal.
+_OF_ONE_MESSAGE = {"field-invalid", "json-invalid", "delay-too-long"}
+
+
+class Batch(Protocol):
+    """Messages of one caller, which are stored together or not at all. ``done`` is true once the caller has its answer,
+    or no longer waits for it."""
+
+    @property
+    def messages(self) -> Sequence[Message]: ...
+    @property
+    def give_up_at(self) -> float: ...
+    @property
+    def done(self) -> bool: ...
+    def accept(self, results: Sequence[SendResult]) -> None: ...
+    def fail(self, error: Exception) -> None: ...
+
+
+B = TypeVar("B", bound=Batch)
+
+NOT_SENT = "the messages were not sent in time: the server is too slow, or was unavailable"
+NOT_ACCEPTED = "the messages were not accepted in time; they may be stored or not"
+
+
+class RequestContext(NamedTuple):
+    """What the requests of a producer share. ``closing`` ends the pauses between tries."""
+
+    api: Api
+    ids: Ids
+    closing: Event
+
+
+class OutgoingRequest(Generic[B]):
+    """Sends the batches of several callers to one subject, as one request where the server takes them together.
+
+    A request is repeated unchanged, under one idempotency key. Where the server refuses it because of one message, the
+    batches of the other callers are sent without it, in their order. A batch whose time is over fails alone, and the
+    request that it shares goes on for the others.
+
+    One thread at a time calls ``run``. Another thread may go on with the request after that.
+    """
+
+    def __init__(self, context: RequestContext, subject: str, batches: Sequence[B]) -> None:
+        self._context = context
+        self._subject = subject
+        self._parts: deque[Sequence[B]] = deque([batches])
+        self._begin_part()
+
+    def _begin_part(self) -> None:
+        self._key: str | None = None
+        self._attempt = 0
+        self._pause_seconds = 0.0
+
+    def run(self, own: B | None = None) -> None:
+        """Sends the batches until all of them are done, or ``own`` is."""
+        while self._parts and not (own is not None and own.done):
+            if self._pause_seconds:
+                self._context.closing.wait(self._pause_seconds)
+            self._send(self._parts[0])
+
+    def unfinished(self) -> Iterator[B]:
+        """Yields the batches whose callers wait."""
+        return (batch for part in self._parts for batch in part if not batch.done)
+
+    def _send(self, part: Sequence[B]) -> None:
+        if self._key is None:
+            part = self._parts[0] = self._still_wanted(part)
+            self._key = self._context.ids.token().hex()  # a request that is repeated keeps its batches, and so its key
+        if all(batch.done for batch in part):
+            self._next_part()
+            return
+        try:
+            self._accept(part, self._produce(part))
+        except ServerUnavailable as error:
+            self._pause(part, error)
+        except Exception as error:  # any other error too: else the callers would wait for ever
+            if len(part) > 1 and _may_concern_one(error):
+                problem = error.problem if isinstance(error, BadRequest | TooLarge) else Problem()
+                self._next_part(split(part, problem))
+            else:
+                for batch in part:
+                    batch.fail(error)
+                self._next_part()
+        else:
+            self._next_part()
+
+    def _still_wanted(self, part: Sequence[B]) -> list[B]:
+        """Returns the batches to send; those whose time is over fail."""
+        now = time.monotonic()
+        for batch in part:
+            if now >= batch.give_up_at:
+                batch.fail(DeliveryTimeout(NOT_SENT))
+        return [batch for batch in part if not batch.done]
+
+    def _produce(self, part: Sequence[B]) -> list[SendResult]:
+        messages = part[0].messages if len(part) == 1 else [message for batch in part for message in batch.messages]
+        results = self._context.api.produce(self._subject, messages, idempotency_key=self._key, retry_seconds=0)
+        if len(results) != len(messages):
+            raise ClientError(
+                f"the server answered {counted(len(results), 'result')} for {counted(len(messages), 'message')}"
+            )
+        return results
+
+    def _accept(self, part: Sequence[B], results: list[SendResult]) -> None:
+        start = 0
+        for batch in part:
+            end = start + len(batch.messages)
+            batch.accept(results[start:end])
+            start = end
+
+    def _pause(self, part: Sequence[B], error: ServerUnavailable) -> None:
+        """Fails the batches whose time is over before the next try."""
+        self._pause_seconds = pause_seconds(
+            self._attempt, self._context.ids, at_least_seconds=error.retry_after_seconds
+        )
+        self._attempt += 1
+        next_at = time.monotonic() + self._pause_seconds
+        for batch in part:
+            if next_at >= batch.give_up_at and not batch.done:
+                late = DeliveryTimeout(f"{NOT_ACCEPTED}: {error}")
+                late.__cause__ = error
+                batch.fail(late)
+        if all(batch.done for batch in part):
+            self._next_part()
+
+    def _next_part(self, instead: Sequence[Sequence[B]] = ()) -> None:
+        self._parts.popleft()
+        self._parts.extendleft(reversed([part for part in instead if part]))
+        self._begin_part()
+
+
+def _may_concern_one(error: Exception) -> bool:
+    """Returns whether the request may pass without one of its messages. A 413 may come from a proxy, without a slug of
+    Hourwheel, and an error of another kind from a message that cannot be encoded."""
+    if isinstance(error, BadRequest):
+        return error.slug in _OF_ONE_MESSAGE
+    return isinstance(error, TooLarge) or not isinstance(error, ClientError)
+
+
+def split(part: Sequence[B], problem: Problem) -> list[Sequence[B]]:
+    """Returns smaller parts to send instead, in order: the culprit apart where the problem names it, else halves."""
+    culprit = _CULPRIT.match(problem.field or "")
+    message = int(culprit[1]) if culprit else -1
+    index = -1 if message < 0 else _batch_of(part, message)
+    if 0 <= index < len(part):
+        return [part[:index], part[index : index + 1], part[index + 1 :]]
+    return [part[: len(part) // 2], part[len(part) // 2 :]]
+
+
+def _batch_of(part: Sequence[Batch], message: int) -> int:
+    """Returns the index of the batch that holds this message of the request, or their number."""
+    for index, batch in enumerate(part):
+        message -= len(batch.messages)
+        if message < 0:
+            return index
+    return len(part)

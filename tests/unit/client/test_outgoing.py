@@ -1,0 +1,45 @@
+"""Messages of ``send`` share requests: what one of them meets, the others do not feel."""
+
+import math
+import threading
+import time
+
+from hourwheel.client import DeliveryTimeout, Message
+from hourwheel.client.accumulator import Pending
+from hourwheel.client.errors import no_answer
+from hourwheel.client.futures import SendFuture
+from hourwheel.client.outgoing import OutgoingRequest, RequestContext
+from tests.unit.client.ids import StillIds
+from tests.unit.client.test_group_sends import Store
+
+
+def pending(body: str, *, give_up_at: float = math.inf) -> Pending:
+    return Pending(Message(body), len(body), SendFuture(lambda: None), 0.0, give_up_at)
+
+
+def request(store: Store, *messages: Pending) -> OutgoingRequest[Pending]:
+    return OutgoingRequest(RequestContext(store, StillIds(), threading.Event()), "orders", messages)  # type: ignore[arg-type]
+
+
+def test_a_message_whose_time_is_over_fails_alone_and_its_request_stays_as_it_was() -> None:
+    store = Store()
+    hasty, patient = pending("a", give_up_at=math.inf), pending("b")
+
+    def unavailable(number: int) -> None:
+        if number == 1:
+            hasty.give_up_at = time.monotonic()
+            raise no_answer("away", sent=True)
+
+    store.before = unavailable
+    request(store, hasty, patient).run()
+    assert isinstance(hasty.future.exception(0), DeliveryTimeout)
+    assert patient.future.result(0).offset == 1
+    assert store.requests[0] == store.requests[1]
+
+
+def test_a_message_whose_time_was_over_before_is_not_sent() -> None:
+    store = Store()
+    late, timely = pending("a", give_up_at=0.0), pending("b")
+    request(store, late, timely).run()
+    assert isinstance(late.future.exception(0), DeliveryTimeout)
+    assert store.stored == ["b"]
