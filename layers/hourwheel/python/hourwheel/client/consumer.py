@@ -23,6 +23,7 @@ from hourwheel.system import SystemIds
 _log = logging.getLogger("hourwheel.consumer")
 
 Handler = TypeVar("Handler", bound=Callable[[Delivery], object])
+BatchHandler = TypeVar("BatchHandler", bound=Callable[[list[Delivery]], object])
 
 _WAKE_SECONDS = 0.5  # the main thread handles signals at least this often while it waits
 
@@ -88,7 +89,7 @@ class Consumer:
         ids = ids or SystemIds()
         self._concurrency = concurrency
         self._drain_seconds = drain_seconds
-        self._handler: Callable[[Delivery], object] | None = None
+        self._work: Callable[[], None] | None = None
         self._loops: list[_Loop] = []
         self._used = False
         self._entered = False
@@ -102,7 +103,7 @@ class Consumer:
                 wait_seconds=wait_seconds,
                 lease_seconds=lease_seconds,
                 settle_linger_seconds=settle_linger_seconds,
-                low_water=max_messages // 2,
+                low_water=max_messages - 1,  # with the last of a pull in hand, the next one is there
                 ids=ids,
             )
         )
@@ -123,7 +124,28 @@ class Consumer:
             ... def bill(message):
             ...     print(message.body)
         """
-        self._handler = function
+        self._work = functools.partial(self._handle_each, function)
+        return function
+
+    def batch_handler(self, function: BatchHandler) -> BatchHandler:
+        """Sets the function that ``run`` calls with a list of messages, as a decorator, in place of a handler.
+
+        The list holds the messages that are there, 1 to ``max_messages``, and waits for no more. A handler that returns
+        acknowledges those for which it did not call ``retry`` or ``dead``. An exception retries the messages for which
+        nothing was called, ``Retry`` and ``Reject`` too do what they do for a handler of one message. In an ordered
+        group each message of a list has another key.
+
+        Raises nothing.
+
+        Example:
+            >>> consumer = Consumer("http://127.0.0.1:7420", "orders", "billing")
+            >>> @consumer.batch_handler
+            ... def bill(messages):
+            ...     for message in messages:
+            ...         if not message.body:
+            ...             message.dead()
+        """
+        self._work = functools.partial(self._handle_batches, function)
         return function
 
     def run(self) -> None:
@@ -143,10 +165,10 @@ class Consumer:
             >>> consumer.run()
             paid
         """
-        if self._handler is None:
+        if self._work is None:
             raise RuntimeError("decorate a function with @consumer.handler first")
         workers = [
-            threading.Thread(target=self._work, args=(self._handler,), name=f"hourwheel-handler-{number}", daemon=True)
+            threading.Thread(target=self._work, name=f"hourwheel-handler-{number}", daemon=True)
             for number in range(self._concurrency)
         ]
         with self._stopped_by_signals():
@@ -205,27 +227,46 @@ class Consumer:
         self._used = True
         self._prefetcher.start()
 
-    def _work(self, handle: Callable[[Delivery], object]) -> None:
-        while (message := self._prefetcher.next()) is not None:
+    def _handle_each(self, handle: Callable[[Delivery], object]) -> None:
+        following = self._prefetcher.next
+        while (message := following()) is not None:
             try:
                 handle(message)
-            except Reject as reason:
-                _log.info("message %s rejected: %s", message.id, reason)
-                message.dead()
-            except Retry as reason:
-                _log.info("message %s will be retried after %s: %s", message.id, reason.delay, reason)
-                message.retry(delay=reason.delay)
-            except Exception:
-                _log.exception(
-                    "handler failed: message %s goes back, to be retried unless this was its last attempt", message.id
-                )
-                message.retry()
             except BaseException as error:
-                # Such as SystemExit: it ends the consumer, and is raised by ``run``.
-                message.retry()
-                self._prefetcher.fail(error)
+                self._failed([message], error)
             else:
                 message.ack()
+
+    def _handle_batches(self, handle: Callable[[list[Delivery]], object]) -> None:
+        while messages := self._prefetcher.next_batch():
+            try:
+                handle(list(messages))
+            except BaseException as error:
+                self._failed(messages, error)
+            else:
+                for message in messages:
+                    message.ack()
+
+    def _failed(self, messages: list[Delivery], error: BaseException) -> None:
+        """Decides about messages whose handler raised an error. What the handler decided before stays."""
+        named = f"message {messages[0].id}" if len(messages) == 1 else f"{len(messages)} messages"
+        if isinstance(error, Reject):
+            _log.info("%s rejected: %s", named, error)
+            for message in messages:
+                message.dead()
+            return
+        delay = None
+        if isinstance(error, Retry):
+            delay = error.delay
+            _log.info("%s will be retried after %s: %s", named, error.delay, error)
+        elif isinstance(error, Exception):
+            _log.exception(
+                "handler failed: %s given back, to be retried unless this was the last attempt", named, exc_info=error
+            )
+        for message in messages:
+            message.retry(delay=delay)
+        if not isinstance(error, Exception):
+            self._prefetcher.fail(error)  # such as SystemExit: it ends the consumer, and is raised by ``run``
 
     @contextlib.contextmanager
     def _stopped_by_signals(self) -> Iterator[None]:

@@ -41,14 +41,17 @@ class Delivery:
         paid customer-42 0 1
     """
 
-    __slots__ = ("_decide", "_index", "_lease", "_record", "ordered_key")
+    __slots__ = ("_index", "_lease", "_record")
 
-    def __init__(self, record: Received, lease: "Lease", index: int, decide: Decide) -> None:
+    def __init__(self, record: Received, lease: "Lease", index: int) -> None:
         self._record = record
         self._lease = lease
         self._index = index
-        self._decide = decide
-        self.ordered_key = record.key if lease.ordered else None
+
+    @property
+    def ordered_key(self) -> str | None:
+        """The key whose messages are handled one after the other, or None."""
+        return self._record.key if self._lease.ordered else None
 
     @property
     def id(self) -> str:
@@ -115,7 +118,7 @@ class Delivery:
             >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
             ...     next(iter(messages)).ack()
         """
-        self._decide(self, DeliveryOutcome.ACK, None)
+        self._lease.decide(self, DeliveryOutcome.ACK, None)
 
     def retry(self, *, delay: Delay | None = None) -> None:
         """Retries the message with a higher attempt: after ``delay`` (seconds, text such as "10m", or a ``timedelta``;
@@ -128,7 +131,7 @@ class Delivery:
             >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
             ...     next(iter(messages)).retry(delay="10m")
         """
-        self._decide(self, DeliveryOutcome.RETRY, None if delay is None else checked_retry_delay(delay))
+        self._lease.decide(self, DeliveryOutcome.RETRY, None if delay is None else checked_retry_delay(delay))
 
     def dead(self) -> None:
         """Gives the message up: it becomes a dead letter of the group.
@@ -139,7 +142,7 @@ class Delivery:
             >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
             ...     next(iter(messages)).dead()
         """
-        self._decide(self, DeliveryOutcome.DEAD, None)
+        self._lease.decide(self, DeliveryOutcome.DEAD, None)
 
     def __repr__(self) -> str:
         return f"<Delivery {self.id} queue={self.queue} offset={self.offset} attempt={self.attempt}>"
@@ -151,8 +154,9 @@ class Lease:
     ``unsent`` holds outcomes that were not sent yet, ``asked`` the settlement that was sent and is not answered yet.
     """
 
-    def __init__(self, receipt: str, messages: int, renew_at: float, *, ordered: bool = False) -> None:
+    def __init__(self, receipt: str, messages: int, renew_at: float, decide: Decide, *, ordered: bool = False) -> None:
         self.receipt = receipt
+        self.decide = decide
         self.ordered = ordered
         self.unsettled = messages
         self.undecided = set(range(messages))
@@ -195,7 +199,7 @@ class Lease:
 
 def same_key(delivery: Delivery, other: Delivery) -> bool:
     """Returns whether both messages have one key and belong to the same pull of an ordered group."""
-    return (delivery.ordered_key, delivery._lease) == (other.ordered_key, other._lease)
+    return delivery._lease is other._lease and delivery.ordered_key == other.ordered_key
 
 
 class LeaseTracker:
@@ -208,9 +212,9 @@ class LeaseTracker:
         self.lost_messages = 0
 
     def open(self, pull: Pull, now: float, decide: Decide) -> list[Delivery]:
-        lease = Lease(pull.receipt, len(pull.messages), now + self._lease_seconds / 2, ordered=pull.ordered)
+        lease = Lease(pull.receipt, len(pull.messages), now + self._lease_seconds / 2, decide, ordered=pull.ordered)
         self._leases[pull.receipt] = lease
-        return [Delivery(record, lease, index, decide) for index, record in enumerate(pull.messages)]
+        return [Delivery(record, lease, index) for index, record in enumerate(pull.messages)]
 
     def decide(self, delivery: Delivery, outcome: DeliveryOutcome, now: float, delay: WireDelay | None = None) -> bool:
         """Records the outcome of a message, with the ``delay`` of a retry.
@@ -229,6 +233,17 @@ class LeaseTracker:
         lease.unsent_since = now if lease.unsent_since is None else lease.unsent_since
         lease.urgent = lease.urgent or outcome is DeliveryOutcome.RETRY
         return sooner
+
+    def acknowledged(self, deliveries: Sequence[Delivery], since: float) -> None:
+        """Records the acknowledgements of many messages, the first of which was made at ``since`` or later."""
+        for delivery in deliveries:
+            lease = delivery._lease
+            if lease.lost or delivery._index not in lease.undecided:
+                continue
+            lease.undecided.remove(delivery._index)
+            lease.unsent[DeliveryOutcome.ACK].append(delivery._index)
+            if lease.unsent_since is None:
+                lease.unsent_since = since
 
     def complete(self) -> list[Settlement]:
         """Returns the settlements of pulls whose messages are all decided, to send them with the next pull."""
@@ -277,6 +292,11 @@ class LeaseTracker:
             lease = self._leases.get(settlement.receipt)
             if lease is not None:
                 lease.answering = False
+
+    @property
+    def lingering(self) -> bool:
+        """Whether any outcome waits to be sent."""
+        return any(lease.sendable for lease in self._leases.values())
 
     @property
     def in_hand(self) -> bool:

@@ -6,6 +6,7 @@ long.
 """
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -58,6 +59,12 @@ class Prefetcher:
         self._settles = options.connect(timeout_seconds=settle_timeout)
         self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
         self._queue: deque[Delivery] = deque()
+        self._unordered = False  # whether the last pull said that the group keeps no order of keys
+        self._acked: deque[Delivery] = deque()  # acknowledged, and not recorded in ``_leases`` yet
+        self._recorded_at = 0.0
+        self._settler_until = 0.0  # when the settler looks again by itself
+        self._idle_settler = False  # whether nothing lingers, as far as the settler knows
+        self._hungry_puller = False  # whether the puller waits for room
         self._in_hand: dict[str, Delivery] = {}  # by the keys of ordered groups
         # Reentrant: a signal handler may call ``stop`` while its thread is in here.
         lock = threading.RLock()
@@ -84,6 +91,8 @@ class Prefetcher:
 
     def next(self) -> Delivery | None:
         """Waits for a message and returns it, or returns None once the prefetcher is stopped and drained."""
+        if self._unordered and not self._stopping and (delivery := self._next_at_once()) is not None:
+            return delivery
         with self._ready:
             while True:
                 left_seconds = self._drain_until - time.monotonic() if self._stopping else None
@@ -96,19 +105,52 @@ class Prefetcher:
                     return None
                 self._ready.wait(left_seconds)
 
-    def _take(self) -> Delivery | None:
-        """Removes the first message whose lease is not lost, and whose key nobody handles if its group is ordered."""
-        for delivery in tuple(self._queue):
-            if delivery.ordered_key in self._in_hand and not delivery.lost:
-                continue
-            self._queue.remove(delivery)
-            if len(self._queue) <= self._options.low_water:
-                self._hungry.notify()
-            if not delivery.lost:
-                if delivery.ordered_key is not None:
-                    self._in_hand[delivery.ordered_key] = delivery
+    def next_batch(self) -> list[Delivery]:
+        """Waits for a message, and returns it with those that are there, up to ``max_messages``. Returns no message
+        once the prefetcher is stopped and drained. The messages of an ordered group have different keys."""
+        first = self.next()
+        if first is None:
+            return []
+        batch = [first]
+        with self._ready:
+            while len(batch) < self._options.max_messages and (delivery := self._take()) is not None:
+                batch.append(delivery)
+        return batch
+
+    def _next_at_once(self) -> Delivery | None:
+        """Removes a message without the lock, which would cost more than the rest: a deque is safe by itself."""
+        queue = self._queue
+        while queue:
+            try:
+                delivery = queue.popleft()
+            except IndexError:  # another thread was faster
+                return None
+            if self._hungry_puller and len(queue) <= self._options.low_water:
+                with self._hungry:
+                    self._hungry.notify()
+            if not delivery._lease.lost:
                 return delivery
         return None
+
+    def _take(self) -> Delivery | None:
+        """Removes the first message whose lease is not lost, and whose key nobody handles if its group is ordered."""
+        passed: list[Delivery] = []
+        taken: Delivery | None = None
+        while taken is None and self._queue:
+            delivery = self._queue.popleft()
+            key = delivery.ordered_key
+            if delivery.lost:
+                continue
+            if key in self._in_hand:
+                passed.append(delivery)
+                continue
+            taken = delivery
+            if key is not None:
+                self._in_hand[key] = delivery
+        self._queue.extendleft(reversed(passed))
+        if len(self._queue) <= self._options.low_water:
+            self._hungry.notify()
+        return taken
 
     def stop(self, *, drain_seconds: float) -> None:
         """Ends pulling, also from a signal handler. ``next`` returns pulled messages for ``drain_seconds`` more."""
@@ -135,6 +177,7 @@ class Prefetcher:
         self._pulls.close()  # cuts a pull that still waits; the messages of its answer come again when their lease ends
         self._puller.join()
         with self._due:
+            self._record_acks(time.monotonic())
             while self._queue:
                 self._decide(self._queue.popleft(), DeliveryOutcome.RELEASE)
             self._ending = True
@@ -144,11 +187,32 @@ class Prefetcher:
         self._settles.close()
 
     def _decide(self, delivery: Delivery, outcome: DeliveryOutcome, delay: Delay | None = None) -> None:
+        if outcome is DeliveryOutcome.ACK and not delivery._lease.ordered:
+            self._acked.append(delivery)  # recorded with many others, under one lock
+            if self._idle_settler:
+                self._wake_settler()
+            return
         with self._due:
-            if self._leases.decide(delivery, outcome, time.monotonic(), delay):
+            now = time.monotonic()
+            self._record_acks(now)  # the first decision about a message counts
+            if self._leases.decide(delivery, outcome, now, delay):
                 self._due.notify()
             if delivery.ordered_key is not None:
                 self._free(delivery, outcome)
+
+    def _wake_settler(self) -> None:
+        with self._due:
+            if self._idle_settler:
+                self._idle_settler = False
+                self._due.notify()
+
+    def _record_acks(self, now: float) -> None:
+        """Records the acknowledgements. They linger from the last time on that any were recorded: a clock for each
+        would cost more."""
+        if self._acked:
+            acked = [self._acked.popleft() for _ in range(len(self._acked))]
+            self._leases.acknowledged(acked, now if self._idle_settler else self._recorded_at)
+        self._recorded_at = now
 
     def _free(self, delivery: Delivery, outcome: DeliveryOutcome) -> None:
         """Lets the next message of the key come. After a failure that is not one of the same pull: the server serves
@@ -188,9 +252,12 @@ class Prefetcher:
 
     def _begin_pull(self) -> list[Settlement] | None:
         with self._hungry:
+            self._hungry_puller = True
             self._hungry.wait_for(lambda: self._stopping or len(self._queue) <= self._options.low_water)
+            self._hungry_puller = False
             if self._stopping:
                 return None
+            self._record_acks(time.monotonic())
             self._pulling = True
             self._busy_pull = self._leases.in_hand
             return self._leases.complete()
@@ -222,9 +289,12 @@ class Prefetcher:
             else:
                 self._leases.answered(settlements, pulled.settled, now)
                 for pull in pulled.pulls:
+                    self._unordered = not pull.ordered
                     self._queue.extend(self._leases.open(pull, now, self._decide))
             self._ready.notify_all()
-            self._due.notify_all()
+            due_at = self._leases.next_due()
+            if due_at is not None and due_at < self._settler_until:
+                self._due.notify()
 
     # The settler
 
@@ -253,6 +323,8 @@ class Prefetcher:
         with self._due:
             while True:
                 now = time.monotonic()
+                self._record_acks(now)
+                self._idle_settler = False
                 if self._ending and (not self._leases.unconfirmed or now >= self._end_at):
                     self._report_unsettled()
                     return None
@@ -260,7 +332,10 @@ class Prefetcher:
                 if settlements:
                     return settlements
                 due_at = self._leases.next_due()
-                self._due.wait(None if due_at is None else max(0.0, due_at - now))
+                self._settler_until = math.inf if due_at is None else due_at
+                self._idle_settler = not self._leases.lingering
+                if not (self._idle_settler and self._acked):  # else a message was acknowledged just before
+                    self._due.wait(None if due_at is None else max(0.0, due_at - now))
 
     def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Sends settlements and returns their results.
