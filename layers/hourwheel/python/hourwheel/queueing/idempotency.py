@@ -9,7 +9,7 @@ A producer writes its reservations under the key before it puts a row. A request
 the puts, and gives the same answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -24,11 +24,19 @@ from hourwheel.ports import Key, Table
 _TRIES = 5  # a try is lost only to another request with this key
 
 
+class Rerouted(msgspec.Struct, array_like=True, frozen=True):
+    """Says that the part of this number was divided again by the number of queues that its subject had then."""
+
+    part: int
+    queues: int
+
+
 class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The record of a batch. ``reservations`` are [log, row_no, first_seq] for each part, in order. ``queues`` is the
     number of queues that each subject had, ``cut`` the length in minutes and the shards of the buckets: from both a
-    repeat divides the batch into equal parts. ``generations`` are those of the subjects, which change when a subject is
-    deleted and created again."""
+    repeat divides the batch into equal parts. ``rerouted`` are the parts that were divided again, in order: a reader
+    had filled their rows, and the subject had got more queues. ``generations`` are those of the subjects, which change
+    when a subject is deleted and created again."""
 
     digest: bytes
     prefix: str
@@ -38,6 +46,7 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     reservations: tuple[Reservation, ...]
     generations: dict[str, int]
     cut: tuple[int, int]
+    rerouted: tuple[Rerouted, ...] = ()
 
     @property
     def ends_ms(self) -> int:
@@ -105,12 +114,18 @@ def remember(record: CasRecord[Remembered], offer: Remembered) -> Versioned[Reme
 
 
 def remember_reservations(
-    record: CasRecord[Remembered], current: Versioned[Remembered], reservations: tuple[Reservation, ...]
+    record: CasRecord[Remembered],
+    current: Versioned[Remembered],
+    reservations: Sequence[Reservation],
+    rerouted: Sequence[Rerouted],
 ) -> Versioned[Remembered]:
     """Replaces the reservations, unless another request with the key has done so. Returns the record that counts;
-    raises ``Unavailable`` when the key has expired."""
-    value = msgspec.structs.replace(current.value, reservations=reservations)
+    raises ``Unavailable`` when the key has expired, and when another request has divided parts otherwise."""
+    divided = (*current.value.rerouted, *rerouted)
+    value = msgspec.structs.replace(current.value, reservations=tuple(reservations), rerouted=divided)
     outcome = record.swap(current.token, value, expires_ms=value.ends_ms)
     if outcome.current is None:
         raise Unavailable("the idempotency key ran out meanwhile: send the batch again with a new one")
+    if outcome.current.value.rerouted != divided:
+        raise Unavailable("another request with this idempotency key is under way: send the batch again")
     return outcome.current

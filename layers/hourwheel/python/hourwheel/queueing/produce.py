@@ -7,6 +7,7 @@ reservations under the key, put the rows (see ``idempotency.py``). ``routing.py`
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import msgspec
 
@@ -24,11 +25,14 @@ from hourwheel.logs.tags import with_tags
 from hourwheel.model.fields import MAX_DELAY_MS
 from hourwheel.model.messages import AddressedMessage, NewMessage
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, remember, remember_reservations
+from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, Rerouted, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
 from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
+
+_Stored: TypeAlias = tuple[list[BatchPart], list[Reservation]]
+"""The parts of a batch, and where each was stored."""
 
 _TRIES = 5  # each needs a queue that moves, or is deleted, between its look-up and the reservation: rare even once
 
@@ -232,7 +236,7 @@ class _Batch:
         parts = self._split(inputs)
         rows = self._rows(parts, inputs.at_ms, inputs.batch)
 
-        def first(context: Context) -> Versioned[Remembered] | list[Reservation]:
+        def first(context: Context) -> Versioned[Remembered] | _Stored:
             record = idempotency.record(context, keyspace)
             reserved = _reserve(context, parts, rows)
             offer = self._offer(idempotency, inputs, context.ids.token(), reserved)
@@ -244,9 +248,9 @@ class _Batch:
             return self._put_parts(context, record, remembered, parts, rows)
 
         outcome = self.context.atomically(first, [HOME, *(part.log for part in parts)])
-        if isinstance(outcome, list):
+        if isinstance(outcome, tuple):
             self.context.meter.record("Accepted", len(self.batch.messages))
-            return self._stored(inputs.batch, parts, outcome)
+            return self._stored(inputs.batch, *outcome)
         return self._repeat(outcome, idempotency, keyspace)
 
     def _offer(
@@ -268,16 +272,19 @@ class _Batch:
         idempotency.check_repeat(first, self._generations)
         self.forget_ids()
         parts = self._split(RoutingInputs(batch=first.prefix, queues=first.queues, at_ms=first.at_ms, cut=first.cut))
+        for each in first.rerouted:
+            self._name(first.prefix)
+            parts[each.part : each.part + 1] = self.batch.rerouted(parts[each.part], first.prefix, each.queues)
         # A part that the first request did not store is accepted now: its retention begins now.
         rows = self._rows(parts, self.context.clock.now_ms(), first.prefix)
 
-        def repeat(context: Context) -> list[Reservation]:
+        def repeat(context: Context) -> _Stored:
             return self._put_parts(
                 context, idempotency.record(context, keyspace), remembered, parts, rows, repeated=True
             )
 
         logs = [HOME, *(reservation.log for reservation in first.reservations)]
-        return self._stored(first.prefix, parts, self.context.atomically(repeat, logs))
+        return self._stored(first.prefix, *self.context.atomically(repeat, logs))
 
     @property
     def _generations(self) -> dict[str, int]:
@@ -295,9 +302,14 @@ class _Batch:
 
     def _split(self, inputs: RoutingInputs) -> list[BatchPart]:
         """Divides the batch into parts. Gives an id to each message that has none, unless the row implies the id."""
-        for index in () if self.batch.whole(inputs) else self.unnamed:
-            self.batch.messages[index].id = f"{inputs.batch}-{index}"
+        if not self.batch.whole(inputs):
+            self._name(inputs.batch)
         return self.batch.split(inputs, self.context.settings.batch_buckets)
+
+    def _name(self, prefix: str) -> None:
+        """Gives an id to each message that has none."""
+        for index in self.unnamed:
+            self.batch.messages[index].id = f"{prefix}-{index}"
 
     def _rows(self, parts: Sequence[BatchPart], at_ms: int, prefix: str) -> list[Row]:
         """Returns a row for each part. The index of a message in the row of a whole batch is its index in the batch, so
@@ -327,29 +339,53 @@ class _Batch:
         rows: Sequence[Row],
         *,
         repeated: bool = False,
-    ) -> list[Reservation]:
-        """Puts each part at its remembered reservation, and returns the reservations. Where a reader filled a reserved
-        row, a new one is reserved and remembered before the part is put there. ``repeated``: an earlier request may
-        have put parts."""
+    ) -> _Stored:
+        """Puts each part at its remembered reservation, and returns the parts with their reservations. Where a reader
+        filled a reserved row, a new one is reserved and remembered before the part is put there. ``repeated``: an
+        earlier request may have put parts."""
         while True:
-            current = remembered.value
-            reservations = list(current.reservations)
-            for index, (part, row) in enumerate(zip(parts, rows, strict=True)):
-                reservation = reservations[index]
-                log = context.log(reservation.log)
-                if repeated and reservation.row_no < log.trimmed() and log.get(reservation.row_no) is None:
-                    # The part was stored and has expired: a filler would still be there (see ``FILLER_MS``).
-                    continue
-                try:
-                    self._put(context, part, row, reservation, current.token)
-                except Filled:
-                    # The queue may have moved since: its log of today takes the messages.
-                    taking = reservation.log if part.bucket is not None else part.log
-                    reservations[index] = reserve_in(context, taking, row.count)
-            moved = tuple(reservations)
-            if moved == current.reservations:
-                return reservations
-            remembered = remember_reservations(record, remembered, moved)
+            done: list[BatchPart] = []
+            done_rows: list[Row] = []
+            reservations: list[Reservation] = []
+            rerouted: list[Rerouted] = []
+            for part, row, reservation in zip(parts, rows, remembered.value.reservations, strict=True):
+                if self._is_put(context, part, row, reservation, remembered.value.token, repeated=repeated):
+                    pieces, piece_rows, reserved = [part], [row], [reservation]
+                else:
+                    pieces, piece_rows = self._pieces(part, row, remembered.value.prefix)
+                    if part.outdated:
+                        rerouted.append(Rerouted(len(done), part.subject.queues))
+                    reserved = _reserve(context, pieces, piece_rows)
+                done += pieces
+                done_rows += piece_rows
+                reservations += reserved
+            if tuple(reservations) == remembered.value.reservations:
+                return done, reservations
+            remembered = remember_reservations(record, remembered, reservations, rerouted)
+            parts, rows = done, done_rows
+
+    def _is_put(
+        self, context: Context, part: BatchPart, row: Row, reservation: Reservation, token: bytes, *, repeated: bool
+    ) -> bool:
+        """Puts the part at its reservation. Returns False if a reader has filled the row."""
+        log = context.log(reservation.log)
+        if repeated and reservation.row_no < log.trimmed() and log.get(reservation.row_no) is None:
+            # The part was stored and has expired: a filler would still be there (see ``FILLER_MS``).
+            return True
+        try:
+            self._put(context, part, row, reservation, token)
+        except Filled:
+            return False
+        return True
+
+    def _pieces(self, part: BatchPart, row: Row, batch: str) -> tuple[list[BatchPart], list[Row]]:
+        """Returns the part and its row, or where its subject got more queues meanwhile, the parts into which it is
+        divided by them: what is accepted now must not be in another queue than what follows with its key."""
+        if not part.outdated:
+            return [part], [row]
+        self._name(batch)
+        pieces = self.batch.rerouted(part, batch, part.subject.queues)
+        return pieces, self._rows(pieces, row.at_ms, batch)
 
 
 def _reserve(context: Context, parts: Sequence[BatchPart], rows: Sequence[Row]) -> list[Reservation]:

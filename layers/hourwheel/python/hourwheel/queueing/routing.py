@@ -49,12 +49,14 @@ def _share(name: str, shares: int) -> int:
 @dataclass(frozen=True)
 class BatchPart:
     """The messages of a batch that go to one queue, or to one bucket in which they fall due at ``dues`` (Unix
-    milliseconds). ``indexes`` are their indexes in the batch."""
+    milliseconds). ``indexes`` are their indexes in the batch. ``queues`` is the number of queues by which the queue was
+    chosen."""
 
     subject: Subject
     queue: int | None
     messages: Sequence[NewMessage]
     indexes: Sequence[int]
+    queues: int = 1
     bucket: Bucket | None = None
     dues: Sequence[int] = ()
     elsewhere: str = ""
@@ -72,6 +74,11 @@ class BatchPart:
     def in_log(self, log: str) -> "BatchPart":
         """Returns the part as it is stored in a log that may not be its own."""
         return replace(self, elsewhere=log) if self.bucket is None else replace(self, bucket=Bucket.of_log(log))
+
+    @property
+    def outdated(self) -> bool:
+        """Returns whether the subject has another number of queues than when the queue was chosen."""
+        return self.bucket is None and self.queues != self.subject.queues
 
     @property
     def meta(self) -> bytes:
@@ -112,8 +119,7 @@ class Batch:
             by_bucket = self._by_bucket(delayed, inputs)
             _check_buckets(len(by_bucket), most_buckets, inputs.cut)
             parts += [self._delayed_part(subject, bucket, by_bucket[bucket]) for bucket in sorted(by_bucket)]
-            by_queue = self._by_queue(at_once, inputs.batch, inputs.queues[name])
-            parts += [self._queue_part(subject, queue, by_queue[queue]) for queue in sorted(by_queue)]
+            parts += self._queue_parts(subject, at_once, inputs.batch, inputs.queues[name])
         return parts
 
     def whole(self, inputs: RoutingInputs) -> bool:
@@ -124,6 +130,14 @@ class Batch:
         return inputs.queues[name] == 1 or all(
             message.key is None and message.queue is None for message in self.messages
         )
+
+    def rerouted(self, part: BatchPart, batch: str, queues: int) -> list[BatchPart]:
+        """Divides the messages of a part by another number of queues. ``batch`` is the unique name of the batch."""
+        return self._queue_parts(part.subject, part.indexes, batch, queues)
+
+    def _queue_parts(self, subject: Subject, indexes: Sequence[int], batch: str, queues: int) -> list[BatchPart]:
+        by_queue = self._by_queue(indexes, batch, queues)
+        return [self._queue_part(subject, queue, by_queue[queue], queues) for queue in sorted(by_queue)]
 
     def _by_time(self, indexes: Sequence[int], inputs: RoutingInputs) -> tuple[Sequence[int], list[tuple[int, int]]]:
         """Returns the indexes of the messages that are sent at once, and those of the others with their due times."""
@@ -162,13 +176,14 @@ class Batch:
             by_queue.setdefault(queue, []).append(index)
         return by_queue
 
-    def _queue_part(self, subject: Subject, queue: int, indexes: Sequence[int]) -> BatchPart:
-        return BatchPart(subject, queue, [_without_queue(self._stored(index)) for index in indexes], indexes)
+    def _queue_part(self, subject: Subject, queue: int, indexes: Sequence[int], queues: int) -> BatchPart:
+        return BatchPart(subject, queue, [_without_queue(self._stored(index)) for index in indexes], indexes, queues)
 
     def _delayed_part(self, subject: Subject, bucket: Bucket, delayed: Sequence[tuple[int, int]]) -> BatchPart:
         indexes = [index for index, _ in delayed]
         messages = [self._stored(index) for index in indexes]
-        return BatchPart(subject, None, messages, indexes, bucket, [due_ms for _, due_ms in delayed])
+        dues = [due_ms for _, due_ms in delayed]
+        return BatchPart(subject, None, messages, indexes, bucket=bucket, dues=dues)
 
     def _stored(self, index: int) -> NewMessage:
         """Returns the message as it is stored: without its delay, because the row's meta holds the due time."""
