@@ -86,9 +86,15 @@ class Operator(Actor):
         self.ask("move", lambda: self.cell.routes.move(subject, queue, cell), queue=queue, cell=cell)
 
     def _drain(self, _: str, __: str) -> None:
+        self.drain()
+
+    def drain(self) -> None:
         self.ask("drain", lambda: self.cell.cells.drain("c0"))
 
     def _undrain(self, _: str, __: str) -> None:
+        self.undrain()
+
+    def undrain(self) -> None:
         self.ask("undrain", lambda: self.cell.cells.set_state("c0", "normal"))
 
     def _attempts(self, subject: str, group: str) -> None:

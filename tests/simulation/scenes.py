@@ -15,6 +15,7 @@ from tests.simulation.sides import (
     DELETING,
     FOLLOWING,
     GOING_ON,
+    MOVING,
     PRODUCING,
     PULLING,
     PUSHING,
@@ -191,6 +192,22 @@ def _an_archive(stage: Stage) -> None:
     stage.keeper.settle(stage.keeper.consumer.held[-1])
 
 
+def _an_emptied_cell(stage: Stage) -> None:
+    """Prepares a queue that was in cell c0 and came back. Its part there is empty, and has expired."""
+    keeper = stage.keeper
+    for cell in ("c0", "home"):
+        keeper.send(None, None)
+        keeper.operator.move("s", 0, cell)
+    for group in ("a", "b"):
+        keeper.pull(100, group=group)
+    for held in list(keeper.consumer.held):
+        keeper.settle(held)
+    stage.pass_by(_DAY_MS)
+    for _ in range(2):
+        keeper.actor.ask("sweep", keeper.actor.cell.sweep)
+    keeper.send(None, None)
+
+
 def _slow(
     name: str, held_at: int, prepare: Callable[[Stage], None] = _a_queue, *, follow: bool = True
 ) -> Callable[[Stage], None]:
@@ -255,6 +272,14 @@ SCENES = [
         [*ARCHIVING, *SWEEPING, *PRODUCING[:1], *SETTLING[:3]],
         [*ARCHIVING, *ARCHIVING_MORE, *FOLLOWING, *PULLING[1:3], *SETTLING[:4], *SWEEPING, *TURNING[:1], *DELETING],
         plan=replace(PLAN, archivists=1),
+    ),
+    Scene(
+        "an emptied cell",
+        _an_emptied_cell,
+        [*MOVING[:2], *SWEEPING],
+        [*MOVING, *PRODUCING[:1], *PULLING[1:2], *SWEEPING],
+        pauses=(0, 1_500),
+        plan=replace(PLAN, retention_seconds=60, cells=1),
     ),
     *(
         Scene(f"somebody slow to {name}, held at {held_at}", _slow(name, held_at), first, [*GOING_ON, *first])

@@ -279,6 +279,28 @@ ARCHIVING_MORE = [
 ]
 """The actions of an archiver. Some store rows that another archiver has not seen, before or after they archive."""
 
+
+MOVING = [
+    Action("move the queue", lambda side, stage: side.operator.move(SUBJECT, 0, "c0")),
+    Action("move the queue and produce", lambda side, stage: _moved(side)),
+    Action("drain", lambda side, stage: side.operator.drain()),
+    Action("drain, produce, undrain, move the queue and produce", lambda side, stage: _moved_again(side)),
+]
+
+
+def _moved(side: Side) -> None:
+    side.operator.move(SUBJECT, 0, "c0")
+    side.send(None, None)
+
+
+def _moved_again(side: Side) -> None:
+    """Gives up the move that is under way, and moves the queue once more when it has got further messages."""
+    side.operator.drain()
+    side.send(None, None)
+    side.operator.undrain()
+    _moved(side)
+
+
 GOING_ON = [Action("the slow one goes on", lambda side, stage: stage.go_on())]
 
 

@@ -5,8 +5,10 @@ from itertools import islice
 
 import pytest
 
+from hourwheel.routes import Route
 from tests.simulation.directed import Case, cases, run_case
 from tests.simulation.scenes import SCENES, Scene
+from tests.simulation.world import Violation
 
 SHARE = 25
 """The tests run one in this many cases; ``python -m tests.simulation.run --directed 1`` runs all."""
@@ -40,10 +42,26 @@ def test_a_case_that_found_a_bug_finds_it_no_more(label: str) -> None:
     assert run_case(case).violation is None, REGRESSIONS[label]
 
 
+def test_the_log_of_a_withdrawn_move_that_is_used_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Needs an expired part, and a move that is given up after it has begun the counter of the part's next turn: no
+    seed has found it."""
+    label = "an emptied cell: move the queue at 9 / drain, produce, undrain, move the queue and produce, held 1500 ms"
+    [case] = [case for case in cases(1, [_scene("an emptied cell")]) if case.label == label]
+    assert run_case(case).violation is None
+    monkeypatch.setattr(Route, "spent", lambda self, target: self)
+    violation = run_case(case).violation
+    assert isinstance(violation, Violation)
+    assert "invariant 10" in str(violation)
+
+
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 def test_a_case_decides_everything(scene: Scene) -> None:
     for case in islice(_of(scene, 50), 3):
         assert run_case(case).digest() == run_case(case).digest()
+
+
+def _scene(name: str) -> Scene:
+    return next(scene for scene in SCENES if scene.name == name)
 
 
 def _of(scene: Scene, share: int) -> Iterator[Case]:
