@@ -8,7 +8,7 @@ others gathered are dropped.
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -20,14 +20,15 @@ from hourwheel.archive.passes import LogRead, Pass, commit_is_full
 from hourwheel.archive.rebuild import unfinished
 from hourwheel.archive.sources import Item, LogSource, registry_listing, sources
 from hourwheel.context import Context
-from hourwheel.errors import Conflict
+from hourwheel.errors import CellUnavailable, Conflict
 from hourwheel.faults import Faults
+from hourwheel.log_names import cell_of, source_of
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs, Table
 from hourwheel.registry.registry import Registry
-from hourwheel.retention.kinds import MESSAGES
+from hourwheel.retention.kinds import MESSAGES, PULLS
 from hourwheel.retention.manifests import Manifest, MissingRows, Span, commit
 from hourwheel.retention.watermarks import ArchiveHead, apply, catch_up, older, replace_head, watermark_name, watermarks
 
@@ -45,7 +46,8 @@ class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archived(msgspec.Struct):
-    """The report of a run. ``complete``: every settled row that existed when the run began is archived."""
+    """The report of a run. ``complete``: every settled row that existed when the run began is archived. ``cells_out``
+    are the cells that were out of reach: the rows of their logs follow in a later run."""
 
     commits: int = 0
     rows: int = 0
@@ -55,6 +57,7 @@ class Archived(msgspec.Struct):
     missing_rows: int = 0
     lost_races: int = 0
     complete: bool = False
+    cells_out: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ class Archiver:
     archive: Blobs
     limits: CommitLimits = field(default_factory=CommitLimits)
     faults: Faults = field(default_factory=Faults)
+    _cells_out: set[str] = field(default_factory=set)
 
     def run(self, until_ms: int, after_commit: Callable[[], None] = lambda: None) -> Archived:
         """Archives until no settled row is left, or until ``until_ms``; finishes a commit that has begun. Calls
@@ -111,9 +115,11 @@ class Archiver:
         if unfinished(self.context):
             raise Conflict("store-rebuilding", "the store is half rebuilt: end that first")
         run = _Run(until_ms)
+        self._cells_out.clear()
         while self._commit(run) and not run.report.complete and self.context.clock.now_ms() < until_ms:
             after_commit()
         self.context.store.collect(Table.META, self.context.clock.now_ms())
+        run.report.cells_out = sorted(self._cells_out)
         return run.report
 
     def _commit(self, run: _Run) -> bool:
@@ -225,7 +231,12 @@ class Archiver:
                 return _CommitRows(end, messages, LogRead.TO_ITS_END if complete else LogRead.ROWS_LEFT)
             if item.row_no > end:
                 collector.missing.append(MissingRows(log=source.log, start=end, end=item.row_no))
-            messages += collector.add(source, item)
+            try:
+                messages += collector.add(source, item)
+            except CellUnavailable as error:
+                # The object of a large batch. Every other error stops the run: it may be one of the archive.
+                self._report_cell(source, error)
+                return _Rows(end, messages, LogRead.ROWS_LEFT)
             end = item.row_no + 1
             full = commit_is_full(collector.size, self.limits.commit_bytes, self.context.clock.now_ms(), stop_ms)
             if full or collector.size >= limit:
@@ -259,8 +270,18 @@ class Archiver:
             if item is None:
                 return
 
-    def _contained(self, source: LogSource) -> AbstractContextManager[None]:
-        return self.faults.contained(self.context, f"archiving {source.log}")
+    def _report_cell(self, source: LogSource, error: CellUnavailable) -> None:
+        with self._contained(source):
+            raise error
+
+    @contextmanager
+    def _contained(self, source: LogSource) -> Iterator[None]:
+        with self.faults.contained(self.context, f"archiving {source.log}"):
+            try:
+                yield
+            except CellUnavailable:
+                self._cells_out.add(cell_of(source_of(source.log) if source.kind == PULLS else source.log))
+                raise
 
     def _count(self, report: Archived, manifest: Manifest) -> None:
         rows = sum(segment.rows for segment in manifest.segments)

@@ -1,6 +1,6 @@
 """Lists the logs to archive, each as a source that yields its settled rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -8,6 +8,8 @@ from hourwheel.buckets.buckets import LEAD_MS, buckets
 from hourwheel.context import Context
 from hourwheel.delay.orphans import orphan_logs
 from hourwheel.delay.ownership import Dispatched, DispatchLog
+from hourwheel.errors import CellUnavailable
+from hourwheel.log_names import HOME, cell_of, pull_log
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
@@ -136,16 +138,38 @@ class DispatchSource:
         return 0
 
 
+@dataclass(frozen=True)
+class ClosedSource:
+    """A log in a cell that cannot be opened. Each call raises the error: the log counts as one of which rows are
+    left."""
+
+    kind: str
+    log: str
+    error: CellUnavailable
+
+    def log_end(self, start: int) -> int:
+        raise self.error
+
+    def items(self, start: int) -> Iterator[Item]:
+        raise self.error
+
+    def behind_a_hole(self, end: int) -> bool:
+        raise self.error
+
+    def trimmed(self) -> int:
+        raise self.error
+
+
 def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> Iterator[LogSource]:
     """Yields the logs of these subjects and groups, the orphan logs, and the logs of all buckets."""
     for subject, groups in subjects:
-        for name in subject.queue_logs():
-            yield MessageSource(context.log(name))
+        names = subject.queue_logs()
+        for name in names:
+            yield _queue_source(context, name)
         for group in groups:
             yield MessageSource(context.log(group.retry_log))
             yield MessageSource(context.log(group.dead_log))
-            for log in pull_logs(context, subject, group):
-                yield PullSource(log)
+            yield from _pull_sources(context, subject, group, names)
     for name in orphan_logs(context):
         yield MessageSource(context.log(name))
     now_ms = context.clock.now_ms()
@@ -154,6 +178,24 @@ def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> It
         # No wheel appends to a dispatch log before its bucket's lead: this saves a read for each later bucket.
         if bucket.start_ms - LEAD_MS <= now_ms:
             yield DispatchSource(DispatchLog(context, bucket))
+
+
+def _queue_source(context: Context, name: str) -> LogSource:
+    try:
+        return MessageSource(context.log(name))
+    except CellUnavailable as error:
+        return ClosedSource(MESSAGES, name, error)
+
+
+def _pull_sources(context: Context, subject: Subject, group: Group, names: Sequence[str]) -> Iterator[LogSource]:
+    """Yields the pull logs of the group over its retry log and over the logs of the queues, which have these names."""
+    opened = {log.source.name: log for log in pull_logs(context, subject, group)}
+    for name in (group.retry_log, *names):
+        if name in opened:
+            yield PullSource(opened[name])
+        elif cell_of(name) != HOME:
+            error = CellUnavailable(f"cell {cell_of(name)} could not be opened")
+            yield ClosedSource(PULLS, pull_log(group.member, name), error)
 
 
 def registry_listing(registry: Registry) -> list[tuple[Subject, list[Group]]]:
