@@ -236,7 +236,7 @@ class Archiver:
             except CellUnavailable as error:
                 # The object of a large batch. Every other error stops the run: it may be one of the archive.
                 self._report_cell(source, error)
-                return _Rows(end, messages, LogRead.ROWS_LEFT)
+                return _CommitRows(end, messages, LogRead.ROWS_LEFT)
             end = item.row_no + 1
             full = commit_is_full(collector.size, self.limits.commit_bytes, self.context.clock.now_ms(), stop_ms)
             if full or collector.size >= limit:

@@ -10,9 +10,11 @@ import msgspec
 from hourwheel.archive.summary import Pick, UnarchivedHandover
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
-from hourwheel.delay.dispatch import Dispatcher, ScheduleRowCache
+from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.ownership import Fenced, Ownership
-from hourwheel.errors import Conflict, Filled
+from hourwheel.delay.schedule_rows import ScheduleRowCache
+from hourwheel.delay.unreached_cells import UnreachedCells
+from hourwheel.errors import CellUnavailable, Conflict, Filled
 from hourwheel.handover.copies import RELEASED, RETRY, row_builder
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import LogName, is_schedule, source_of
@@ -118,13 +120,15 @@ class HandoverReplayer:
         bucket = Bucket.parse(name)
         # The dispatcher needs no lease of the bucket: ``finish`` only repeats puts.
         ownership = Ownership(self.context, bucket, OWNER)
-        dispatcher = Dispatcher(
-            self.context, make_registry(self.context), bucket, ownership, ScheduleRowCache(self.context, bucket)
-        )
+        cells = UnreachedCells(self.context)
+        row_cache = ScheduleRowCache(self.context, bucket)
+        dispatcher = Dispatcher(self.context, make_registry(self.context), bucket, ownership, row_cache, cells)
         try:
             dispatcher.finish([transfer])
         except Fenced:
             raise occupied(transfer.log, transfer.row_no) from None
+        if cells.open:
+            raise CellUnavailable(f"the cell of {transfer.log} does not answer: rebuild again once it does")
 
     def _source(self, handover: UnarchivedHandover) -> Log:
         if isinstance(handover.what, Transfer):

@@ -5,7 +5,6 @@ The next owner of the bucket repeats the puts that the last dispatch row names.
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,21 +16,20 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
 from hourwheel.delay.orphans import register_orphan
 from hourwheel.delay.ownership import Fenced, Ownership
+from hourwheel.delay.schedule_rows import DecodedRow, ScheduleRowCache
 from hourwheel.delay.timing import unpack
-from hourwheel.errors import Corrupt, Filled, NotFound, Sealed
-from hourwheel.faults import unreadable
+from hourwheel.delay.unreached_cells import UnreachedCells
+from hourwheel.errors import CellUnavailable, Corrupt, Filled, NotFound, Sealed
 from hourwheel.handover.handover import Transfer, release
-from hourwheel.log_names import HOME, LogName, Member, shared_name
+from hourwheel.log_names import HOME, LogName, Member, cell_of, shared_name
 from hourwheel.logs.codec import decode_one
-from hourwheel.logs.entries import DueTimes, decode_entry
-from hourwheel.logs.large_batches import raw_messages_of
+from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import with_tags
 from hourwheel.model.fields import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import GET_MANY
 from hourwheel.queueing.routing import delayed_batch, queue_of
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
@@ -43,90 +41,17 @@ nowhere, because their group was deleted; nowhere, because they cannot be read."
 
 _STEP_PICKS = 5_000
 _STEP_BATCHES = 500
-"""A dispatch row names at most this many messages and targets: with the longest names it stays below 350 KB."""
+_STEP_BATCHES_ABROAD = 100
+"""A step hands over at most this many messages, in batches for at most this many targets, of which the last number may
+be in other cells. With the longest names, and the open transfers of ``UnreachedCells``, its dispatch row stays below
+350 KB."""
 
 _logger = logging.getLogger("hourwheel")
 
-_CACHE_BYTES = 48 << 20  # an eighth of the memory that a wheel has on AWS by default
-_RAW_OVERHEAD = 120  # bytes of the Python objects of one message
-_DENSE = 4  # reading up to this many rows too much is cheaper than another call
 _STEP_BYTES = 16 << 20  # a step's messages are in memory at once, decoded and encoded
 
 Pick: TypeAlias = tuple[int, int]
 """A message's row and index in the schedule log."""
-
-
-@dataclass(frozen=True)
-class _DecodedRow:
-    """A row of the schedule log with its messages still encoded. ``raw`` is empty when they cannot be read."""
-
-    due_times: DueTimes
-    raw: Sequence[msgspec.Raw]
-    size: int
-    sent_at: str
-
-
-class ScheduleRowCache:
-    """The most recently used rows of a schedule log. For one thread."""
-
-    def __init__(self, context: Context, bucket: Bucket) -> None:
-        self._context = context
-        self._log = context.log(bucket.log)
-        self._rows: OrderedDict[int, _DecodedRow] = OrderedDict()
-        self._size = 0
-
-    def each(self, numbers: Sequence[int]) -> Iterator[tuple[int, _DecodedRow]]:
-        """Yields the rows with these ascending numbers. Reads those that are not cached in few calls, and drops the
-        least recently used rows when the cache is full."""
-        for i in range(0, len(numbers), GET_MANY):
-            some = numbers[i : i + GET_MANY]
-            read = self._read([row_no for row_no in some if row_no not in self._rows])
-            for row_no in some:
-                page = self._rows.get(row_no)
-                if page is None:
-                    # The read above may be out of date and miss the row: ``get`` is up to date.
-                    row = read.get(row_no) or self._log.get(row_no)
-                    assert row is not None
-                    page = self._keep(row_no, row)
-                else:
-                    self._rows.move_to_end(row_no)
-                yield row_no, page
-
-    def _read(self, numbers: Sequence[int]) -> dict[int, Row]:
-        """Reads rows: neighbours as a range, single ones together in one call."""
-        read: dict[int, Row] = {}
-        scattered: list[int] = []
-        for run in _runs(numbers):
-            if len(run) > 1:
-                read |= self._log.read(run[0], run[-1] - run[0] + 1)
-            else:
-                scattered += run
-        return read | self._log.get_many(scattered) if scattered else read
-
-    def _keep(self, row_no: int, row: Row) -> _DecodedRow:
-        entry = decode_entry(row.meta)
-        assert isinstance(entry, DueTimes)
-        try:
-            raw = raw_messages_of(row, self._context.blobs)
-        except Corrupt as error:
-            unreadable(self._context, self._log.name, row_no, row.count, error)
-            raw = []
-        page = _DecodedRow(entry, raw, row.raw_bytes + _RAW_OVERHEAD * row.count, rfc3339(row.at_ms))
-        self._rows[row_no] = page
-        self._size += page.size
-        while self._size > _CACHE_BYTES and len(self._rows) > 1:
-            self._size -= self._rows.popitem(last=False)[1].size
-        return page
-
-
-def _runs(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yields ascending numbers in slices; within a slice each number is at most ``_DENSE`` above the one before."""
-    start = 0
-    for end in range(1, len(numbers) + 1):
-        far = end == len(numbers) or numbers[end] - numbers[end - 1] > _DENSE
-        if far:
-            yield numbers[start:end]
-            start = end
 
 
 @dataclass(frozen=True)
@@ -151,6 +76,13 @@ class OutgoingBatch:
     size: int = 0
     earliest_ms: int = 0
     """When the first of the messages was due."""
+    named: Transfer | None = None
+    """The transfer in a dispatch row that names these messages already, and whose row was filled."""
+
+    @property
+    def still_named(self) -> Transfer | None:
+        """The former transfer, of these messages alone."""
+        return self.named and msgspec.structs.replace(self.named, picks=tuple(self.picks))
 
     def fits(self, size: int) -> bool:
         return len(self.picks) < BATCH_MESSAGES and (not self.picks or self.size + size <= BATCH_BYTES)
@@ -164,6 +96,18 @@ class OutgoingBatch:
 
 
 @dataclass
+class _Step:
+    """The batches of one step: those with their reservations and rows, and how each ended."""
+
+    ready: list[tuple[OutgoingBatch, Transfer, Row | None]] = field(default_factory=list)
+    closed: list[OutgoingBatch] = field(default_factory=list)
+    held: list[OutgoingBatch] = field(default_factory=list)
+    filled: list[OutgoingBatch] = field(default_factory=list)
+    open: list[Transfer] = field(default_factory=list)
+    done: list[OutgoingBatch] = field(default_factory=list)
+
+
+@dataclass
 class Dispatcher:
     """Hands the messages of one bucket over, each step recorded in the dispatch log. For one thread."""
 
@@ -172,10 +116,12 @@ class Dispatcher:
     bucket: Bucket
     ownership: Ownership
     row_cache: ScheduleRowCache
+    cells: UnreachedCells
 
     def dispatch(self, positions: Sequence[int]) -> Iterator[None]:
-        """Hands over the due messages at these packed positions, and yields after each step. Raises ``Fenced``, and the
-        errors of the store: the next owner then finishes what the dispatch log names."""
+        """Hands over the due messages at these packed positions, and yields after each step. Holds those back whose
+        cell is out of reach. Raises ``Fenced``, and the errors of the home store: the next owner then finishes what the
+        dispatch log names."""
         for i in range(0, len(positions), _STEP_PICKS):
             rest = [unpack(packed) for packed in positions[i : i + _STEP_PICKS]]
             while rest:
@@ -187,25 +133,47 @@ class Dispatcher:
     def finish(self, transfers: Iterable[Transfer]) -> None:
         """Repeats the puts of these transfers, the last ones of the dispatch log. Hands batches over anew whose rows
         were filled."""
-        unfinished = []
-        for transfer in transfers:
-            if not transfer.log or self._expired(transfer):
+        self.cells.open = [transfer for transfer in transfers if transfer.log]
+        self.put_open()
+
+    def put_open(self) -> None:
+        """Repeats the puts of the open transfers, except those in cells that are out of reach. Hands batches over anew
+        whose rows were filled."""
+        left: list[Transfer] = []
+        anew: list[OutgoingBatch] = []
+        for transfer in self.cells.open:
+            if self.cells.pauses(transfer.log):
+                left.append(transfer)
                 continue
-            batch = self._batch_of(transfer)
-            if self._trimmed(transfer):
-                # A filler was in the row and has expired: nobody reads below the trim mark, so the batch goes
-                # elsewhere. Or the batch was in the row and has expired just now: then nothing is left to do.
-                if transfer.expires_ms > self.context.clock.now_ms():
-                    unfinished.append(batch)
-                continue
-            row = self._row(batch, transfer.at_ms, transfer.expires_ms, transfer.log)
             try:
-                if self._put(self.context, transfer, row):
-                    self._announce([batch])
-            except Filled:
-                unfinished.append(batch)
-        while unfinished:
-            unfinished = self._hand_over(unfinished)
+                batch = self._put_again(transfer)
+            except CellUnavailable as error:
+                self.cells.failed(transfer.log, error)
+                left.append(transfer)
+                continue
+            self.cells.reached(transfer.log)
+            if batch is not None:
+                anew.append(replace(batch, named=transfer))
+        self.cells.open = left
+        while anew:
+            anew = self._hand_over(anew)
+
+    def _put_again(self, transfer: Transfer) -> OutgoingBatch | None:
+        """Puts the row of a transfer. Returns its batch if that has to be handed over anew."""
+        if self._expired(transfer):
+            return None
+        batch = self._batch_of(transfer)
+        if self._trimmed(transfer):
+            # A filler was in the row and has expired: nobody reads below the trim mark, so the batch goes elsewhere.
+            # Or the batch was in the row and has expired just now: then nothing is left to do.
+            return batch if transfer.expires_ms > self.context.clock.now_ms() else None
+        row = self._row(batch, transfer.at_ms, transfer.expires_ms, transfer.log)
+        try:
+            if self._put(self.context, transfer, row):
+                self._announce([batch])
+        except Filled:
+            return batch
+        return None
 
     def _expired(self, transfer: Transfer) -> bool:
         """Returns whether the transfer's row has expired and is trimmed."""
@@ -217,44 +185,98 @@ class Dispatcher:
 
     def _hand_over(self, batches: Sequence[OutgoingBatch]) -> list[OutgoingBatch]:
         """Hands the batches over in one step. Returns those to hand over anew, because their row was filled or their
-        log sealed."""
+        log sealed. Holds those back whose cell is out of reach."""
         at_ms = self.ownership.time()
         for log in {batch.target.log for batch in batches if batch.target.kind == ORPHANED}:
             register_orphan(self.context, log)
-        rows = [
-            self._row(batch, at_ms, at_ms + batch.target.keep_ms, batch.target.log) if batch.target.log else None
-            for batch in batches
-        ]
+        rows, held = self._rows(batches, at_ms)
 
-        def work(context: Context) -> tuple[list[OutgoingBatch], list[OutgoingBatch]]:
-            transfers: list[Transfer] = []
-            ready: list[tuple[OutgoingBatch, Transfer, Row | None]] = []
-            closed = []
-            for batch, row in zip(batches, rows, strict=True):
-                transfer = self._reserved(context, batch, at_ms)
-                if transfer is None:
-                    closed.append(batch)
-                else:
-                    transfers.append(transfer)
-                    ready.append((batch, transfer, row))
-            if transfers:
+        def work(context: Context) -> _Step:
+            step = _Step(held=list(held))
+            self._reserve(context, rows, at_ms, step)
+            if step.ready:
+                # What is named already and not in this row, the next owner would not find.
+                again = [batch.still_named for batch in (*step.closed, *step.held)]
+                transfers = [transfer for _, transfer, _ in step.ready]
+                named = (*transfers, *self.cells.open, *(transfer for transfer in again if transfer))
                 try:
-                    self.ownership.append(context, tuple(transfers))
+                    self.ownership.append(context, named)
                 except Fenced:
                     release(context, [transfer for transfer in transfers if transfer.log])
                     raise
-            filled = []
-            for batch, transfer, row in ready:
-                if row is not None:
-                    try:
-                        self._put(context, transfer, row)
-                    except Filled:
-                        filled.append(batch)
-            return filled, closed
+            self._put_rows(context, step)
+            return step
 
-        filled, closed = self.context.atomically(work, [HOME, *(batch.target.log for batch in batches)])
-        self._announce(batch for batch in batches if batch not in closed and batch not in filled)
-        return filled + [anew for batch in closed for anew in self._redirected(batch)]
+        step = self.context.atomically(work, [HOME, *(batch.target.log for batch in batches)])
+        return self._after(step)
+
+    def _rows(
+        self, batches: Sequence[OutgoingBatch], at_ms: int
+    ) -> tuple[list[tuple[OutgoingBatch, Row | None]], list[OutgoingBatch]]:
+        """Returns the batches with their rows, and those whose cell is out of reach."""
+        rows: list[tuple[OutgoingBatch, Row | None]] = []
+        held = []
+        for batch in batches:
+            log = batch.target.log
+            if self.cells.waits(log):
+                held.append(batch)
+                continue
+            try:
+                rows.append((batch, self._row(batch, at_ms, at_ms + batch.target.keep_ms, log) if log else None))
+            except CellUnavailable as error:
+                self.cells.failed(log, error)
+                held.append(batch)
+        return rows, held
+
+    def _reserve(
+        self, context: Context, rows: Sequence[tuple[OutgoingBatch, Row | None]], at_ms: int, step: "_Step"
+    ) -> None:
+        """Reserves a row for each batch."""
+        for batch, row in rows:
+            try:
+                transfer = self._reserved(context, batch, at_ms)
+            except CellUnavailable as error:
+                self.cells.failed(batch.target.log, error)
+                step.held.append(batch)
+                continue
+            if transfer is None:
+                step.closed.append(batch)
+            else:
+                step.ready.append((batch, transfer, row))
+
+    def _put_rows(self, context: Context, step: "_Step") -> None:
+        for batch, transfer, row in step.ready:
+            if row is None:
+                step.done.append(batch)
+                continue
+            try:
+                self._put(context, transfer, row)
+            except Filled:
+                step.filled.append(replace(batch, named=transfer))
+            except CellUnavailable as error:
+                self.cells.failed(transfer.log, error)
+                step.open.append(transfer)
+            else:
+                step.done.append(batch)
+
+    def _after(self, step: "_Step") -> list[OutgoingBatch]:
+        """Takes note of what a step has left. Returns the batches to hand over anew."""
+        self.cells.open += step.open
+        for batch in step.held:
+            self._hold(batch)
+        for batch in step.done:
+            self.cells.reached(batch.target.log)
+        self._announce(step.done)
+        return step.filled + [anew for batch in step.closed for anew in self._redirected(batch)]
+
+    def _hold(self, batch: OutgoingBatch) -> None:
+        """Keeps a batch whose cell is out of reach. A batch that the dispatch log names stays an open transfer: nobody
+        would look for its messages in the schedule log."""
+        named = batch.still_named
+        if named is None:
+            self.cells.hold(batch.target.log, batch.picks)
+        else:
+            self.cells.open.append(named)
 
     def _reserved(self, context: Context, batch: OutgoingBatch, at_ms: int) -> Transfer | None:
         """Reserves a row for the batch, and returns the transfer; None when the log is sealed."""
@@ -290,13 +312,16 @@ class Dispatcher:
         row = self.context.build_row(log, messages, at_ms=at_ms, expires_ms=expires_ms)
         return with_tags(row, log, messages) if batch.target.kind == DUE else row
 
-    def _batches(self, picks: Sequence[Pick]) -> tuple[list[OutgoingBatch], list[Pick]]:
+    def _batches(
+        self, picks: Sequence[Pick], most_abroad: int = _STEP_BATCHES_ABROAD
+    ) -> tuple[list[OutgoingBatch], list[Pick]]:
         """Returns the messages at these positions as one batch for each row of a target, in order, and the positions
-        that would be too much for one step."""
+        that would be too much for one step. At most ``most_abroad`` batches are for other cells."""
         read, rest = self._read(picks), []
         routing = _Routing(self)
         open_batches: dict[str, OutgoingBatch] = {}
         batches: list[OutgoingBatch] = []
+        abroad = 0
         for pick in picks:
             entry = read.get(pick)
             if entry is None:
@@ -306,12 +331,14 @@ class Dispatcher:
             target, target_key = routing.of(pick[0], due_times, message)
             batch = open_batches.get(target_key)
             if batch is None or not batch.fits(size):
-                if len(batches) == _STEP_BATCHES:
+                away = cell_of(target.log) != HOME
+                if len(batches) == _STEP_BATCHES or (away and abroad == most_abroad):
                     open_batches.pop(target_key, None)  # to keep the order, later messages of the target wait, too
                     rest.append(pick)
                     continue
                 batch = open_batches[target_key] = OutgoingBatch(target, due_times)
                 batches.append(batch)
+                abroad += away
             batch.add(pick, message, size, due_times.due_ms(pick[1]))
         return batches, rest
 
@@ -381,11 +408,16 @@ class Dispatcher:
         if batch.target.kind != DUE:
             self.registry.forget(name)
             return [replace(batch, target=self._orphan_target(batch.due_times))]
-        with suppress(NotFound):
-            refresh_route(self.registry, self.registry.subject(name))
-        batches, rest = self._batches(batch.picks)
+        try:
+            with suppress(NotFound):
+                refresh_route(self.registry, self.registry.subject(name))
+        except CellUnavailable as error:
+            self.cells.failed(batch.target.log, error)
+            self._hold(batch)
+            return []
+        batches, rest = self._batches(batch.picks, _STEP_BATCHES)
         assert not rest  # a batch is smaller than a step
-        return batches
+        return [replace(anew, named=batch.named) for anew in batches]
 
     def _announce(self, batches: Iterable[OutgoingBatch]) -> None:
         """Wakes the pulls that wait for the messages, counts them, and logs orphans for the operator."""
@@ -445,7 +477,7 @@ def _keyed(target: Target, due_times: DueTimes) -> tuple[Target, str]:
     return target, f"{target.kind} {target.log} {due_times.subject}"
 
 
-def _message(page: _DecodedRow, index: int) -> Message | None:
+def _message(page: DecodedRow, index: int) -> Message | None:
     """Returns the message as it is sent, with its times; None when it cannot be read."""
     if not page.raw:
         return None

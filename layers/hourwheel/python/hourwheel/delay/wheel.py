@@ -16,9 +16,11 @@ from enum import StrEnum
 from hourwheel.buckets.buckets import Bucket, BucketRecord, bucket_record, order_timer
 from hourwheel.buckets.lease import owner_record
 from hourwheel.context import Context
-from hourwheel.delay.dispatch import DAMAGED, Dispatcher, ScheduleRowCache
+from hourwheel.delay.dispatch import DAMAGED, Dispatcher
 from hourwheel.delay.ownership import DispatchLog, Fenced, Ownership
+from hourwheel.delay.schedule_rows import ScheduleRowCache
 from hourwheel.delay.timing import TimingWheel, pack
+from hourwheel.delay.unreached_cells import UnreachedCells
 from hourwheel.delay.wheel_steps import (
     LOOK_MS,
     RELAY_MS,
@@ -96,9 +98,9 @@ class Wheel:
         self._wheel = TimingWheel(self.context.settings.tick_ms)
         self._ownership = Ownership(self.context, self.bucket, self.owner, leaves_ms=self.leaves_ms)
         self._dispatched = DispatchLog(self.context, self.bucket)
-        self._dispatcher = Dispatcher(
-            self.context, self.registry, self.bucket, self._ownership, ScheduleRowCache(self.context, self.bucket)
-        )
+        self._cells = UnreachedCells(self.context)
+        row_cache = ScheduleRowCache(self.context, self.bucket)
+        self._dispatcher = Dispatcher(self.context, self.registry, self.bucket, self._ownership, row_cache, self._cells)
 
     @property
     def waiting(self) -> int:
@@ -160,10 +162,14 @@ class Wheel:
             return None
         if self._state is WheelState.CATCHING_UP:
             self._state = WheelState.TURNING
+        self._ownership.pass_to(now_ms)
+        if self._cells.open:
+            self._dispatcher.put_open()
         due = self._wheel.take(now_ms)
         self._taken, self._taken_ms = len(due), now_ms
-        self._ownership.pass_to(now_ms)
         for _ in self._dispatcher.dispatch(due):
+            for retry_ms, packed in self._cells.take_held():
+                self._wheel.add(packed, retry_ms)
             self._renew_if_due(self._next_row)
             ended = self._relay(self.context.clock.now_ms())
             if ended is not None:
@@ -199,7 +205,7 @@ class Wheel:
             return tick_ms - now_ms % tick_ms
         if self._state is not WheelState.TURNING:
             return LOOK_MS
-        others = (self._ownership.renewal_ms, self.bucket.end_ms, *self._relay_times())
+        others = (self._ownership.renewal_ms, self.bucket.end_ms, *self._relay_times(), *self._cells.retry_times())
         turn_ms = next_turn_ms(
             now_ms=now_ms,
             taken=self._taken,
@@ -290,7 +296,7 @@ class Wheel:
         that the wheel has left, and starts one.
         """
         wakes_ms = wake_time_ms(self._wheel.next_ms(), self.bucket.end_ms)
-        if not may_sleep(wakes_ms=wakes_ms, opened_ms=self._opened_ms, now_ms=now_ms):
+        if self._cells.open or not may_sleep(wakes_ms=wakes_ms, opened_ms=self._opened_ms, now_ms=now_ms):
             return None
         order_timer(self.context, wakes_ms, self.bucket)
         self._leave(wakes_ms)
@@ -343,7 +349,7 @@ class Wheel:
             read_below=self._next_row,
             end=self._end,
             sealed_ms=self._sealed_ms,
-            waiting=self._wheel.waiting,
+            waiting=self._wheel.waiting + len(self._cells.open),
             now_ms=now_ms,
         )
 

@@ -11,6 +11,7 @@ out agree on the row.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Protocol, Self, TypeVar
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from hourwheel.buckets.buckets import Bucket, reserve_in
 from hourwheel.buckets.lease import ensure_wheel_by
 from hourwheel.context import Context
-from hourwheel.errors import Filled
+from hourwheel.errors import CellUnavailable, Filled
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.log import Reservation
@@ -100,7 +101,8 @@ def release(context: Context, transfers: Iterable[Transfer]) -> None:
     """Fills reservations that no record names, so that no reader has to wait for them."""
     for transfer in transfers:
         spare = filler(transfer.at_ms, transfer.expires_ms)
-        context.log(transfer.log).abandon(transfer.reservation, spare)
+        with suppress(CellUnavailable):  # a reader fills it once the cell can be reached
+            context.log(transfer.log).abandon(transfer.reservation, spare)
 
 
 def put_row(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]) -> Transfer | None:

@@ -1,0 +1,159 @@
+"""A cell that is out of reach holds up only the delayed messages for its own queues: each is delivered once when the
+cell is back, whoever owns the bucket then."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.context import Settings
+from hourwheel.errors import Throttled
+from hourwheel.ports import CellStorage
+from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall
+
+HOUR_MS = 3_600_000
+LARGE = "".join(chr(0x100 + at * at % 5_000) for at in range(2_000))
+
+
+ALL = frozenset({"add", "put", "get", "get_many", "scan", "counter", "counters", "seal", "begin", "delete"})
+
+
+class Outage(CallByCall):
+    """The store of a cell, of which the calls in ``down`` fail."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.down: frozenset[str] = frozenset()
+        for verb in ALL:
+            setattr(self, verb, partial(self._call, verb, getattr(self, verb)))
+
+    def _call(self, verb: str, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        if verb in self.down:
+            raise Throttled("the disk does not answer")
+        return call(*args, **named)
+
+
+@pytest.fixture
+def away() -> Outage:
+    return Outage()
+
+
+@pytest.fixture(params=["call by call", "transactions"])
+def bench(request: pytest.FixtureRequest, away: Outage) -> Bench:
+    """Two subjects: the queue of ``away`` is in cell fast, that of ``orders`` in the home cell."""
+    home = CallByCall(MemoryStore()) if request.param == "call by call" else MemoryStore()
+    settings = Settings(retry=AT_ONCE, registry_seconds=0, inline_bytes=1_024)
+    bench = Bench(home, settings=settings, cells={"fast": CellStorage(away, MemoryBlobs())})
+    bench.clock.ms = NOON_MS // HOUR_MS * HOUR_MS + 600_000
+    bench.cell.cells.add("fast")
+    bench.cell.put_subject("away")
+    bench.cell.routes.move("away", 0, "fast")
+    return bench
+
+
+def send(bench: Bench, *bodies: str, seconds: int) -> list[str]:
+    """Sends delayed messages to both subjects, and returns the scheduled ids of those for the cell."""
+    bench.send_later(*bodies, delay=seconds)
+    return [placed.scheduled_id or "" for placed in bench.send_later(*bodies, delay=seconds, subject="away")]
+
+
+def taken(bench: Bench, subject: str) -> list[str | None]:
+    pulls = bench.pull(subject=subject)
+    for pull in pulls:
+        bench.settle(pull, subject=subject)
+    return [message.body for pull in pulls for message in pull.messages]
+
+
+def test_the_other_queues_are_served_in_time_and_the_cells_own_when_it_is_back(
+    bench: Bench, away: Outage, caplog: pytest.LogCaptureFixture
+) -> None:
+    away.down = ALL
+    for number in range(5):
+        send(bench, f"{number}a", f"{number}b", seconds=20 + 5 * number)
+    with caplog.at_level(logging.ERROR, logger="hourwheel"):
+        for number in range(5):
+            bench.turn(21 if number == 0 else 5)
+            assert taken(bench, "orders") == [f"{number}a", f"{number}b"]
+        bench.turn(60)
+    told = [record for record in caplog.records if "delayed messages for cell fast wait" in record.message]
+    assert 0 < len(told) <= 6, "once for each owner of the bucket"
+    away.down = frozenset()
+    bench.turn(12)
+    assert taken(bench, "away") == [f"{number}{name}" for number in range(5) for name in "ab"]
+    bench.turn(60)
+    assert taken(bench, "away") == []
+
+
+@pytest.mark.parametrize("body", ["small", LARGE])
+def test_rows_that_were_reserved_are_put_when_the_cell_is_back_by_whichever_owner(
+    bench: Bench, away: Outage, body: str
+) -> None:
+    send(bench, body, seconds=20)
+    send(bench, "later", seconds=40)
+    away.down = frozenset({"put"})
+    bench.turn(21)
+    assert taken(bench, "orders") == [body]
+    away.down = ALL
+    for _ in range(3):  # each continues as another owner
+        bench.cell = bench.another_process()
+        bench.turn(20)
+    assert taken(bench, "orders") == ["later"]
+    away.down = frozenset()
+    bench.cell = bench.another_process()
+    bench.turn(15)
+    assert taken(bench, "away") == [body, "later"]
+    bench.turn(60)
+    assert taken(bench, "away") == []
+
+
+def test_a_reserved_row_that_a_reader_has_filled_meanwhile_is_replaced_once(bench: Bench, away: Outage) -> None:
+    send(bench, "first", seconds=20)
+    away.down = frozenset({"put"})
+    bench.turn(21)
+    away.down = frozenset()
+    bench.cell = bench.another_process()
+    bench.send("direct", subject="away")
+    bench.clock.pass_time(2)
+    assert taken(bench, "away") == ["direct"]
+    away.down = frozenset({"add"})  # the row is found filled, and no other can be reserved
+    bench.turn(10)
+    away.down = ALL
+    for _ in range(2):
+        bench.cell = bench.another_process()
+        send(bench, "meanwhile", seconds=1)
+        bench.turn(20)
+    assert taken(bench, "orders") == ["first", "meanwhile", "meanwhile"]
+    away.down = frozenset()
+    bench.cell = bench.another_process()
+    bench.turn(15)
+    assert sorted(taken(bench, "away"), key=str) == ["first", "meanwhile", "meanwhile"]
+
+
+def test_a_message_that_waits_for_its_cell_can_be_cancelled(bench: Bench, away: Outage) -> None:
+    first, second = send(bench, "a", "b", seconds=20)
+    away.down = ALL
+    bench.turn(30)
+    assert bench.cell.scheduled(first).state == "waiting"
+    states: list[str] = []
+    bench.turn(20, beside=lambda: states.append(bench.cell.cancel(first).state))
+    assert states == ["cancelled"]
+    away.down = frozenset()
+    bench.turn(15)
+    assert taken(bench, "away") == ["b"]
+    assert bench.cell.scheduled(second).state == "dispatched"
+
+
+def test_a_bucket_is_not_closed_while_messages_wait_for_a_cell(bench: Bench, away: Outage) -> None:
+    send(bench, "a", seconds=20)
+    away.down = frozenset({"put"})
+    bench.turn(21)
+    away.down = ALL
+    send(bench, "b", seconds=20)
+    bench.turn(2 * HOUR_MS / 1_000)
+    bench.cell.sweep()
+    away.down = frozenset()
+    bench.turn(60)
+    assert taken(bench, "away") == ["a", "b"]
