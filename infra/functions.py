@@ -16,6 +16,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra import permissions
+from infra.cells import Cells
 from infra.delay import Delay
 from infra.encryption import Encryption
 from infra.lake import Lake
@@ -81,13 +82,14 @@ class Functions(Construct):
         *,
         tables: Tables,
         storage: Storage,
+        cells: Cells,
         lake: Lake,
         delay: Delay,
         encryption: Encryption,
     ) -> None:
         super().__init__(scope, name)
         self._settings, self._tables, self._storage, self._lake, self._delay = settings, tables, storage, lake, delay
-        self._encryption = encryption
+        self._cells, self._encryption = cells, encryption
         self._wheel_arn, self._push_arn = (function_arn(self, settings.cell, called) for called in ("wheel", "push"))
         self.failures = self._failures()
         # The layers have byte code, which is for one version of Python.
@@ -193,6 +195,8 @@ class Functions(Construct):
             variables["ARCHIVE"] = "true"
         if name == "archive":
             variables["LAKE_BUCKET"] = self._lake.bucket.bucket_name
+        if settings.cells:
+            variables["CELLS"] = self._cells.variable()
         return {f"HOURWHEEL_{key}": value for key, value in variables.items()}
 
     def _role(self, scope: Construct, name: str, kind: Kind, log_group: logs.LogGroup) -> iam.Role:
@@ -203,6 +207,8 @@ class Functions(Construct):
             _allow(role, [f"dynamodb:{verb}" for verb in verbs], [self._tables.by_name[table].table_arn])
         self._allow_objects(role, name, permissions.OBJECT_ACTIONS, self._storage.bucket)
         self._allow_objects(role, name, permissions.LAKE_ACTIONS, self._lake.bucket)
+        if self._cells.by_name:
+            self._allow_cells(role, name)
         if name in permissions.ORDERS_WHEELS:
             self._allow_wheels(role)
         if self._settings.push and name in permissions.CALLS_PUSH:
@@ -211,6 +217,15 @@ class Functions(Construct):
             _allow(role, ["sqs:SendMessage"], [self.failures.queue_arn])
         self._encryption.allow(role)
         return role
+
+    def _allow_cells(self, role: iam.Role, name: str) -> None:
+        """Allows a role what its function does in the other cells, and in the home cell only where there are others."""
+        for table, verbs in permissions.HOME_ACTIONS_WITH_CELLS.get(name, {}).items():
+            _allow(role, [f"dynamodb:{verb}" for verb in verbs], [self._tables.by_name[table].table_arn])
+        for cell in self._cells.by_name.values():
+            for table, verbs in permissions.CELL_TABLE_ACTIONS[name].items():
+                _allow(role, [f"dynamodb:{verb}" for verb in verbs], [cell.tables.by_name[table].table_arn])
+            self._allow_objects(role, name, permissions.CELL_OBJECT_ACTIONS, cell.storage.bucket)
 
     def _allow_objects(self, role: iam.Role, name: str, actions: permissions.Verbs, bucket: s3.Bucket) -> None:
         folders = actions.get(name, {})

@@ -1,6 +1,7 @@
 """Observability of a cell: alarms, and one dashboard.
 
-There are 24 alarms: 10 of them for tables, 1 for push; with the pipeline 7 more. An alarm costs $0.10 a month for each
+There are 24 alarms: 10 of them for tables, 1 for push; with the pipeline 7 more, and 10 for the tables of each other
+cell. An alarm costs $0.10 a month for each
 metric that it looks at, and ten metrics are free in an account. The dashboard costs $3 a month, and three are free.
 """
 
@@ -18,7 +19,7 @@ from constructs import Construct
 from infra.api import Api
 from infra.functions import Functions
 from infra.settings import Settings
-from infra.tables import BUSY, NAMES
+from infra.tables import BUSY, NAMES, OF_OTHER_CELLS, table_prefix
 
 _PERIOD = Duration.minutes(5)
 _DAY = Duration.days(1)
@@ -54,6 +55,9 @@ class Observability(Construct):
         super().__init__(scope, name)
         self._settings, self._functions, self._api = settings, functions, api
         self._tables = [f"{settings.cell}-{table}" for table in NAMES]
+        self._tables += [
+            f"{table_prefix(settings, cell)}-{table}" for cell in settings.cells for table in OF_OTHER_CELLS
+        ]
         self._names = {key: function.function_name for key, function in functions.by_name.items()}
         self._refusals: logs.MetricFilter | None = None
         # CloudWatch makes no metrics from logs of the class Infrequent Access.
@@ -101,24 +105,26 @@ class Observability(Construct):
             alarms.append(alarm("TooManyRequests", self._refused(), 0, _SUSTAINED))
         if settings.table_alarms:
             alarms += self._table_alarms()
+            alarms += [alarm for cell in settings.cells for alarm in self._table_alarms(cell)]
         if settings.push:
             behind = self._of_function("push", "IteratorAge", "Maximum")
             alarms.append(alarm("PushBehind", behind, 30_000, _SUSTAINED))
         return [*alarms, *self._pipeline_alarms()] if settings.pipeline else alarms
 
-    def _table_alarms(self) -> list[cloudwatch.Alarm]:
-        """Adds alarms on the tables that each message passes: on refused requests, and on the units served as a share
-        of the account's quota."""
+    def _table_alarms(self, cell: str | None = None) -> list[cloudwatch.Alarm]:
+        """Adds alarms on the tables that each message passes, of the home cell or another one: on refused requests, and
+        on the units served as a share of the account's quota."""
         found = []
+        prefix, of_cell = table_prefix(self._settings, cell), f"{cell}-" if cell else ""
         for table in BUSY:
             # No caller waits for a read of these counters.
             for kind in ("Write",) if table == "counters" else ("Write", "Read"):
-                full_name = f"{self._settings.cell}-{table}"
+                full_name = f"{prefix}-{table}"
                 refused = _of_table(full_name, f"{kind}ThrottleEvents")
                 served = _of_table(full_name, f"Consumed{kind}CapacityUnits")
                 most = _MOST_OF_TABLE * TABLE_UNITS * _PERIOD.to_seconds()
-                found.append(self._alarm(f"{kind}sRefused-{table}", refused, 0, _SUSTAINED))
-                found.append(self._alarm(f"{kind}Units-{table}", served, most, _SUSTAINED))
+                found.append(self._alarm(f"{kind}sRefused-{of_cell}{table}", refused, 0, _SUSTAINED))
+                found.append(self._alarm(f"{kind}Units-{of_cell}{table}", served, most, _SUSTAINED))
         return found
 
     def _pipeline_alarms(self) -> list[cloudwatch.Alarm]:

@@ -31,9 +31,11 @@ TABLE_ACTIONS: Verbs = {
         # As for produce: a pull creates subject and group as well.
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
         "counters": ("BatchGetItem", "UpdateItem"),
-        # GetItem: a message that is retried is read by itself. PutItem: retries, dead letters, fillers of holes.
-        "consume": ("GetItem", "PutItem", "Query"),
-        "pull": ("GetItem", "PutItem", "Query"),
+        # GetItem: a message that is retried is read by itself. BatchGetItem: messages that were parked behind a busy
+        # key of an ordered group. PutItem: retries, dead letters, fillers of holes.
+        "consume": ("BatchGetItem", "GetItem", "PutItem", "Query"),
+        # BatchGetItem: the pulls that count for a limit of the group, and the open ones of an ordered group.
+        "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
         "schedule": ("PutItem",),  # delayed retries
     },
     "ack": {
@@ -41,7 +43,8 @@ TABLE_ACTIONS: Verbs = {
         "meta": ("GetItem", "PutItem"),
         "counters": ("UpdateItem",),
         "consume": ("GetItem", "PutItem"),  # copies for the retry and the dead log
-        "pull": ("PutItem",),  # the receipt has the row as it was
+        # The receipt has the row as it was. GetItem: that of an ordered group is too large for a receipt.
+        "pull": ("GetItem", "PutItem"),
         "schedule": ("PutItem",),
     },
     "meta": {
@@ -49,7 +52,8 @@ TABLE_ACTIONS: Verbs = {
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
         "counters": ("GetItem", "UpdateItem"),
         "consume": ("GetItem", "PutItem", "Query"),  # PutItem: redrive, and fillers of holes that it meets
-        "pull": ("GetItem", "PutItem", "Query"),  # PutItem: seek, and the outcome of dead letters
+        # PutItem: seek, and the outcome of dead letters. BatchGetItem: as for pull, for the lag.
+        "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
         "schedule": ("GetItem", "PutItem", "Query"),  # PutItem: cancel and reschedule
         "dispatch": ("GetItem", "Query"),
     },
@@ -57,7 +61,8 @@ TABLE_ACTIONS: Verbs = {
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
         "counters": ("GetItem", "UpdateItem"),
         "consume": ("GetItem", "PutItem", "Query"),
-        "pull": ("GetItem", "PutItem", "Query"),  # no DeleteItem: expired rows are removed by TTL
+        # No DeleteItem: expired rows are removed by TTL. BatchGetItem: the open pulls of an ordered group.
+        "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
         # DeleteItem here and in dispatch: rows of buckets that were closed a day ago, which have no TTL.
         "schedule": ("DeleteItem", "GetItem", "PutItem", "Query"),
         "dispatch": ("DeleteItem", "GetItem", "Query"),
@@ -76,8 +81,8 @@ TABLE_ACTIONS: Verbs = {
     "push": {
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
         "counters": ("BatchGetItem", "UpdateItem"),
-        "consume": ("GetItem", "PutItem", "Query"),
-        "pull": ("GetItem", "PutItem", "Query"),
+        "consume": ("BatchGetItem", "GetItem", "PutItem", "Query"),
+        "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
         "schedule": ("PutItem",),
     },
     "archive": {
@@ -102,6 +107,77 @@ OBJECT_ACTIONS: Verbs = {
     "push": {"batches/": ("GetObject", "PutObject"), "scheduled/": ("PutObject",)},
     "archive": {"batches/": ("GetObject",), "scheduled/": ("GetObject",)},
 }
+
+CELL_TABLE_ACTIONS: Verbs = {
+    # GetItem on meta: the mark of the cell. GetItem and UpdateItem on counters, here and below: whoever finds a move
+    # carries it out. GetItem on consume: a batch whose idempotency key is repeated.
+    "produce": {
+        "meta": ("GetItem",),
+        "counters": ("GetItem", "UpdateItem"),
+        "consume": ("GetItem", "PutItem"),
+    },
+    "pull": {
+        "meta": ("GetItem", "PutItem"),  # PutItem: the state of an ordered group
+        "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
+        "consume": ("BatchGetItem", "GetItem", "PutItem", "Query"),  # PutItem: fillers of holes
+        "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
+    },
+    # Copies for the retry and the dead log go to the home cell.
+    "ack": {
+        "meta": ("GetItem",),
+        "consume": ("GetItem",),
+        "pull": ("GetItem", "PutItem"),
+    },
+    "meta": {
+        "meta": ("DeleteItem", "GetItem", "PutItem"),  # PutItem: the mark of a cell that is added
+        "counters": ("GetItem", "UpdateItem"),
+        "consume": ("GetItem", "PutItem", "Query"),
+        "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
+    },
+    "sweep": {
+        "meta": ("DeleteItem", "GetItem", "PutItem"),
+        "counters": ("GetItem", "UpdateItem"),
+        "consume": ("GetItem", "PutItem", "Query"),
+        "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
+    },
+    "wheel": {
+        "meta": ("GetItem",),
+        "counters": ("GetItem", "UpdateItem"),
+        "consume": ("GetItem", "PutItem"),
+    },
+    "push": {
+        "meta": ("GetItem", "PutItem"),
+        "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
+        "consume": ("BatchGetItem", "GetItem", "PutItem", "Query"),
+        "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
+    },
+    "archive": {
+        "meta": ("GetItem",),
+        "counters": ("GetItem",),
+        "consume": ("PutItem", "Query"),
+        "pull": ("Query",),
+    },
+}
+"""The actions in the tables of each cell other than the home cell, which holds logs of queues only."""
+
+CELL_OBJECT_ACTIONS: Verbs = {
+    "produce": {"batches/": ("PutObject",)},
+    "pull": {"batches/": ("GetObject",)},
+    "ack": {"batches/": ("GetObject",)},
+    "meta": {"batches/": ("GetObject",)},
+    "sweep": {"batches/": ("GetObject",)},
+    "wheel": {"batches/": ("PutObject",)},
+    "push": {"batches/": ("GetObject",)},
+    "archive": {"batches/": ("GetObject",)},
+}
+
+HOME_ACTIONS_WITH_CELLS: Verbs = {
+    # Whoever gives a move up looks whether the old log, which may be in the home cell, was sealed already.
+    "produce": {"counters": ("GetItem",)},
+    "pull": {"counters": ("GetItem",)},
+    "push": {"counters": ("GetItem",)},
+}
+"""Further actions in the tables of the home cell, which only deployments with other cells need."""
 
 LAKE_ACTIONS: Verbs = {"archive": {ARCHIVE: ("GetObject", "PutObject")}}
 """The actions in the bucket of the lake, by function, then by prefix of the key."""

@@ -1,10 +1,14 @@
 """Push: new rows start the function push, which calls the targets."""
 
+from collections.abc import Sequence
+
 from aws_cdk import ArnFormat, Stack
+from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from infra.cells import Cells
 from infra.functions import Functions
 from infra.nag_suppressions import allow_below
 from infra.permissions import TOGGLES_STREAM
@@ -16,19 +20,35 @@ _ACTIONS = {"lambda": "lambda:InvokeFunction", "sqs": "sqs:SendMessage", "events
 
 class Push(Construct):
     def __init__(
-        self, scope: Construct, name: str, settings: Settings, *, tables: Tables, functions: Functions
+        self,
+        scope: Construct,
+        name: str,
+        settings: Settings,
+        *,
+        tables: Tables,
+        cells: Cells,
+        functions: Functions,
     ) -> None:
         super().__init__(scope, name)
-        function, table = functions.by_name["push"], tables.by_name["consume"]
-        role = function.role
+        role = functions.by_name["push"].role
         assert isinstance(role, iam.Role)
-        assert table.table_stream_arn is not None
         for target in settings.push_targets:
             action = _ACTIONS[target.split(":")[2]]
             if "*" in target:
                 allow_below(role, [action], target, "Who deploys has named the targets so, in push_targets.")
             else:
                 role.add_to_policy(iam.PolicyStatement(actions=[action], resources=[target]))
+        others = [(Construct(self, cell), storage.tables) for cell, storage in cells.by_name.items()]
+        sources = [
+            self._source(scope, found.by_name["consume"], role, functions) for scope, found in [(self, tables), *others]
+        ]
+        self._toggled_by(sources, functions)
+
+    def _source(
+        self, scope: Construct, table: dynamodb.Table, role: iam.Role, functions: Functions
+    ) -> lambda_.CfnEventSourceMapping:
+        """Lets the stream of a table start the function."""
+        assert table.table_stream_arn is not None
         role.add_to_policy(
             iam.PolicyStatement(
                 actions=["dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"],
@@ -42,9 +62,9 @@ class Push(Construct):
             "Lambda asks for it before it maps a stream, and it names no stream: these are the streams of one table.",
         )
         source = lambda_.CfnEventSourceMapping(
-            self,
+            scope,
             "Stored",
-            function_name=function.function_name,
+            function_name=functions.by_name["push"].function_name,
             event_source_arn=table.table_stream_arn,
             # The functions enable it with the first target of a group and disable it with the last: without a target,
             # an invocation for each row would cost as much as the rest of sending it.
@@ -62,20 +82,23 @@ class Push(Construct):
             bisect_batch_on_function_error=True,
         )
         source.node.add_dependency(role)
-        self._toggled_by(source, functions)
+        return source
 
-    def _toggled_by(self, source: lambda_.CfnEventSourceMapping, functions: Functions) -> None:
-        arn = Stack.of(self).format_arn(
-            service="lambda",
-            resource="event-source-mapping",
-            resource_name=source.ref,
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )
+    def _toggled_by(self, sources: Sequence[lambda_.CfnEventSourceMapping], functions: Functions) -> None:
+        arns = [
+            Stack.of(self).format_arn(
+                service="lambda",
+                resource="event-source-mapping",
+                resource_name=source.ref,
+                arn_format=ArnFormat.COLON_RESOURCE_NAME,
+            )
+            for source in sources
+        ]
         for name in TOGGLES_STREAM:
             function = functions.by_name[name]
-            function.add_environment("HOURWHEEL_PUSH_MAPPING", source.ref)
+            function.add_environment("HOURWHEEL_PUSH_MAPPING", ",".join(source.ref for source in sources))
             function.add_to_role_policy(
                 iam.PolicyStatement(
-                    actions=["lambda:GetEventSourceMapping", "lambda:UpdateEventSourceMapping"], resources=[arn]
+                    actions=["lambda:GetEventSourceMapping", "lambda:UpdateEventSourceMapping"], resources=arns
                 )
             )

@@ -3,6 +3,7 @@
 cdk deploy -c hourwheel:cell=orders -c hourwheel:alarm_email=ops@example.org
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias
@@ -19,6 +20,10 @@ _TARGET = re.compile(
     r"[A-Za-z0-9._*/:-]*[A-Za-z0-9._/-][A-Za-z0-9._*/:-]*"
 )
 
+
+_MOST_CELLS = 3
+"""The policies of a role have at most 10,240 characters: those of the function push, with long names and as many
+targets as there may be, have no room for more."""
 
 WORKER_VCPUS, WORKER_GB = 4, 16
 """The size of a worker of the jobs; the driver is one."""
@@ -54,6 +59,33 @@ def _targets(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return patterns
 
 
+def _decoded(value: object) -> object:
+    """Decodes an object that the command line passes as one text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return None  # which is no object: the error then says what is allowed
+
+
+class OtherCell(BaseModel):
+    """A cell other than the home cell. ``kinds``: those with which it is added unless its operator names others."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kinds: tuple[Literal["real-time", "delay"], ...] = Field(("real-time", "delay"), min_length=1)
+
+
+def _other_cells(cells: Mapping[str, OtherCell]) -> Mapping[str, OtherCell]:
+    if len(cells) > _MOST_CELLS:
+        raise ValueError("too many: the policies of the functions must hold them")
+    for name in cells:
+        if name == "home" or not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?", name):
+            raise ValueError(f"{name} is no name of such a cell")
+    return cells
+
+
 def _setting(default: Any, allowed: str, **limits: Any) -> Any:
     """``allowed``: the end of the error message, after "must be"."""
     return Field(default, description=allowed, **limits)
@@ -75,6 +107,11 @@ class Settings(BaseModel):
         "hourwheel",
         "3 to 30 lower-case letters, digits and hyphens, with a letter first and no hyphen last, and not default",
         pattern=r"^[a-z][a-z0-9-]{1,28}[a-z0-9]$",
+    )
+    cells: Annotated[dict[str, OtherCell], BeforeValidator(_decoded), AfterValidator(_other_cells)] = _setting(
+        {},
+        f"an object of at most {_MOST_CELLS} names, each 1 to 30 lower-case letters, digits and hyphens, not home, with"
+        ' {} or {"kinds": ["real-time"]}',
     )
     retention_seconds: int = _setting(259_200, "a whole number of seconds from 60 to 2592000", ge=60, le=2_592_000)
     bucket_minutes: int = _setting(60, "a whole number of minutes from 5 to 60", ge=5, le=60)
@@ -167,6 +204,6 @@ def _refuse(model: type[BaseModel], given: Mapping[str, object], error: Validati
     if not first["loc"]:
         raise Wrong(str(first["ctx"]["error"])) from None
     name = str(first["loc"][0])
-    if first["type"] == "extra_forbidden":
+    if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
         raise Wrong(f"{PREFIX}{name} is not a setting: there are {', '.join(sorted(model.model_fields))}") from None
     raise Wrong(f"{PREFIX}{name} is {given[name]!r} and must be {model.model_fields[name].description}") from None

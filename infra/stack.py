@@ -4,6 +4,7 @@ from aws_cdk import CfnOutput, Stack, Tags
 from constructs import Construct
 
 from infra.api import Api
+from infra.cells import Cells
 from infra.delay import Delay
 from infra.encryption import Encryption
 from infra.functions import Functions
@@ -24,6 +25,7 @@ class HourwheelStack(Stack):
         storage = Storage(self, "Storage", settings, encryption=encryption)
         # An older name of this construct: under another one a deployed stack would get another bucket.
         lake = Lake(self, "Pipeline", settings, encryption=encryption)
+        cells = Cells(self, "Cells", settings, encryption=encryption)
         delay = Delay(self, "Delay", settings)
         functions = Functions(
             self,
@@ -31,13 +33,14 @@ class HourwheelStack(Stack):
             settings,
             tables=tables,
             storage=storage,
+            cells=cells,
             lake=lake,
             delay=delay,
             encryption=encryption,
         )
         delay.sweep_with(functions.by_name["sweep"])
         if settings.push:
-            Push(self, "Push", settings, tables=tables, functions=functions)
+            Push(self, "Push", settings, tables=tables, cells=cells, functions=functions)
         api = Api(self, "Api", settings, functions=functions, encryption=encryption)
         if settings.pipeline:
             delay.archive_with(functions.by_name["archive"], settings.archive_minutes)

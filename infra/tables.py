@@ -14,18 +14,24 @@ _EXPIRING = frozenset({"meta", "consume", "pull", "keys"})
 stay."""
 
 
+OF_OTHER_CELLS = ("meta", "counters", "consume", "pull")
+"""The tables of a cell other than the home cell, which holds logs of queues only."""
+
 BUSY = ("counters", "consume", "pull")
 """The tables that each message passes."""
 
 
 class Tables(Construct):
-    """The tables of a cell. ``by_name``: the tables by their names without the prefix. With push, the table ``consume``
-    has a stream of keys."""
+    """The tables of a cell. ``cell``: another cell than the home cell. ``by_name``: the tables by their names without
+    the prefix. With push, the table ``consume`` has a stream of keys."""
 
-    def __init__(self, scope: Construct, name: str, settings: Settings, *, encryption: Encryption) -> None:
+    def __init__(
+        self, scope: Construct, name: str, settings: Settings, *, encryption: Encryption, cell: str | None = None
+    ) -> None:
         super().__init__(scope, name)
         self._key = encryption.key
-        self.by_name = {table: self._table(table, settings) for table in NAMES}
+        self._prefix = table_prefix(settings, cell)
+        self.by_name = {table: self._table(table, settings) for table in (OF_OTHER_CELLS if cell else NAMES)}
 
     def _table(self, name: str, settings: Settings) -> dynamodb.Table:
         def key(attribute: str) -> dynamodb.Attribute:
@@ -34,7 +40,7 @@ class Tables(Construct):
         return dynamodb.Table(
             self,
             name.capitalize(),
-            table_name=f"{settings.cell}-{name}",
+            table_name=f"{self._prefix}-{name}",
             partition_key=key("pk"),
             sort_key=None if name == "counters" else key("sk"),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
@@ -51,6 +57,12 @@ class Tables(Construct):
             # The next deployment takes the table over by its name.
             removal_policy=RemovalPolicy.RETAIN if settings.retain else RemovalPolicy.DESTROY,
         )
+
+
+def table_prefix(settings: Settings, cell: str | None = None) -> str:
+    """Returns the first part of the tables' names. The dot, which no deployment has in its name, keeps those of another
+    cell apart from the tables of all deployments."""
+    return f"{settings.cell}.{cell}" if cell else settings.cell
 
 
 def _warm(settings: Settings) -> dynamodb.WarmThroughput | None:

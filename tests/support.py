@@ -225,6 +225,12 @@ class KnownCells:
     def names(self) -> list[str]:
         return sorted(self.opened)
 
+    def kinds(self, cell: str) -> None:
+        return None
+
+    def claim(self, cell: str) -> None:
+        pass
+
     def forget(self, cell: str) -> None:
         pass
 
@@ -255,7 +261,9 @@ class Bench:
             Context(
                 store=self.store,
                 blobs=self.blobs,
-                cells=GuardedCells(KnownCells(self.cells), self.store, self.clock, SystemIds(), seconds=0)
+                cells=GuardedCells(
+                    KnownCells(self.cells), self.store, self.clock, SystemIds(), seconds=0, rest_seconds=0
+                )
                 if self.cells
                 else None,
                 clock=self.clock,

@@ -29,6 +29,18 @@ NOT_MET = {
 """The reason why no step of the job makes the call, by function, action and the end of the resource."""
 
 SOMETIMES = {
+    **{
+        (
+            function,
+            f"dynamodb:{verb}",
+            f"table/flights-{table}",
+        ): "an ordered group, or one with a limit: tests/infra asks each function for what it calls then"
+        for function, verb, table in (
+            *(("pull", "BatchGetItem", "consume"), ("pull", "BatchGetItem", "pull"), ("ack", "GetItem", "pull")),
+            *(("push", "BatchGetItem", "consume"), ("push", "BatchGetItem", "pull")),
+            *(("meta", "BatchGetItem", "pull"), ("sweep", "BatchGetItem", "pull")),
+        )
+    },
     ("push", "dynamodb:DeleteItem", "table/flights-meta"): "the record of a group that has lost its target, where"
     " somebody was started for it at that moment",
 }

@@ -210,5 +210,5 @@ def test_the_docs_tell_each_setting_and_its_default() -> None:
     _, _, section = text.partition("\n## Settings\n")
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section, re.MULTILINE)
     defaults = {name: json.dumps(value) for name, value in Settings().model_dump().items()}
-    words = {"null": "none", "[]": "none"}
+    words = {"null": "none", "[]": "none", "{}": "none"}
     assert dict(rows) == {name: words.get(value, value.strip('"')) for name, value in defaults.items()}

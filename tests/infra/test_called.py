@@ -1,11 +1,21 @@
 """The roles of the functions allow the calls of the library, in particular the rare ones."""
 
-from hourwheel.adapters.memory import MemoryStore
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.context import Settings
+from hourwheel.model.groups import TagFilter
 from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import Pulled, PullRequest, Settlement
+from hourwheel.ports import CellStorage
 from hourwheel.queueing.idempotency import IdempotencyKey
-from infra.permissions import TABLE_ACTIONS
+from infra.permissions import CELL_TABLE_ACTIONS, HOME_ACTIONS_WITH_CELLS, TABLE_ACTIONS, Verbs
 from infra.tables import NAMES
-from tests.support import Bench, CallByCall
+from tests.support import AT_ONCE, Bench, CallByCall
 
 ACTIONS = {
     "get": "GetItem",
@@ -14,6 +24,7 @@ ACTIONS = {
     "delete": "DeleteItem",
     "scan": "Query",
     "add": "UpdateItem",
+    "begin": "UpdateItem",
     "seal": "UpdateItem",
     "counter": "GetItem",
     "counters": "BatchGetItem",
@@ -21,11 +32,19 @@ ACTIONS = {
 UNPAID = ("trim", "collect")
 """Ignores removals: DynamoDB removes expired items itself."""
 
+GROUPS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "ordered": {"ordered": True},
+    "limited": {"messages_per_second": 5.0, "max_in_flight": 50},
+    "filtered": {"filter": TagFilter(tags_any=("a",))},
+    "broadcast": {"broadcast": True},
+}
 
-def refused(function: str, store: CallByCall) -> set[tuple[str, str]]:
+
+def refused(function: str, store: CallByCall, actions: Verbs = TABLE_ACTIONS) -> set[tuple[str, str]]:
     """Returns the calls that the function's role does not allow."""
     made = {(ACTIONS[verb], name if name in NAMES else "counters") for verb, name in store.calls if verb not in UNPAID}
-    return {(action, table) for action, table in made if action not in TABLE_ACTIONS[function].get(table, ())}
+    return {(action, table) for action, table in made if action not in actions[function].get(table, ())}
 
 
 def test_a_batch_with_a_key_may_make_its_subject() -> None:
@@ -35,3 +54,87 @@ def test_a_batch_with_a_key_may_make_its_subject() -> None:
     bench.cell.produce("orders", [NewMessage(body="a")], key)
     assert ("put", "keys") in store.calls
     assert refused("produce", store) == set()
+
+
+class Functions:
+    """The functions of a deployment with another cell, each call in a new process: no cache saves a call."""
+
+    def __init__(self) -> None:
+        self.stores = {"home": CallByCall(MemoryStore()), "fast": CallByCall(MemoryStore())}
+        settings = Settings(retry=AT_ONCE, registry_seconds=0, inline_bytes=1_024)
+        cells = {"fast": CellStorage(self.stores["fast"], MemoryBlobs())}
+        self.bench = Bench(self.stores["home"], settings=settings, cells=cells)
+        self.refused: set[tuple[str, ...]] = set()
+
+    @contextmanager
+    def called(self, function: str) -> Iterator[None]:
+        """Runs the block as this function, and notes the calls that its role does not allow."""
+        self.bench.cell = self.bench.another_process()
+        for store in self.stores.values():
+            store.calls.clear()
+        yield
+        home = {
+            (action, table)
+            for action, table in refused(function, self.stores["home"])
+            if action not in HOME_ACTIONS_WITH_CELLS.get(function, {}).get(table, ())
+        }
+        away = refused(function, self.stores["fast"], CELL_TABLE_ACTIONS)
+        self.refused |= {(function, "home", *call) for call in home} | {(function, "fast", *call) for call in away}
+
+    def pull(self, consumer: str, most: int) -> list[Pulled]:
+        with self.called("pull"):
+            request = PullRequest(consumer=consumer, max_messages=most, lease_seconds=30)
+            return self.bench.cell.pull("orders", "billing", request).pulls
+
+    def settle(self, pulls: list[Pulled], how: Callable[[Pulled], dict[str, Any]]) -> None:
+        for pull in pulls:
+            with self.called("ack"):
+                self.bench.cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, **how(pull))])
+
+    def work(self, rounds: int, *, ordered: bool) -> None:
+        for _ in range(rounds):
+            for number in range(30):
+                tags = ["a" if number % 2 else "b"]
+                with self.called("produce"):
+                    messages = [NewMessage(body=f"{number}-{key}", key=key, tags=tags) for key in "abc"]
+                    self.bench.cell.produce("orders", messages)
+            first, second = self.pull("c1", 10), self.pull("c2", 40)
+            self.settle(first, lambda pull: {"retry": [0], "dead": [1] if len(pull.messages) > 1 else []})
+            self.settle(second, lambda _: {"ack": [0]})
+            self.look(ordered=ordered)
+            self.settle(self.pull("c1", 100), lambda _: {})
+            self.bench.clock.pass_time(200)
+
+    def look(self, *, ordered: bool) -> None:
+        cell = self.bench.cell
+        with self.called("meta"):
+            self.bench.cell.lag("orders", "billing")
+            cell.consumers("orders", "billing")
+            self.bench.cell.leave("orders", "billing", "c1")
+            self.bench.cell.redrive("orders", "billing", lambda *_: True)
+        if ordered:
+            with self.called("meta"):
+                self.bench.cell.decide_held("orders", "billing", None, "retry")
+        self.bench.clock.pass_time(40)
+        with self.called("sweep"):
+            self.bench.cell.sweep()
+
+
+@pytest.mark.parametrize("where", ["home", "fast"])
+@pytest.mark.parametrize("kind", GROUPS)
+def test_the_functions_may_serve_each_kind_of_group(kind: str, where: str) -> None:
+    functions = Functions()
+    cell = functions.bench.cell
+    cell.put_group("orders", "billing", **GROUPS[kind])
+    if where == "fast":
+        cell.cells.add("fast")
+        cell.routes.move("orders", 0, "fast")
+    functions.work(3, ordered=kind == "ordered")
+    assert functions.refused == set()
+
+
+def test_the_pusher_may_do_what_pull_and_ack_may_do_with_groups() -> None:
+    for actions in (TABLE_ACTIONS, CELL_TABLE_ACTIONS):
+        for function in ("pull", "ack"):
+            for table, verbs in actions[function].items():
+                assert set(verbs) <= set(actions["push"].get(table, ())), (function, table)

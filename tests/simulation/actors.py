@@ -90,6 +90,12 @@ class SimulatedCells:
     def names(self) -> list[str]:
         return self.cells
 
+    def kinds(self, cell: str) -> None:
+        return None
+
+    def claim(self, cell: str) -> None:
+        pass
+
     def forget(self, cell: str) -> None:
         pass
 

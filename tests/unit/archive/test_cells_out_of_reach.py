@@ -9,7 +9,7 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.archive.archiver import Archived
 from hourwheel.context import Settings
 from hourwheel.errors import Throttled
-from hourwheel.model import NewMessage
+from hourwheel.model.messages import NewMessage
 from hourwheel.ports import CellStorage
 from hourwheel.retention.watermarks import archived_ms
 from tests.support import AT_ONCE, Bench

@@ -60,7 +60,7 @@ class Lambda:
     def __init__(self, state: str, refusal: wire.Fault | None = None) -> None:
         self.state, self.refusal = state, refusal
         self.updates: list[Any] = []
-        self.stream = MappedStream(MAPPING, region="eu-west-1", endpoint_url="http://127.0.0.1:9")
+        self.stream = MappedStream([MAPPING], region="eu-west-1", endpoint_url="http://127.0.0.1:9")
         self.stream.client.meta.events.register_first("before-send.lambda", self._sent)
 
     def _sent(self, request: Any, **_: Any) -> Any:

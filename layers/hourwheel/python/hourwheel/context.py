@@ -169,7 +169,8 @@ class Context:
 
     def _storage(self, cell: str) -> CellStorage:
         if self.cells is None:
-            raise CellUnavailable(f"cell {cell} is not opened here: start the server with --cell {cell}=DIRECTORY")
+            how = f"start the server with --cell {cell}=DIRECTORY, or on AWS deploy it with hourwheel:cells"
+            raise CellUnavailable(f"cell {cell} is not opened here: {how}")
         return self.cells.storage(cell)
 
     def atomically(self, work: "Callable[[Context], T]", logs: Iterable[str] = (HOME,)) -> T:

@@ -14,6 +14,7 @@ HourwheelError
 │   ├── Corrupt         stored bytes differ from the written ones
 │   ├── Lost            the store has fewer transactions than it had
 │   ├── StorageFull     no room is left on the volume                         507
+│   ├── NoAccess        the storage is not there, or may not be used
 │   └── DataVersion     the data was written by another version
 ├── Sealed              the log takes no more rows (protocol)
 └── Filled              a reserved row was filled by a reader (protocol)
@@ -92,6 +93,10 @@ class Lost(Broken):
 
 class StorageFull(Broken):
     pass
+
+
+class NoAccess(Broken):
+    """Says that the storage does not exist, or that this process may not use it."""
 
 
 class DataVersion(Broken):

@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from hourwheel.route_records import CellKind
+
 T = TypeVar("T")
 
 MAX_VALUE_BYTES = 350 * 1024
@@ -241,6 +243,16 @@ class Cells(Protocol):
 
     def names(self) -> Sequence[str]:
         """Returns the names of the cells that this process can open."""
+        ...
+
+    def kinds(self, cell: str) -> tuple[CellKind, ...] | None:
+        """Returns the kinds of the cell unless its operator names others; None: all kinds."""
+        ...
+
+    def claim(self, cell: str) -> None:
+        """Marks the storage of the cell as this deployment's before it is added. Idempotent. Raises ``Conflict`` where
+        the storage belongs to another deployment or is that of another cell, ``Unavailable`` where it cannot be
+        opened."""
         ...
 
     def forget(self, cell: str) -> None:

@@ -14,7 +14,7 @@ from botocore.exceptions import (
 from botocore.exceptions import ConnectionError as NoConnectionError
 from botocore.parsers import ResponseParserError
 
-from hourwheel.errors import Broken, HourwheelError, OutcomeUnknown, Throttled
+from hourwheel.errors import Broken, HourwheelError, NoAccess, OutcomeUnknown, Throttled
 
 # The service refused the request before it looked at the data.
 THROTTLING_CODES = frozenset(
@@ -49,6 +49,18 @@ UNKNOWN_CODES = frozenset(
     }
 )
 
+# A table or bucket was deleted, its key is disabled, or the role may not use it.
+_NO_ACCESS_CODES = frozenset(
+    {
+        "403",  # S3's answer to HEAD, which has no body to name a code in
+        "AccessDenied",
+        "AccessDeniedException",
+        "KMS.DisabledException",
+        "NoSuchBucket",
+        "ResourceNotFoundException",
+    }
+)
+
 # The answer did not come, or came damaged. A connection that was never made counts too: only sometimes is that certain
 # (a proxy may answer for the service), and repeating the call is right either way.
 LOST_ANSWERS = (
@@ -69,7 +81,7 @@ def error_code(error: ClientError) -> str:
 
 def translated(error: Exception) -> HourwheelError:
     """Returns the library's error for a botocore error: ``Throttled`` or ``OutcomeUnknown`` where the call may be
-    repeated, otherwise ``Broken`` with the service's code."""
+    repeated, otherwise ``Broken`` with the service's code, which is ``NoAccess`` where the storage cannot be used."""
     if isinstance(error, LOST_ANSWERS):
         return OutcomeUnknown(f"{type(error).__name__}: {error}")
     if not isinstance(error, ClientError):
@@ -80,7 +92,7 @@ def translated(error: Exception) -> HourwheelError:
         return Throttled(str(error))
     if code in UNKNOWN_CODES or status >= 500:
         return OutcomeUnknown(str(error))
-    return Broken(f"{code}: {error}")
+    return (NoAccess if code in _NO_ACCESS_CODES else Broken)(f"{code}: {error}")
 
 
 @contextmanager

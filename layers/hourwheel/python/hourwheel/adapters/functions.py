@@ -1,6 +1,7 @@
 """Starts Lambda functions without waiting for their results, and switches the stream that starts ``push``."""
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
@@ -57,22 +58,26 @@ class AsyncFunction(LambdaCaller):
 
 
 class MappedStream(LambdaCaller):
-    """``StoredStream`` by an event source mapping, which it enables and disables."""
+    """``StoredStream`` by event source mappings, one for each cell, which it enables and disables."""
 
-    def __init__(self, mapping: str, *, region: str | None = None, endpoint_url: str | None = None) -> None:
+    def __init__(self, mappings: Sequence[str], *, region: str | None = None, endpoint_url: str | None = None) -> None:
         super().__init__(region=region, endpoint_url=endpoint_url)
-        self._mapping = mapping
+        self._mappings = mappings
 
     def listen(self, on: bool) -> None:
+        for mapping in self._mappings:
+            self._listen(mapping, on)
+
+    def _listen(self, mapping: str, on: bool) -> None:
         # Reading the state costs nothing; an update takes the mapping out of service for seconds.
         with translating():
-            state = self.client.get_event_source_mapping(UUID=self._mapping)["State"]
+            state = self.client.get_event_source_mapping(UUID=mapping)["State"]
             if state == ("Disabled" if on else "Enabled"):
-                self._update(on)
+                self._update(mapping, on)
 
-    def _update(self, on: bool) -> None:
+    def _update(self, mapping: str, on: bool) -> None:
         try:
-            self.client.update_event_source_mapping(UUID=self._mapping, Enabled=on)
+            self.client.update_event_source_mapping(UUID=mapping, Enabled=on)
         except ClientError as error:
             # Another process is changing the mapping at this moment: the next sweep checks the result.
             if error_code(error) not in ("ResourceInUseException", "ResourceConflictException"):

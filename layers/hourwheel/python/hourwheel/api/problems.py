@@ -49,6 +49,7 @@ TITLES = {
     "changed-meanwhile": "It was changed meanwhile",
     "cell-state": "The cell takes no queues",
     "cell-in-use": "The cell is in use",
+    "cell-foreign": "The storage belongs to another deployment",
     "cell-home": "The home cell stays as it is",
     "queue-there": "The queue is there already",
     "route-changed": "Somebody else changed the route",

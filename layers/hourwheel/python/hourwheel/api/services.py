@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import msgspec
 from aws_lambda_powertools.logging import Logger
@@ -21,9 +21,12 @@ from hourwheel.api.compression import packed
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
-from hourwheel.ports import Blobs, NoPushes, NoStream
+from hourwheel.ports import Blobs, Cells, CellStorage, Clock, Ids, NoPushes, NoStream, Store
 from hourwheel.system import SystemClock, SystemIds
 from hourwheel.targets import NoTargets, Targets
+
+if TYPE_CHECKING:
+    from hourwheel.api.aws_cells import CellPlace
 
 _PREFIX = "HOURWHEEL_"
 
@@ -61,9 +64,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     ``cell`` names the cell in metrics and logs. ``push_targets`` lists the ARNs that groups may name as targets,
     separated by commas, with ``*`` for any text; without it the function neither sets targets nor pushes.
-    ``push_mapping`` names the event source mapping that reads the stream of the table while any group has a target.
+    ``push_mapping`` names the event source mappings, separated by commas, that read the streams of the tables while any
+    group has a target.
     With ``archive``, no row is removed before it is archived. ``lake_bucket`` names the bucket to which the function
-    ``archive`` writes.
+    ``archive`` writes. ``cells`` is a JSON object of the other cells: their ``CellPlace`` by name.
     """
 
     table_prefix: Annotated[str, Meta(min_length=3, max_length=200)]
@@ -75,7 +79,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     timer_group: Annotated[str, Meta(min_length=1, max_length=64)]
     timer_role: Annotated[str, Meta(pattern=r"^arn:[^:]+:iam::[^:]*:role/.+$")]
     push_function: _FunctionArn | None = None
-    push_mapping: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}$")] | None = None
+    push_mapping: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}(,[A-Za-z0-9-]{1,64})*$")] | None = None
     push_targets: str | None = None
     inline_bytes: int = Settings().inline_bytes
     bucket_minutes: int = Settings().bucket_minutes
@@ -87,6 +91,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_subjects: int = Settings().max_subjects
     max_groups: int = Settings().max_groups
     lake_bucket: Annotated[str, Meta(min_length=3, max_length=63)] | None = None
+    cells: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.cells is not None:
+            self.cell_places  # noqa: B018 - read for its effect: a wrong value ends the start
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> "Environment":
@@ -108,6 +117,15 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return msgspec.convert({**chosen, **fixed}, Settings)
 
     @property
+    def cell_places(self) -> "dict[str, CellPlace]":
+        """The storage of other cells by name. Raises ``ValueError``."""
+        if self.cells is None:
+            return {}
+        from hourwheel.api.aws_cells import CellPlace  # most deployments have the home cell alone
+
+        return msgspec.json.decode(self.cells, type=dict[str, CellPlace])
+
+    @property
     def targets(self) -> Targets:
         if self.push_targets is None:
             return NoTargets()
@@ -124,6 +142,21 @@ class _AwsLocation(TypedDict):
     endpoint_url: str | None
 
 
+def _other_cells(
+    environment: Environment, opened: Callable[[str, str], CellStorage], home: Store, clock: Clock, ids: Ids
+) -> Cells:
+    """Returns what opens the cells other than the home cell."""
+    # Imported here: most deployments have the home cell alone, and each import delays a cold start.
+    from hourwheel.api.aws_cells import AwsCells
+    from hourwheel.registry.cell_storage import GuardedCells
+
+    def open_storage(place: "CellPlace") -> CellStorage:
+        return opened(place.prefix, place.bucket)
+
+    cells = AwsCells(environment.cell_places, open_storage, home, clock, ids)
+    return GuardedCells(cells, home, clock, ids)
+
+
 @dataclass(frozen=True)
 class Services:
     """Holds the services of one process of a function."""
@@ -137,12 +170,19 @@ class Services:
         environment = Environment.read(os.environ)
         clock, ids = SystemClock(), SystemIds()
         location: _AwsLocation = {"region": environment.region, "endpoint_url": environment.endpoint_url}
-        store = dynamodb.DynamoStore(dynamodb.client(**location), prefix=environment.table_prefix)
         meter = EmfMeter(namespace="Hourwheel", service=environment.cell, clock=clock)
+        client = dynamodb.client(**location)
+
+        def opened(prefix: str, bucket: str) -> CellStorage:
+            store = RetryingStore(dynamodb.DynamoStore(client, prefix=prefix), clock, ids, meter=meter)
+            return CellStorage(store, s3.S3Blobs(partial(s3.client, **location), bucket))
+
+        home = opened(environment.table_prefix, environment.bucket)
         wheel = AsyncFunction(environment.wheel_function, **location)
         context = Context(
-            store=RetryingStore(store, clock, ids, meter=meter),
-            blobs=s3.S3Blobs(partial(s3.client, **location), environment.bucket),
+            store=home.store,
+            blobs=home.blobs,
+            cells=_other_cells(environment, opened, home.store, clock, ids) if environment.cells else None,
             clock=clock,
             ids=ids,
             wakeups=PollingWakeups(clock),
@@ -153,7 +193,9 @@ class Services:
             pushes=LambdaPushes(AsyncFunction(environment.push_function, **location))
             if environment.push_function
             else NoPushes(),
-            stream=MappedStream(environment.push_mapping, **location) if environment.push_mapping else NoStream(),
+            stream=MappedStream(environment.push_mapping.split(","), **location)
+            if environment.push_mapping
+            else NoStream(),
             settings=environment.settings,
         )
         # The logger is named after the service "hourwheel", so it also writes the lines that the library logs.

@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-import msgspec
-
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.sqlite_writer import Synchronous
@@ -19,19 +17,8 @@ from hourwheel.embedded.directory import Neighbours, database, mark_cell, prepar
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore
 from hourwheel.embedded.loss import check_complete
 from hourwheel.errors import CellUnavailable
-from hourwheel.ports import CellStorage, Ids, Key, Record, Store, Table
-
-_HOME = Key(Table.META, "cell", "home")
-
-
-def home_id(store: Store, ids: Ids, now_ms: int) -> str:
-    """Returns the name of this home, which its first start with other cells draws."""
-    current = store.get(_HOME)
-    if current is None:
-        record = Record(msgspec.msgpack.encode(ids.unique(now_ms)), ids.token())
-        refused = store.put(_HOME, record, expect=None)
-        current = record if refused is None or refused.current is None else refused.current
-    return msgspec.msgpack.decode(current.value, type=str)
+from hourwheel.ports import CellStorage
+from hourwheel.route_records import CellKind
 
 
 class EmbeddedCells:
@@ -83,6 +70,12 @@ class EmbeddedCells:
 
     def names(self) -> Sequence[str]:
         return sorted(self._directories)
+
+    def kinds(self, cell: str) -> tuple[CellKind, ...] | None:
+        return None
+
+    def claim(self, cell: str) -> None:
+        self.storage(cell)  # the directory was marked when it was opened
 
     def forget(self, cell: str) -> None:
         pass

@@ -22,7 +22,7 @@ from hourwheel.buckets.buckets import LEAD_MS, buckets
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay.maintenance import buckets_due_soon, start_wheels
-from hourwheel.embedded.cells import EmbeddedCells, home_id
+from hourwheel.embedded.cells import EmbeddedCells
 from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, prepare, synced
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore
 from hourwheel.embedded.housekeeping import Repeating
@@ -38,6 +38,7 @@ from hourwheel.errors import Broken
 from hourwheel.logs.large_batches import drop_expired_batches
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.push import state
+from hourwheel.registry.cell_marks import home_id
 from hourwheel.registry.cell_storage import GuardedCells
 from hourwheel.retention.watermarks import archived_ms
 from hourwheel.system import SystemClock, SystemIds

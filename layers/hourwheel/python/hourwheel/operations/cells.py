@@ -10,10 +10,12 @@ from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected
 from hourwheel.log_names import HOME
 from hourwheel.model.subjects import Subject
 from hourwheel.operations.routes import Routes
+from hourwheel.ports import Cells
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import CLOSED
 from hourwheel.registry.cells import (
     HOME_NAME,
+    KINDS,
     CellRecord,
     all_cells,
     cell_record,
@@ -50,26 +52,33 @@ class CellOperations:
     def add(self, cell: str, kinds: Sequence[CellKind] | None = None, *, dry_run: bool = False) -> CellDescription:
         """Registers a cell whose storage this process can open, or changes its kinds (None: keeps them, or all kinds
         for a new cell). Raises ``Rejected`` for a cell
-        that the process does not know, or that would be of no kind."""
+        that the process does not know, or that would be of no kind, ``Conflict`` for a storage of another
+        deployment."""
         self._check_other(cell, "is always there")
-        location = None if self.context.cells is None else self.context.cells.location(cell)
-        if location is None:
-            raise NotFound(
-                "cell-unknown",
-                f"this deployment has no storage for cell {cell!r}: start the servers with --cell {cell}=DIRECTORY",
-                field="cell",
-            )
+        cells, location = self._storage_of(cell)
         if kinds is not None and not kinds:
             raise Rejected("field-invalid", "a cell has at least one kind: real-time or delay", field="kinds")
-        new_kinds, where = None if kinds is None else tuple(kinds), location
+        new_kinds = None if kinds is None else tuple(kinds)
+        fresh = CellRecord(name=cell, kinds=cells.kinds(cell) or KINDS, created_ms=self.context.clock.now_ms())
 
         def change(record: CellRecord) -> CellRecord:
-            return msgspec.structs.replace(record, kinds=new_kinds or record.kinds, location=where)
+            return msgspec.structs.replace(record, kinds=new_kinds or record.kinds, location=location)
 
         if dry_run:
-            return self._shown([change(CellRecord(name=cell))])[0]
-        self._change(cell, change, location)
+            return self._shown([change(fresh)])[0]
+        cells.claim(cell)
+        self._change(cell, change, fresh)
         return self.show(cell)
+
+    def _storage_of(self, cell: str) -> tuple[Cells, str]:
+        """Returns what opens the cell, and where its storage is. Raises ``NotFound`` for a cell that this process does
+        not know."""
+        cells = self.context.cells
+        location = None if cells is None else cells.location(cell)
+        if cells is None or location is None:
+            how = f"start the servers with --cell {cell}=DIRECTORY, or on AWS deploy it with hourwheel:cells"
+            raise NotFound("cell-unknown", f"this deployment has no storage for cell {cell!r}: {how}", field="cell")
+        return cells, location
 
     def set_state(self, cell: str, state: CellState, *, dry_run: bool = False) -> CellDescription:
         """Sets the state of a cell. Raises ``Conflict`` for a state in which producers would meet queues that they
@@ -189,14 +198,13 @@ class CellOperations:
         if check_cell_name(cell) == HOME:
             raise Conflict("cell-home", f"cell {HOME_NAME!r} holds subjects and groups: it {why}", field="cell")
 
-    def _change(self, cell: str, change: Callable[[CellRecord], CellRecord], location: str = "") -> None:
-        """Changes the record of a cell, or with a ``location`` creates it. Raises ``Conflict`` if another process
-        changes it meanwhile."""
+    def _change(self, cell: str, change: Callable[[CellRecord], CellRecord], fresh: CellRecord | None = None) -> None:
+        """Changes the record of a cell, or ``fresh`` for a cell that is not registered. Raises ``Conflict`` if another
+        process changes it meanwhile."""
         record = cell_record(self.context, cell)
         current = record.load()
         if current is None or current.value.removed:
-            fresh = CellRecord(name=cell, location=location, created_ms=self.context.clock.now_ms())
-            value = change(fresh)
+            value = change(fresh or CellRecord(name=cell, created_ms=self.context.clock.now_ms()))
         else:
             value = change(current.value)
         if not record.swap(None if current is None else current.token, value).stored:

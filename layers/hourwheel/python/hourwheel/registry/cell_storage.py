@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import ParamSpec, TypeVar, cast
 
-from hourwheel.errors import CellUnavailable, Unavailable
+from hourwheel.errors import CellUnavailable, NoAccess, Unavailable
 from hourwheel.logs.cas import CasRecord
 from hourwheel.ports import Blobs, Cells, CellStorage, Clock, Ids, Key, Store, Table
 from hourwheel.registry.cells import CellRecord
+from hourwheel.route_records import CellKind
+from hourwheel.times import within
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,25 +37,33 @@ _BLOB_CALLS = ("put", "get", "list", "delete")
 
 @dataclass
 class GuardedCells:
-    """``Cells`` over others. Reads the state of a cell from the ``home`` store, at most every ``seconds``. Thread-safe:
-    a race opens nothing twice, and at worst reads a state twice."""
+    """``Cells`` over others. Reads the state of a cell from the ``home`` store, at most every ``seconds``. A cell that
+    did not answer is not called for the next ``rest_seconds``: a call may have waited for as long as that, and work on
+    other cells shall not wait again. Thread-safe: a race opens nothing twice, and at worst reads a state twice."""
 
     inner: Cells
     home: Store
     clock: Clock
     ids: Ids
     seconds: float = 2.0
+    rest_seconds: float = 5.0
     _opened: dict[str, CellStorage] = field(default_factory=dict)
     _states: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _failures: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def storage(self, cell: str) -> CellStorage:
         if self._state(cell) == "offline":
             raise CellUnavailable(f"cell {cell} is off line")
         opened = self._opened.get(cell)
         if opened is None:
-            inner = self.inner.storage(cell)
+            self._check_answers(cell)
+            try:
+                inner = self.inner.storage(cell)
+            except CellUnavailable as error:
+                raise self._failed(cell, error) from error
             opened = self._opened[cell] = CellStorage(
-                _guarded_store(cell, inner.store), _guarded_blobs(cell, inner.blobs)
+                cast("Store", self._with_calls(cell, inner.store, _store_calls(inner.store))),
+                cast("Blobs", self._with_calls(cell, inner.blobs, _BLOB_CALLS)),
             )
         return opened
 
@@ -63,9 +73,16 @@ class GuardedCells:
     def names(self) -> Sequence[str]:
         return self.inner.names()
 
+    def kinds(self, cell: str) -> tuple[CellKind, ...] | None:
+        return self.inner.kinds(cell)
+
+    def claim(self, cell: str) -> None:
+        self.inner.claim(cell)
+
     def forget(self, cell: str) -> None:
-        """Drops the remembered state of a cell."""
+        """Drops the remembered state and failure of a cell."""
         self._states.pop(cell, None)
+        self._failures.pop(cell, None)
 
     def _state(self, cell: str) -> str:
         cached = self._states.get(cell)
@@ -77,34 +94,45 @@ class GuardedCells:
         self._states[cell] = now_ms, state
         return state
 
+    def _with_calls(self, cell: str, inner: object, names: Sequence[str]) -> "_Guarded":
+        guarded = _Guarded()
+        guarded.__dict__.update({name: self._guarded(cell, getattr(inner, name)) for name in names})
+        return guarded
+
+    def _guarded(self, cell: str, call: Callable[P, R]) -> Callable[P, R]:
+        # Not a context manager: it would cost as much as a call of the memory store.
+        @wraps(call)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+            self._check_answers(cell)
+            try:
+                return call(*args, **kwargs)
+            except (Unavailable, NoAccess) as error:
+                raise self._failed(cell, error) from error
+
+        return guarded
+
+    def _check_answers(self, cell: str) -> None:
+        """Raises ``CellUnavailable`` for a cell that failed lately."""
+        failure = self._failures.get(cell)
+        if failure is not None:
+            if within(failure[0], self.clock.now_ms(), round(self.rest_seconds * 1_000)):
+                raise CellUnavailable(failure[1])
+            self._failures.pop(cell, None)
+
+    def _failed(self, cell: str, error: Unavailable | NoAccess) -> CellUnavailable:
+        named = unavailable(cell, error)
+        self._failures[cell] = self.clock.now_ms(), str(named)
+        return named
+
+
+def unavailable(cell: str, error: Unavailable | NoAccess) -> CellUnavailable:
+    """Returns the error with the name of the cell whose storage cannot be used."""
+    return error if isinstance(error, CellUnavailable) else CellUnavailable(f"cell {cell} does not answer: {error}")
+
 
 class _Guarded:
     """The calls of another object, whose errors name the cell."""
 
 
-def _guarded_store(cell: str, store: Store) -> Store:
-    names = (*_STORE_CALLS, "transact") if hasattr(store, "transact") else _STORE_CALLS
-    return cast("Store", _with_calls(cell, store, names))
-
-
-def _guarded_blobs(cell: str, blobs: Blobs) -> Blobs:
-    return cast("Blobs", _with_calls(cell, blobs, _BLOB_CALLS))
-
-
-def _with_calls(cell: str, inner: object, names: Sequence[str]) -> _Guarded:
-    guarded = _Guarded()
-    guarded.__dict__.update({name: _named(cell, getattr(inner, name)) for name in names})
-    return guarded
-
-
-def _named(cell: str, call: Callable[P, R]) -> Callable[P, R]:
-    @wraps(call)
-    def named(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return call(*args, **kwargs)
-        except CellUnavailable:
-            raise
-        except Unavailable as error:
-            raise CellUnavailable(f"cell {cell} does not answer: {error}") from error
-
-    return named
+def _store_calls(store: Store) -> Sequence[str]:
+    return (*_STORE_CALLS, "transact") if hasattr(store, "transact") else _STORE_CALLS

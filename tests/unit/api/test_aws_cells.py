@@ -1,0 +1,167 @@
+"""The functions open other cells when a call needs them, and only those that belong to their deployment."""
+
+import json
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.api.aws_cells import AwsCells, CellPlace
+from hourwheel.api.services import Environment
+from hourwheel.context import Settings
+from hourwheel.errors import CellUnavailable, Conflict, NoAccess, Unavailable
+from hourwheel.model.messages import NewMessage
+from hourwheel.ports import CellStorage
+from hourwheel.registry.cell_storage import GuardedCells
+from hourwheel.system import SystemIds
+from tests.support import AT_ONCE, Bench, CallByCall, HandClock
+
+PLACES = {
+    "fast": CellPlace(prefix="queue.fast", bucket="queue-fast"),
+    "old": CellPlace(prefix="queue.old", bucket="queue-old", kinds=("delay",)),
+}
+ARN = "arn:aws:lambda:eu-west-1:111122223333:function:wheel"
+VARIABLES = {
+    "HOURWHEEL_TABLE_PREFIX": "queue",
+    "HOURWHEEL_BUCKET": "queue-batches",
+    "HOURWHEEL_WHEEL_FUNCTION": ARN,
+    "HOURWHEEL_TIMER_GROUP": "queue",
+    "HOURWHEEL_TIMER_ROLE": "arn:aws:iam::111122223333:role/timers",
+}
+
+
+class Account:
+    """The tables and buckets of an account. ``opened``: the prefixes of tables that were opened, in order."""
+
+    def __init__(self) -> None:
+        self.stores: dict[str, CallByCall] = {}
+        self.blobs: dict[str, MemoryBlobs] = {}
+        self.opened: list[str] = []
+
+    def store(self, prefix: str) -> CallByCall:
+        return self.stores.setdefault(prefix, CallByCall(MemoryStore()))
+
+    def open_storage(self, place: CellPlace) -> CellStorage:
+        self.opened.append(place.prefix)
+        return CellStorage(self.store(place.prefix), self.blobs.setdefault(place.bucket, MemoryBlobs()))
+
+    def deployed(self, prefix: str = "queue") -> Bench:
+        """Returns the functions of a deployment, in a new process."""
+        bench = Bench(self.store(prefix), settings=Settings(retry=AT_ONCE, registry_seconds=0))
+        cells = AwsCells(PLACES, self.open_storage, bench.store, bench.clock, SystemIds())
+        context = bench.cell.context
+        guarded = GuardedCells(cells, bench.store, bench.clock, SystemIds(), seconds=0, rest_seconds=5)
+        context.__dict__["cells"] = guarded
+        return bench
+
+
+@pytest.fixture
+def account() -> Account:
+    return Account()
+
+
+def test_nothing_is_opened_until_a_queue_is_there(account: Account) -> None:
+    bench = account.deployed()
+    bench.send("a")
+    assert bench.bodies() == ["a"]
+    assert account.opened == []
+
+
+def test_a_queue_moves_and_a_new_process_opens_its_cell_with_two_reads(account: Account) -> None:
+    bench = account.deployed()
+    added = bench.cell.cells.add("fast")
+    assert (added.location, added.kinds) == ("dynamodb:queue.fast, s3://queue-fast", ("real-time", "delay"))
+    bench.send("a")
+    bench.cell.routes.move("orders", 0, "fast")
+    account.store("queue.fast").calls.clear()
+    other = account.deployed()
+    assert [placed.offset for placed in other.cell.produce("orders", [NewMessage(body="b")])] == [1]
+    assert account.store("queue.fast").calls[:1] == [("get", "meta")]
+    calls = len(account.opened)
+    assert other.bodies() == ["a", "b"]
+    assert len(account.opened) == calls
+
+
+def test_a_cell_is_added_with_the_kinds_of_its_setting_unless_the_operator_names_others(account: Account) -> None:
+    bench = account.deployed()
+    assert bench.cell.cells.add("old", dry_run=True).kinds == ("delay",)
+    assert bench.cell.cells.add("old").kinds == ("delay",)
+    assert bench.cell.cells.add("old", ("real-time",)).kinds == ("real-time",)
+    assert bench.cell.cells.add("old").kinds == ("real-time",)
+
+
+def test_tables_of_another_deployment_are_not_added_and_not_opened(account: Account) -> None:
+    account.deployed("queue").cell.cells.add("fast")
+    other = account.deployed("another")
+    with pytest.raises(Conflict, match="belongs to cell 'fast' of another deployment"):
+        other.cell.cells.add("fast")
+    with pytest.raises(CellUnavailable, match="belongs to another deployment"):
+        other.cell.context.log("fast:orders~1/0.1").totals()
+
+
+def test_tables_of_another_cell_are_not_added(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = account.deployed()
+    bench.cell.cells.add("fast")
+    monkeypatch.setitem(PLACES, "mixed", PLACES["fast"])
+    with pytest.raises(Conflict, match="belongs to cell 'fast' of this deployment"):
+        account.deployed().cell.cells.add("mixed")
+
+
+def test_new_tables_of_a_cell_that_has_held_queues_are_not_opened(account: Account) -> None:
+    bench = account.deployed()
+    bench.cell.cells.add("fast")
+    bench.cell.put_subject("orders")
+    bench.cell.routes.move("orders", 0, "fast")
+    del account.stores["queue.fast"]
+    with pytest.raises(Unavailable, match="is not marked as this deployment's"):
+        account.deployed().send("a")
+
+
+def test_a_cell_without_rights_or_tables_is_out_of_reach_and_said_so(account: Account) -> None:
+    bench = account.deployed()
+    bench.cell.cells.add("fast")
+    bench.cell.put_subject("orders", queues=2)
+    bench.cell.routes.move("orders", 1, "fast")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise NoAccess("ResourceNotFoundException: no such table")
+
+    store = account.store("queue.fast")
+    for call in ("get", "counter", "counters", "add", "scan"):
+        setattr(store, call, refuse)
+    other = account.deployed()
+    other.cell.produce("orders", [NewMessage(body="here", queue=0)])
+    assert other.bodies() == ["here"]
+    assert other.cell.lag("orders", "billing").cells_out == ["fast"]
+    assert not other.cell.cells.show("fast").reachable
+
+
+def test_a_cell_that_did_not_answer_is_not_called_for_five_seconds() -> None:
+    calls = 0
+
+    class Silent(MemoryStore):
+        def counter(self, counter: str) -> object:  # type: ignore[override]  # it never returns
+            nonlocal calls
+            calls += 1
+            raise Unavailable("no answer")
+
+    bench = Bench(MemoryStore(), clock=HandClock(), cells={"fast": CellStorage(Silent(), MemoryBlobs())})
+    cells = GuardedCells(bench.cell.context.cells.inner, bench.store, bench.clock, SystemIds())  # type: ignore[union-attr]  # the bench guards its cells
+    for seconds, expected in ((0, 1), (4, 1), (2, 2), (4, 2)):
+        bench.clock.pass_time(seconds)
+        with pytest.raises(CellUnavailable, match="cell fast does not answer: no answer"):
+            cells.storage("fast").store.counter("fast:orders~1/0.1")
+        assert calls == expected
+
+
+def test_the_variable_names_the_storage_of_each_cell() -> None:
+    text = json.dumps({"fast": {"prefix": "queue.fast", "bucket": "queue-fast", "kinds": ["real-time"]}})
+    places = Environment.read({**VARIABLES, "HOURWHEEL_CELLS": text}).cell_places
+    assert places == {"fast": CellPlace(prefix="queue.fast", bucket="queue-fast", kinds=("real-time",))}
+    assert Environment.read(VARIABLES).cell_places == {}
+    for wrong, why in (
+        ('"fast"', "Expected `object`"),
+        ('{"fast": {}}', "prefix"),
+        ('{"fast": {"prefix": "queue.fast", "bucket": "b"}}', "length >= 3"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            Environment.read({**VARIABLES, "HOURWHEEL_CELLS": wrong})
