@@ -95,7 +95,7 @@ RARE = {
     },
     "an ordered group, or one with a limit, where no process remembers it: see tests/infra/test_called.py": {
         *((function, "BatchGetItem", "consume") for function in ("pull", "push")),
-        *((function, "BatchGetItem", "pull") for function in ("meta", "push")),
+        *((function, "BatchGetItem", "pull") for function in ("meta", "pull", "push")),
         ("push", "PutItem", "meta"),
     },
 }

@@ -13,7 +13,7 @@ from hourwheel.context import Context
 from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.delay.schedule_rows import ScheduleRowCache
-from hourwheel.delay.unreached_cells import UnreachedCells
+from hourwheel.delay.unavailable_cells import UnavailableCells
 from hourwheel.errors import CellUnavailable, Conflict, Filled
 from hourwheel.handover.copies import RELEASED, RETRY, row_builder
 from hourwheel.handover.handover import Transfer
@@ -120,7 +120,7 @@ class HandoverReplayer:
         bucket = Bucket.parse(name)
         # The dispatcher needs no lease of the bucket: ``finish`` only repeats puts.
         ownership = Ownership(self.context, bucket, OWNER)
-        cells = UnreachedCells(self.context)
+        cells = UnavailableCells(self.context)
         row_cache = ScheduleRowCache(self.context, bucket)
         dispatcher = Dispatcher(self.context, make_registry(self.context), bucket, ownership, row_cache, cells)
         try:

@@ -18,7 +18,7 @@ from hourwheel.delay.orphans import register_orphan
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.delay.schedule_rows import DecodedRow, ScheduleRowCache
 from hourwheel.delay.timing import unpack
-from hourwheel.delay.unreached_cells import UnreachedCells
+from hourwheel.delay.unavailable_cells import UnavailableCells
 from hourwheel.errors import CellUnavailable, Corrupt, Filled, NotFound, Sealed
 from hourwheel.handover.handover import Transfer, release
 from hourwheel.log_names import HOME, LogName, Member, cell_of, shared_name
@@ -43,7 +43,7 @@ _STEP_PICKS = 5_000
 _STEP_BATCHES = 500
 _STEP_BATCHES_ABROAD = 100
 """A step hands over at most this many messages, in batches for at most this many targets, of which the last number may
-be in other cells. With the longest names, and the open transfers of ``UnreachedCells``, its dispatch row stays below
+be in other cells. With the longest names, and the open transfers of ``UnavailableCells``, its dispatch row stays below
 350 KB."""
 
 _logger = logging.getLogger("hourwheel")
@@ -116,7 +116,7 @@ class Dispatcher:
     bucket: Bucket
     ownership: Ownership
     row_cache: ScheduleRowCache
-    cells: UnreachedCells
+    cells: UnavailableCells
 
     def dispatch(self, positions: Sequence[int]) -> Iterator[None]:
         """Hands over the due messages at these packed positions, and yields after each step. Holds those back whose

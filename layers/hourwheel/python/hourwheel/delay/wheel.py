@@ -20,7 +20,7 @@ from hourwheel.delay.dispatch import DAMAGED, Dispatcher
 from hourwheel.delay.ownership import DispatchLog, Fenced, Ownership
 from hourwheel.delay.schedule_rows import ScheduleRowCache
 from hourwheel.delay.timing import TimingWheel, pack
-from hourwheel.delay.unreached_cells import UnreachedCells
+from hourwheel.delay.unavailable_cells import UnavailableCells
 from hourwheel.delay.wheel_steps import (
     LOOK_MS,
     RELAY_MS,
@@ -98,7 +98,7 @@ class Wheel:
         self._wheel = TimingWheel(self.context.settings.tick_ms)
         self._ownership = Ownership(self.context, self.bucket, self.owner, leaves_ms=self.leaves_ms)
         self._dispatched = DispatchLog(self.context, self.bucket)
-        self._cells = UnreachedCells(self.context)
+        self._cells = UnavailableCells(self.context)
         row_cache = ScheduleRowCache(self.context, self.bucket)
         self._dispatcher = Dispatcher(self.context, self.registry, self.bucket, self._ownership, row_cache, self._cells)
 

@@ -24,7 +24,7 @@ from hourwheel.ports import Key, Table
 _TRIES = 5  # a try is lost only to another request with this key
 
 
-class Rerouted(msgspec.Struct, array_like=True, frozen=True):
+class LaterRoute(msgspec.Struct, array_like=True, frozen=True):
     """Says that the part of this number was divided again by the number of queues that its subject had then."""
 
     part: int
@@ -46,7 +46,7 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     reservations: tuple[Reservation, ...]
     generations: dict[str, int]
     cut: tuple[int, int]
-    rerouted: tuple[Rerouted, ...] = ()
+    rerouted: tuple[LaterRoute, ...] = ()
 
     @property
     def ends_ms(self) -> int:
@@ -117,7 +117,7 @@ def remember_reservations(
     record: CasRecord[Remembered],
     current: Versioned[Remembered],
     reservations: Sequence[Reservation],
-    rerouted: Sequence[Rerouted],
+    rerouted: Sequence[LaterRoute],
 ) -> Versioned[Remembered]:
     """Replaces the reservations, unless another request with the key has done so. Returns the record that counts;
     raises ``Unavailable`` when the key has expired, and when another request has divided parts otherwise."""

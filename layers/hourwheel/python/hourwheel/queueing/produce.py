@@ -25,7 +25,7 @@ from hourwheel.logs.tags import with_tags
 from hourwheel.model.fields import MAX_DELAY_MS
 from hourwheel.model.messages import AddressedMessage, NewMessage
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing.idempotency import IdempotencyKey, Remembered, Rerouted, remember, remember_reservations
+from hourwheel.queueing.idempotency import IdempotencyKey, LaterRoute, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
 from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.registry.moves import refresh_route
@@ -347,17 +347,17 @@ class _Batch:
             done: list[BatchPart] = []
             done_rows: list[Row] = []
             reservations: list[Reservation] = []
-            rerouted: list[Rerouted] = []
+            rerouted: list[LaterRoute] = []
             for part, row, reservation in zip(parts, rows, remembered.value.reservations, strict=True):
                 if self._is_put(context, part, row, reservation, remembered.value.token, repeated=repeated):
-                    pieces, piece_rows, reserved = [part], [row], [reservation]
+                    divided, divided_rows, reserved = [part], [row], [reservation]
                 else:
-                    pieces, piece_rows = self._pieces(part, row, remembered.value.prefix)
+                    divided, divided_rows = self._divided(part, row, remembered.value.prefix)
                     if part.outdated:
-                        rerouted.append(Rerouted(len(done), part.subject.queues))
-                    reserved = _reserve(context, pieces, piece_rows)
-                done += pieces
-                done_rows += piece_rows
+                        rerouted.append(LaterRoute(len(done), part.subject.queues))
+                    reserved = _reserve(context, divided, divided_rows)
+                done += divided
+                done_rows += divided_rows
                 reservations += reserved
             if tuple(reservations) == remembered.value.reservations:
                 return done, reservations
@@ -378,14 +378,14 @@ class _Batch:
             return False
         return True
 
-    def _pieces(self, part: BatchPart, row: Row, batch: str) -> tuple[list[BatchPart], list[Row]]:
+    def _divided(self, part: BatchPart, row: Row, batch: str) -> tuple[list[BatchPart], list[Row]]:
         """Returns the part and its row, or where its subject got more queues meanwhile, the parts into which it is
         divided by them: what is accepted now must not be in another queue than what follows with its key."""
         if not part.outdated:
             return [part], [row]
         self._name(batch)
-        pieces = self.batch.rerouted(part, batch, part.subject.queues)
-        return pieces, self._rows(pieces, row.at_ms, batch)
+        divided = self.batch.rerouted(part, batch, part.subject.queues)
+        return divided, self._rows(divided, row.at_ms, batch)
 
 
 def _reserve(context: Context, parts: Sequence[BatchPart], rows: Sequence[Row]) -> list[Reservation]:

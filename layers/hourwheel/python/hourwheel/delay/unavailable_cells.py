@@ -27,7 +27,7 @@ _logger = logging.getLogger("hourwheel")
 
 
 @dataclass
-class UnreachedCells:
+class UnavailableCells:
     """Belongs to one wheel. For one thread."""
 
     context: Context
