@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.api.aws_cells import AwsCells, CellPlace
+from hourwheel.api.aws_cells import AwsCells, CellLocation
 from hourwheel.api.services import Environment
 from hourwheel.context import Settings
 from hourwheel.errors import CellUnavailable, Conflict, NoAccess, Unavailable
@@ -16,8 +16,8 @@ from hourwheel.system import SystemIds
 from tests.support import AT_ONCE, Bench, CallByCall, HandClock
 
 PLACES = {
-    "fast": CellPlace(prefix="queue.fast", bucket="queue-fast"),
-    "old": CellPlace(prefix="queue.old", bucket="queue-old", kinds=("delay",)),
+    "fast": CellLocation(prefix="queue.fast", bucket="queue-fast"),
+    "old": CellLocation(prefix="queue.old", bucket="queue-old", kinds=("delay",)),
 }
 ARN = "arn:aws:lambda:eu-west-1:111122223333:function:wheel"
 VARIABLES = {
@@ -40,9 +40,9 @@ class Account:
     def store(self, prefix: str) -> CallByCall:
         return self.stores.setdefault(prefix, CallByCall(MemoryStore()))
 
-    def open_storage(self, place: CellPlace) -> CellStorage:
-        self.opened.append(place.prefix)
-        return CellStorage(self.store(place.prefix), self.blobs.setdefault(place.bucket, MemoryBlobs()))
+    def open_storage(self, location: CellLocation) -> CellStorage:
+        self.opened.append(location.prefix)
+        return CellStorage(self.store(location.prefix), self.blobs.setdefault(location.bucket, MemoryBlobs()))
 
     def deployed(self, prefix: str = "queue") -> Bench:
         """Returns the functions of a deployment, in a new process."""
@@ -155,9 +155,9 @@ def test_a_cell_that_did_not_answer_is_not_called_for_five_seconds() -> None:
 
 def test_the_variable_names_the_storage_of_each_cell() -> None:
     text = json.dumps({"fast": {"prefix": "queue.fast", "bucket": "queue-fast", "kinds": ["real-time"]}})
-    places = Environment.read({**VARIABLES, "HOURWHEEL_CELLS": text}).cell_places
-    assert places == {"fast": CellPlace(prefix="queue.fast", bucket="queue-fast", kinds=("real-time",))}
-    assert Environment.read(VARIABLES).cell_places == {}
+    locations = Environment.read({**VARIABLES, "HOURWHEEL_CELLS": text}).cell_locations
+    assert locations == {"fast": CellLocation(prefix="queue.fast", bucket="queue-fast", kinds=("real-time",))}
+    assert Environment.read(VARIABLES).cell_locations == {}
     for wrong, why in (
         ('"fast"', "Expected `object`"),
         ('{"fast": {}}', "prefix"),

@@ -14,7 +14,7 @@ from hourwheel.registry.cell_storage import unavailable
 from hourwheel.route_records import CellKind
 
 
-class CellPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CellLocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The storage of a cell. ``prefix``: the first part of its tables' names. ``kinds``: those with which it is added
     unless the request names others."""
 
@@ -29,13 +29,13 @@ class AwsCells:
 
     def __init__(
         self,
-        places: Mapping[str, CellPlace],
-        open_storage: Callable[[CellPlace], CellStorage],
+        locations: Mapping[str, CellLocation],
+        open_storage: Callable[[CellLocation], CellStorage],
         home: Store,
         clock: Clock,
         ids: Ids,
     ) -> None:
-        self._places = dict(places)
+        self._locations = dict(locations)
         self._open_storage = open_storage
         self._home, self._clock, self._ids = home, clock, ids
         self._opened: dict[str, CellStorage] = {}
@@ -54,15 +54,15 @@ class AwsCells:
             return storage
 
     def location(self, cell: str) -> str | None:
-        place = self._places.get(cell)
-        return None if place is None else f"dynamodb:{place.prefix}, s3://{place.bucket}"
+        location = self._locations.get(cell)
+        return None if location is None else f"dynamodb:{location.prefix}, s3://{location.bucket}"
 
     def names(self) -> Sequence[str]:
-        return sorted(self._places)
+        return sorted(self._locations)
 
     def kinds(self, cell: str) -> tuple[CellKind, ...] | None:
-        place = self._places.get(cell)
-        return None if place is None else place.kinds
+        location = self._locations.get(cell)
+        return None if location is None else location.kinds
 
     def claim(self, cell: str) -> None:
         storage, mark = self._open(cell), self._mark(cell)
@@ -75,10 +75,10 @@ class AwsCells:
         pass
 
     def _open(self, cell: str) -> CellStorage:
-        place = self._places.get(cell)
-        if place is None:
+        location = self._locations.get(cell)
+        if location is None:
             raise CellUnavailable(f"cell {cell} is not opened here: name it in the setting hourwheel:cells, and deploy")
-        return self._open_storage(place)
+        return self._open_storage(location)
 
     def _mark(self, cell: str) -> CellMark:
         return CellMark(home_id(self._home, self._ids, self._clock.now_ms()), cell)

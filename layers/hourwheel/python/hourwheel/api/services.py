@@ -26,7 +26,7 @@ from hourwheel.system import SystemClock, SystemIds
 from hourwheel.targets import NoTargets, Targets
 
 if TYPE_CHECKING:
-    from hourwheel.api.aws_cells import CellPlace
+    from hourwheel.api.aws_cells import CellLocation
 
 _PREFIX = "HOURWHEEL_"
 
@@ -67,7 +67,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ``push_mapping`` names the event source mappings, separated by commas, that read the streams of the tables while any
     group has a target.
     With ``archive``, no row is removed before it is archived. ``lake_bucket`` names the bucket to which the function
-    ``archive`` writes. ``cells`` is a JSON object of the other cells: their ``CellPlace`` by name.
+    ``archive`` writes. ``cells`` is a JSON object of the other cells: their ``CellLocation`` by name.
     """
 
     table_prefix: Annotated[str, Meta(min_length=3, max_length=200)]
@@ -95,7 +95,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         if self.cells is not None:
-            self.cell_places  # noqa: B018 - read for its effect: a wrong value ends the start
+            self.cell_locations  # noqa: B018 - read for its effect: a wrong value ends the start
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> "Environment":
@@ -117,13 +117,13 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return msgspec.convert({**chosen, **fixed}, Settings)
 
     @property
-    def cell_places(self) -> "dict[str, CellPlace]":
+    def cell_locations(self) -> "dict[str, CellLocation]":
         """The storage of other cells by name. Raises ``ValueError``."""
         if self.cells is None:
             return {}
-        from hourwheel.api.aws_cells import CellPlace  # most deployments have the home cell alone
+        from hourwheel.api.aws_cells import CellLocation  # most deployments have the home cell alone
 
-        return msgspec.json.decode(self.cells, type=dict[str, CellPlace])
+        return msgspec.json.decode(self.cells, type=dict[str, CellLocation])
 
     @property
     def targets(self) -> Targets:
@@ -150,10 +150,10 @@ def _other_cells(
     from hourwheel.api.aws_cells import AwsCells
     from hourwheel.registry.cell_storage import GuardedCells
 
-    def open_storage(place: "CellPlace") -> CellStorage:
-        return opened(place.prefix, place.bucket)
+    def open_storage(cell: "CellLocation") -> CellStorage:
+        return opened(cell.prefix, cell.bucket)
 
-    cells = AwsCells(environment.cell_places, open_storage, home, clock, ids)
+    cells = AwsCells(environment.cell_locations, open_storage, home, clock, ids)
     return GuardedCells(cells, home, clock, ids)
 
 

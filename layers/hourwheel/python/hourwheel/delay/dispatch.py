@@ -196,9 +196,9 @@ class Dispatcher:
             self._reserve(context, rows, at_ms, step)
             if step.ready:
                 # What is named already and not in this row, the next owner would not find.
-                again = [batch.still_named for batch in (*step.closed, *step.held)]
+                former = [batch.still_named for batch in (*step.closed, *step.held)]
                 transfers = [transfer for _, transfer, _ in step.ready]
-                named = (*transfers, *self.cells.open, *(transfer for transfer in again if transfer))
+                named = (*transfers, *self.cells.open, *(transfer for transfer in former if transfer))
                 try:
                     self.ownership.append(context, named)
                 except Fenced:
