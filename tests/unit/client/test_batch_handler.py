@@ -15,7 +15,7 @@ class RunningBatches(Running):
 
     def __init__(self, server: FakeServer, handle: object, **options: object) -> None:
         super().__init__(consumer(server, **options), lambda message: None)
-        self.consumer.batch_handler(handle)  # type: ignore[type-var]  # a plain object keeps the tests short
+        self.consumer.batch_handler(handle)
 
 
 def test_a_list_holds_the_messages_that_are_there_and_is_acknowledged(server: FakeServer) -> None:

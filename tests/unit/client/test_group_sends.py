@@ -107,7 +107,7 @@ def store() -> Store:
 
 @pytest.fixture
 def sends(store: Store) -> GroupSends:
-    context = RequestContext(store, StillIds(), threading.Event())  # type: ignore[arg-type]
+    context = RequestContext(store, StillIds(), threading.Event())
     return GroupSends(context, most_messages=10, most_bytes=1_000)
 
 

@@ -18,7 +18,7 @@ def pending(body: str, *, give_up_at: float = math.inf) -> Pending:
 
 
 def request(store: Store, *messages: Pending) -> OutgoingRequest[Pending]:
-    return OutgoingRequest(RequestContext(store, StillIds(), threading.Event()), "orders", messages)  # type: ignore[arg-type]
+    return OutgoingRequest(RequestContext(store, StillIds(), threading.Event()), "orders", messages)
 
 
 def test_a_message_whose_time_is_over_fails_alone_and_its_request_stays_as_it_was() -> None:

@@ -262,7 +262,7 @@ def test_a_batch_that_is_wrong_in_itself_is_refused_as_before(
     with pytest.raises(UnicodeEncodeError):
         producer.send_batch(["\ud800"])
     with pytest.raises(BadRequest):
-        producer.send_batch([Message("a", key="bad", headers={"count": 7})])  # type: ignore[dict-item]
+        producer.send_batch([Message("a", key="bad", headers={"count": 7})])
     assert producer.send_batch([Message("a", headers={"count": "7"})])[0].offset == 0
 
 

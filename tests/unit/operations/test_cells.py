@@ -48,7 +48,7 @@ def test_a_cell_without_storage_is_not_added(bench: Bench) -> None:
 
 def test_a_cell_to_which_queues_send_is_neither_read_only_nor_off_line_nor_removed(bench: Bench) -> None:
     for state in ("read_only", "offline"):
-        with pytest.raises(Conflict, match="takes the messages of 1 queues"):
+        with pytest.raises(Conflict, match="takes the messages of 1 queue "):
             bench.cell.cells.set_state("fast", state)
     with pytest.raises(Conflict, match="is normal: drain it first"):
         bench.cell.cells.remove("fast")

@@ -183,7 +183,7 @@ def test_moves_that_cannot_be_are_refused(bench: Bench) -> None:
         bench.cell.routes.move("orders", 0, "home")
     with pytest.raises(NotFound, match="no cell 'nowhere'"):
         bench.cell.routes.move("orders", 0, "nowhere")
-    with pytest.raises(NotFound, match="1 queues, numbered from 0"):
+    with pytest.raises(NotFound, match="1 queue, numbered from 0"):
         bench.cell.routes.move("orders", 7, "fast")
     bench.cell.cells.set_state("fast", "read_only")
     with pytest.raises(Conflict, match="is read_only"):

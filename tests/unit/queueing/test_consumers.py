@@ -105,3 +105,13 @@ def test_a_pull_writes_nothing_so_that_its_consumer_is_seen() -> None:
         bench.clock.pass_time(60)
         pull(bench, "host-1")
     assert store.writes == []
+
+
+def test_a_new_group_does_not_list_the_consumers_of_a_deleted_one_of_its_name(bench: Bench) -> None:
+    bench.send("a")
+    for delete in (lambda: bench.cell.delete_group("orders", "billing"), lambda: bench.cell.delete_subject("orders")):
+        bench.pull()
+        assert bench.cell.consumers("orders", "billing")
+        delete()
+        bench.cell.put_group("orders", "billing")
+        assert bench.cell.consumers("orders", "billing") == []

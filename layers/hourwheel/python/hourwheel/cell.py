@@ -18,7 +18,7 @@ from hourwheel.delay.orphans import orphans
 from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.delay.wheel import Pause, Wheel, WheelEnd
 from hourwheel.due import check_limit, limited_delay_ms
-from hourwheel.errors import Conflict, NotFound, Rejected, Sealed
+from hourwheel.errors import NotFound, Rejected, Sealed
 from hourwheel.model.fields import Delay
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag
@@ -54,7 +54,7 @@ from hourwheel.registry.broadcast import (
     consumer_groups,
 )
 from hourwheel.registry.moves import request_change
-from hourwheel.registry.plans import plan_queues
+from hourwheel.registry.plans import fewer_queues, plan_queues
 from hourwheel.registry.registry import Registry, unknown_group
 from hourwheel.sweep.erasure import make_registry
 from hourwheel.sweep.sweep import Sweeper, SweepReport
@@ -173,11 +173,7 @@ class Cell:
 
         def change(subject: Subject) -> Subject:
             if queues is not None and queues < _queues_of(subject):
-                raise Conflict(
-                    "setting-fixed",
-                    f"subject {name!r} has {subject.queues} queues and cannot have fewer",
-                    field="queues",
-                )
+                raise fewer_queues(subject)
             return msgspec.structs.replace(
                 subject,
                 retention_seconds=subject.retention_seconds if retention_seconds is None else retention_seconds,
@@ -236,6 +232,7 @@ class Cell:
         """Removes the subject, its groups and messages. Messages that are sent meanwhile go to a new subject of that
         name."""
         self.registry.delete_subject(name)
+        self.seen_pulls.forget_all(name)
 
     def put_group(self, subject: str, name: str, **settings: Unpack[GroupSettings]) -> Group:
         """Creates or changes a group and returns it: see ``GroupOperations.put``."""
@@ -261,6 +258,7 @@ class Cell:
     def delete_group(self, subject: str, name: str) -> None:
         """Removes the group, its progress, retries and dead letters; a broadcast group with all its consumers."""
         self._groups.delete(subject, name)
+        self.seen_pulls.forget_all(subject, name)
 
     def seek(self, subject: str, group: str, *, to: Literal["start", "end"]) -> dict[int, int]:
         """Moves the group on every queue; returns the offset of its next message, by queue."""

@@ -10,6 +10,7 @@ from hourwheel.cli.output import write_error, write_json, write_table
 from hourwheel.cli.settings import SubjectArgument, connect, moment, settings_of
 from hourwheel.client import Api
 from hourwheel.client.records.peek import PeekPage
+from hourwheel.words import counted
 
 _PAGE = 100  # the largest page of the server
 
@@ -46,7 +47,7 @@ def peek(
         write_table(columns, [[getattr(each, name) for name in names] for each in messages])
     for row in (row for page in pages for row in page.damaged):
         where = "at an unknown offset" if row.offset is None else f"from offset {row.offset} on"
-        write_error(f"{row.messages} messages {where} cannot be read: {row.reason}")
+        write_error(f"{counted(row.messages, 'message')} {where} cannot be read: {row.reason}")
 
 
 def _pages(

@@ -43,18 +43,21 @@ def produce(
     ] = None,
     delay: DelayOption = None,
     deliver_at: DeliverAtOption = None,
+    queue: Annotated[
+        int | None, typer.Option(min=0, help="The queue of every message (by default that of the key).")
+    ] = None,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Each message is a JSON object, as in the HTTP API.")] = False,
 ) -> None:
     """Send messages: the BODYs, else the lines of a file, else the lines of stdin.
 
     Example: hourwheel produce orders '{"order": 7}' --key customer-42
     """
-    if jsonl and (key or tag or header or delay or deliver_at):
-        raise typer.BadParameter("with --jsonl, key, tags, headers and delays stand in the objects")
+    if jsonl and (key or tag or header or delay or deliver_at or queue is not None):
+        raise typer.BadParameter("with --jsonl, key, tags, headers, delays and queues stand in the objects")
     if bodies and file:
         raise typer.BadParameter("give bodies or --file, not both")
     settings = settings_of(ctx)
-    make = _parse_object if jsonl else _Maker(_like(key, tag, header, delay, deliver_at))
+    make = _parse_object if jsonl else _Maker(_like(key, tag, header, delay, deliver_at, queue))
     with contextlib.ExitStack() as stack:
         lines: Iterator[bytes] = (body.encode(errors="surrogateescape") for body in bodies or ())
         if not bodies:
@@ -93,6 +96,7 @@ def _send(settings: CommandSettings, subject: str, messages: Iterator[Message], 
                     message_id=message.id,
                     delay=message.delay,
                     deliver_at=message.deliver_at,
+                    queue=message.queue,
                 )
             )
             while waiting and waiting[0].done():
@@ -109,11 +113,16 @@ def _position(result: SendResult) -> str:
 
 
 def _like(
-    key: str | None, tags: list[str] | None, headers: list[str] | None, delay: str | None, deliver_at: str | None
+    key: str | None,
+    tags: list[str] | None,
+    headers: list[str] | None,
+    delay: str | None,
+    deliver_at: str | None,
+    queue: int | None,
 ) -> Message:
     """Returns a message with the fields that all messages share. Raises ``typer.BadParameter``."""
     try:
-        return Message("", key, tags, _headers(headers or []), None, seconds(delay), deliver_at)
+        return Message("", key, tags, _headers(headers or []), None, seconds(delay), deliver_at, queue)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -145,7 +154,9 @@ def _parse_object(number: int, line: bytes) -> Message:
     body = parsed.body if parsed.body is not None else parsed.body_base64
     assert body is not None
     try:
-        return Message(body, parsed.key, parsed.tags, parsed.headers, parsed.id, parsed.delay, parsed.deliver_at)
+        return Message(
+            body, parsed.key, parsed.tags, parsed.headers, parsed.id, parsed.delay, parsed.deliver_at, parsed.queue
+        )
     except ValueError as error:
         raise typer.BadParameter(f"message {number}: {error}") from error
 

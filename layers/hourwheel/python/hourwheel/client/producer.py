@@ -144,6 +144,7 @@ class Producer:
         message_id: str | None = None,
         delay: Delay | None = None,
         deliver_at: Moment | None = None,
+        queue: int | None = None,
         on_done: Callable[[Future[SendResult]], None] | None = None,
     ) -> Future[SendResult]:
         """Sends a message in the background. Returns a future of its result at once. See ``Message`` for the limits.
@@ -166,7 +167,7 @@ class Producer:
             >>> future.result().scheduled > datetime.now(UTC)
             True
         """
-        message = Message(body, key, tags, headers, message_id, delay, deliver_at)
+        message = Message(body, key, tags, headers, message_id, delay, deliver_at, queue)
         chosen = self._subject_of(subject)
         future = SendFuture(functools.partial(self._hurry, chosen), on_done)
         now = time.monotonic()

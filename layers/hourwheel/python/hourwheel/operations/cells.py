@@ -26,6 +26,7 @@ from hourwheel.registry.cells import (
 from hourwheel.registry.plans import plan_drain
 from hourwheel.registry.registry import Registry
 from hourwheel.route_records import CellContent, CellDescription, CellKind, CellState, DrainResult
+from hourwheel.words import counted
 
 _LISTED = 20
 """A refusal names at most this many parts of queues."""
@@ -87,7 +88,8 @@ class CellOperations:
         record = load_cell(self.context, cell)
         writable = [f"{subject.name}/{queue}" for subject, queue, _, open_ in self._parts(cell) if open_]
         if state in ("read_only", "offline") and writable:
-            detail = f"cell {cell!r} takes the messages of {len(writable)} queues ({', '.join(writable[:_LISTED])})"
+            listed = ", ".join(writable[:_LISTED])
+            detail = f"cell {cell!r} takes the messages of {counted(len(writable), 'queue')} ({listed})"
             raise Conflict("cell-in-use", f"{detail}: drain it, or move them", field="state")
         if not dry_run:
             self._change(cell, lambda record: msgspec.structs.replace(record, state=state))

@@ -72,7 +72,8 @@ class Routes:
         return self.change(subject, plan_spread(names), dry_run=dry_run)
 
     def add_queues(self, subject: str, queues: int, *, dry_run: bool = False) -> RouteStep:
-        """Gives the subject more queues. Does nothing if the subject has this many queues."""
+        """Gives the subject more queues. Does nothing if the subject has this many queues. Raises ``Conflict`` if the
+        subject has more."""
         return self.change(subject, plan_queues(queues), dry_run=dry_run)
 
     def change(self, subject: str, plan: Plan, *, dry_run: bool) -> RouteStep:

@@ -15,6 +15,7 @@ from hourwheel.queueing import progress
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.registry import Registry
+from hourwheel.words import counted
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Seeks:
         owner = self.registry.subject(subject)
         member = self.registry.group(owner, group)
         if queue is not None and queue >= owner.queues:
-            detail = f"subject {subject!r} has {owner.queues} queues, numbered from 0"
+            detail = f"subject {subject!r} has {counted(owner.queues, 'queue')}, numbered from 0"
             raise Rejected("field-invalid", detail, field="queue")
         if member.broadcast:
             members = consumer_groups(self.registry, owner, member)

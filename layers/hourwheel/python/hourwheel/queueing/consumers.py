@@ -64,6 +64,13 @@ class SeenPulls:
     def forget(self, subject: str, group: str, consumer: str) -> None:
         self._pulls.pop((subject, group, consumer), None)
 
+    def forget_all(self, subject: str, group: str | None = None) -> None:
+        """Forgets the consumers of a deleted group, or of all groups of a deleted subject (None): a new group of that
+        name has not seen them."""
+        for pull in list(self._pulls):
+            if pull[0] == subject and group in (None, pull[1]):
+                self._pulls.pop(pull, None)
+
     def of(self, subject: str, group: str, now_ms: int) -> dict[str, int]:
         """Returns the times of the last pulls of the group's consumers."""
         return {

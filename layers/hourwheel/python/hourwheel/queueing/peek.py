@@ -18,6 +18,7 @@ from hourwheel.model.messages import Message
 from hourwheel.model.pages import DamagedRow, PeekPage
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.progress import row_at_offset, row_at_time
+from hourwheel.words import counted
 
 _ROWS = 256  # with the limit of an answer this bounds the time and the cost of a call
 _PAGE = 32
@@ -37,7 +38,9 @@ def queue_logs(context: Context, subject: Subject, queue: int) -> list[Log]:
     """Returns the logs of a queue, oldest first. Raises ``NotFound`` for a queue that the subject does not have."""
     if not 0 <= queue < subject.queues:
         raise NotFound(
-            "queue-unknown", f"subject {subject.name!r} has {subject.queues} queues, numbered from 0", field="queue"
+            "queue-unknown",
+            f"subject {subject.name!r} has {counted(subject.queues, 'queue')}, numbered from 0",
+            field="queue",
         )
     return [context.log(log) for _, log in subject.parts(queue)]
 

@@ -30,6 +30,7 @@ from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
 from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
+from hourwheel.words import counted
 
 _Stored: TypeAlias = tuple[list[BatchPart], list[Reservation]]
 """The parts of a batch, and where each was stored."""
@@ -154,7 +155,7 @@ def _check_queues(
     for name, subject in subjects.items() if named else ():
         for index in named.intersection(indexes[name]):
             if (messages[index].queue or 0) >= subject.queues:
-                detail = f"subject {name!r} has {subject.queues} queues, numbered from 0"
+                detail = f"subject {name!r} has {counted(subject.queues, 'queue')}, numbered from 0"
                 raise Rejected("field-invalid", detail, field=f"messages[{index}].queue")
 
 

@@ -9,6 +9,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.registry.cells import shown
 from hourwheel.registry.moves import stay
 from hourwheel.routes import RouteChange
+from hourwheel.words import counted
 
 Plan: TypeAlias = Callable[[Subject], RouteChange | None]
 """Returns the change of a subject; None if the subject is as it should be."""
@@ -20,7 +21,7 @@ def plan_move(queue: int, cell: str) -> Plan:
 
     def plan(subject: Subject) -> RouteChange:
         if not 0 <= queue < subject.queues:
-            detail = f"subject {subject.name!r} has {subject.queues} queues, numbered from 0"
+            detail = f"subject {subject.name!r} has {counted(subject.queues, 'queue')}, numbered from 0"
             raise NotFound("queue-unknown", detail, field="queue")
         route = subject.route(queue)
         if route.last.cell == cell:
@@ -32,13 +33,22 @@ def plan_move(queue: int, cell: str) -> Plan:
 
 
 def plan_queues(queues: int) -> Plan:
-    """Plans that the subject gets more queues. Each old queue goes on in a new log, so that consumers can tell what
-    was routed by the old number of queues from what was routed by the new one."""
+    """Plans that the subject gets more queues. Each old queue goes on in a new log, so that consumers can tell the
+    messages that were routed by the old number of queues from those routed by the new one. The plan raises ``Conflict``
+    for fewer queues than the subject has."""
 
     def plan(subject: Subject) -> RouteChange | None:
-        return None if subject.queues >= queues else stay(subject, list(range(subject.queues)), queues)
+        if queues < subject.queues:
+            raise fewer_queues(subject)
+        return None if subject.queues == queues else stay(subject, list(range(subject.queues)), queues)
 
     return plan
+
+
+def fewer_queues(subject: Subject) -> Conflict:
+    """Returns the error for a request that would take queues, and so messages, from the subject."""
+    has = counted(subject.queues, "queue")
+    return Conflict("setting-fixed", f"subject {subject.name!r} has {has} and cannot have fewer", field="queues")
 
 
 def plan_spread(cells: Sequence[str]) -> Plan:

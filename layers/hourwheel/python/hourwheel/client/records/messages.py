@@ -18,7 +18,7 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     Messages with one ``key`` (1 to 256 characters) share a queue and stay in order. ``tags`` are up to 10, ``headers``
     up to 32. The server gives the message an ``id`` where the caller gives none. The queue delivers the message
     after ``delay`` (seconds, text such as "90d", or a ``timedelta``) or at ``deliver_at`` (a ``datetime`` with a zone,
-    or RFC 3339 text).
+    or RFC 3339 text). ``queue`` (from 0) names the queue, which otherwise follows from the key.
 
     Raises:
         ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is not valid.
@@ -37,6 +37,7 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     id: str | None = None
     delay: Delay | None = None
     deliver_at: Moment | None = None
+    queue: int | None = None
 
     def __post_init__(self) -> None:
         if self.delay is None is self.deliver_at:

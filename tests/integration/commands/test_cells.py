@@ -1,0 +1,114 @@
+"""``hourwheel queue`` and ``hourwheel cell``: moves, spreads, drains, and their dry runs."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from hourwheel.client import Api, Message
+from tests.integration.commands.conftest import Shell
+
+
+@pytest.fixture(autouse=True)
+def cells(api: Api) -> Iterator[None]:
+    for cell in ("fast", "old"):
+        api.put_cell(cell, kinds=["real-time", "delay"])
+        api.put_cell(cell, state="normal")
+    yield
+    for subject in api.list_subjects().subjects:
+        api.delete_subject(subject.subject)
+
+
+def where(shell: Shell) -> list[str]:
+    """Returns the cell that takes the messages of each queue of ``orders``."""
+    return [queue["mappings"][-1]["cell"] for queue in shell.json("queue", "list", "orders")["queues"]]
+
+
+def test_a_dry_run_of_a_move_shows_the_route_and_changes_nothing(shell: Shell) -> None:
+    shell.ok("subject", "create", "orders", "--queues", "2")
+    told = shell.ok("queue", "move", "orders", "1", "--to", "fast", "--dry-run")
+    assert "after (nothing was changed)" in told
+    assert where(shell) == ["home", "home"]
+    assert "after (nothing was changed)" not in shell.ok("queue", "move", "orders", "1", "--to", "fast")
+    assert where(shell) == ["home", "fast"]
+
+
+def test_messages_before_and_after_a_move_are_delivered_in_their_order(shell: Shell, api: Api) -> None:
+    shell.ok("group", "create", "orders", "billing")
+    api.produce("orders", [Message("a")])
+    shell.ok("queue", "move", "orders", "0", "--to", "fast")
+    assert "queue 0 offset 1" in shell.ok("produce", "orders", "b")
+    assert sorted(shell.ok("consume", "orders", "billing", "--once").split()) == ["a", "b"]
+    shown = shell.json("subject", "peek", "orders")
+    assert [message["body"] for message in shown] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (("queue", "move", "orders", "7", "--to", "fast"), "has 2 queues, numbered from 0"),
+        (("queue", "move", "orders", "0", "--to", "home"), "queue 0 of 'orders' is in cell 'home'"),
+        (("queue", "move", "orders", "0", "--to", "nowhere"), "there is no cell 'nowhere'"),
+        (("queue", "move", "parcels", "0", "--to", "fast"), "no subject 'parcels'"),
+        (("queue", "spread", "orders", "--over", "nowhere"), "there is no cell 'nowhere'"),
+        (("queue", "add", "orders", "1"), "cannot have fewer"),
+        (("queue", "add", "orders", "65"), "queues must be at most 64"),
+        (("cell", "show", "nowhere"), "there is no cell 'nowhere'"),
+        (("cell", "add", "nowhere"), "--cell nowhere=DIRECTORY"),
+        (("cell", "set-state", "home", "draining"), "always normal"),
+        (("cell", "drain", "home"), "cannot be drained"),
+        (("cell", "remove", "fast", "--yes"), "drain it first"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_sentence(shell: Shell, command: tuple[str, ...], sentence: str) -> None:
+    shell.ok("subject", "create", "orders", "--queues", "2")
+    assert sentence in shell.failed(*command)
+
+
+def test_a_subject_is_spread_evenly_and_gets_more_queues(shell: Shell) -> None:
+    shell.ok("subject", "create", "orders", "--queues", "2")
+    assert shell.json("queue", "add", "orders", "4", "--dry-run")["dry_run"]
+    assert where(shell) == ["home", "home"]
+    shell.ok("queue", "add", "orders", "4")
+    shell.ok("queue", "spread", "orders", "--over", "home", "--over", "fast", "--dry-run")
+    assert set(where(shell)) == {"home"}
+    shell.ok("queue", "spread", "orders", "--over", "home", "--over", "fast")
+    assert sorted(where(shell)) == ["fast", "fast", "home", "home"]
+    assert shell.json("queue", "add", "orders", "4")["before"] == shell.json("queue", "list", "orders")
+
+
+def test_a_cell_is_drained_and_removed_once_it_holds_nothing(shell: Shell, api: Api) -> None:
+    shell.ok("subject", "create", "orders", "--queues", "2")
+    shell.ok("queue", "move", "orders", "0", "--to", "old")
+    foreseen = shell.ok("cell", "drain", "old", "--dry-run")
+    assert "after (nothing was changed)" in foreseen
+    assert where(shell)[0] == "old"
+    shell.ok("cell", "drain", "old")
+    assert "old" not in where(shell)
+    assert shell.json("cell", "show", "old")["state"] == "draining"
+    assert "is draining" in shell.failed("queue", "move", "orders", "0", "--to", "old")
+
+
+def test_a_cell_is_removed_only_where_somebody_confirms(shell: Shell) -> None:
+    shell.ok("cell", "drain", "old")
+    assert shell.ok("cell", "drain", "old") == "old holds nothing"
+    assert "give --yes" in shell.refused("cell", "remove", "old")
+    assert shell.json("cell", "remove", "old", "--dry-run")["cell"] == "old"
+    assert shell.json("cell", "show", "old")["state"] == "draining"
+    shell.ok("cell", "remove", "old", "--yes")
+    assert [cell["cell"] for cell in shell.json("cell", "list")] == ["home", "fast"]
+
+
+def test_a_cell_of_one_kind_takes_no_queues_of_the_other(shell: Shell) -> None:
+    shell.ok("subject", "create", "orders")
+    assert shell.json("cell", "add", "fast", "--kind", "delay", "--dry-run")["kinds"] == ["delay"]
+    assert shell.json("cell", "show", "fast")["kinds"] == ["real-time", "delay"]
+    shell.ok("cell", "add", "fast", "--kind", "delay")
+    assert "takes no queues: it is of the kind delay" in shell.failed("queue", "move", "orders", "0", "--to", "fast")
+
+
+def test_a_cell_to_which_queues_send_is_not_taken_off_line(shell: Shell) -> None:
+    shell.ok("subject", "create", "orders")
+    shell.ok("queue", "move", "orders", "0", "--to", "fast")
+    assert "takes the messages of 1 queue (orders/0)" in shell.failed("cell", "set-state", "fast", "offline")
+    assert shell.json("cell", "set-state", "old", "offline", "--dry-run")["state"] == "offline"
+    assert shell.json("cell", "show", "old")["state"] == "normal"

@@ -1,0 +1,137 @@
+"""``hourwheel produce``, ``subject peek``, ``message`` and ``dead``: what they send, show, and refuse."""
+
+import pytest
+
+from hourwheel.client import Api, Message, Settlement
+from tests.integration.commands.conftest import Shell
+
+
+def give_up(api: Api, *bodies: str) -> None:
+    """Sends messages, and makes each a dead letter of ``billing``."""
+    api.produce("orders", [Message(body, id=f"id-{body}") for body in bodies])
+    api.put_group("orders", "billing")
+    (pull,) = api.pull("orders", "billing", "host-1").pulls
+    api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=list(range(len(bodies))))])
+
+
+def test_a_message_goes_to_the_queue_that_the_option_names(shell: Shell) -> None:
+    shell.ok("subject", "create", "orders", "--queues", "4")
+    assert "queue 3 offset 0" in shell.ok("produce", "orders", "a", "--queue", "3")
+    lines = '{"body": "b", "queue": 3}\n{"body": "c", "queue": 1}\n'
+    sent = shell.json("produce", "orders", "--jsonl", stdin=lines)
+    assert [(each["queue"], each["offset"]) for each in sent] == [(3, 1), (1, 0)]
+    assert "has 4 queues, numbered from 0" in shell.failed("produce", "orders", "a", "--queue", "4")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("a", "--file", "pyproject.toml"), "give bodies or --file, not both"),
+        (("--jsonl", "--key", "k"), "with --jsonl, key, tags, headers, delays and queues stand in the objects"),
+        (("--jsonl", "--queue", "0"), "with --jsonl, key, tags, headers, delays and queues stand in the objects"),
+        (("a", "--header", "trace"), "a header is NAME=VALUE, got 'trace'"),
+        (("a", "--header", "=abc"), "a header is NAME=VALUE, got '=abc'"),
+        (("a", "--delay", "1h30m"), "a delay has one unit: 90m instead of 1h30m"),
+        (("a", "--delay", "1h", "--deliver-at", "2030-01-01T00:00:00Z"), "not both"),
+    ],
+)
+def test_options_of_produce_that_exclude_one_another_are_refused(
+    shell: Shell, options: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in shell.refused("produce", "orders", *options)
+
+
+def test_a_line_that_is_no_message_is_named_by_its_number(shell: Shell) -> None:
+    result = shell("produce", "orders", "--jsonl", stdin='{"body": "a"}\n{"bodies": "b"}\n')
+    assert result.exit_code == 2
+    assert "message 2" in result.stderr
+
+
+def test_peek_shows_pages_forwards_and_backwards(shell: Shell, api: Api) -> None:
+    for start in range(0, 120, 60):
+        api.produce("orders", [Message(str(number)) for number in range(start, start + 60)])
+    shown = shell.json("subject", "peek", "orders", "--limit", "110")
+    assert [message["body"] for message in shown] == [str(number) for number in range(110)]
+    newest = shell.json("subject", "peek", "orders", "--newest", "--limit", "3")
+    assert [message["offset"] for message in newest] == [119, 118, 117]
+    before = shell.json("subject", "peek", "orders", "--newest", "--offset", "1")
+    assert [message["offset"] for message in before] == [1, 0]
+    assert shell.json("subject", "peek", "orders", "--offset", "119")["body"] == "119"
+    assert shell.ok("subject", "peek", "orders", "--offset", "120") == "none"
+
+
+def test_peek_refuses_two_beginnings_and_a_queue_that_is_not_there(shell: Shell, api: Api) -> None:
+    api.produce("orders", [Message("a")])
+    both = ("--offset", "0", "--time", "2026-11-20T09:00:00Z")
+    assert "give --offset or --time, not both" in shell.refused("subject", "peek", "orders", *both)
+    assert "has 1 queue, numbered from 0" in shell.failed("subject", "peek", "orders", "--queue", "1")
+    assert "no subject 'parcels'" in shell.failed("subject", "peek", "parcels")
+
+
+def test_a_trace_tells_of_a_message_through_retry_death_and_redrive(shell: Shell, api: Api) -> None:
+    give_up(api, "a")
+    told = shell.ok("message", "show", "orders", "0:0")
+    assert "id-a at 0:0: accepted" in told
+    assert "group billing: dead" in told
+    assert shell.ok("dead", "redrive", "orders", "billing", "--all") == "redriven 1"
+    assert shell.ok("consume", "orders", "billing", "--once") == "a"
+    trace = shell.json("message", "find", "orders", "id-a", "--from", "2026-01-01T00:00:00Z", "--group", "billing")
+    assert trace["groups"][0]["state"] == "acknowledged"
+    events = [event["event"] for event in trace["groups"][0]["events"]]
+    assert events == ["pulled", "dead", "redriven", "pulled", "acknowledged"]
+
+
+def test_a_trace_of_a_delayed_message_names_its_state(shell: Shell, api: Api) -> None:
+    (sent,) = api.produce("orders", [Message("a", id="order-7", delay="1h")])
+    assert sent.scheduled_id is not None
+    assert "order-7: scheduled" in shell.ok("message", "show", "orders", sent.scheduled_id)
+    assert "no message with the id 'order-7'" in shell.failed(
+        "message", "find", "orders", "order-7", "--from", "2026-01-01T00:00:00Z"
+    )
+    api.cancel(sent.scheduled_id)
+    assert "order-7: cancelled" in shell.ok("message", "show", "orders", sent.scheduled_id)
+    api.put_subject("parcels")
+    assert "this delayed message is of subject 'orders'" in shell.failed(
+        "message", "show", "parcels", sent.scheduled_id
+    )
+
+
+def test_a_trace_of_a_message_that_is_not_there_says_so(shell: Shell, api: Api) -> None:
+    api.produce("orders", [Message("a")])
+    assert shell("message", "show", "orders", "0:7").exit_code == 1
+    assert "no group 'mail'" in shell.failed("message", "show", "orders", "0:0", "--group", "mail")
+
+
+def test_dead_letters_are_chosen_in_one_way(shell: Shell, api: Api) -> None:
+    give_up(api, "a", "b", "c")
+    for options in ((), ("0-0", "--all"), ("--all", "--to", "2030-01-01T00:00:00Z")):
+        assert "say which: dead ids, --all, or --from and --to" in shell.refused(
+            "dead", "redrive", "orders", "billing", *options
+        )
+    assert "give --yes" in shell.refused("dead", "drop", "orders", "billing", "--all")
+    assert shell.ok("dead", "drop", "orders", "billing", "--to", "2026-01-01T00:00:00Z", "--yes") == "dropped 0"
+    assert shell.ok("dead", "drop", "orders", "billing", "--from", "2026-01-01T00:00:00Z", "--yes") == "dropped 3"
+    assert shell.ok("dead", "list", "orders", "billing") == "none"
+
+
+def test_dead_letters_that_do_not_exist_are_counted(shell: Shell, api: Api) -> None:
+    give_up(api, "a")
+    dead_id = shell.json("dead", "list", "orders", "billing")["dead_id"]
+    assert "there is no dead letter '7-0'" in shell.failed("dead", "redrive", "orders", "billing", "7-0")
+    both = shell.failed("dead", "drop", "orders", "billing", dead_id, "7-0", "--yes")
+    assert "1 of the 2 dead letters does not exist; dropped 1" in both
+    assert "dead-id-invalid" not in shell.failed("dead", "show", "orders", "billing", "7-0")
+
+
+def test_a_subject_is_deleted_once_somebody_confirms(shell: Shell, api: Api) -> None:
+    api.produce("orders", [Message("a")])
+    assert "give --yes" in shell.refused("subject", "delete", "orders")
+    assert shell.ok("subject", "delete", "orders", "--yes") == "deleted orders"
+    assert "no subject 'orders'" in shell.failed("subject", "show", "orders")
+
+
+def test_a_subject_keeps_its_queues(shell: Shell) -> None:
+    shell.ok("subject", "create", "orders", "--queues", "3")
+    assert "has 3 queues and cannot have fewer" in shell.failed("subject", "create", "orders", "--queues", "2")
+    assert shell.json("subject", "create", "orders", "--retention", "60")["queues"] == 3
+    assert "retention_seconds must be at least 60" in shell.failed("subject", "create", "orders", "--retention", "59")
