@@ -139,13 +139,13 @@ def test_a_cell_that_did_not_answer_is_not_called_for_five_seconds() -> None:
     calls = 0
 
     class Silent(MemoryStore):
-        def counter(self, counter: str) -> object:  # type: ignore[override]  # it never returns
+        def counter(self, counter: str) -> object:
             nonlocal calls
             calls += 1
             raise Unavailable("no answer")
 
     bench = Bench(MemoryStore(), clock=HandClock(), cells={"fast": CellStorage(Silent(), MemoryBlobs())})
-    cells = GuardedCells(bench.cell.context.cells.inner, bench.store, bench.clock, SystemIds())  # type: ignore[union-attr]  # the bench guards its cells
+    cells = GuardedCells(bench.cell.context.cells.inner, bench.store, bench.clock, SystemIds())
     for seconds, expected in ((0, 1), (4, 1), (2, 2), (4, 2)):
         bench.clock.pass_time(seconds)
         with pytest.raises(CellUnavailable, match="cell fast does not answer: no answer"):

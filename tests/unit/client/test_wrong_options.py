@@ -1,0 +1,84 @@
+"""Options of the client that cannot work are refused at once, by the call that takes them."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hourwheel.client import Api, Consumer, Message, Producer
+from hourwheel.client.webhooks import verify
+from tests.unit.client.fake import FakeServer
+
+MAKERS = (Api, Producer, lambda url, **how: Consumer(url, "orders", "billing", **how))
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=["api", "producer", "consumer"])
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"token": " "}, "the token is blank"),
+        ({"sign": "azure"}, "sign is 'aws' or left out, got 'azure'"),
+        ({"region": "eu-west-1"}, "a region is only for signed requests"),
+        ({"token": "secret", "sign": "aws"}, "give a token, or sign for AWS, not both"),
+    ],
+)
+def test_each_client_refuses_credentials_that_contradict_each_other(
+    make: Callable[..., object], options: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        make("http://127.0.0.1:7420", **options)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:7420", "ftp://127.0.0.1", "http://", ""])
+@pytest.mark.parametrize("make", MAKERS, ids=["api", "producer", "consumer"])
+def test_each_client_refuses_a_url_without_a_scheme_or_a_host(make: Callable[..., object], url: str) -> None:
+    with pytest.raises(ValueError, match="must begin with http:// or https:// and name a host"):
+        make(url)
+
+
+def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    with pytest.raises(ValueError, match="holds no certificates in PEM"):
+        Api("https://127.0.0.1:7420", ca_file=tmp_path / "ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"deliver_at": datetime(2030, 1, 1)}, "deliver_at has no zone"),  # noqa: DTZ001 - that is what is refused
+        ({"deliver_at": "tomorrow"}, "deliver_at must be an RFC 3339 time"),
+        ({"delay": 1, "deliver_at": "2030-01-01T00:00:00Z"}, "not both"),
+        ({"delay": -1}, "delay"),
+        ({"delay": "1 fortnight"}, "delay"),
+        ({"delay": timedelta(days=-1)}, "delay"),
+        ({"delay": float("nan")}, "delay"),
+    ],
+)
+def test_a_message_whose_time_is_none_is_not_made(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Message("a", **fields)
+
+
+def test_a_producer_without_a_subject_asks_for_one(server: FakeServer) -> None:
+    with Producer(server.url) as producer:
+        with pytest.raises(ValueError, match="name a subject, here or when the producer is made"):
+            producer.send("a")
+        with pytest.raises(ValueError, match="name a subject, here or when the producer is made"):
+            producer.send_batch(["a"])
+        assert producer.send("a", subject="orders").result().offset == 0
+
+
+def test_a_consumer_runs_with_a_handler_and_loops_inside_of_its_block(server: FakeServer) -> None:
+    consumer = Consumer(server.url, "orders", "billing")
+    with pytest.raises(RuntimeError, match=r"@consumer\.handler"):
+        consumer.run()
+    with pytest.raises(RuntimeError, match="loop inside a with block"):
+        next(iter(Consumer(server.url, "orders", "billing")))
+
+
+def test_a_signing_secret_has_its_prefix_and_base64() -> None:
+    for secret in ("secret", "whsec_", "whsec_%%%"):
+        with pytest.raises(ValueError, match="a signing secret is whsec_ and base64"):
+            verify(body=b"{}", headers={}, secret=secret)
