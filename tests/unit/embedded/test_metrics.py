@@ -16,6 +16,7 @@ from hourwheel.embedded.http.requests import Request
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.prometheus import _labels
 from hourwheel.embedded.runtime import Runtime
+from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.system import SystemClock
@@ -91,9 +92,9 @@ def test_counters_gauges_and_groups_are_told(server: Server, clock: HandClock) -
     told = {name: answer.value(f"hourwheel_{name}_total") for name in ("accepted", "delivered", "settled")}
     assert told == {"accepted": 6, "delivered": 4, "settled": 2}
     assert answer.value("hourwheel_dead_letters_total") == 1
-    names = ("waiting", "in_flight", "retrying", "dead", "oldest_seconds")
+    names = ("waiting", "in_flight", "retrying", "dead", "held_keys", "oldest_seconds")
     group = {name: answer.value(f"hourwheel_group_{name}", subject="orders", group="billing") for name in names}
-    assert group == {"waiting": 2, "in_flight": 2, "retrying": 0, "dead": 1, "oldest_seconds": 30}
+    assert group == {"waiting": 2, "in_flight": 2, "retrying": 0, "dead": 1, "held_keys": 0, "oldest_seconds": 30}
     assert answer.value("hourwheel_waiting_pulls") == 0
     assert answer.value("hourwheel_wheels_turning") == 0
     assert answer.value("hourwheel_build_info", version=__version__) == 1
@@ -179,8 +180,34 @@ def test_only_the_largest_groups_have_series_of_their_own(tmp_path: Path, clock:
     answer = server.get()
     samples = answer.families()["hourwheel_group_waiting"].samples
     assert [(sample.labels["subject"], sample.value) for sample in samples] == [("b", 3), ("d", 2)]
-    assert answer.value("hourwheel_series_dropped") == 10, "five of each of two groups"
+    assert answer.value("hourwheel_series_dropped") == 12, "six of each of two groups"
     server.runtime.close()
+
+
+def test_an_ordered_group_has_its_held_keys_among_its_series(server: Server, clock: HandClock) -> None:
+    cell = server.runtime.cell
+    cell.put_group("orders", "billing", ordered=True, retry=RetryPolicy(first_seconds=600))
+    cell.produce("orders", [NewMessage(body=name, key=name[0]) for name in ("a1", "a2", "b1")])
+    (pull,) = cell.pull("orders", "billing", PullRequest(consumer="c1", max_messages=1)).pulls
+    cell.pull("orders", "billing", PullRequest(consumer="c2", max_messages=1))
+    cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, retry=[0])])
+    answer = server.get()
+    names = ("held_keys", "waiting", "in_flight", "retrying")
+    group = {name: answer.value(f"hourwheel_group_{name}", subject="orders", group="billing") for name in names}
+    assert group == {"held_keys": 1, "waiting": 1, "in_flight": 1, "retrying": 0}
+
+
+def test_each_consumer_of_a_broadcast_group_has_series_of_its_own(server: Server, clock: HandClock) -> None:
+    cell = server.runtime.cell
+    cell.put_group("orders", "screens", broadcast=True)
+    cell.produce("orders", [NewMessage(body=body) for body in "abc"])
+    for consumer, count in (("hall", 1), ("lobby", 3)):
+        cell.pull("orders", "screens", PullRequest(consumer=consumer, max_messages=count))
+    samples = server.get().families()["hourwheel_group_waiting"].samples
+    assert [(sample.labels, sample.value) for sample in samples] == [
+        ({"subject": "orders", "group": "screens", "consumer": "hall"}, 2),
+        ({"subject": "orders", "group": "screens", "consumer": "lobby"}, 0),
+    ]
 
 
 def test_the_page_wants_the_token_and_no_web_page(tmp_path: Path, server: Server, clock: HandClock) -> None:

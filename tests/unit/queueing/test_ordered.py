@@ -315,7 +315,7 @@ def test_the_lag_of_an_unordered_group_says_nothing_of_keys(bench: Bench) -> Non
 
 
 def test_a_push_takes_what_has_its_turn_and_ends_where_all_keys_are_held(bench: Bench) -> None:
-    ordered = with_group(bench, retry=RetryPolicy(first_seconds=60))
+    ordered = with_group(bench, retry=RetryPolicy(first_seconds=600))
     failing = {"a1"}
     ordered.targets.answer = lambda delivery: Outcome(
         failed=frozenset(index for index, message in enumerate(delivery.messages) if message.body in failing)
@@ -333,7 +333,7 @@ def test_a_push_takes_what_has_its_turn_and_ends_where_all_keys_are_held(bench: 
     failing.clear()
     assert push() is Ended.IDLE
     assert ordered.targets.bodies == []
-    ordered.clock.pass_time(60)
+    ordered.clock.pass_time(600)
     assert push() is Ended.IDLE
     assert ordered.targets.bodies == ["a1", "a2", "a3"]
 

@@ -50,7 +50,7 @@ def group(name: str = "billing", push: PushTarget | None = None, *, paused: bool
 
 
 def lag(waiting: int = 0, retrying: int = 0, in_flight: int = 0, oldest_ms: int | None = None) -> GroupLag:
-    return GroupLag("orders", "billing", waiting, in_flight, retrying, oldest_ms)
+    return GroupLag("orders", "billing", waiting, in_flight, retrying, oldest_ms, pullable=waiting + retrying)
 
 
 FOUND = SubjectSnapshot(
@@ -170,7 +170,7 @@ def test_no_push_is_started_for_what_is_paused() -> None:
 def test_the_lag_of_a_group_adds_up_its_queues_and_its_retries() -> None:
     queues = [LogLag(3, 50, 0, 3), LogLag(0, None, 7, 7), LogLag(2, 40, 0, 2)]
     found = lag_of_group(group(), [LogLag(1, 60, 0, 1)], queues, [4, 0, 1, 0])
-    assert found == GroupLag("orders", "billing", waiting=5, in_flight=5, retrying=1, oldest_ms=40)
+    assert found == GroupLag("orders", "billing", waiting=5, in_flight=5, retrying=1, oldest_ms=40, pullable=6)
     assert found.total == 6
 
 

@@ -11,7 +11,7 @@ from hourwheel.api.events import Response
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.model.groups import Group
-from hourwheel.model.lag import Lag
+from hourwheel.model.lag import HeldKeys, Lag
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.progress import lag_of
@@ -55,6 +55,7 @@ _GROUP_GAUGES = (
     ("in_flight", "Messages that are leased."),
     ("retrying", "Messages that can be pulled again for a retry."),
     ("dead", "Dead letters."),
+    ("held_keys", "Keys of an ordered group that a failed message holds back."),
     ("oldest_seconds", "Age of the oldest waiting message in seconds."),
 )
 
@@ -149,6 +150,7 @@ class Exporter:
             "in_flight": lag.in_flight,
             "retrying": lag.retrying,
             "dead": lag.dead,
+            "held_keys": lag.held.keys if isinstance(lag.held, HeldKeys) else 0,
             "oldest_seconds": self._age(lag),
         }
 

@@ -26,6 +26,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, PusherEnd, decide_pull, refused
 from hourwheel.push.lease import PushLease
 from hourwheel.push.state import state_record, target_of
+from hourwheel.queueing.order_state import SOON_MS
 from hourwheel.queueing.ordered_claims import has_turn
 from hourwheel.queueing.ordered_parts import in_turn
 from hourwheel.queueing.orders import Orders
@@ -39,6 +40,9 @@ _logger = logging.getLogger("hourwheel")
 
 _LIMITED_SECONDS = 0.5  # settlements make room at any time; a rate leaves half a second's worth by then
 _FLOW_LIMITS = frozenset({"max_in_flight", "messages_per_second"})
+_RETRY_SECONDS = 0.5
+"""A pusher that waits for the next retry of an ordered group looks for other messages this often."""
+
 _AGAIN_SECONDS = 0.2  # gives a row that is being written time to arrive
 
 
@@ -95,7 +99,7 @@ class Pusher:
         if current is None:
             return PusherEnd.NO_TARGET
         subject, group, target = current
-        ended = self._lease.take(group, target, lambda: self._something(subject, group))
+        ended = self._lease.take(group, target, lambda: self._something(subject, group, soon=True))
         try:
             while ended is None:
                 current = self._find()
@@ -157,11 +161,13 @@ class Pusher:
                 self._lease.failed(type(fault).__name__)
                 self._lease.leave(group)
 
-    def _something(self, subject: Subject, group: Group) -> bool:
+    def _something(self, subject: Subject, group: Group, *, soon: bool = False) -> bool:
+        """Returns whether a message waits, or with ``soon`` is retried soon."""
         logs = pull_logs(self.cell.context, subject, group)
         if group.ordered:
             logs = [*in_turn(self.cell.context, self.cell.orders, subject, group, logs)]
-            return any(has_turn(self.cell.orders, log) for log in logs)
+            waits = any(has_turn(self.cell.orders, log) for log in logs)
+            return waits or (soon and self._retry_ms(subject, group) is not None)
         return any(log.has_unpulled() for log in logs)
 
     # Delivering
@@ -235,7 +241,28 @@ class Pusher:
             # Messages wait until the limit leaves some: this pusher stays, and asks again.
             self.cell.context.clock.sleep(_LIMITED_SECONDS)
             return True
-        return bool(pulls)
+        return bool(pulls) or self._waits_for_retry(current[0], group)
+
+    def _retry_ms(self, subject: Subject, group: Group) -> int | None:
+        """Returns the milliseconds until a failed message of an ordered group is tried again; None if that is not soon.
+        Such a message stays in its place: no wheel hands it over, and nothing but the sweeper would start a pusher."""
+        if not group.ordered:
+            return None
+        states = [self.cell.orders.cached(log) for log in pull_logs(self.cell.context, subject, group)]
+        now_ms = self._now_ms()
+        dues = [state.next_due_ms(now_ms) for state in states if state is not None]
+        left_ms = min((due_ms - now_ms for due_ms in dues if due_ms is not None), default=SOON_MS + 1)
+        return left_ms if left_ms <= SOON_MS else None
+
+    def _waits_for_retry(self, subject: Subject, group: Group) -> bool:
+        """Lets time pass until the next retry, if that is soon, but looks for other messages meanwhile. Returns whether
+        there is one."""
+        left_ms = self._retry_ms(subject, group)
+        if left_ms is None:
+            return False
+        if not self.wait_seconds:  # a pull that waits looks for messages by itself
+            self.cell.context.clock.sleep(min(_RETRY_SECONDS, left_ms / 1_000))
+        return True
 
     def _serve(self, leased: _LeasedPull) -> None:
         """Delivers a pull, in smaller parts where it is too large, and settles it. Gives the messages back that were

@@ -19,7 +19,7 @@ def with_parked(lag: Lag, logs: list[PullLog], orders: Orders) -> Lag:
     waiting: dict[int, int] = {}
     for log in logs:
         state = orders.current(log)
-        counts = state.counts(now_ms, log.source.trimmed() if state.parked else 0)
+        counts = orders.counts(log, now_ms)
         held.keys += counts.held
         held.parked += state.total
         if log.queue is None:

@@ -13,16 +13,23 @@ from functools import cached_property
 from hourwheel.queueing.ordered_rows import STOPPED_MS, Divided, OrderedRow, Parked, Snapshot, SnapshotRow
 from hourwheel.queueing.records import OPEN, SOUGHT, Position, Tail
 
+SOON_MS = 70_000
+"""Retries that are due within this time count as pullable: the sweeper comes each minute, give or take seconds, and the
+pusher that it starts waits for them."""
+
 
 @dataclass
 class ParkedCounts:
     """The numbers of keys that are ``held`` by a failed message, of parked messages that were never handed out, of
-    failed ones that are due, and of failed ones that wait for their time."""
+    failed ones that are due, and of failed ones that wait for their time. ``pullable``: the number of those whose turn
+    it is now or soon; ``oldest_row``: the row of the oldest one."""
 
     held: int = 0
     unseen: int = 0
     due: int = 0
     backing_off: int = 0
+    pullable: int = 0
+    oldest_row: int | None = None
 
 
 @dataclass(frozen=True)
@@ -136,10 +143,13 @@ class OrderState:
     def counts(self, now_ms: int, trimmed: int) -> ParkedCounts:
         """Returns the numbers of the parked messages by what they wait for. Those below the trim mark have expired."""
         counts = ParkedCounts(held=len(self.retries))
+        turns = self.ready(now_ms + SOON_MS, self.busy)
+        counts.pullable = sum(entry.row_no >= trimmed for _, entries in turns for entry in entries)
         for entries in self.parked.values():
             for entry in entries:
                 if entry.row_no < trimmed:
                     continue
+                counts.oldest_row = entry.row_no if counts.oldest_row is None else min(entry.row_no, counts.oldest_row)
                 if not entry.due_ms:
                     counts.unseen += 1
                 elif entry.due_ms <= now_ms:

@@ -18,7 +18,7 @@ from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model.messages import Message
 from hourwheel.ports import GET_MANY, Key, Record, Table
-from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.order_state import OrderState, ParkedCounts
 from hourwheel.queueing.ordered_rows import OrderedRow, Parked, Snapshot, digests_of
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
@@ -141,6 +141,14 @@ class Orders:
         state = self.opened(log)
         self.publish(log, state)
         return state
+
+    def counts(self, log: PullLog, since_ms: int | None = None) -> ParkedCounts:
+        """Returns the numbers of the parked messages. Reads the state, unless it was read since ``since_ms``, and the
+        trim mark if messages are parked."""
+        state = self._states.get(log.partition)
+        if state is None or since_ms is None or state.at_ms < since_ms:
+            state = self.current(log)
+        return state.counts(log.context.clock.now_ms(), log.source.trimmed() if state.parked else 0)
 
     def opened(self, log: PullLog) -> OrderState:
         """Returns a state with all rows that are stored now, which the caller may change."""

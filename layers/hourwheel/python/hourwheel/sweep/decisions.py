@@ -13,6 +13,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter
 from hourwheel.push.state import target_of
+from hourwheel.queueing.order_state import ParkedCounts
 from hourwheel.queueing.progress import LogLag
 from hourwheel.queueing.records import Tail
 from hourwheel.times import within
@@ -32,7 +33,9 @@ LINES = 100
 
 
 class GroupLag(msgspec.Struct, frozen=True):
-    """How far a group is behind. ``oldest_ms`` is the time since which the oldest message waits."""
+    """How far a group is behind. ``oldest_ms`` is the time since which the oldest message waits. ``pullable`` messages
+    can be pulled now or soon: in an ordered group others wait behind messages of their key, of which ``held_keys`` are
+    held back by a failed one."""
 
     subject: str
     group: str
@@ -40,6 +43,8 @@ class GroupLag(msgspec.Struct, frozen=True):
     in_flight: int
     retrying: int
     oldest_ms: int | None
+    pullable: int
+    held_keys: int = 0
 
     @property
     def total(self) -> int:
@@ -57,6 +62,7 @@ class GroupLag(msgspec.Struct, frozen=True):
             "waiting": self.waiting,
             "in_flight": self.in_flight,
             "retrying": self.retrying,
+            "held_keys": self.held_keys,
             "oldest_seconds": self.oldest_seconds(now_ms),
         }
 
@@ -109,11 +115,12 @@ def needs_maintenance(last: LastLook | None, snapshot: SubjectSnapshot) -> bool:
 
 
 def groups_to_push(subject: Subject, groups: Sequence[Group], lags: Sequence[GroupLag | None]) -> list[Group]:
-    """Returns the groups with a target that have waiting messages, or whose lag is unknown, and that are not paused."""
+    """Returns the groups with a target that have messages to pull, or whose lag is unknown, and that are not
+    paused."""
     return [
         group
         for group, lag in zip(groups, lags, strict=True)
-        if target_of(subject, group) is not None and (lag is None or lag.total > 0)
+        if target_of(subject, group) is not None and (lag is None or lag.pullable > 0)
     ]
 
 
@@ -122,23 +129,40 @@ def next_rest_ms(
 ) -> int:
     """Returns how long the subject rests after this look: twice as long as before while it does not change and no
     message waits or is leased; 0 if the next sweep looks at the subject."""
-    idle = all(lag is not None and not (lag.total or lag.in_flight) for lag in lags)
+    idle = all(lag is not None and not (lag.total or lag.in_flight or lag.held_keys) for lag in lags)
     if last is None or not idle or not snapshot.unchanged(last.snapshot):
         return 0
     pushed = any(group.push is not None for group in snapshot.groups)
     return min(max(2 * last.rest_ms, REST_MS), REST_MS if pushed else longest_ms)
 
 
-def lag_of_group(group: Group, retries: Sequence[LogLag], queues: Sequence[LogLag], leased: Iterable[int]) -> GroupLag:
-    """Returns the lag of a group from its lags in the retry log and in the queues."""
-    oldest_ms = [log_lag.oldest_ms for log_lag in (*retries, *queues) if log_lag.oldest_ms is not None]
+@dataclass(frozen=True)
+class ParkedLag:
+    """The parked messages of an ordered group in one pull log, and the time since which the oldest one waits."""
+
+    counts: ParkedCounts
+    oldest_ms: int | None
+
+
+def lag_of_group(
+    group: Group,
+    retries: Sequence[LogLag],
+    queues: Sequence[LogLag],
+    leased: Iterable[int],
+    parked: Sequence[ParkedLag] = (),
+) -> GroupLag:
+    """Returns the lag of a group from its lags in the retry log and in the queues, and from what is parked in them."""
+    times = [*(lag.oldest_ms for lag in (*retries, *queues)), *(lag.oldest_ms for lag in parked)]
+    waiting, retrying = sum(lag.waiting for lag in queues), sum(lag.waiting for lag in retries)
     return GroupLag(
         subject=group.subject,
         group=group.name,
-        waiting=sum(log_lag.waiting for log_lag in queues),
+        waiting=waiting + sum(lag.counts.unseen for lag in parked),
         in_flight=sum(leased),
-        retrying=sum(log_lag.waiting for log_lag in retries),
-        oldest_ms=min(oldest_ms, default=None),
+        retrying=retrying + sum(lag.counts.due for lag in parked),
+        oldest_ms=min((at_ms for at_ms in times if at_ms is not None), default=None),
+        pullable=waiting + retrying + sum(lag.counts.pullable for lag in parked),
+        held_keys=sum(lag.counts.held for lag in parked),
     )
 
 
@@ -148,14 +172,16 @@ class LagReport:
 
     lines: Sequence[GroupLag]
     waiting: int
+    held_keys: int
     oldest_seconds: float
 
 
 def lag_report(lags: Iterable[GroupLag], now_ms: int) -> LagReport:
     """Returns the report of a sweep on these groups."""
-    behind = sorted((lag for lag in lags if lag.total), key=lambda lag: lag.total, reverse=True)
+    behind = sorted((lag for lag in lags if lag.total or lag.held_keys), key=lambda lag: lag.total, reverse=True)
     oldest_seconds = max((lag.oldest_seconds(now_ms) for lag in behind), default=0.0)
-    return LagReport(behind[:LINES], sum(lag.total for lag in behind), oldest_seconds)
+    waiting, held_keys = sum(lag.total for lag in behind), sum(lag.held_keys for lag in behind)
+    return LagReport(behind[:LINES], waiting, held_keys, oldest_seconds)
 
 
 def expired_below(rows: Sequence[tuple[int, Row]], start: int, now_ms: int) -> tuple[int, bool]:

@@ -41,6 +41,7 @@ from hourwheel.sweep.decisions import (
     MAINTENANCE_MS,
     GroupLag,
     LastLook,
+    ParkedLag,
     SubjectSnapshot,
     expired_below,
     groups_to_push,
@@ -214,7 +215,7 @@ class Sweeper:
             if subject.routes:
                 expire_parts(self.registry, self.leases, subject, groups, totals)
             maintained_ms = at_ms
-        lags = [self._behind(member, totals) for member in members]
+        lags = [self._behind(member, totals, at_ms) for member in members]
         behind += [lag for lag in lags if lag is not None]
         for group in groups_to_push(subject, groups, lags):
             with self._contained(f"pushing for {group.member} of {subject.name}"):
@@ -289,10 +290,12 @@ class Sweeper:
         complete = [self._extend(kind, log) for kind, log in logs]
         return all(complete)
 
-    def _behind(self, member: _Member, totals: dict[str, Counter]) -> GroupLag | None:
-        """Returns how far the group is behind; None if that is unknown."""
+    def _behind(self, member: _Member, totals: dict[str, Counter], since_ms: int) -> GroupLag | None:
+        """Returns how far the group is behind; None if that is unknown. States of ordered logs that were read since
+        ``since_ms`` are not read again."""
         log_lags: dict[bool, list[LogLag]] = {False: [], True: []}
         in_flight = []
+        parked: list[ParkedLag] = []
         with self._contained(f"the standing of {member.group.member} on {member.group.subject}"):
             for log in member.logs:
                 tail, leased = self.leases.snapshot(log)
@@ -300,8 +303,16 @@ class Sweeper:
                     return None  # the leases of the log could not be read
                 log_lags[log.queue is None].append(lag_of_log(log, tail, totals[log.source.name]))
                 in_flight.append(leased)
-            return lag_of_group(member.group, log_lags[True], log_lags[False], in_flight)
+                if member.group.ordered:
+                    parked.append(self._parked(log, since_ms))
+            return lag_of_group(member.group, log_lags[True], log_lags[False], in_flight, parked)
         return None
+
+    def _parked(self, log: PullLog, since_ms: int) -> ParkedLag:
+        """Counts the parked messages of a log. Reads the row of the oldest one."""
+        counts = self.orders.counts(log, since_ms)
+        row = None if counts.oldest_row is None else log.source.get(counts.oldest_row)
+        return ParkedLag(counts, None if row is None else row.at_ms)
 
     def _report(self, behind: list[GroupLag], began_ms: int) -> None:
         """Records the gauges that are not zero, and logs a line for each group with waiting messages. Groups of resting
@@ -313,6 +324,8 @@ class Sweeper:
         meter = self.context.meter
         if report.waiting:
             meter.record("WaitingMessages", report.waiting)
+        if report.held_keys:
+            meter.record("HeldKeys", report.held_keys)
         if report.oldest_seconds:
             meter.record("OldestMessageSeconds", report.oldest_seconds, unit="Seconds")
         if self.context.settings.archive:
