@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from hourwheel.cell import Cell
 from hourwheel.cli import deployed
 from hourwheel.embedded.offline import opened
+from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest, Settlement
+from hourwheel.queueing.peek import PeekStart
 from tests.unit.cli.conftest import Shell
 
 OUTPUTS = {
@@ -60,6 +64,55 @@ def test_a_lost_database_is_rebuilt_from_the_archive(shell: Shell, data: Path) -
     assert (told["report"]["messages"], told["report"]["gap"]) == (2, 1_000)
     with opened(data) as context:
         assert Cell(context).produce("orders", [NewMessage(body="c")])[0].offset == 1_002
+
+
+def with_a_moved_queue(data: Path, cells: dict[str, Path]) -> None:
+    """Fills the directories with a queue that was moved to another cell, back and there again."""
+    with opened(data, cells=cells) as context:
+        cell = Cell(context)
+        cell.cells.add("fast")
+        cell.put_group("moved", "billing", retry=RetryPolicy(first_seconds=0))
+        for number, where in enumerate(("fast", "home", "fast", None)):
+            cell.produce("moved", [NewMessage(body=f"{number}", key="k")])
+            (pull,) = cell.pull("moved", "billing", PullRequest(consumer="c")).pulls
+            dead, retry = ([0] if number == at else [] for at in (1, 3))
+            cell.settle("moved", "billing", [Settlement(receipt=pull.receipt, dead=dead, retry=retry)])
+            if where is not None:
+                cell.routes.move("moved", 0, where)
+
+
+def test_a_queue_whose_parts_were_in_several_cells_is_rebuilt_from_the_archive(shell: Shell, tmp_path: Path) -> None:
+    data, fast = tmp_path / "home", tmp_path / "fast"
+    with_a_moved_queue(data, {"fast": fast})
+    option = ("--cell", f"fast={fast}")
+    (partial,) = shell.json("pipeline", "run", "archive", "--data", str(data))
+    assert (partial["report"]["complete"], partial["report"]["cells_out"]) == (False, ["fast"])
+    (told,) = shell.json("pipeline", "run", "archive", "--data", str(data), *option)
+    assert (told["report"]["complete"], told["report"]["cells_out"]) == (True, [])
+    for file in data.glob("hourwheel.db*"):
+        file.unlink()
+    refused = shell("pipeline", "run", "rebuild", "--data", str(data), *option)
+    assert refused.exit_code == 1
+    assert "belongs to cell fast of another home" in refused.output
+    rmtree(fast)
+    refused = shell("pipeline", "run", "rebuild", "--data", str(data))
+    assert refused.exit_code == 1
+    assert "--cell fast=DIRECTORY" in refused.output
+
+    (told,) = shell.json("pipeline", "run", "rebuild", "--data", str(data), *option, "--gap", "1000")
+    assert (told["report"]["lost"], told["report"]["unreadable"]) == (0, 0)
+    with opened(data, cells={"fast": fast}) as context:
+        cell = Cell(context)
+        mappings = [(each.start, each.end, each.cell) for each in cell.subject("moved").route(0).mappings]
+        assert mappings == [(0, 1, ""), (1, 2, "fast"), (2, 3, ""), (3, None, "fast")]
+        pulls = cell.pull("moved", "billing", PullRequest(consumer="c")).pulls
+        found = {message.body: (message.offset, message.attempt) for pull in pulls for message in pull.messages}
+        assert found == {"3": (3, 2)}
+        shown = cell.peek("moved", 0, PeekStart(offset=0), 10).messages
+        assert [(message.body, message.offset) for message in shown] == [("0", 0), ("1", 1), ("2", 2), ("3", 3)]
+        (letter,) = cell.dead("moved", "billing", after=None, limit=10).messages
+        assert (letter.body, letter.offset) == ("1", 1)
+        assert cell.produce("moved", [NewMessage(body="4")])[0].offset == 1_004
 
 
 @pytest.mark.parametrize(

@@ -262,3 +262,23 @@ def test_a_deleted_subject_leaves_nothing_in_any_cell(bench: Bench) -> None:
     assert bench.cells["fast"].store.counter("fast:orders~1/0.1").sealed
     assert bench.cell.cells.left("fast") == []
     assert bench.send("c")[0].offset == 0
+
+
+def test_dead_letters_are_read_and_sent_again_after_their_queue_has_moved(bench: Bench) -> None:
+    bench.send("a", "b", "c")
+    (pull,) = bench.pull()
+    bench.settle(pull, dead=[0, 2])
+    bench.cell.routes.move("orders", 0, "fast")
+    bench.send("d")
+    (pull,) = bench.pull()
+    bench.settle(pull, dead=[0])
+    bench.cell.routes.move("orders", 0, "old")
+    bench.cell.cells.drain("fast")
+    letters = bench.cell.dead("orders", "billing", after=None, limit=10).messages
+    assert [(letter.body, letter.queue, letter.offset) for letter in letters] == [("a", 0, 0), ("c", 0, 2), ("d", 0, 3)]
+    for letter in letters:
+        assert bench.cell.dead_letter("orders", "billing", letter.dead_id or "").body == letter.body
+    assert bench.cell.redrive("orders", "billing", lambda letter, _: letter.index == 0) == 2
+    assert sorted(bench.bodies(), key=str) == ["a", "d"]
+    assert bench.cell.drop_dead("orders", "billing", lambda *_: True) == 1
+    assert bench.cell.lag("orders", "billing").dead == 0

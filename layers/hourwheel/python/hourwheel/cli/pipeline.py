@@ -15,6 +15,7 @@ import typer
 
 from hourwheel.cli.deployed import Deployed
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
+from hourwheel.cli.serve_options import CellOption, directories_of
 from hourwheel.cli.settings import settings_of
 from hourwheel.embedded.ownership import check_directory
 from hourwheel.errors import HourwheelError
@@ -57,6 +58,8 @@ class Locations(msgspec.Struct, frozen=True):
     data: Path | None
     archive: str
     lake: str
+    cells: dict[str, Path] = {}
+    """The data directories of other cells, by name."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -80,6 +83,7 @@ def run(
     data: DataOption = None,
     archive: ArchiveOption = None,
     lake: LakeOption = None,
+    cell: CellOption = None,
     stack: StackOption = None,
     master: Annotated[str, typer.Option(help="The Spark master, on this machine.")] = "local[*]",
     verbose: VerboseOption = False,
@@ -98,7 +102,7 @@ def run(
     if stack is not None:
         write_json({"job": job, "started": Deployed.of(stack, settings_of(ctx).region).start(job, job_options)})
         return
-    locations = _locations(data, archive, lake)
+    locations = msgspec.structs.replace(_locations(data, archive, lake), cells=directories_of(cell or []))
     if data is not None and data.exists():
         check_directory(data)
     if archive is not None and data is not None and job in ("archive", DAILY):
@@ -113,7 +117,7 @@ def _run(
     ctx: typer.Context, job: str, locations: Locations, job_options: Mapping[str, str], output: "Output", master: str
 ) -> None:
     if job in ("archive", DAILY) and locations.data is not None:
-        output.write("archive", _archive(locations.data, Path(locations.archive)))
+        output.write("archive", _archive(locations.data, Path(locations.archive), locations.cells))
     if job == "rebuild":
         rebuilt = _rebuild(locations, job_options)
         output.write(job, rebuilt)
@@ -331,13 +335,13 @@ def _pairs(words: Sequence[str]) -> dict[str, str]:
     return options
 
 
-def _archive(data: Path, archive: Path) -> Any:
+def _archive(data: Path, archive: Path, cells: Mapping[str, Path]) -> Any:
     from hourwheel.adapters.files import FileBlobs
     from hourwheel.archive.archiver import Archiver
     from hourwheel.embedded.offline import opened
     from hourwheel.sweep.erasure import make_registry
 
-    with opened(data) as context:
+    with opened(data, cells=cells) as context:
         archiver = Archiver(context, make_registry(context), FileBlobs(archive))
         return archiver.run(context.clock.now_ms() + _ARCHIVE_SECONDS * 1_000)
 
@@ -353,7 +357,7 @@ def _rebuild(locations: Locations, job_options: Mapping[str, str]) -> Any:
         raise typer.BadParameter(str(error)) from error
     if locations.data is None:
         raise typer.BadParameter("name the --data directory to rebuild")
-    with opened(locations.data, accept_loss=True) as context:
+    with opened(locations.data, cells=locations.cells, accept_loss=True) as context:
         archive = FileBlobs(locations.archive)
         return rebuild(
             context, archive, gap=GAP if options.gap is None else options.gap, skip_damaged=options.skip_damaged

@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -51,7 +50,9 @@ def serve(
         *settings_of(ctx).tokens,
         read_only_token or [],
         options.Listening(host, port, insecure, tls_cert, tls_key, max_connections),
-        options.Storing(data, _cells(cell or []), synchronous, bucket_minutes, archive_every, accept_loss),
+        options.Storing(
+            data, options.directories_of(cell or []), synchronous, bucket_minutes, archive_every, accept_loss
+        ),
         options.Quotas(auto_create, max_subjects, max_groups, group_rate, metrics_groups),
         options.Pushing(_targets(target or []), push_loopback),
     )
@@ -80,18 +81,6 @@ def _options(
         fault = error.errors()[0]
         prefix = "" if fault["type"] == "value_error" else f"{fault['loc'][0]} "
         raise typer.BadParameter(prefix + of_pydantic(fault)) from error
-
-
-def _cells(texts: list[str]) -> dict[str, Path]:
-    cells: dict[str, Path] = {}
-    for text in texts:
-        name, _, directory = text.partition("=")
-        if not name or not directory:
-            raise typer.BadParameter(f"--cell {text!r} is not of the form NAME=DIRECTORY")
-        if name in cells:
-            raise typer.BadParameter(f"--cell {name!r} is given twice")
-        cells[name] = Path(directory)
-    return cells
 
 
 def _targets(texts: list[str]) -> dict[str, str]:

@@ -118,3 +118,15 @@ class Quotas(NamedTuple):
 class Pushing(NamedTuple):
     targets: dict[str, str]
     push_loopback: bool
+
+
+def directories_of(texts: list[str]) -> dict[str, Path]:
+    cells: dict[str, Path] = {}
+    for text in texts:
+        name, _, directory = text.partition("=")
+        if not name or not directory:
+            raise typer.BadParameter(f"--cell {text!r} is not of the form NAME=DIRECTORY")
+        if name in cells:
+            raise typer.BadParameter(f"--cell {name!r} is given twice")
+        cells[name] = Path(directory)
+    return cells

@@ -1,6 +1,6 @@
 """Opens a data directory for a command of the command line; a server may have it open at the same time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -10,8 +10,13 @@ from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.synced_mark import SyncedMark
 from hourwheel.context import Context, Settings
-from hourwheel.embedded.directory import INLINE_BYTES, database, prepare, synced
+from hourwheel.embedded.directory import INLINE_BYTES, database, mark_cell, prepare, synced
 from hourwheel.embedded.loss import check_complete
+from hourwheel.errors import CellUnavailable
+from hourwheel.ports import CellStorage
+from hourwheel.registry.cell_marks import home_id
+from hourwheel.registry.cell_storage import GuardedCells
+from hourwheel.route_records import CellKind
 from hourwheel.system import SystemClock, SystemIds
 
 
@@ -22,21 +27,66 @@ class ServerTimers:
         pass
 
 
+class OfflineCells:
+    """``Cells`` in data directories, by name, for one command."""
+
+    def __init__(self, directories: Mapping[str, Path], storages: Mapping[str, CellStorage]) -> None:
+        self._directories, self._storages = directories, storages
+
+    def storage(self, cell: str) -> CellStorage:
+        storage = self._storages.get(cell)
+        if storage is None:
+            raise CellUnavailable(f"cell {cell} is not opened here: name it with --cell {cell}=DIRECTORY")
+        return storage
+
+    def location(self, cell: str) -> str | None:
+        directory = self._directories.get(cell)
+        return None if directory is None else str(directory.absolute())
+
+    def names(self) -> list[str]:
+        return sorted(self._directories)
+
+    def kinds(self, cell: str) -> tuple[CellKind, ...] | None:
+        return None
+
+    def claim(self, cell: str) -> None:
+        self.storage(cell)  # the directory was marked when it was opened
+
+    def forget(self, cell: str) -> None:
+        pass
+
+
 @contextmanager
-def opened(data: Path, *, accept_loss: bool = False) -> Iterator[Context]:
-    """Opens the directory for a block. Raises the store's errors, ``OSError``, and ``Lost`` unless ``accept_loss``."""
+def opened(data: Path, *, cells: Mapping[str, Path] | None = None, accept_loss: bool = False) -> Iterator[Context]:
+    """Opens the directory, and those of other cells, for a block. Raises the store's errors, ``OSError``, and ``Lost``
+    unless ``accept_loss``."""
     prepare(data)
-    clock = SystemClock()
-    with closing(SyncedMark(synced(data))) as mark, ExitStack() as opening:
-        check_complete(database(data), mark, accept_loss=accept_loss)
-        store = opening.enter_context(closing(SqliteStore(database(data), mark=mark)))
+    clock, ids = SystemClock(), SystemIds()
+    with ExitStack() as opening:
+        store = _store(data, opening, accept_loss)
+        others = None
+        if cells:
+            home = home_id(store, ids, clock.now_ms())
+            storages = {}
+            for name, directory in cells.items():
+                mark_cell(directory, home, name)
+                prepare(directory, cell=name)
+                storages[name] = CellStorage(_store(directory, opening, accept_loss), FileBlobs(directory))
+            others = GuardedCells(OfflineCells(cells, storages), store, clock, ids)
         yield Context(
             store=store,
             blobs=FileBlobs(data),
+            cells=others,
             clock=clock,
-            ids=SystemIds(),
+            ids=ids,
             wakeups=PollingWakeups(clock),
             meter=CountingMeter(),
             timers=ServerTimers(),
             settings=Settings(inline_bytes=INLINE_BYTES),
         )
+
+
+def _store(data: Path, opening: ExitStack, accept_loss: bool) -> SqliteStore:
+    mark = opening.enter_context(closing(SyncedMark(synced(data))))
+    check_complete(database(data), mark, accept_loss=accept_loss)
+    return opening.enter_context(closing(SqliteStore(database(data), mark=mark)))
