@@ -44,9 +44,9 @@ def _message_batch(decoded: MessageRows, due_times: Mapping[int, DueTimes], mani
     entry = np.repeat(np.arange(len(entries)), present)
     index = np.arange(total) - np.repeat(np.cumsum(present) - present, present)
     sequence = ints(one.first_seq for one in entries)[entry] + index
-    places, at = _places(decoded, due_times)
-    whose = _place_columns(places, at[entry])
-    queued = pa.array(np.array([place.kind == QUEUE for place in places])[at[entry]])
+    owners, at = _owners(decoded, due_times)
+    whose = _owner_columns(owners, at[entry])
+    queued = pa.array(np.array([owner.kind == QUEUE for owner in owners])[at[entry]])
     fields = {
         **whose,
         **_time_columns(entries, entry),
@@ -67,10 +67,10 @@ def _cancel_marker_batch(
     decoded: MessageRows, cancel_markers: Mapping[int, CancelMarker], manifest: int
 ) -> pa.RecordBatch:
     entries = [decoded.entries[i] for i in cancel_markers]
-    places = [log_owner(decoded.logs[entry.log])._replace(kind=CANCEL_MARKER) for entry in entries]
+    owners = [log_owner(decoded.logs[entry.log])._replace(kind=CANCEL_MARKER) for entry in entries]
     rows = range(len(entries))
     fields = {
-        **_place_columns(places, np.array(rows)),
+        **_owner_columns(owners, np.array(rows)),
         **_time_columns(entries, np.array(rows)),
         "row": pa.array([entry.row_no for entry in entries]),
         "index": pa.array([0 for _ in rows], pa.int32()),
@@ -81,26 +81,26 @@ def _cancel_marker_batch(
     return batch_of(MESSAGES, fields, len(entries), manifest)
 
 
-def _places(decoded: MessageRows, due_times_of: Mapping[int, DueTimes]) -> tuple[list[LogOwner], Ints]:
-    """Returns the places of the block, and for each entry the index of its place."""
-    places = [log_owner(log) for log in decoded.logs]
+def _owners(decoded: MessageRows, due_times_of: Mapping[int, DueTimes]) -> tuple[list[LogOwner], Ints]:
+    """Returns the owners of the block, and for each entry the index of its owner."""
+    owners = [log_owner(log) for log in decoded.logs]
     at = ints(entry.log for entry in decoded.entries)
     indexes: dict[tuple[int, str, int, str | None], int] = {}
     for number, due_times in due_times_of.items():
         log = decoded.entries[number].log
         key = log, due_times.subject, due_times.generation, due_times.member
         if key not in indexes:
-            indexes[key] = len(places)
-            places.append(places[log].planned(due_times))
+            indexes[key] = len(owners)
+            owners.append(owners[log].planned(due_times))
         at[number] = indexes[key]
-    return places, at
+    return owners, at
 
 
-def _place_columns(places: Sequence[LogOwner], at: Ints) -> dict[str, pa.Array]:
+def _owner_columns(owners: Sequence[LogOwner], at: Ints) -> dict[str, pa.Array]:
     taken = pa.array(at)
     schema = SCHEMAS[MESSAGES]
     return {
-        name: pa.array([getattr(place, name) for place in places], schema.field(name).type).take(taken)
+        name: pa.array([getattr(owner, name) for owner in owners], schema.field(name).type).take(taken)
         for name in LogOwner._fields
     }
 

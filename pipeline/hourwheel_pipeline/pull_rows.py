@@ -23,18 +23,18 @@ OUTCOMES = {
 
 def pull_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
     decoded = blocks.decode_pulls(block)
-    places = [pull_log_owner(decoded.logs[log]) for log, _, _ in decoded.rows]
+    owners = [pull_log_owner(decoded.logs[log]) for log, _, _ in decoded.rows]
     pulls = [pull for _, _, pull in decoded.rows]
     closed = ints(pull.closed_ms for pull in pulls)
     fields = {
         "day": days(closed),
-        "subject": [place.source.subject for place in places],
+        "subject": [owner.source.subject for owner in owners],
         "log": [decoded.logs[log] for log, _, _ in decoded.rows],
-        "source": [place.source.log for place in places],
-        "queue": [place.source.queue for place in places],
-        "generation": [place.source.generation for place in places],
-        "group": [place.group for place in places],
-        "group_generation": [place.group_generation for place in places],
+        "source": [owner.source.log for owner in owners],
+        "queue": [owner.source.queue for owner in owners],
+        "generation": [owner.source.generation for owner in owners],
+        "group": [owner.group for owner in owners],
+        "group_generation": [owner.group_generation for owner in owners],
         "pull_row": [row for _, row, _ in decoded.rows],
         "consumer": [pull.consumer for pull in pulls],
         "first_row": [pull.first.row_no for pull in pulls],

@@ -105,7 +105,7 @@ class Replay:
 
     def run(self) -> ReplayReport:
         earlier = self._progress.plan()
-        selection, last_manifest = self._found(earlier)
+        selection, last_manifest = self._selected(earlier)
         totals, before = totals_of(selection), 0
         if self.server is not None and not self.options.dry_run:
             if self.options.header is not None and totals.headers >= _MOST_HEADERS:
@@ -123,7 +123,7 @@ class Replay:
             found=self._stored,
         )
 
-    def _found(self, plan: ReplayPlan | None) -> tuple[DataFrame, int]:
+    def _selected(self, plan: ReplayPlan | None) -> tuple[DataFrame, int]:
         """Returns the selected rows, and the last manifest that counts: that of the plan, if the replay was begun
         before."""
         options = self.options
@@ -191,28 +191,28 @@ class Replay:
     def _send(self, server: ReplayServer, plan: ReplayPlan, chunk: ReplayChunk, attempts: list[SendAttempt]) -> int:
         """Stores the chunk on the server once. Returns the number of messages that had to be sent. ``attempts``: those
         of earlier runs."""
-        places = tuple(range(len(chunk.messages)))
+        indexes = tuple(range(len(chunk.messages)))
         if attempts:
             last = attempts[-1]
             if last.digest != chunk.digest:
                 raise Broken(f"chunk {chunk.number} of replay {self.options.name!r} has other messages than before")
             retry_ms = round(self.options.retry_seconds * 1_000)
             if self.clock.now_ms() + retry_ms <= last.at_ms + IDEMPOTENCY_MS - _MARGIN_MS:
-                self._produce(server, plan, chunk, last.places, len(attempts) - 1)
-                return len(last.places)
-            places = self._missing(server, plan, chunk, attempts)
-        if places:
-            self._attempt(chunk, places, len(attempts))
-            self._produce(server, plan, chunk, places, len(attempts))
-        return len(places)
+                self._produce(server, plan, chunk, last.indexes, len(attempts) - 1)
+                return len(last.indexes)
+            indexes = self._missing(server, plan, chunk, attempts)
+        if indexes:
+            self._attempt(chunk, indexes, len(attempts))
+            self._produce(server, plan, chunk, indexes, len(attempts))
+        return len(indexes)
 
-    def _attempt(self, chunk: ReplayChunk, places: tuple[int, ...], number: int) -> None:
+    def _attempt(self, chunk: ReplayChunk, indexes: tuple[int, ...], number: int) -> None:
         attempt = SendAttempt(
             runner=self._runner,
             at_ms=self.clock.now_ms(),
             messages=len(chunk.messages),
             digest=chunk.digest,
-            places=places,
+            indexes=indexes,
         )
         if self._progress.attempt(chunk.number, number, attempt) != attempt:
             raise Conflict("replay-running", f"replay {self.options.name!r} is being sent by another run as well")
@@ -220,7 +220,7 @@ class Replay:
     def _missing(
         self, server: ReplayServer, plan: ReplayPlan, chunk: ReplayChunk, attempts: list[SendAttempt]
     ) -> tuple[int, ...]:
-        """Returns the places of the messages that the server lacks. Raises ``Undecided``."""
+        """Returns the indexes of the messages that the server lacks. Raises ``Undecided``."""
         ids = [message.id or "" for message in chunk.messages]
         there = stored(
             server,
@@ -240,15 +240,15 @@ class Replay:
             )
         if there is None:
             there = set(ids) if self.options.assume == "sent" else set()
-        return tuple(place for place, name in enumerate(ids) if name not in there)
+        return tuple(index for index, name in enumerate(ids) if name not in there)
 
     def _produce(
-        self, server: ReplayServer, plan: ReplayPlan, chunk: ReplayChunk, places: tuple[int, ...], number: int
+        self, server: ReplayServer, plan: ReplayPlan, chunk: ReplayChunk, indexes: tuple[int, ...], number: int
     ) -> None:
         try:
             server.produce(
                 self.options.target,
-                [chunk.messages[place] for place in places],
+                [chunk.messages[index] for index in indexes],
                 idempotency_key=f"{plan.unique}-{chunk.number}-{number}",
                 retry_seconds=self.options.retry_seconds,
             )

@@ -177,9 +177,9 @@ def _unexplained(evidence: Evidence, coverage: Coverage, skew_ms: int) -> DataFr
     )
     since, until = moment(coverage.began_ms + skew_ms), moment(coverage.horizon_ms - skew_ms)
     recent = sent.where((fn.col("accepted_at") >= since) & (fn.col("accepted_at") < until))
-    astray = coverage.undisputed(recent.join(named, list(MESSAGE_KEY), "left_anti"))
+    orphaned = coverage.undisputed(recent.join(named, list(MESSAGE_KEY), "left_anti"))
     detail = fn.concat(fn.lit("was due at "), _text("due_at"), fn.lit(", handed over by no wheel"))
-    return findings(astray, "orphaned_copy", at="accepted_at", detail=detail)
+    return findings(orphaned, "orphaned_copy", at="accepted_at", detail=detail)
 
 
 def _unexplained_moves(evidence: Evidence, coverage: Coverage, skew_ms: int) -> DataFrame:
@@ -195,12 +195,12 @@ def _unexplained_moves(evidence: Evidence, coverage: Coverage, skew_ms: int) -> 
     nth = fn.row_number().over(Window.partitionBy(*same).orderBy("accepted_at", *MESSAGE_KEY))
     moved = plans.where(fn.col("produced_at").isNotNull()).withColumn("nth", nth).join(cancelled, list(same), "left")
     since, until = moment(coverage.began_ms + skew_ms), moment(coverage.horizon_ms - skew_ms)
-    astray = moved.where(fn.col("nth") > fn.coalesce("cancels", fn.lit(0)))
-    astray = astray.where((fn.col("born") >= since) & (fn.col("accepted_at") < until))
+    orphaned = moved.where(fn.col("nth") > fn.coalesce("cancels", fn.lit(0)))
+    orphaned = orphaned.where((fn.col("born") >= since) & (fn.col("accepted_at") < until))
     # The old schedule log of a message is unknown: with any schedule log in doubt, no message is judged.
     in_doubt = coverage.doubted.where(fn.col("log").startswith(SCHEDULE_PREFIX)).agg(fn.count("*").alias("in_doubt"))
-    astray = astray.crossJoin(in_doubt).where("in_doubt = 0")
-    return findings(astray, "orphaned_copy", at="accepted_at", detail=fn.lit("moved to another time from nowhere"))
+    orphaned = orphaned.crossJoin(in_doubt).where("in_doubt = 0")
+    return findings(orphaned, "orphaned_copy", at="accepted_at", detail=fn.lit("moved to another time from nowhere"))
 
 
 def _text(at: Column | str) -> Column:

@@ -104,8 +104,8 @@ class Evidence:
 
     @cached_property
     def handed(self) -> DataFrame:
-        whole = self.pulls.where(fn.col("picks").isNull())
-        each = whole.select("*", fn.posexplode("counts").alias("step", "count")).where("count > 0")
+        complete = self.pulls.where(fn.col("picks").isNull())
+        each = complete.select("*", fn.posexplode("counts").alias("step", "count")).where("count > 0")
         row = fn.col("first_row") + fn.col("step")
         low = fn.when(fn.col("step") == 0, fn.col("first_index")).otherwise(fn.lit(0))
         # A group with a filter is handed some messages of a row: each of them stands alone.

@@ -1,6 +1,6 @@
 """Divides the messages of a replay into chunks, one for each request.
 
-message id         {unique}-{chunk}-{place in the chunk}
+message id         {unique}-{chunk}-{index in the chunk}
 idempotency key    {unique}-{chunk}-{try}
 """
 
@@ -21,7 +21,7 @@ _encoder = msgspec.json.Encoder()
 
 @dataclass(frozen=True)
 class ReplayChunk:
-    """A chunk to send. ``last``: the place of its last message."""
+    """A chunk to send. ``last``: the position of its last message."""
 
     number: int
     messages: Sequence[Message]
@@ -54,7 +54,7 @@ class ReplayChunks:
                 self._ahead = row
                 break
             messages.append(message)
-            last = row.place
+            last = row.position
         return None if last is None else ReplayChunk(number, messages, last)
 
     def _following(self) -> Replayed | None:

@@ -31,18 +31,18 @@ class ReplayPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SendAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt to send a chunk of ``messages`` messages, of which it sends those at ``places``. ``digest``: that of
+    """An attempt to send a chunk of ``messages`` messages, of which it sends those at ``indexes``. ``digest``: that of
     the whole chunk. ``at_ms``: a time before the first request."""
 
     runner: str
     at_ms: int
     messages: int
     digest: str
-    places: tuple[int, ...]
+    indexes: tuple[int, ...]
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """A chunk that is stored. ``total``: the messages of this chunk and of all before it. ``last``: the place of the
+    """A chunk that is stored. ``total``: the messages of this chunk and of all before it. ``last``: the position of the
     chunk's last message."""
 
     total: int

@@ -18,8 +18,8 @@ _ORIGIN = ("origin_queue", "origin_offset")
 
 
 class ReplayPosition(NamedTuple):
-    """The place of a message in the order. ``item``: its index in the row. ``at_us``: the latest time of its log up to
-    the message, so that a clock that is behind does not change the order of the log."""
+    """The position of a message in the order. ``item``: its index in the row. ``at_us``: the latest time of its log up
+    to the message, so that a clock that is behind does not change the order of the log."""
 
     at_us: int
     log: str
@@ -30,7 +30,7 @@ class ReplayPosition(NamedTuple):
 class Replayed(NamedTuple):
     """A message to send, without its new id, and the id that it had."""
 
-    place: ReplayPosition
+    position: ReplayPosition
     id: str | None
     message: Message
 
@@ -85,17 +85,18 @@ def totals_of(chosen: DataFrame) -> Totals:
 
 
 def in_order(chosen: DataFrame, totals: Totals, after: ReplayPosition | None) -> Iterator[Replayed]:
-    """Yields the messages after a place. The driver keeps one partition at a time, of about 32 MB."""
+    """Yields the messages after a position. The driver keeps one partition at a time, of about 32 MB."""
     log = Window.partitionBy("log").orderBy("row", "index")
-    placed = chosen.select(
+    positioned = chosen.select(
         fn.max(fn.unix_micros("accepted_at")).over(log).alias("at_us"),
         fn.col("index").alias("item"),
         *("log", "row", "id", "key", "tags", "headers", "body", "body_bytes"),
     )
     if after is not None:
-        placed = placed.where(fn.struct(*ReplayPosition._fields) > _literal(after))
+        positioned = positioned.where(fn.struct(*ReplayPosition._fields) > _literal(after))
     parts = 1 + totals.bytes // _PARTITION_BYTES
-    ordered = placed.repartitionByRange(parts, *ReplayPosition._fields).sortWithinPartitions(*ReplayPosition._fields)
+    ranges = positioned.repartitionByRange(parts, *ReplayPosition._fields)
+    ordered = ranges.sortWithinPartitions(*ReplayPosition._fields)
     return (_replayed(row.asDict()) for row in ordered.toLocalIterator())
 
 
@@ -118,10 +119,9 @@ def _not_redriven(dead: DataFrame, retries: DataFrame) -> DataFrame:
     return dead.join(redriven, [*same, redriven["again_at"] >= dead["accepted_at"]], "left_anti")
 
 
-def _literal(place: ReplayPosition) -> Column:
-    return fn.struct(
-        fn.lit(place.at_us).cast("bigint"), fn.lit(place.log), fn.lit(place.row).cast("bigint"), fn.lit(place.item)
-    )
+def _literal(position: ReplayPosition) -> Column:
+    row = fn.lit(position.row).cast("bigint")
+    return fn.struct(fn.lit(position.at_us).cast("bigint"), fn.lit(position.log), row, fn.lit(position.item))
 
 
 def _replayed(row: Mapping[str, Any]) -> Replayed:

@@ -122,11 +122,11 @@ def _axes(scale: _Scale, form: Callable[[float], str]) -> list[Markup]:
 
 def _line(series: Series, scale: _Scale) -> Markup:
     """Returns a line through all points; a dot if there is only one."""
-    places = [(scale.middle(time_ms), scale.y(value)) for time_ms, value in series.points]
-    if len(places) == 1:
-        mark = tag("circle", cx=places[0][0], cy=places[0][1], r=2)
+    points = [(scale.middle(time_ms), scale.y(value)) for time_ms, value in series.points]
+    if len(points) == 1:
+        mark = tag("circle", cx=points[0][0], cy=points[0][1], r=2)
     else:
-        mark = tag("polyline", points=" ".join(f"{x},{y}" for x, y in places))
+        mark = tag("polyline", points=" ".join(f"{x},{y}" for x, y in points))
     return tag("g", mark, class_=f"series {series.style}")
 
 

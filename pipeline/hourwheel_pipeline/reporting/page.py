@@ -127,7 +127,7 @@ def _listed(kind: str, listed: Sequence[Finding], total: int) -> Markup:
             "" if finding.at_ms is None else moment(finding.at_ms),
             finding.subject,
             finding.group,
-            _place(finding),
+            _position(finding),
             finding.id,
             finding.detail,
             moment(finding.first_seen_ms),
@@ -137,7 +137,7 @@ def _listed(kind: str, listed: Sequence[Finding], total: int) -> Markup:
     return tag("details", tag("summary", f"{kind}: {count(total)}{more}"), table(kind, heads, rows))
 
 
-def _place(finding: Finding) -> str:
+def _position(finding: Finding) -> str:
     row = "" if finding.row is None else f", row {finding.row}"
     index = "" if finding.index is None else f", index {finding.index}"
     return f"{finding.log}{row}{index}"
@@ -163,9 +163,9 @@ def _unknown(report: Reconciled) -> Iterator[Markup]:
         )
         yield table("Quarantined segments", heads, rows)
     if unknown.ranges:
-        places: list[list[Content]] = [[one.log, one.start, one.end - 1, one.why] for one in unknown.rows]
+        in_doubt: list[list[Content]] = [[one.log, one.start, one.end - 1, one.why] for one in unknown.rows]
         yield tag("p", f"May be missing, and are not judged: {counted(unknown.ranges, 'range')} of rows.")
-        yield table("Rows in doubt", ["log", "first row", "last row", "why"], places)
+        yield table("Rows in doubt", ["log", "first row", "last row", "why"], in_doubt)
     if unknown.snapshots:
         yield table("Copies of the registry that cannot be read", ["why"], [[why] for why in unknown.snapshots])
 
