@@ -13,7 +13,7 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-simulation test-pipeline test-cloud test-site check docs bench profile cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
+.PHONY: demo test test-queue test-simulation test-pipeline test-cloud test-site check docs bench bench-peers profile cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -60,6 +60,10 @@ bench: $(VENV)/pipeline-ready
 	$(RUN) -m bench.pipeline
 	$(RUN) -m bench.connector
 
+# The same work on other queues, as far as they are installed: make bench-peers PEERS="redis postgres"
+bench-peers: $(VENV)/peers-ready
+	@$(RUN) -m bench.peers $(PEERS)
+
 # CPU for each message in client and server, and the functions that take it. Some cases: make profile CASES="produce-1"
 profile: $(VENV)/ready
 	@$(RUN) -m bench.profiling $(CASES)
@@ -105,6 +109,7 @@ lock:
 	$(LOCK) pyproject.toml --extra pipeline --group spark --constraint requirements/dev.lock --output-file requirements/pipeline.lock
 	$(LOCK) --group docs --constraint requirements/dev.lock --constraint requirements/infra.lock --constraint requirements/pipeline.lock --output-file requirements/docs.lock
 	$(LOCK) pyproject.toml --group newest --constraint requirements/dev.lock --output-file requirements/spark-newest.lock
+	$(LOCK) --group peers --constraint requirements/dev.lock --output-file requirements/peers.lock
 	$(LOCK) requirements/layer.in --constraint requirements/dev.lock --output-file requirements/layer.lock
 	$(subst --universal,--python-platform aarch64-manylinux_2_28 --only-binary :all:,$(LOCK)) requirements/emr.in --constraint requirements/pipeline.lock --constraint requirements/dev.lock --output-file requirements/emr.lock
 
@@ -134,6 +139,11 @@ $(VENV)/infra-ready: $(VENV)/ready requirements/infra.lock
 # 0.75 GB: only those who test, measure or show the pipeline get it.
 $(VENV)/pipeline-ready: $(VENV)/ready requirements/pipeline.lock
 	$(RUN) $(PIP) --require-hashes --requirement requirements/pipeline.lock
+	@touch $@
+
+# Clients of the other queues: only those who compare get them.
+$(VENV)/peers-ready: $(VENV)/ready requirements/peers.lock
+	$(RUN) $(PIP) --require-hashes --requirement requirements/peers.lock
 	@touch $@
 
 # The reference imports what it describes, the pipeline too.

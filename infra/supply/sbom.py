@@ -21,6 +21,7 @@ PURPOSES = {
     "dev": "installed to develop and test, with the library's own dependencies among it",
     "infra": "installed to deploy",
     "docs": "installed to make the site of the documentation",
+    "peers": "installed to compare with other queues",
     "spark-newest": "installed to test with the newest Spark",
     "package-lock": "Node packages: installed to deploy and test",
 }

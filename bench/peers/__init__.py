@@ -1,0 +1,1 @@
+"""Measures the same work on other queues, beside this one: ``make bench-peers``."""

@@ -1,0 +1,176 @@
+"""``make bench-peers``: the same work on other queues, each answering after its sync. Prints medians of rounds.
+
+Each server runs alone, on a folder of the same disk; senders and receivers are threads of this one process, each with a
+connection of its own. A peer that is not installed is skipped with a sentence. The last line is JSON.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import measures
+from bench.measures import counted, median, quantile
+from bench.peers import beanstalkd, hourwheel, nats_jetstream, postgres, rabbitmq, redis_streams
+from bench.peers.peer import Absent, Opened, Peer
+
+PEERS: dict[str, Opened] = {
+    "hourwheel": hourwheel.opened,
+    "redis": redis_streams.opened,
+    "rabbitmq": rabbitmq.opened,
+    "nats": nats_jetstream.opened,
+    "beanstalkd": beanstalkd.opened,
+    "postgres": postgres.opened,
+}
+SENDERS = {1: 16, 100: 8, 1_000: 4}
+RECEIVERS = 8
+_DELAYED_PER_S = 1_000
+_names = count()
+
+
+def produced(peer: Peer, batch: int, seconds: float, queue: str) -> float:
+    bodies = [body.encode() for body in measures.bodies(batch)]
+    senders = [peer.sender(queue) for _ in range(SENDERS[batch])]
+
+    def step(caller: int) -> int:
+        senders[caller].send(bodies)
+        return batch
+
+    units, taken = counted(len(senders), seconds, step)
+    for sender in senders:
+        sender.close()
+    return units / taken
+
+
+def consumed(peer: Peer, queue: str, seconds: float) -> float:
+    """Returns the messages/s received and acknowledged, 100 at a time."""
+    receivers = [peer.receiver(queue) for _ in range(RECEIVERS)]
+    units, taken = counted(RECEIVERS, seconds, lambda caller: len(receivers[caller].take(100, 0)))
+    for receiver in receivers:
+        receiver.close()
+    return units / taken if units else 0.0
+
+
+def latencies(peer: Peer, samples: int) -> list[float]:
+    """Returns the milliseconds from the call that sends to the receipt, one message at a time."""
+    queue, arrived = f"latency-{next(_names)}", threading.Semaphore(0)
+    found: list[float] = []
+    sender, receiver = peer.sender(queue), peer.receiver(queue)
+
+    def receive() -> None:
+        while len(found) < samples:
+            for body in receiver.take(1, 2):
+                found.append((time.perf_counter() - float(body)) * 1_000)
+                arrived.release()
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    for _ in range(samples):
+        sender.send([str(time.perf_counter()).encode()])
+        arrived.acquire(timeout=10)
+        time.sleep(0.005)
+    thread.join()
+    sender.close()
+    receiver.close()
+    return found[samples // 10 :]
+
+
+def lateness(peer: Peer, seconds: float) -> list[float]:
+    """Returns how many milliseconds late 1,000 messages a second come. Raises ``NotImplementedError``."""
+    queue, messages, chance = f"late-{next(_names)}", int(_DELAYED_PER_S * seconds), random.Random(1)
+    found: list[float] = []
+    with closing(peer.sender(queue)) as sender, closing(peer.receiver(queue)) as receiver:
+        start = time.time() + 5
+        for _ in range(messages // 100):
+            due = [start + chance.random() * seconds for _ in range(100)]
+            sender.send_later([f"{at:<200}".encode() for at in due], due)
+        until = start + seconds + 30
+        while len(found) < messages and time.time() < until:
+            bodies = receiver.take(1_000, 1)
+            now = time.time()
+            found += [(now - float(body)) * 1_000 for body in bodies]
+    return found
+
+
+def measured(peer: Peer, rounds: int, seconds: float) -> dict[str, float]:
+    rates: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for batch in SENDERS:
+            queue = f"queue-{next(_names)}"
+            rate = produced(peer, batch, seconds, queue)
+            rates.setdefault(f"produced/s, batch {batch:,}, {SENDERS[batch]} senders", []).append(rate)
+            if batch == 100:
+                rate = consumed(peer, queue, seconds / 2)
+                rates.setdefault(f"received and settled/s, by 100, {RECEIVERS} receivers", []).append(rate)
+    row = {name: round(median(found)) for name, found in rates.items()}
+    late = latencies(peer, 500 if seconds > 1 else 50)
+    row |= _quantiles("send to receipt", late)
+    try:
+        return row | _quantiles("1,000 due/s, late", lateness(peer, 2 * seconds))
+    except NotImplementedError:
+        return row
+
+
+def _quantiles(what: str, found: list[float]) -> dict[str, float]:
+    return {f"{what}, p50 ms": round(median(found), 2), f"{what}, p99 ms": round(quantile(found, 0.99), 2)}
+
+
+def table(rows: dict[str, dict[str, float]]) -> Table:
+    """Returns a table with a column for each system. The last column divides this queue by the best of the others:
+    above 1 it is ahead."""
+    found = Table(title="messages of 200 bytes, each answered after its sync", title_justify="left")
+    for name in ("", *rows, "ahead of the best other"):
+        found.add_column(name, justify="right" if name else "left")
+    ours = next(iter(rows.values()))
+    for metric in ours:
+        values = [row.get(metric) for row in rows.values()]
+        found.add_row(metric, *("-" if value is None else f"{value:,}" for value in values), ahead(metric, values))
+    return found
+
+
+def ahead(metric: str, values: list[float | None]) -> str:
+    ours, *others = values
+    known = [value for value in others if value]
+    if not ours or not known:
+        return ""
+    return f"{min(known) / ours if metric.endswith('ms') else ours / max(known):.2f}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("peers", nargs="*", help=f"some of: {', '.join(PEERS)} (this queue is always measured)")
+    parser.add_argument("--quick", action="store_true", help="short rounds, to see that it runs")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.peers) - set(PEERS):
+        parser.error(f"no such peer: {', '.join(sorted(unknown))}")
+    rounds, seconds = (1, 0.5) if arguments.quick else (3, 3.0)
+    console, rows, setups = Console(width=170), {}, {}
+    for name, opened in PEERS.items():
+        if arguments.peers and name not in arguments.peers and name != "hourwheel":
+            continue
+        try:
+            with tempfile.TemporaryDirectory(prefix="hourwheel-peer-") as folder:
+                (data := Path(folder) / "peer").mkdir()
+                with opened(data) as peer:
+                    rows[peer.name] = measured(peer, rounds, seconds)
+                    setups[peer.name] = {"version": peer.version, "settings": peer.settings}
+        except Absent as reason:
+            console.print(f"{name} is skipped: {reason}")
+    console.print(table(rows))
+    for name, setup in setups.items():
+        console.print(f"{name} {setup['version']}: {setup['settings']}")
+    print(json.dumps({"date": measures.today(), "systems": setups, "rows": rows}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
