@@ -84,7 +84,7 @@ RARE = {
         *((function, verb, "counters") for function in ("pull", "push") for verb in ("GetItem", "UpdateItem")),
     },
     "a hole, which a reader fills": {
-        (function, "PutItem", "consume") for function in ("pull", "push", "meta", "archive")
+        (function, "PutItem", "consume") for function in ("pull", "push", "meta", "sweep", "archive")
     },
     "a batch that was cut off: its repeat, or the next owner of a bucket, looks whether its row was trimmed": {
         *(("produce", "GetItem", "consume"), ("wheel", "GetItem", "consume")),

@@ -309,10 +309,10 @@ def a_batch_is_put_before_its_key_is_recorded() -> Iterator[None]:
         current = record.load()
         if current is not None:
             return self._repeat(current, idempotency, keyspace)
-        parts, reservations = self.store()
-        inputs = replace(self._inputs(), batch=parts[0].messages[0].id.split("-")[0])
-        record.swap(None, self._offer(idempotency, inputs, self.context.ids.token(), reservations))
-        return parts, reservations
+        stored = self.store()
+        inputs = replace(self._inputs(), batch=stored.prefix)
+        record.swap(None, self._offer(idempotency, inputs, self.context.ids.token(), stored.reservations))
+        return stored
 
     with patch.object(produce._Batch, "store_once", store_once):
         yield

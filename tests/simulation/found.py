@@ -158,8 +158,9 @@ def a_batch_over_subjects_is_stored_again_when_one_is_deleted() -> Iterator[None
     def store(self: Any) -> Any:
         inputs = self._inputs()
         parts = self._split(inputs)
-        rows = self._rows(parts, inputs.at_ms)
-        return parts, [self.context.log(part.log).append(row) for part, row in zip(parts, rows, strict=True)]
+        rows = self._rows(parts, inputs.at_ms, inputs.batch)
+        reservations = [self.context.log(part.log).append(row) for part, row in zip(parts, rows, strict=True)]
+        return self._stored(inputs.batch, parts, reservations)
 
     with patch.object(produce._Batch, "store", store):
         yield

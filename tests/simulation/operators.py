@@ -97,6 +97,12 @@ class Operator(Actor):
     def undrain(self) -> None:
         self.ask("undrain", lambda: self.cell.cells.set_state("c0", "normal"))
 
+    def _outage(self, _: str, __: str) -> None:
+        """Takes a cell out of reach for some time, in the middle of whatever goes on there."""
+        cell = f"c{self.rng.randrange(self.world.plan.cells)}"
+        self.world.outages[cell] = self.world.now_ms + self.rng.choice((500, 4_000, 30_000))
+        self.world.record(self.process.name, "outage", cell)
+
     def _attempts(self, subject: str, group: str) -> None:
         attempts = self.rng.choice((1, 2, 5))
         self.ask("attempts", lambda: self.cell.put_group(subject, group, max_attempts=attempts))

@@ -210,13 +210,20 @@ def moved(plan: Plan, rng: Random) -> Plan:
     # A rebuild needs the cells; and see ``paused``.
     if rng.random() >= _MOVED or plan.archivists or plan.engine or plan.longest_pause_ms > 90_000:
         return plan
-    return with_cells(plan, rng.choice((1, 2)))
+    plan = with_cells(plan, rng.choice((1, 2)))
+    prompt = plan.delays is not None and plan.delays.prompt
+    return with_outages(plan) if rng.random() < 0.5 and not prompt else plan
 
 
 def with_cells(plan: Plan, cells: int) -> Plan:
     """Returns the plan with that many cells beside the home cell, and an actor that moves queues and drains cells."""
     moves = ("move", "move", "move", "drain", "undrain")
     return replace(plan, cells=cells, moves=(*plan.moves, *moves), operators=max(plan.operators, 1))
+
+
+def with_outages(plan: Plan) -> Plan:
+    """Returns the plan with cells that are out of reach from time to time."""
+    return replace(plan, moves=(*plan.moves, "outage", "outage"))
 
 
 def paused(plan: Plan, rng: Random) -> Plan:

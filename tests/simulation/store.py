@@ -452,6 +452,12 @@ class _Inside(SimulatedStore):
         return super().call(name, about, effect)
 
 
+def _check_answers(process: Process, cell: str) -> None:
+    """Raises ``Throttled`` while the cell is out of reach."""
+    if process.world.now_ms < process.world.outages.get(cell, 0):
+        raise Throttled(f"simulated: cell {cell} is out of reach")
+
+
 class CallsOfCell(SimulatedStore):
     """The store of another cell: it contains only logs whose names have the cell."""
 

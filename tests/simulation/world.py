@@ -103,6 +103,8 @@ class World:
         """Removes a share of the items that TTL may remove by now."""
         self.spoil: Callable[[], None] = lambda: None
         """Damages a stored batch."""
+        self.outages: dict[str, int] = {}
+        """The cells that do not answer, and the time until which they do not."""
         self.trace: list[tuple[Any, ...]] = []
         self._hub: greenlet | None = None
         self._processes: list[Process] = []
@@ -250,8 +252,9 @@ class World:
         self._apply_due()
 
     def calm(self) -> None:
-        """Ends the faults, and lets late effects happen now."""
+        """Ends the faults and outages, and lets late effects happen now."""
         self.faults = NONE
+        self.outages.clear()
         while self._pending:
             self.now_ms = max(self.now_ms, self._pending[0][0])
             self._apply_due()

@@ -102,6 +102,23 @@ def test_a_cell_that_fails_in_the_middle_of_a_move_leaves_the_queue_where_it_is(
     assert bench.bodies() == ["a", "b"]
 
 
+def test_the_sweeper_looks_at_the_other_queues_while_a_change_waits_for_a_cell(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(bench, "here", 0)
+    bench.pull(lease=5)
+    break_down(bench, monkeypatch)
+    with pytest.raises(Unavailable, match="cell fast does not answer"):
+        bench.cell.routes.add_queues("orders", 3)
+    bench.clock.pass_time(6)
+    assert bench.cell.sweep().ended_leases == 1
+    assert [(message.body, message.attempt) for message in bench.take()] == [("here", 2)]
+    monkeypatch.undo()
+    bench.cell = bench.another_process()
+    bench.cell.sweep()
+    assert bench.cell.subject("orders").queues == 3
+
+
 def test_a_cell_off_line_is_not_read_until_it_is_normal_again(bench: Bench) -> None:
     send(bench, "there", 1)
     bench.cell.cells.drain("fast")

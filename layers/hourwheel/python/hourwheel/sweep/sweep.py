@@ -177,12 +177,20 @@ class Sweeper:
                 groups.append(group)
                 self._end_seek(subject, group)
         report.groups += len(groups)
-        if subject.change is not None:
-            finish_change(self.registry, subject.name)  # the next sweep looks at the queues where they are then
-        elif rests(self._looks.get(subject.name), subject, groups, self.context.clock.now_ms()):
+        if subject.change is not None and self._moves_queues(subject):
+            return  # the next sweep looks at the queues where they are then
+        if rests(self._looks.get(subject.name), subject, groups, self.context.clock.now_ms()):
             report.resting += 1
         else:
             self._look(subject, groups, report, behind)
+
+    def _moves_queues(self, subject: Subject) -> bool:
+        """Carries the open change of the route to its end. Returns False if a cell is out of reach: its queues stay
+        where they are, and the others are looked at."""
+        with self._contained(f"moving queues of {subject.name}"):
+            finish_change(self.registry, subject.name)
+            return True
+        return False
 
     def _end_seek(self, subject: Subject, group: Group) -> None:
         """Ends a seek that was cut off: until then each look of a pull reads all queues."""
@@ -204,7 +212,8 @@ class Sweeper:
         totals = self._totals(subject)
         queues = [self.context.log(name) for name in totals]
         if any(totals[name].sealed for name in map(subject.log, range(subject.queues)) if name in totals):
-            refresh_route(self.registry, subject)
+            with self._contained(f"moving queues of {subject.name}"):
+                refresh_route(self.registry, subject)
         members = [self._member(subject, group, totals, report) for group in groups]
         self._fill_ends(subject, totals, members)
         snapshot = self._snapshot(at_ms, subject, members, totals)
