@@ -1,16 +1,21 @@
 """Bugs of moves between cells."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
 from unittest.mock import patch
 
 from hourwheel.context import Context
+from hourwheel.delay.dispatch import Dispatcher
+from hourwheel.delay.unavailable_cells import UnavailableCells
 from hourwheel.logs.log import Log
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter
 from hourwheel.registry import moves
 from hourwheel.routes import MoveTarget, Route, RouteChange
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Plan, with_cells
+from tests.simulation.plan import Faults, Plan, delayed, with_cells, with_outages
 
 MOVED: list[Bug] = []
 planted = registrar(MOVED)
@@ -61,4 +66,30 @@ def a_new_log_takes_the_name_of_one_that_was_used() -> Iterator[None]:
         return MoveTarget(queue, cell, 1, 1)
 
     with patch.object(Route, "target", target):
+        yield
+
+
+def _delayed_and_out_of_reach(plan: Plan) -> Plan:
+    plan = with_outages(with_cells(delayed(plan, Random(plan.seed)), 1))
+    assert plan.delays is not None
+    delays = replace(
+        plan.delays, share=1.0, shards=1, reach_ms=20_000, batches=4, wheels=3, leaves_seconds=5, prompt=False
+    )
+    return replace(plan, transactional=False, faults=Faults(), calls=900, quiet_days=False, delays=delays)
+
+
+@planted(sharpen=_delayed_and_out_of_reach)
+def messages_for_a_cell_that_is_out_of_reach_are_forgotten() -> Iterator[None]:
+    with patch.object(UnavailableCells, "hold", lambda *_: None):
+        yield
+
+
+@planted(sharpen=_delayed_and_out_of_reach)
+def a_row_that_could_not_be_put_is_not_put_again() -> Iterator[None]:
+    def after(self: Dispatcher, step: Any) -> Any:
+        step.open.clear()
+        return real(self, step)
+
+    real = Dispatcher._after
+    with patch.object(Dispatcher, "_after", after):
         yield
