@@ -124,6 +124,7 @@ class Archiver:
 
     def _commit(self, run: _Run) -> bool:
         """Commits once, if there is anything to archive. Returns whether to go on."""
+        # An archiver that crashed between its manifest and its watermarks has left the watermarks behind.
         head = catch_up(self.context, self.archive)
         began_ms = self.context.clock.now_ms()
         collector = Collector(self.context, self.archive)
@@ -139,10 +140,12 @@ class Archiver:
                 replace_head(self.context, head, value)
             return run.goes_on(current)
         manifest = self._manifest(collector, current, head.value.number, began_ms, digest)
+        # The manifest is the commit: its number is written once, so one archiver gets it.
         if not commit(self.archive, manifest):
             # Another archiver committed this number first: the segments written here belong to no manifest.
             run.report.lost_races += 1
             return True
+        # After the manifest: if this is cut off, the next archiver reads the watermarks from the manifest.
         apply(self.context, Versioned(current.head(head.value), head.token), manifest)
         self._count(run.report, manifest)
         return run.goes_on(current) or archived
@@ -199,6 +202,7 @@ class Archiver:
         if bounds is None:
             return LogRead.ROWS_LEFT
         start, log_end = bounds
+        # The store was set back to an earlier state: its new rows would count as archived, and never be.
         if log_end < (watermark or 0):
             raise older(source.log)
         if log_end <= start:

@@ -89,6 +89,7 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
             wakes_ms = now_ms  # the wheel is overdue: the record must not hide that
         announcement = Owner(owner="", until_ms=0, wakes_ms=wakes_ms)
         stored, current = record.swap(None if current is None else current.token, announcement)
+        # Stored before the timer is ordered: if the order is lost, the sweeper sees the time and starts the wheel.
         if stored:
             return wakes_ms
     return now_ms

@@ -170,6 +170,7 @@ class ScheduledMessages:
                 answer = self._read_state(position, "waiting")
                 if answer.state == "dispatched":
                     return answer
+                # Listed before the request is stored: the sweeper finishes only requests that it finds in the list.
                 listed = self._changes.add_to_list(position)
                 current = record.swap(None, PendingChange.requested(asked_ms, self.context.clock.now_ms())).current
                 assert current is not None
@@ -245,6 +246,7 @@ class ScheduledMessages:
         )
         value = msgspec.structs.replace(current.value, transfers=(transfer,), moved=position_in(transfer))
         swapped = self._changes.store(position, current, value)
+        # Another caller has decided: its transfer counts, and this reservation would be a hole.
         if swapped.value != value:
             release(self.context, (transfer,))
         return swapped

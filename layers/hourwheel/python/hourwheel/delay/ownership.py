@@ -133,6 +133,7 @@ class Ownership:
         """Appends the transfers of a step, before their rows are put. Raises ``Fenced``."""
         at_ms = self.time()
         row = Dispatched(owner=self._owner, at_ms=at_ms, transfers=transfers)
+        # Write-once: of two wheels one gets this row, and the other learns here that it was replaced.
         if not put_dispatched(context, self._bucket.name, self._next, row, context.ids.token()):
             raise Fenced(self._bucket.name)
         # A transaction may run more than once: the row counts once the transaction is over.

@@ -277,6 +277,7 @@ class Pusher:
         _, group, target = current
         if state_record(self.cell.context, group).key != state_record(self.cell.context, leased.group).key:
             return Outcome(unreached=True)  # the group was deleted, and another created under its name
+        # Both leases must outlast the delivery, or others would deliver its messages while the target handles them.
         if not self._lease.extend(group, target) or not self._hold(leased, target):
             return Outcome(unreached=True)
         pulled = leased.pulled

@@ -111,6 +111,7 @@ class Leases:
         this. Returns 0 at once while another thread works on the log.
         """
         watch = self._watch(log)
+        # The thread that has the lock ends the same leases: to wait for it would only hold up a pull.
         if not watch.lock.acquire(blocking=False):
             return 0
         try:
@@ -147,6 +148,7 @@ class Leases:
         with self._open_pulls(log) as watch:
             lowest = min(watch.open, default=None)
             start = watch.scanned if lowest is None else watch.open[lowest].start
+        # Saved before rows are trimmed: whoever finds no row begins at the checkpoint.
         if start is not None:
             self._save(log, start)
         self._trim(log, watch)

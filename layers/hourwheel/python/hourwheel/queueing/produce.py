@@ -96,6 +96,7 @@ def _produce(
             for seen in subjects.values():
                 refresh_route(registry, seen)
             continue
+        # After the rows: the pull that wakes must find them, and the wheel that starts must read them.
         _announce(context, stored.parts, stored.reservations)
         return stored
     raise Unavailable("the subject keeps being moved or deleted: send the batch again")
@@ -239,10 +240,12 @@ class _Batch:
 
         def first(context: Context) -> Versioned[Remembered] | _Stored:
             record = idempotency.record(context, keyspace)
+            # Reserved before the key is written: the key names the rows, so that every repetition puts the same ones.
             reserved = _reserve(context, parts, rows)
             offer = self._offer(idempotency, inputs, context.ids.token(), reserved)
             remembered = remember(record, offer)
             if remembered.value.token != offer.token:
+                # Another request with this key was faster. Its reservations count; these would be holes.
                 for row, reservation in zip(rows, reserved, strict=True):
                     context.log(reservation.log).abandon(reservation, row)
                 return remembered

@@ -142,6 +142,7 @@ class Settler:
         claim = seen.value.claim
         current = seen
         while True:
+            # First the transfers that an earlier settlement left behind: the next one writes its own in their place.
             current = self.finish(row_no, current)
             answer = answer_without_change(current.value, claim, decision)
             if answer is not None:
@@ -224,6 +225,7 @@ class Settler:
     def _swap(self, row_no: int, current: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
         outcome = self.log.record(row_no).swap(current.token, value, expires_ms=value.garbage_ms)
         if not outcome.stored:
+            # No record names these rows: the readers of their logs would wait for each until its grace is over.
             release(self.context, value.transfers)
         elif dead := sum(len(transfer.picks) for transfer in value.transfers if transfer.kind in (ATTEMPTS, REJECTED)):
             self._count("DeadLetters", dead)
@@ -244,8 +246,10 @@ class Settler:
             transfers = self._reserve(row, decision) if decision.moves else ()
         return msgspec.structs.replace(
             row,
+            # The outcome of a closed row says that all are settled; the row is kept for days without the set.
             settled=frozenset() if closed else settled,
             transfers=transfers,
+            # Only a closed row may expire: one with transfers stays until their rows are stored.
             state=OPEN if not closed else CLOSING if transfers else CLOSED,
             outcome=outcome if closed else 0,
             closed_ms=self.context.clock.now_ms() if closed else 0,

@@ -113,6 +113,7 @@ class GuardedCells:
 
     def _check_answers(self, cell: str) -> None:
         """Raises ``CellUnavailable`` for a cell that failed lately."""
+        # A cell that is out of reach would otherwise cost every pull its time-out.
         failure = self._failures.get(cell)
         if failure is not None:
             if within(failure[0], self.clock.now_ms(), round(self.rest_seconds * 1_000)):

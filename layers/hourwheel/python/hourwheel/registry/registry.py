@@ -225,6 +225,7 @@ class Registry:
         tombstone = msgspec.structs.replace(current.value, deleted=True)
         if not current.value.deleted and not subject_record(self.context, name).swap(current.token, tombstone).stored:
             raise Unavailable("the subject was changed meanwhile: send the request again")
+        # After the tombstone: no process that reads the record from here on adds messages or groups.
         self.forget(name)
         self.erase_subject(tombstone)
 
@@ -235,6 +236,7 @@ class Registry:
         current = record.load()
         if current is None or current.value.subject_generation != subject.generation or current.value.erased:
             raise unknown_group(subject.name, name)
+        # The record stays as a tombstone: its generation must not come back, or old receipts would fit the new group.
         tombstone = msgspec.structs.replace(current.value, deleted=True)
         if not current.value.deleted and not record.swap(current.token, tombstone).stored:
             raise Unavailable("the group was changed meanwhile: send the request again")
@@ -306,6 +308,7 @@ class Registry:
         current = record.load()
         for _ in range(10):
             value = decide(None if current is None else current.value)
+            # Nothing changes: a repeated put costs no write.
             if current is not None and value == current.value:
                 return value
             bounded = room if room is not None and is_new(None if current is None else current.value) else None
