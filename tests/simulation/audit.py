@@ -32,6 +32,7 @@ from hourwheel.queueing.pull_log import group_parts
 from hourwheel.queueing.records import Checkpoint
 from tests.simulation.buckets import BucketHistory
 from tests.simulation.facts import NEVER, LogName, Pick, Promise, Promiser, RowFact
+from tests.simulation.members import Members
 from tests.simulation.orders import OrderedHistory
 from tests.simulation.plan import DAY_MS
 from tests.simulation.pulls import PullHistory
@@ -64,6 +65,10 @@ class StoreAudit:
     @cached_property
     def rules(self) -> Rules:
         return Rules(self)
+
+    @cached_property
+    def members(self) -> Members:
+        return Members(self)
 
     def stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
         if before is not None and (before.value, before.token) == (record.value, record.token):
@@ -156,7 +161,9 @@ class StoreAudit:
         current = self.subjects.get(name.subject)
         if current is not None and (current.generation > name.generation or current.deleted):
             return True
-        return (name.subject, name.generation, member or name.member) in self.removed_groups
+        member = member or name.member
+        removed = (name.subject, name.generation, member) in self.removed_groups
+        return removed or self.members.orphaned(name.subject, name.generation, member)
 
     def lost(self, log: str) -> bool:
         """Returns whether the log's rows were erased with its subject or group."""
@@ -380,6 +387,10 @@ class StoreAudit:
 
     def _group_stored(self, verb: Verb, group: Group) -> None:
         position = (group.subject, group.subject_generation, group.member)
+        if group.consumer:
+            group = self.members.stored(verb, group)
+        elif group.broadcast:
+            self.members.changed(group)
         if position not in self.groups and group.start == "latest":
             self._begins_at_the_end(verb, group)
         self.groups[position] = group

@@ -5,8 +5,10 @@ from functools import partial
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.groups import Group
+from hourwheel.model.pages import DeadPage
 from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.ports import Table
+from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.selection import PASSED_MS
 from tests.simulation.actors import Actor
 from tests.simulation.audit import StoreAudit
@@ -103,8 +105,8 @@ def drain_others(actor: Actor) -> None:
 
 
 def _consume(actor: Actor, group: Group) -> None:
-    subject, name = group.subject, group.name
-    request = PullRequest(consumer="drain", max_messages=5, lease_seconds=30)
+    subject, name = group.subject, group.shared_name
+    request = PullRequest(consumer=group.consumer or "drain", max_messages=5, lease_seconds=30)
     for _ in range(_PULLS):
         pull = partial(actor.cell.pull, subject, name, request)
         verb, result = actor.ask("pull", pull, group=name, lease_seconds=30)
@@ -124,7 +126,7 @@ def _consume(actor: Actor, group: Group) -> None:
 
 def living_groups(audit: StoreAudit) -> list[Group]:
     """Returns the groups of all subjects that were not deleted, in a fixed order."""
-    groups = [group for _, group in sorted(audit.groups.items()) if not group.deleted]
+    groups = [group for _, group in sorted(audit.groups.items()) if not (group.deleted or group.broadcast)]
     return [group for group in groups if not audit.gone(f"{group.subject}~{group.subject_generation}/0", group.member)]
 
 
@@ -237,7 +239,7 @@ def _check_dead(actor: Actor, group: Group) -> int:
     ]
     found, after = list[str | None](), None
     while True:
-        _, page = actor.ask("dead", partial(actor.cell.dead, group.subject, group.name, after=after, limit=1_000))
+        _, page = actor.ask("dead", partial(_dead_page, actor, group, after))
         found += [message.body for message in page.messages] if page else []
         after = page.next if page else None
         if after is None:
@@ -245,6 +247,13 @@ def _check_dead(actor: Actor, group: Group) -> int:
     if found != expected:
         raise Violation("1", f"group {group.name} lists the dead letters {found}, it has {expected}")
     return len(expected)
+
+
+def _dead_page(actor: Actor, group: Group, after: str | None) -> DeadPage:
+    if not group.consumer:
+        return actor.cell.dead(group.subject, group.name, after=after, limit=1_000)
+    subject = actor.cell.registry.subject(group.subject)
+    return DeadLetters(actor.cell.context, subject, group).page(after=after, limit=1_000)
 
 
 def _check_delivered(actor: Actor) -> None:
@@ -258,7 +267,7 @@ def _check_delivered(actor: Actor) -> None:
     facts = [fact for rows in history.audit.logs.values() for fact in rows.values()]
     unreadable = {message.body for fact in facts if fact.damaged for message in fact.messages}
     for group in living_groups(history.audit):
-        seen = history.delivered.get((group.subject, group.name), set())
+        seen = history.delivered.get((group.subject, group.member if group.consumer else group.name), set())
         dead = {message.body for fact in history.audit.rows(group.dead_log).values() for message in fact.messages}
         for body, (subject, _) in history.accepted.items():
             if body in history.given_up or body in unreadable:

@@ -31,7 +31,7 @@ class Consumer(Actor):
         old = self._wanted(subject, group)
         chosen = None if old is None else self._choose(old)
         request = PullRequest(
-            consumer=self.process.name,
+            consumer=self._consumer(group),
             max_messages=self.rng.choice((1, 2, 3, 100)),
             wait_seconds=self.rng.choice((0, 0, 0, 1)),
             lease_seconds=plan.lease_seconds,
@@ -46,6 +46,7 @@ class Consumer(Actor):
             "pull",
             lambda: self.cell.pull(subject, group, request),
             group=group,
+            consumer=request.consumer,
             row=None if old is None else (old.partition, old.row),
             chosen=chosen,
             delays=delays_of(chosen),
@@ -53,9 +54,19 @@ class Consumer(Actor):
         )
         if result is None:
             return
+        self.history.audit.members.pulled(subject, group, request.consumer, verb)
         if old is not None and chosen is not None and result.settled is not None:
             self._answered(verb, old, chosen, result.settled[0])
         self.held += self.history.pulled(verb, subject, group, result)
+
+    def _consumer(self, group: str) -> str:
+        """Returns the consumer as which the actor pulls: in a broadcast group one of two, who leave for others after a
+        while, and come back."""
+        seconds = self.world.plan.broadcast_seconds
+        if not seconds or group != self.world.plan.groups[-1]:
+            return self.process.name
+        turn = self.world.now_ms // (2_000 * seconds)
+        return f"m{(turn + (self.rng.random() < 0.5)) % 3}"
 
     def _wanted(self, subject: str, group: str) -> Leased | None:
         wanted = [held for held in self.held if (held.subject, held.group) == (subject, group)]

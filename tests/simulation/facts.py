@@ -17,6 +17,12 @@ Address: TypeAlias = tuple[str, int, str | None]
 """The destination of delayed messages: the subject, its generation, and the group whose retries they are."""
 
 
+def shared_member(member: str) -> str:
+    """Returns the broadcast group of a consumer's group, and any other group itself."""
+    name, plus, rest = member.partition("+")
+    return f"{name}~{rest.partition('+')[0]}" if plus else member
+
+
 class LogName(NamedTuple):
     """A log's name taken apart; ``kind`` is ``queue``, ``retry``, ``dead``, ``orphans`` or ``schedule``."""
 

@@ -260,7 +260,11 @@ class History:
         packed = urlsafe_b64decode(pulled.receipt + "=" * (-len(pulled.receipt) % 4))[_DIGEST_BYTES:]
         receipt = msgspec.msgpack.decode(packed, type=Receipt)
         head = f"{subject}~{receipt.subject_generation}"
-        member = f"{group}~{receipt.group_generation}"
+        # In a broadcast group the receipt names the group of the consumer.
+        consumer = verb.details.get("consumer")
+        if "+" in receipt.group and consumer is not None and receipt.group.rpartition("+")[2] != consumer:
+            raise Violation("11", f"{consumer} is handed out messages of the group {receipt.group}")
+        member = f"{receipt.group}~{receipt.group_generation}"
         source = f"{head}/retry/{member}" if receipt.queue is None else receipt.source or f"{head}/{receipt.queue}"
         partition, row = f"{member}@{source}", receipt.row_no
         if (partition, row) not in verb.claims:
@@ -272,7 +276,7 @@ class History:
         bodies = [message.body or "" for message in pulled.messages]
         for body in bodies:
             self.in_time(body)
-        self.delivered.setdefault((subject, group), set()).update(bodies)
+        self.delivered.setdefault((subject, member if receipt.group != group else group), set()).update(bodies)
         return Leased(subject, group, partition, row, pulled.receipt, bodies)
 
     def in_time(self, body: str) -> None:

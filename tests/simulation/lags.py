@@ -2,6 +2,9 @@
 
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag, QueueLag
+from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.progress import lag_of
+from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.queueing.records import OPEN
 from tests.simulation.actors import Actor
 from tests.simulation.audit import StoreAudit
@@ -14,7 +17,7 @@ from tests.simulation.world import Violation
 def check_lag(actor: Actor, group: Group) -> Lag:
     """Requests the lag of the group, and compares it with the rows."""
     actor.cell.registry.forget(group.subject)  # otherwise the answer may be the lag of two seconds ago
-    _, lag = actor.ask("lag", lambda: actor.cell.lag(group.subject, group.name), group=group.name)
+    _, lag = actor.ask("lag", lambda: _lag(actor, group), group=group.name)
     if lag is None:
         raise Violation("errors", f"without faults, the lag of group {group.name} cannot be read")
     audit = actor.history.audit
@@ -30,6 +33,15 @@ def check_lag(actor: Actor, group: Group) -> Lag:
     retries = audit.pull_history(f"{group.member}@{group.retry_log}")
     _check_flight([retries], lag.in_flight - flights)
     return lag
+
+
+def _lag(actor: Actor, group: Group) -> Lag:
+    cell = actor.cell
+    if not group.consumer:
+        return cell.lag(group.subject, group.name)
+    subject = cell.registry.subject(group.subject)
+    letters = DeadLetters(cell.context, subject, group)
+    return lag_of(pull_logs(cell.context, subject, group), cell.leases, letters, cell.orders)
 
 
 def _count(audit: StoreAudit, waiting: list[tuple[RowFact, int]]) -> int:

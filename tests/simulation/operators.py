@@ -108,7 +108,9 @@ class Operator(Actor):
         self.ask("attempts", lambda: self.cell.put_group(subject, group, max_attempts=attempts))
 
     def _leave(self, subject: str, group: str) -> None:
-        consumer = f"c{self.rng.randrange(self.world.plan.consumers)}"
+        plan = self.world.plan
+        broadcasts = plan.broadcast_seconds and group == plan.groups[-1]
+        consumer = f"m{self.rng.randrange(3)}" if broadcasts else f"c{self.rng.randrange(plan.consumers)}"
         self.ask("leave", lambda: self.cell.leave(subject, group, consumer), consumer=consumer)
 
     def _refilter(self, subject: str, group: str) -> None:

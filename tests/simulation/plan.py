@@ -140,6 +140,8 @@ class Plan:
     when_dead: WhenDead = "continue"
     misuse: bool = False
     """Producers use an idempotency key again for another batch."""
+    broadcast_seconds: int = 0
+    """The last group broadcasts, and forgets a consumer that was away for this time. 0: it does not."""
     concurrency: int = 1
     """The number of threads of a pusher."""
     large_bytes: int = 0
@@ -176,6 +178,8 @@ _MOVED = 0.12
 """The share of plans with other cells, to which queues move."""
 _ARCHIVED = 0.15
 """The share of plans with an archive."""
+_BROADCAST = 0.12
+"""The share of plans with a group that broadcasts."""
 _ORDERED = 0.25
 """The share of plans with ordered groups."""
 _MOVES = ("redrive", "drop", "seek", "retention", "attempts", "lag", "latest", "queues")
@@ -202,7 +206,16 @@ def draw(seed: int) -> Plan:
     rng = Random(seed ^ 0x02DE2)
     # An ordered group takes all messages: it has no filter.
     fits = not plan.filters and not plan.faults.damage and not plan.max_in_flight
-    return in_order(plan, rng) if rng.random() < _ORDERED and fits else plan
+    plan = in_order(plan, rng) if rng.random() < _ORDERED and fits else plan
+    rng = Random(seed ^ 0xB40AD)
+    return broadcasting(plan, rng) if rng.random() < _BROADCAST and not plan.archivists else plan
+
+
+def broadcasting(plan: Plan, rng: Random) -> Plan:
+    """Returns the plan with a last group that broadcasts. Its consumers come, go, and are forgotten."""
+    if plan.ordered or (len(plan.groups) == 1 and plan.couriers):
+        return plan  # a group that is ordered or has a target does not broadcast
+    return replace(plan, broadcast_seconds=rng.choice((1, 3, 10, 3_600)), sweepers=max(1, plan.sweepers))
 
 
 def moved(plan: Plan, rng: Random) -> Plan:

@@ -16,7 +16,7 @@ from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Key, Record
 from hourwheel.queueing.records import PullRow
-from tests.simulation.facts import LogName, RowFact
+from tests.simulation.facts import LogName, RowFact, shared_member
 from tests.simulation.plan import Plan
 from tests.simulation.world import Verb, Violation
 
@@ -43,14 +43,16 @@ class Rules:
         """Returns the delays after which messages of the group are retried."""
         own = self.plan.own_retry
         return (
-            own if own is not None and self._drawn(name) and member == f"{self.plan.groups[0]}~1" else self.plan.retry
+            own
+            if own is not None and self._drawn(name) and shared_member(member) == f"{self.plan.groups[0]}~1"
+            else self.plan.retry
         )
 
     def check_attempts(self, where: str, name: LogName, member: str, kind: str, attempt: int) -> None:
         """Checks that a message becomes a dead letter after its last attempt, not sooner."""
         if "attempts" in self.plan.moves or kind not in (RETRY, ATTEMPTS):
             return
-        drawn = self._drawn(name) and member in {f"{group}~1" for group in self.plan.groups}
+        drawn = self._drawn(name) and shared_member(member) in {f"{group}~1" for group in self.plan.groups}
         most = self.plan.max_attempts if drawn else DEFAULT_MAX_ATTEMPTS
         if (attempt >= most) != (kind == ATTEMPTS):
             raise Violation("4", f"{where}: after attempt {attempt} of {most} a message goes to {kind}")
@@ -68,7 +70,7 @@ class Rules:
         if self.plan.faults.pause:
             return  # a process may be paused between the look at a record and the claim
         known_ms = 1_000 * self.plan.registry_seconds + 2 * self.plan.skew_ms + _SEEN_MS
-        for position in ((name.subject, name.generation, member), (name.subject, name.generation, "")):
+        for position in ((name.subject, name.generation, shared_member(member)), (name.subject, name.generation, "")):
             since_ms = self.audit.paused_ms.get(position)
             if since_ms is not None and verb.began_ms > since_ms + known_ms:
                 raise Violation("4", f"{where} is claimed, paused for {verb.began_ms - since_ms} ms")

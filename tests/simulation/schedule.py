@@ -242,6 +242,8 @@ def prepare(keeper: Actor, plan: Plan) -> None:
             order: dict[str, Any] = {"filter": wanted, "max_in_flight": plan.max_in_flight}
             if plan.ordered:
                 order = {"ordered": True, "max_held": plan.max_held, "when_dead": plan.when_dead}
+            if plan.broadcast_seconds and group == plan.groups[-1]:
+                order |= {"broadcast": True, "consumer_expires_seconds": plan.broadcast_seconds}
             keeper.cell.put_group(subject, group, max_attempts=plan.max_attempts, retry=own, **order)
         if plan.couriers:
             keeper.cell.put_group(subject, plan.groups[0], push=target_of(plan.seed, plan.concurrency))

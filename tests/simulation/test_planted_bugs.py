@@ -6,6 +6,7 @@ from itertools import count, islice
 import pytest
 
 from tests.simulation.archivebugs import ARCHIVED
+from tests.simulation.broadcastbugs import BROADCAST
 from tests.simulation.bugs import PLANTED, Bug
 from tests.simulation.damagebugs import SPOILT
 from tests.simulation.delaybugs import DELAYED
@@ -26,7 +27,7 @@ RUNS = 600
 
 @pytest.mark.parametrize(
     "bug",
-    [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *LIMITED, *SLOW, *FILTERED, *SPOILT, *MOVED, *FOUND, *ORDERED],
+    [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *LIMITED, *SLOW, *FILTERED, *SPOILT, *MOVED, *FOUND, *ORDERED, *BROADCAST],
     ids=lambda bug: bug.name,
 )
 def test_it_is_found_when(bug: Bug) -> None:
