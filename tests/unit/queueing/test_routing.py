@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -34,6 +36,25 @@ def queues(parts: Sequence[BatchPart]) -> Mapping[int | None, Sequence[int]]:
 def test_messages_of_one_key_share_a_queue_whatever_batch_they_came_with() -> None:
     for key in map(str, range(50)):
         assert len({queue_of(key, name, 8) for name in ("first", "second", delayed_batch("schedule/a", 3))}) == 1
+
+
+def _vectors() -> list[tuple[str, str, int, list[int]]]:
+    """Returns the test vectors of docs/api.md: a key, its bytes, its CRC-32, and its queue of 2, 3, 4 and 64."""
+    page = (Path(__file__).parents[3] / "docs/api.md").read_text()
+    table = page.partition("### The queue of a key")[2].partition("\n## ")[0]
+    rows = [
+        [cell.strip(" `") for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| `")
+    ]
+    return [(key, encoded, int(crc), list(map(int, queues))) for key, encoded, crc, *queues in rows]
+
+
+def test_the_queue_of_a_key_is_that_of_the_documented_vectors() -> None:
+    vectors = _vectors()
+    assert len(vectors) >= 5
+    for key, encoded, crc, queues in vectors:
+        assert key.encode().hex(" ") == encoded
+        assert crc32(key.encode()) == crc
+        assert [queue_of(key, "batch", many) for many in (2, 3, 4, 64)] == queues
 
 
 def test_messages_of_one_batch_without_a_key_share_a_queue() -> None:
