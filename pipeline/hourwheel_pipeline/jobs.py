@@ -23,7 +23,7 @@ from hourwheel_pipeline.option_faults import sentences_of
 DAILY = ("compact", "reconcile", "metrics", "report", "maintain")
 """The daily jobs, in their order: ``maintain`` comes last, so that no other job waits for it."""
 
-JOBS = (*DAILY, "repair", "replay")
+JOBS = (*DAILY, "repair", "replay", "trace")
 
 _NOW = "now_ms"
 

@@ -24,7 +24,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationException,
 )
-from pyiceberg.expressions import AlwaysTrue, And, In
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In
 from pyiceberg.expressions.parser import parse
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
@@ -259,8 +259,8 @@ class Lake:
         except NotFound:
             return 0
 
-    def rows(self, name: str, where: str) -> pa.Table:
-        """Reads the rows for which a condition of Iceberg holds, without Spark, into memory.
+    def rows(self, name: str, where: str | BooleanExpression, columns: Sequence[str] = ("*",)) -> pa.Table:
+        """Reads the rows for which a condition of Iceberg holds, or some columns of them, without Spark, into memory.
 
         Raises:
             NotFound: there is no such table.
@@ -272,7 +272,7 @@ class Lake:
             3
         """
         table = self.table(name)
-        scan = table.scan(row_filter=where)
+        scan = table.scan(row_filter=where, selected_fields=tuple(columns))
         files_of(scan)
         return scan.to_arrow()
 

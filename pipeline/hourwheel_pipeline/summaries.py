@@ -14,6 +14,7 @@ from hourwheel_pipeline.words import counted, found_words
 if TYPE_CHECKING:
     from hourwheel.archive.archiver import Archived
     from hourwheel.archive.rebuild import Rebuilt
+    from hourwheel.model import TracePage
     from hourwheel_pipeline.compact import CompactReport
     from hourwheel_pipeline.maintain import MaintainReport
     from hourwheel_pipeline.metrics import Measured
@@ -99,6 +100,11 @@ def _replayed(report: "ReplayReport") -> str:
     return f"{counted(report.messages, 'message')} of {counted(report.bytes, 'byte')}: {done}"
 
 
+def _traced(report: "TracePage") -> str:
+    more = "" if report.next is None else f", and more: --after {report.next}"
+    return f"{counted(len(report.messages), 'message')}{more}"
+
+
 _SENTENCES: Final[Mapping[str, Callable[[Any], str]]] = {
     "Archived": _archived,
     "Rebuilt": _rebuilt,
@@ -109,4 +115,5 @@ _SENTENCES: Final[Mapping[str, Callable[[Any], str]]] = {
     "MaintainReport": _maintained,
     "RepairReport": _repaired,
     "ReplayReport": _replayed,
+    "TracePage": _traced,
 }

@@ -77,7 +77,9 @@ def test_traces(shell: Shell) -> None:
     (found,) = shell.json("message", "find", "orders", "mine", "--from", "2026-11-20T10:00:00+01:00")
     assert found["offset"] == 0
     assert "from=2026-11-20T09%3A00%3A00.000Z" in shell.server.calls("trace")[-1].target
-    assert shell("message", "show", "orders", "0:1").exit_code == 1
+    unknown = shell("message", "show", "orders", "0:1")
+    assert unknown.exit_code == 1
+    assert "hourwheel pipeline run trace --data DIRECTORY --subject orders --message 0:1" in unknown.stderr
 
 
 def test_groups(shell: Shell) -> None:

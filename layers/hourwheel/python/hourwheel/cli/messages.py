@@ -1,15 +1,19 @@
 """``hourwheel message …``"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from hourwheel.cli.output import text_of, write_json, write_line, write_table
 from hourwheel.cli.settings import SubjectArgument, connect, moment, settings_of
-from hourwheel.client import Api, MessageTrace
+from hourwheel.client import Api, MessageTrace, NotFound
 
 app = typer.Typer(no_args_is_help=True, help="Show where messages are, and what groups did with them.")
+
+_FORGOTTEN = ("settled", "expired", "unknown")
+"""The states of messages of whose history something is no longer kept."""
 
 GroupOption = Annotated[str | None, typer.Option(help="Only this group (by default the first 20).")]
 
@@ -27,8 +31,9 @@ def show(
 
     Example: hourwheel message show orders 0:0
     """
-    with connect(ctx) as api:
-        _show(ctx, api.trace(subject, message, group=group).messages)
+    with connect(ctx) as api, _lake_hint(subject, message) as traces:
+        traces += api.trace(subject, message, group=group).messages
+        _show(ctx, traces)
 
 
 @app.command()
@@ -44,8 +49,26 @@ def find(
 
     Example: hourwheel message find orders order-7 --from 2026-01-01T00:00:00Z
     """
-    with connect(ctx) as api:
-        _show(ctx, list(_all(api, subject, message_id, since, until, group)))
+    with connect(ctx) as api, _lake_hint(subject, message_id) as traces:
+        traces += _all(api, subject, message_id, since, until, group)
+        _show(ctx, traces)
+
+
+@contextmanager
+def _lake_hint(subject: str, message: str) -> Iterator[list[MessageTrace]]:
+    """Yields a list for traces. Prints the command that asks the lake, if the server does not know the message or a
+    part of its history any more."""
+    traces: list[MessageTrace] = []
+    command = f"hourwheel pipeline run trace --data DIRECTORY --subject {subject} --message {message}"
+    hint = f"the lake may know more: {command}"
+    try:
+        yield traces
+    except NotFound as error:
+        if error.slug == "message-unknown":
+            typer.echo(hint, err=True)
+        raise
+    if any(group.state in _FORGOTTEN or not group.complete for trace in traces for group in trace.groups):
+        typer.echo(hint, err=True)
 
 
 def _all(
@@ -66,6 +89,10 @@ def _show(ctx: typer.Context, traces: list[MessageTrace]) -> None:
         for trace in traces:
             write_json(trace)
         return
+    write_traces(traces)
+
+
+def write_traces(traces: Sequence[MessageTrace]) -> None:
     for trace in traces:
         _write(trace)
     if not traces:

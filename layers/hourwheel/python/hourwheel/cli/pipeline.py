@@ -14,9 +14,11 @@ import msgspec
 import typer
 
 from hourwheel.cli.deployed import Deployed
+from hourwheel.cli.messages import write_traces
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
 from hourwheel.cli.serve_options import CellOption, directories_of
 from hourwheel.cli.settings import settings_of
+from hourwheel.client import TracePage
 from hourwheel.embedded.ownership import check_directory
 from hourwheel.errors import HourwheelError
 from hourwheel.system import SystemClock
@@ -31,9 +33,10 @@ _EXITS = "Exit status: 0 all is well; 1 a job failed; 2 wrong usage; 3 findings;
 app = typer.Typer(no_args_is_help=True, help="Archive the logs, and work with the archive in Spark.", epilog=_EXITS)
 
 DAILY = "daily"
+TRACE = "trace"
 JOBS = (
     *("archive", "compact", "reconcile", "metrics", "report", "maintain", DAILY),
-    *("repair", "replay", "rebuild"),
+    *("repair", "replay", "rebuild", TRACE),
 )
 _ARCHIVE_SECONDS = 3_600  # the archiver returns when no row is left, in general long before
 _FREE = {"ignore_unknown_options": True}
@@ -77,7 +80,8 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[JOB] [--NAME VALUE]...",
-            help="archive, compact, reconcile, metrics, report, maintain; daily: all of these; repair, replay, rebuild",
+            help="archive, compact, reconcile, metrics, report, maintain; daily: all of these; repair, replay, rebuild,"
+            " trace",
         ),
     ] = None,
     data: DataOption = None,
@@ -99,6 +103,8 @@ def run(
     if job not in JOBS:
         raise typer.BadParameter(f"there is no job {job!r}: the jobs are {', '.join(JOBS)}")
     job_options = _job_options(ctx, job, rest)
+    if stack is not None and job == TRACE:
+        raise typer.BadParameter("trace reads the lake here: name --archive and --lake, as pipeline status shows them")
     if stack is not None:
         write_json({"job": job, "started": Deployed.of(stack, settings_of(ctx).region).start(job, job_options)})
         return
@@ -127,6 +133,9 @@ def _run(
         for name, report in _spark(job, locations, job_options, master, output):
             output.write(name, report)
             reports.append(report)
+        if job == TRACE and not settings_of(ctx).json:
+            (report,) = reports
+            write_traces(msgspec.convert(msgspec.to_builtins(report), TracePage).messages)
         _end_with(reports)
 
 

@@ -1,4 +1,4 @@
-"""Traces a message through the logs of one group: from its queue through retries and dead letters.
+"""Traces a message through the history of one group: from its queue through retries and dead letters.
 
 A pull row names its consumer and its times, and the target of each message that was not acknowledged. A copy in
 the retry log has pull rows of its own, and so on until the message is settled.
@@ -7,24 +7,18 @@ the retry log has pull rows of its own, and so on until the message is settled.
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from hourwheel.buckets.buckets import Bucket
-from hourwheel.context import Context
-from hourwheel.delay.ownership import DispatchLog
-from hourwheel.errors import Corrupt
 from hourwheel.handover.copies import ATTEMPTS, REJECTED, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import LogKind, LogName
 from hourwheel.logs.entries import DueTimes, decode_entry
-from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
 from hourwheel.model.traces import GroupTrace, TraceEvent, TraceState
-from hourwheel.queueing.dead import dead_id_of, dead_state_record
+from hourwheel.queueing.dead import dead_id_of
 from hourwheel.queueing.ordered_rows import OrderedRow
-from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import EXPIRED, OPEN, SETTLED, UNREADABLE, Moved, Position, PullRow
 from hourwheel.times import rfc3339
-from hourwheel.trace.claims import claims_of, latest_rows
+from hourwheel.trace.history import History, SourceLog
 
 _HOPS = 200
 """A trace follows at most this many copies of a message in one group."""
@@ -53,7 +47,7 @@ HandOver: TypeAlias = Moved | Transfer
 class _Copy(NamedTuple):
     """A message in a log that the group pulls from, and the attempt that its next pull makes."""
 
-    log: PullLog
+    log: SourceLog
     position: Position
     attempt: int
 
@@ -63,8 +57,7 @@ class GroupReader:
     """Reads the way of one message through the logs of a group. ``queue`` and ``offset`` name the message in its
     copies."""
 
-    context: Context
-    group: Group
+    history: History
     queue: int
     offset: int
     _events: list[tuple[int, TraceEvent]] = field(default_factory=list)
@@ -72,7 +65,11 @@ class GroupReader:
     _copies: list[_Copy] = field(default_factory=list)
     _complete: bool = True
 
-    def trace(self, log: PullLog, position: Position) -> GroupTrace:
+    @property
+    def group(self) -> Group:
+        return self.history.group
+
+    def trace(self, log: SourceLog, position: Position) -> GroupTrace:
         """Returns the history in the group of the message at this position of a queue."""
         self._copies.append(_Copy(log, position, 1))
         for _ in range(_HOPS):
@@ -87,10 +84,10 @@ class GroupReader:
         return GroupTrace(name, state, events, self._complete, self.group.consumer or None)
 
     def _follow(self, copy: _Copy) -> None:
-        if copy.log.group.ordered:
+        if self.group.ordered:
             self._follow_in_order(copy)
             return
-        claims = claims_of(copy.log, copy.position)
+        claims = self.history.claims(copy.log, copy.position)
         self._complete = self._complete and claims.complete
         if copy.position >= claims.tail.position:
             self._states.add("waiting" if copy.log.queue is not None else "retrying")
@@ -103,7 +100,7 @@ class GroupReader:
 
     def _follow_in_order(self, copy: _Copy) -> None:
         """Follows a message of an ordered group, which is pulled from its place until it is settled."""
-        rows, complete = latest_rows(copy.log)
+        rows, complete = self.history.latest_pulls(copy.log, copy.position)
         self._complete = self._complete and complete
         state: TraceState = "waiting" if copy.log.queue is not None else "retrying"
         if not complete:
@@ -129,7 +126,7 @@ class GroupReader:
         failed = {number: due_ms for number, _, due_ms in row.order.failed} if row.order else {}
         if index in failed:
             # The row tells when the message is due, not when it failed.
-            return "retrying" if failed[index] <= self.context.clock.now_ms() else "backing_off"
+            return "retrying" if failed[index] <= self.history.now_ms() else "backing_off"
         if not row.decided(index):
             return "in_flight"
         timed = row.outcome == SETTLED and row.closed_ms > 0
@@ -140,7 +137,7 @@ class GroupReader:
         pick = (copy.position.row_no, copy.position.index)
         index = next((i for i, position in enumerate(row.positions()) if position == copy.position), None)
         if index is None:
-            unreadable = row.outcome == UNREADABLE or not copy.log.filtered
+            unreadable = row.outcome == UNREADABLE or not self._filtered(copy)
             self._states.add("unreadable" if unreadable else "filtered")
             return
         self._note(
@@ -184,21 +181,20 @@ class GroupReader:
 
     def _served_again(self, each: HandOver, index: int, attempt: int) -> None:
         """Follows a copy in the group's retry log."""
-        log = PullLog(self.context, self.group, self.context.log(each.log), None)
-        row = log.source.get(each.row_no)
+        row = self.history.row(each.log, each.row_no)
         if row is None or row.filler:
-            stored = row is None and each.row_no >= log.source.trimmed()
+            stored = row is None and not self.history.removed(each.log, each.row_no)
             self._states.add("retrying" if stored else "expired")
             return
         copy_index = self._index_in(each, row, index)
         if copy_index is None:
             self._states.add("expired")
         else:
-            self._copies.append(_Copy(log, Position(each.row_no, copy_index), attempt))
+            self._copies.append(_Copy(SourceLog(each.log, None), Position(each.row_no, copy_index), attempt))
 
     def _delayed(self, copy: _Copy, each: HandOver, index: int, name: str, attempt: int) -> None:
         """Follows a copy that waits for its time in a schedule log, or has left it."""
-        row = self.context.log(each.log).get(each.row_no)
+        row = self.history.row(each.log, each.row_no)
         entry = None if row is None or not row.meta else decode_entry(row.meta)
         if row is None or not isinstance(entry, DueTimes):
             # The bucket was removed about a day after its last message was sent: the way from here on is not known.
@@ -212,7 +208,7 @@ class GroupReader:
             return
         due_ms = entry.due_ms(copy_index)
         self._note(each.at_ms, name, attempt=copy.attempt, due_at=rfc3339(due_ms))
-        named = DispatchLog(self.context, Bucket.of_log(each.log)).search(each.row_no, copy_index, due_ms)
+        named = self.history.dispatched(each.log, each.row_no, copy_index, due_ms)
         if named is None:
             self._states.add("backing_off")
             return
@@ -221,20 +217,19 @@ class GroupReader:
         self._served_again(transfer, following, attempt)
 
     def _died(self, copy: _Copy, each: HandOver, index: int) -> None:
-        log = self.context.log(each.log)
-        row = log.get(each.row_no)
+        row = self.history.row(each.log, each.row_no)
         copy_index = None if row is None or row.filler else self._index_in(each, row, index)
         dead_id = None if copy_index is None else dead_id_of(Position(each.row_no, copy_index))
         self._note(each.at_ms, "dead", attempt=copy.attempt, reason=each.kind, dead_id=dead_id)
         if copy_index is None:
             self._states.add("expired")
             return
-        current = dead_state_record(self.context, self.group, each.row_no).load()
-        if current is None or copy_index not in current.value.done:
+        current = self.history.dead_state(each.row_no)
+        if current is None or copy_index not in current.done:
             self._states.add("dead")
             return
         pick = (each.row_no, copy_index)
-        hand_overs: tuple[HandOver, ...] = (*current.value.moved, *current.value.transfers)
+        hand_overs: tuple[HandOver, ...] = (*current.moved, *current.transfers)
         redriven = [other for other in hand_overs if pick in other.picks]
         for other in redriven:
             self._note(other.at_ms, "redriven", dead_id=dead_id)
@@ -246,12 +241,13 @@ class GroupReader:
         """Returns the index of the message in a row of copies, of which some may be missing; None if it is missing."""
         if row.count == len(each.picks):
             return index
-        try:
-            messages = messages_of(row, self.context.blobs_of(each.log))
-        except Corrupt:
-            return None
-        copied = [(message.queue, message.offset) for message in messages]
+        copied = self.history.offsets(each.log, each.row_no, row)
         return copied.index((self.queue, self.offset)) if (self.queue, self.offset) in copied else None
+
+    def _filtered(self, copy: _Copy) -> bool:
+        """Returns whether the group's filter applies: it does to queues, and not to the retries of messages that it
+        took."""
+        return self.group.filter is not None and copy.log.queue is not None
 
     def _note(
         self,

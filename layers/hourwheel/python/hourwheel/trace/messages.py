@@ -27,17 +27,18 @@ from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.queueing.records import Position
 from hourwheel.times import rfc3339
 from hourwheel.trace.groups import GroupReader
+from hourwheel.trace.history import SourceLog, StoredHistory
 
 _GIVEN_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{16}-\d+", re.ASCII)
 _PLACE = re.compile(r"(\d{1,5}):(\d{1,19})", re.ASCII)
 _SKEW_MS = 5_000  # clocks of writers differ by less; the order of rows follows no single clock
 _ROWS = 256  # a call of a search by id reads at most this many rows
 _PAGE = 32
-_MOST = 10  # traces in one answer: a sender may have used an id for many messages
+MOST = 10  # traces in one answer: a sender may have used an id for many messages
 GROUPS = 20
 """A trace covers at most this many groups; a group that the caller names is always among them."""
 
-_ELSEWHERE = "messages that expired or were removed are in the lake: hourwheel pipeline"
+_ELSEWHERE = "messages that expired or were removed are in the lake: hourwheel pipeline run trace"
 
 
 class QueueOffset(NamedTuple):
@@ -105,14 +106,14 @@ class Trace:
     def by_id(self, message_id: str, span: SearchSpan) -> TracePage:
         """Returns the traces of the messages with this id. Raises ``NotFound`` if there is none, and ``Rejected`` for a
         sender's id without a span."""
-        own = _GIVEN_ID.fullmatch(message_id)
-        if span.since_ms is None and own is None:
+        own_ms = given_ms(message_id)
+        if span.since_ms is None and own_ms is None:
             raise Rejected(
                 "field-invalid",
                 "a sender's id says nothing about its time: add from (and to), or give queue:offset",
                 field="from",
             )
-        exact_ms = int(own[1], 16) if own is not None and span.since_ms is None else None
+        exact_ms = own_ms if span.since_ms is None else None
         if exact_ms is not None:
             span = span._replace(since_ms=exact_ms, until_ms=exact_ms + _SKEW_MS)
         traces: list[MessageTrace] = []
@@ -120,7 +121,7 @@ class Trace:
         for target in self._search(message_id, span, exact_ms):
             if isinstance(target, _Found):
                 traces.append(self._trace(target))
-                following = target.target._replace(offset=target.target.offset + 1) if len(traces) == _MOST else None
+                following = target.target._replace(offset=target.target.offset + 1) if len(traces) == MOST else None
             else:
                 following = target
             if following is not None:
@@ -181,19 +182,8 @@ class Trace:
         if not match.row.live(self.context.clock.now_ms()):
             raise NotFound("message-unknown", f"the message at {match.target} has expired: {_ELSEWHERE}")
         message, damaged = self._message(match)
-        trace = MessageTrace(
-            self.subject.name,
-            "" if message is None else message.id or "",
-            "accepted",
-            queue=match.target.queue,
-            offset=match.target.offset,
-            accepted_at=rfc3339(match.row.at_ms),
-            message=message,
-            damaged=damaged,
-            more_groups=self.more_groups,
-        )
-        if message is not None and message.due_at is not None:
-            trace = _delayed(trace, message)
+        trace = accepted_trace(self.subject.name, match.target, match.row.at_ms, message)
+        trace.damaged, trace.more_groups = damaged, self.more_groups
         trace.groups = [self._group(group, match) for group in self.groups]
         return trace
 
@@ -209,12 +199,31 @@ class Trace:
         return answerable(message), None
 
     def _group(self, group: Group, match: _Found) -> GroupTrace:
-        reader = GroupReader(self.context, group, match.target.queue, match.target.offset)
+        reader = GroupReader(StoredHistory(self.context, group), match.target.queue, match.target.offset)
         log = next(log for log in pull_logs(self.context, self.subject, group) if log.source.name == match.log.name)
-        return reader.trace(log, Position(match.row_no, match.index))
+        source = SourceLog(log.source.name, log.queue, log.origin)
+        return reader.trace(source, Position(match.row_no, match.index))
 
 
-def _delayed(trace: MessageTrace, message: Message) -> MessageTrace:
-    """Returns the trace of a message that was delayed, whose row was stored when it was dispatched."""
-    trace.dispatched_at, trace.accepted_at, trace.due_at = trace.accepted_at, message.produced_at, message.due_at
+def given_ms(message_id: str) -> int | None:
+    """Returns the time at which Hourwheel gave this id; None for a sender's id."""
+    own = _GIVEN_ID.fullmatch(message_id)
+    return None if own is None else int(own[1], 16)
+
+
+def accepted_trace(subject: str, target: QueueOffset, stored_ms: int, message: Message | None) -> MessageTrace:
+    """Returns the trace of a message in a queue, without its groups. ``stored_ms``: the time at which its row was
+    stored. ``message`` is None where it cannot be read."""
+    trace = MessageTrace(
+        subject,
+        "" if message is None else message.id or "",
+        "accepted",
+        queue=target.queue,
+        offset=target.offset,
+        accepted_at=rfc3339(stored_ms),
+        message=message,
+    )
+    if message is not None and message.due_at is not None:
+        # The row of a message that was delayed was stored when it was dispatched.
+        trace.dispatched_at, trace.accepted_at, trace.due_at = trace.accepted_at, message.produced_at, message.due_at
     return trace

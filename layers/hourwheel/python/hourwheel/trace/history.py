@@ -1,0 +1,106 @@
+"""What a trace reads of the way of a message through one group: from the logs, or elsewhere from a copy of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from hourwheel.buckets.buckets import Bucket
+from hourwheel.context import Context
+from hourwheel.delay.ownership import DispatchLog
+from hourwheel.errors import Corrupt
+from hourwheel.handover.handover import Transfer
+from hourwheel.logs.large_batches import messages_of
+from hourwheel.logs.rows import Row
+from hourwheel.model import Group
+from hourwheel.queueing.dead import DeadState, dead_state_record
+from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.records import Position, PullRow
+from hourwheel.trace.claims import Claims, claims_of, latest_rows
+
+
+class SourceLog(NamedTuple):
+    """A log that the group pulls from: a queue's, or with ``queue`` None its retry log. The group begins at the row
+    ``origin``."""
+
+    name: str
+    queue: int | None
+    origin: int = 0
+
+
+class History(Protocol):
+    """The history of one group."""
+
+    @property
+    def group(self) -> Group: ...
+
+    def now_ms(self) -> int: ...
+
+    def claims(self, log: SourceLog, position: Position) -> Claims:
+        """Returns the pull rows that cover the message at this position of the log."""
+        ...
+
+    def latest_pulls(self, log: SourceLog, position: Position) -> tuple[Sequence[PullRow], bool]:
+        """Returns the pull rows that may have served the message of an ordered group, oldest first, and whether no
+        other row can have."""
+        ...
+
+    def row(self, log: str, row_no: int) -> Row | None:
+        """Returns a row of copies, or of a schedule log; None where it is not known."""
+        ...
+
+    def removed(self, log: str, row_no: int) -> bool:
+        """Returns whether a row that is not known was removed, and is not only still to be stored."""
+        ...
+
+    def offsets(self, log: str, row_no: int, row: Row) -> list[tuple[int | None, int | None]]:
+        """Returns the queue and the offset at which each message of a row of copies was accepted; none where they
+        cannot be read."""
+        ...
+
+    def dispatched(self, log: str, row_no: int, index: int, due_ms: int) -> tuple[Transfer, int, int] | None:
+        """Returns what ``DispatchLog.search`` does, for a message of the schedule log."""
+        ...
+
+    def dead_state(self, row_no: int) -> DeadState | None:
+        """Returns the state of a row of the group's dead log."""
+        ...
+
+
+@dataclass(frozen=True)
+class StoredHistory:
+    """The history as the logs have it."""
+
+    context: Context
+    group: Group
+
+    def now_ms(self) -> int:
+        return self.context.clock.now_ms()
+
+    def claims(self, log: SourceLog, position: Position) -> Claims:
+        return claims_of(self._pulls(log), position)
+
+    def latest_pulls(self, log: SourceLog, position: Position) -> tuple[Sequence[PullRow], bool]:
+        return latest_rows(self._pulls(log))
+
+    def row(self, log: str, row_no: int) -> Row | None:
+        return self.context.log(log).get(row_no)
+
+    def removed(self, log: str, row_no: int) -> bool:
+        return row_no < self.context.log(log).trimmed()
+
+    def offsets(self, log: str, row_no: int, row: Row) -> list[tuple[int | None, int | None]]:
+        try:
+            messages = messages_of(row, self.context.blobs_of(log))
+        except Corrupt:
+            return []
+        return [(message.queue, message.offset) for message in messages]
+
+    def dispatched(self, log: str, row_no: int, index: int, due_ms: int) -> tuple[Transfer, int, int] | None:
+        return DispatchLog(self.context, Bucket.of_log(log)).search(row_no, index, due_ms)
+
+    def dead_state(self, row_no: int) -> DeadState | None:
+        current = dead_state_record(self.context, self.group, row_no).load()
+        return None if current is None else current.value
+
+    def _pulls(self, log: SourceLog) -> PullLog:
+        return PullLog(self.context, self.group, self.context.log(log.name), log.queue, log.origin)

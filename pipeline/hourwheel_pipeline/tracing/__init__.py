@@ -1,0 +1,1 @@
+"""Tracing: reads the history of a message from the lake."""

@@ -1,0 +1,153 @@
+"""The history of a group as the lake has it: everything that was archived, also long after the logs have expired."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hourwheel.archive.reading import pull_rows
+from hourwheel.handover.handover import Transfer
+from hourwheel.log_names import is_schedule, pull_log
+from hourwheel.logs.entries import DueTimes, encode_entry
+from hourwheel.logs.rows import Row
+from hourwheel.model import Group
+from hourwheel.ports import Blobs
+from hourwheel.queueing.dead import DeadState
+from hourwheel.queueing.ordered_rows import OrderedRow
+from hourwheel.queueing.records import SOUGHT, Moved, Position, PullRow, Tail
+from hourwheel.retention.manifests import read
+from hourwheel.trace.claims import Claims
+from hourwheel.trace.history import SourceLog
+from hourwheel_pipeline.schemas import CANCEL_MARKER, DEAD, DISPATCHES, MESSAGES, PULLS, RETRY
+from hourwheel_pipeline.tracing.rows import LakeRows, TableRow, milliseconds, pull_row_of, transfer_of, where
+
+_ENDS = ("log", "pull_row", "first_row", "first_index", "end_row", "end_index", "manifest")
+_ORDERED_ROWS = 1_000
+"""The trace of a message of an ordered group reads at most this many pull rows, as that from the logs does."""
+
+REDRIVEN = "redriven"
+
+
+@dataclass(frozen=True)
+class LakeHistory:
+    """The history of ``group``, from the ``rows`` of its subject. Pull rows of an ordered group are read from the
+    ``archive``: the lake does not tell which messages were parked."""
+
+    rows: LakeRows
+    archive: Blobs
+    group: Group
+    at_ms: int
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+    def claims(self, log: SourceLog, position: Position) -> Claims:
+        ends = self._ends(log)
+        tail = Tail(0, Position(log.origin), 0)
+        if ends:
+            tail = Tail(ends[-1]["pull_row"] + 1, _end(ends[-1]), 0)
+        around = self.rows.of(
+            PULLS,
+            where("first_row", "<=", position.row_no),
+            where("end_row", ">=", position.row_no),
+            source=log.name,
+        )
+        own = sorted((row for row in around if row["log"] == self._log(log)), key=lambda row: row["pull_row"])
+        pulls = [(row["pull_row"], pull_row_of(row)) for row in own]
+        covering = [(number, row) for number, row in pulls if row.outcome != SOUGHT and row.first <= position < row.end]
+        complete = not ends or ends[-1]["pull_row"] + 1 == len(ends)
+        forgotten = not covering and not complete and position < tail.position
+        return Claims(covering, tail, complete, forgotten)
+
+    def latest_pulls(self, log: SourceLog, position: Position) -> tuple[Sequence[PullRow], bool]:
+        since = [row for row in self._ends(log) if _end(row) > position][:_ORDERED_ROWS]
+        manifests = sorted({row["manifest"] for row in since})
+        numbers = {row["pull_row"] for row in since}
+        found = {
+            row_no: row for number in manifests for row_no, row in self._archived(number, log) if row_no in numbers
+        }
+        complete = len(found) == len(numbers) < _ORDERED_ROWS
+        return [found[row_no] for row_no in sorted(found)], complete
+
+    def row(self, log: str, row_no: int) -> Row | None:
+        copies = self._copies(log, row_no)
+        if not copies:
+            return None
+        first = copies[0]
+        meta = b""
+        if is_schedule(log):
+            member = None if first["group"] is None else f"{first['group']}~{first['group_generation']}"
+            dues = [milliseconds(copy["due_at"]) for copy in copies]
+            meta = encode_entry(DueTimes.of(first["subject"], first["generation"], member, dues))
+        expires_ms = 0 if first["expires_at"] is None else milliseconds(first["expires_at"])
+        return Row(first["sequence"], len(copies), milliseconds(first["accepted_at"]), expires_ms, meta=meta)
+
+    def removed(self, log: str, row_no: int) -> bool:
+        return True  # whatever is not in the lake by now was removed before it could be archived
+
+    def offsets(self, log: str, row_no: int, row: Row) -> list[tuple[int | None, int | None]]:
+        return [(copy["origin_queue"], copy["origin_offset"]) for copy in self._copies(log, row_no)]
+
+    def dispatched(self, log: str, row_no: int, index: int, due_ms: int) -> tuple[Transfer, int, int] | None:
+        named = self.rows.of(DISPATCHES, source_log=log, source_row=row_no, source_index=index)
+        if not named:
+            return None
+        last = max(named, key=lambda row: (row["dispatch_row"], row["transfer"]))
+        return transfer_of(last), last["target_index"] or 0, milliseconds(last["at"])
+
+    def dead_state(self, row_no: int) -> DeadState | None:
+        """Returns which dead letters of the row were redriven: no row of the lake says so, but a redriven one has a
+        first attempt in the retry log after its death. A letter that was dropped looks like one that is still there."""
+        done, moved = set(), []
+        for letter in self._copies(self.group.dead_log, row_no):
+            again = self._redriven(letter)
+            if again is not None:
+                done.add(letter["index"])
+                pick = (row_no, letter["index"])
+                at_ms = milliseconds(again["accepted_at"])
+                moved.append(Moved(REDRIVEN, again["log"], again["row"], again["sequence"], at_ms, (pick,)))
+        return DeadState(expires_ms=0, done=frozenset(done), moved=tuple(moved)) if done else None
+
+    def _redriven(self, letter: TableRow) -> TableRow | None:
+        origin = {"origin_queue": letter["origin_queue"], "origin_offset": letter["origin_offset"]}
+        deaths = self.rows.of(MESSAGES, kind=DEAD, log=self.group.dead_log, **origin)
+        first_attempts = self.rows.of(MESSAGES, kind=RETRY, log=self.group.retry_log, attempt=1, **origin)
+        died = letter["accepted_at"], letter["row"]
+        later = min(
+            ((each["accepted_at"], each["row"]) for each in deaths if (each["accepted_at"], each["row"]) > died),
+            default=None,
+        )
+        return min(
+            (
+                each
+                for each in first_attempts
+                if each["accepted_at"] >= died[0] and (later is None or each["accepted_at"] <= later[0])
+            ),
+            key=lambda each: each["row"],
+            default=None,
+        )
+
+    def _copies(self, log: str, row_no: int) -> list[TableRow]:
+        """Returns the messages of a row, by their index."""
+        rows = self.rows.of(MESSAGES, where("kind", "!=", CANCEL_MARKER), log=log, row=row_no)
+        return sorted(rows, key=lambda row: row["index"])
+
+    def _ends(self, log: SourceLog) -> list[TableRow]:
+        """Returns the ranges of the group's pull rows, in their order."""
+        rows = self.rows.of(PULLS, columns=_ENDS, source=log.name)
+        return sorted((row for row in rows if row["log"] == self._log(log)), key=lambda row: row["pull_row"])
+
+    def _archived(self, manifest: int, log: SourceLog) -> list[tuple[int, OrderedRow]]:
+        found = read(self.archive, manifest)
+        return [
+            (row_no, row)
+            for segment in (found.segments if found is not None else ())
+            if segment.kind == PULLS and any(part.log == self._log(log) for part in segment.parts)
+            for name, row_no, row in pull_rows(self.archive, segment)
+            if name == self._log(log)
+        ]
+
+    def _log(self, log: SourceLog) -> str:
+        return pull_log(self.group.member, log.name)
+
+
+def _end(row: TableRow) -> Position:
+    return Position(row["end_row"], row["end_index"])
