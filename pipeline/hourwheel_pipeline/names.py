@@ -17,6 +17,13 @@ _KINDS = {
 }
 
 
+PULL_LOG = r"^(.+)~(\d+)@(?:[^:]+:)?(.+)~(\d+)/"
+"""Matches the names of pull logs in Spark. Names of groups and subjects have no colon: it ends that of a cell."""
+
+PULL_LOG_PARTS = {"group": 1, "group_generation": 2, "subject": 3, "generation": 4}
+"""The groups of ``PULL_LOG``."""
+
+
 class LogOwner(NamedTuple):
     """A log, and the subject, queue or group that it belongs to."""
 

@@ -64,17 +64,17 @@ def newest(segments: Iterable[SubjectSegment]) -> int:
 
 def subject_blocks_of(manifest: Manifest, subject: str, queue: int | None) -> Iterator[SubjectSegment]:
     """Yields the segments of the manifest with messages of the subject, or of one of its queues, in order."""
-    prefix = f"{subject}~"
     for place, segment in enumerate(manifest.segments):
         if segment.kind != MESSAGES:
             continue
         stretches = []
         for part in segment.parts:
-            if not part.messages or not part.log.startswith(prefix):
-                continue
+            if not part.messages or subject not in part.log:
+                continue  # without parsing the names of all other logs
             log = log_owner(part.log)
             if (
                 log.kind == QUEUE
+                and log.subject == subject
                 and log.generation is not None
                 and log.queue is not None
                 and queue in {None, log.queue}

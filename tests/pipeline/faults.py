@@ -12,7 +12,7 @@ from hourwheel.logs.codec import encode
 from hourwheel.logs.entries import CancelMarker, encode_entry
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row, row_key, sort_of, to_record
-from hourwheel.model.messages import Message
+from hourwheel.model.messages import Message, NewMessage
 from hourwheel.ports import Key, Record, Table
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
@@ -321,6 +321,30 @@ def dispatched_though_cancelled(scene: Scene) -> None:
     )
     scene.bench.cell.context.log(bucket.log).append(cancel_marker)
     scene.finish()
+
+
+def _with_another_queue(scene: Scene) -> None:
+    """Adds a queue: the first one goes on in another part, in which the scene plays from then on."""
+    scene.bench.send("z", subject=scene.subject)
+    scene.pull()
+    scene.bench.cell.routes.add_queues(scene.subject, 2)
+    scene.queue = f"{scene.subject}~1/0.1"
+
+
+@fault("lost")
+def passed_at_the_start_of_a_later_part(scene: Scene) -> None:
+    _with_another_queue(scene)
+    scene.bench.cell.produce(scene.subject, [NewMessage(body=body, queue=0) for body in "abc"])
+    scene.pull()
+    scene.change_pull(0, _begins(1, 2))
+
+
+@fault("settled_redelivered")
+def given_up_after_it_was_settled_in_a_later_part(scene: Scene) -> None:
+    _with_another_queue(scene)
+    scene.bench.cell.produce(scene.subject, [NewMessage(body=body, queue=0) for body in "ab"])
+    scene.pull()
+    scene.append(scene.group.dead_log, _copy(2, attempt=1, died_at=rfc3339(scene.world.now_ms), reason="rejected"))
 
 
 def faulty(world: World) -> dict[str, list[str]]:

@@ -22,8 +22,10 @@ from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
 from hourwheel.errors import NotFound as Missing
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest
+from hourwheel.operations.routes import shown_route
 from hourwheel.queueing.dead import dead_id_of
 from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.route_records import SubjectRoute
 from hourwheel.system import SystemIds
 from hourwheel_pipeline import replay
 from hourwheel_pipeline.jobs import Job
@@ -78,6 +80,9 @@ class CellServer:
             retention_seconds=found.retention_seconds,
             created_at=datetime.fromtimestamp(found.created_ms / 1_000, UTC),
         )
+
+    def get_route(self, subject: str) -> SubjectRoute:
+        return shown_route(self.bench.cell.subject(subject))
 
     def put_group(self, subject: str, group: str, *, start: Any = None) -> None:
         self.asked.append(group)
@@ -430,3 +435,30 @@ def test_it_goes_over_http_to_a_server(spark: SparkSession, lake: str, tmp_path:
             assert bodies(pull(connection, subject="again", group="look")) == [f"0-{at}" for at in range(20)]
     finally:
         assert server.stop()[0] == 0
+
+
+def test_a_message_in_an_earlier_part_of_a_queue_is_found_though_a_later_part_comes_first(
+    server: CellServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class LastFirst(CellServer):
+        """Answers with the latest of the pulls that there are, one at a time."""
+
+        def pull(self, subject: str, group: str, consumer: str, **how: Any) -> Pulled:
+            pulled = super().pull(subject, group, consumer, **how)
+            left.extend(pulled.pulls)
+            left.sort(key=lambda pull: pull.messages[0].produced_at)
+            return msgspec.structs.replace(pulled, pulls=[left.pop()] if left else [])
+
+    left: list[Any] = []
+    bench = server.bench
+    now_ms = bench.clock.now_ms()
+    bench.cell.put_subject("again", queues=1)
+    bench.cell.produce("again", [NewMessage(body="a", id="there", queue=0)])
+    bench.clock.pass_time(HOUR)
+    bench.cell.routes.add_queues("again", 2)
+    bench.cell.produce("again", [NewMessage(body="b", id=f"later-{queue}", queue=queue) for queue in (0, 1)])
+    times = {"since_ms": now_ms, "until_ms": now_ms, "now_ms": now_ms + HOUR * 1_000}
+    wanted = ["there", "gone"]
+    assert stored(LastFirst(bench), "again", "probe", wanted, **times) == {"there"}
+    failing(monkeypatch, "get_route", Unauthorized(Problem(status=403)))
+    assert stored(LastFirst(bench), "again", "probe", wanted, **times) == {"there"}

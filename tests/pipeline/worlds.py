@@ -7,11 +7,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from hourwheel.adapters.files import FileBlobs
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.archive.archiver import Archiver
 from hourwheel.context import Settings
 from hourwheel.model.groups import RetryPolicy, TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pulled, RetryLater
+from hourwheel.ports import CellStorage
 from hourwheel.queueing.dead import dead_id_of
 from hourwheel_pipeline import compact
 from hourwheel_pipeline.compact import CompactOptions
@@ -30,7 +32,11 @@ class World:
     """A cell, its archive and its lake, below ``root``."""
 
     root: Path
-    bench: Bench = field(default_factory=lambda: Bench(settings=Settings(retry=AT_ONCE, archive=True)))
+    bench: Bench = field(
+        default_factory=lambda: Bench(
+            settings=Settings(retry=AT_ONCE, archive=True), cells={"fast": CellStorage(MemoryStore(), MemoryBlobs())}
+        )
+    )
 
     @property
     def archive(self) -> str:
@@ -86,6 +92,7 @@ def lively(world: World) -> None:
     """Does everything that a cell can do, without any fault."""
     world.archived()
     _queues(world)
+    _moves(world)
     _filters(world)
     _settling(world)
     _delays(world)
@@ -107,6 +114,29 @@ def _queues(world: World) -> None:
     bench.cell.produce("wide", [NewMessage(body=f"new-{at}", key=f"k{at}") for at in range(10)])
     assert world.acknowledge("wide", "all", limit=7) == 110
     assert world.acknowledge("wide", "late", limit=3) == 10
+
+
+def _moves(world: World) -> None:
+    """Moves a queue to another cell, back, and there again, and adds a queue; with a group that begins in a later part,
+    and with messages that are retried, given up and delayed meanwhile."""
+    bench, where = world.bench, {"subject": "moved", "group": "billing"}
+    bench.cell.cells.add("fast")
+    bench.cell.put_subject("moved", queues=2)
+    bench.cell.put_group("moved", "billing", max_attempts=3)
+    for cell in ("fast", "home", "fast"):
+        bench.cell.produce("moved", [NewMessage(body=f"{cell}-{at}", key=f"k{at}") for at in range(10)])
+        for pull in bench.pull(4, **where):
+            bench.settle(pull, retry=[0], dead=[1] if len(pull.messages) > 1 else [], **where)
+        bench.send_later("later", delay=90, subject="moved")
+        bench.cell.routes.move("moved", 0, cell)
+        world.pass_time(60)
+        world.archived()
+    bench.cell.put_group("moved", "late", start="latest")
+    bench.cell.routes.add_queues("moved", 3)
+    bench.cell.produce("moved", [NewMessage(body=f"new-{at}", key=f"k{at}") for at in range(10)])
+    world.pass_time(120)
+    assert world.acknowledge("moved", "billing") > 30
+    assert world.acknowledge("moved", "late", limit=3) == 11
 
 
 def _filters(world: World) -> None:

@@ -20,7 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from hourwheel.archive.blocks import RegistrySnapshot
 from hourwheel.archive.reading import registry_snapshots
 from hourwheel.errors import Corrupt
+from hourwheel.model import Group, Subject
 from hourwheel.ports import Blobs
+from hourwheel.queueing.pull_log import group_parts
 from hourwheel.retention import manifests
 from hourwheel.retention.kinds import MESSAGES, REGISTRY
 from hourwheel.retention.manifests import Manifest
@@ -28,6 +30,10 @@ from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.schemas import TIMESTAMP, spark_ddl
 
 _TEXT, _INT, _LONG = pa.string(), pa.int32(), pa.int64()
+
+_PART = pa.struct(
+    [pa.field("log", _TEXT), pa.field("queue", _INT), pa.field("start", _LONG), pa.field("origin", _LONG)]
+)
 
 CLAIMS = pa.schema(
     [
@@ -47,6 +53,7 @@ CLAIMS = pa.schema(
 GROUPS = pa.schema(
     [
         pa.field("manifest", _LONG, nullable=False),
+        pa.field("at", TIMESTAMP),
         pa.field("subject", _TEXT),
         pa.field("generation", _INT),
         pa.field("group", _TEXT),
@@ -54,12 +61,13 @@ GROUPS = pa.schema(
         pa.field("alive", pa.bool_()),
         pa.field("max_attempts", _INT),
         pa.field("created_at", TIMESTAMP),
-        pa.field("origins", pa.list_(_LONG)),
+        pa.field("parts", pa.list_(_PART)),
         pa.field("detail", _TEXT),
     ]
 )
-"""``origins``: the row at which each queue begins. A row without a group is a snapshot that cannot be read; ``detail``
-gives the reason."""
+"""``parts``: the logs of the subject's queues that were not expired ``at`` the time of the snapshot, each with the
+offset at which the log starts in its queue, and with the row at which the group begins there. A row without a group is
+a snapshot that cannot be read; ``detail`` gives the reason."""
 
 Reader: TypeAlias = Callable[[Blobs, Manifest], Iterator[dict[str, Any]]]
 
@@ -146,17 +154,18 @@ def _groups_of(blobs: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:
             yield {"manifest": manifest.number, "detail": str(error)}
             continue
         for snapshot in snapshots:
-            yield from _members(manifest.number, snapshot)
+            yield from _members(manifest, snapshot)
 
 
-def _members(number: int, snapshot: RegistrySnapshot) -> Iterator[dict[str, Any]]:
+def _members(manifest: Manifest, snapshot: RegistrySnapshot) -> Iterator[dict[str, Any]]:
     owners = {subject.name: subject for subject in snapshot.subjects}
     for group in snapshot.groups:
         owner = owners.get(group.subject)
-        current = owner is not None and not owner.deleted and owner.generation == group.subject_generation
-        queues = max(len(group.origins), owner.queues if owner is not None else 0)
+        owned = owner is not None and owner.generation == group.subject_generation
+        current = owner is not None and owned and not owner.deleted
         yield {
-            "manifest": number,
+            "manifest": manifest.number,
+            "at": _micros(manifest.began_ms),
             "subject": group.subject,
             "generation": group.subject_generation,
             "group": group.name,
@@ -164,8 +173,16 @@ def _members(number: int, snapshot: RegistrySnapshot) -> Iterator[dict[str, Any]
             "alive": current and not group.deleted,
             "max_attempts": group.max_attempts,
             "created_at": _micros(group.created_ms),
-            "origins": [*group.origins, *[0] * (queues - len(group.origins))],
+            "parts": _parts(owner, group) if owner is not None and owned else [],
         }
+
+
+def _parts(subject: Subject, group: Group) -> list[dict[str, Any]]:
+    return [
+        {"log": log, "queue": queue, "start": mapping.start, "origin": origin}
+        for queue in range(subject.queues)
+        for mapping, log, origin in group_parts(subject, group, queue)
+    ]
 
 
 def _micros(ms: int) -> int:

@@ -7,15 +7,19 @@ which the lake holds fewer than the archive says (one finding for all of them, n
     heads      log, start, end                              the archived rows of a log of messages
     doubtful   log, start, end, why                         ranges of which rows may be missing
     missing    table, log, manifest, expected, found        logs of which the lake has fewer rows than the manifest
-    groups     subject, generation, group, group_generation, alive, max_attempts, created_at, origins
+    groups     subject, generation, group, group_generation, alive, max_attempts, created_at, parts
     chains     log, origin                                  pull logs of these groups, and the rows at which they begin
+
+``parts`` lists the logs of the subject's queues, also those that expired since: log, queue, start (the offset at which
+the log starts), origin (the row at which the group begins there), gone_at (the time from which on the queue no longer
+had the log).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 from hourwheel.archive.segments import HOUR_MS
@@ -229,21 +233,35 @@ def groups_of(snapshots: DataFrame) -> DataFrame:
             # The largest of all snapshots: the limit may have been higher when the message was retried.
             fn.max("max_attempts").alias("max_attempts"),
             fn.min("created_at").alias("created_at"),
-            fn.max_by("origins", "manifest").alias("origins"),
         )
     )
     alive = fn.col("alive") & (fn.col("last") == fn.col("newest"))
-    return every.crossJoin(newest).withColumn("alive", alive).drop("last", "newest")
+    every = every.crossJoin(newest).withColumn("alive", alive).drop("last", "newest")
+    return every.join(_parts(snapshots), list(GROUP), "left")
+
+
+def _parts(snapshots: DataFrame) -> DataFrame:
+    """Returns the logs that each group has read: a log of a queue is listed by the snapshots until it has expired. No
+    name of a log is used again."""
+    following = fn.lead("at").over(Window.partitionBy(*GROUP).orderBy("manifest"))
+    each = snapshots.where(fn.col("group").isNotNull()).withColumn("following", following)
+    each = each.select(*GROUP, "manifest", "following", fn.inline("parts"))
+    once = each.groupBy(*GROUP, "log").agg(
+        fn.max("queue").alias("queue"),
+        fn.max("start").alias("start"),
+        fn.max_by("origin", "manifest").alias("origin"),
+        fn.max_by("following", "manifest").alias("gone_at"),
+    )
+    part = fn.struct("log", "queue", "start", "origin", "gone_at")
+    return once.groupBy(*GROUP).agg(fn.sort_array(fn.collect_list(part)).alias("parts"))
 
 
 def _chains(groups: DataFrame) -> DataFrame:
     member, owner = fn.concat_ws("~", "group", "group_generation"), fn.concat_ws("~", "subject", "generation")
-    queues = groups.select(
-        member.alias("member"), owner.alias("owner"), fn.posexplode("origins").alias("queue", "origin")
-    )
+    queues = groups.select(member.alias("member"), fn.explode("parts").alias("part"))
     retries = groups.select(
         fn.concat(member, fn.lit("@"), owner, fn.lit("/retry/"), member).alias("log"),
         fn.lit(0).cast("bigint").alias("origin"),
     )
-    logs = fn.concat("member", fn.lit("@"), "owner", fn.lit("/"), "queue")
-    return queues.select(logs.alias("log"), "origin").unionByName(retries)
+    logs = fn.concat("member", fn.lit("@"), "part.log")
+    return queues.select(logs.alias("log"), fn.col("part.origin").alias("origin")).unionByName(retries)

@@ -13,7 +13,8 @@ from pyspark.sql import functions as fn
 from hourwheel_pipeline.checks.coverage import MARGIN_MS, Coverage, moment, span
 from hourwheel_pipeline.checks.evidence import GROUP, MESSAGE_KEY, PULL_KEY, Evidence, holds
 from hourwheel_pipeline.findings import findings, place
-from hourwheel_pipeline.schemas import DEAD, RETRY, SCHEDULE
+from hourwheel_pipeline.names import PULL_LOG, PULL_LOG_PARTS
+from hourwheel_pipeline.schemas import DEAD, QUEUE, RETRY, SCHEDULE
 
 _ORIGIN = ("origin_queue", "origin_offset")
 _TARGET = ("target_log", "target_row", *_ORIGIN, "nth")
@@ -108,10 +109,10 @@ def _judged(coverage: Coverage, copies: DataFrame, skew_ms: int) -> DataFrame:
 
 def _doubted_groups(coverage: Coverage) -> DataFrame:
     """Returns the groups with rows in doubt in their pull logs."""
-    name = r"^(.+)~(\d+)@(.+)~(\d+)/"
-    parts = {"group": 1, "group_generation": 2, "subject": 3, "generation": 4}
     pulls = coverage.doubted.where(fn.col("log").contains("@"))
-    members = pulls.select(*(fn.regexp_extract("log", name, part).alias(column) for column, part in parts.items()))
+    members = pulls.select(
+        *(fn.regexp_extract("log", PULL_LOG, part).alias(column) for column, part in PULL_LOG_PARTS.items())
+    )
     return members.select(*GROUP).distinct()
 
 
@@ -145,13 +146,12 @@ def _acknowledged(evidence: Evidence, copies: DataFrame) -> DataFrame:
         *_ORIGIN,
         fn.col("accepted_at").alias("stored"),
     )
-    owner, member = fn.concat_ws("~", "subject", "generation"), fn.concat_ws("~", "group", "group_generation")
-    logs = fn.array(fn.concat_ws("/", owner, "origin_queue"), fn.concat(owner, fn.lit("/retry/"), member))
-    suspects = suspects.withColumn("source", fn.explode(logs))
-    earlier = evidence.messages.select(fn.col("log").alias("source"), "row", "index", *_ORIGIN)
+    # In whichever part of the queue, or in the retry log: pulls of other groups are left out below.
+    pulled = evidence.messages.where(fn.col("kind").isin(QUEUE, RETRY))
+    earlier = pulled.select(fn.col("log").alias("source"), "row", "index", "subject", "generation", *_ORIGIN)
     pulls = evidence.handed.select(*PULL_KEY, *GROUP, "source", "row", "low", "count", "closed_at")
     moved = evidence.moves.select(*PULL_KEY, "row", "index")
-    met = suspects.join(earlier, ["source", *_ORIGIN]).join(pulls, [*GROUP, "source", "row"])
+    met = suspects.join(earlier, ["subject", "generation", *_ORIGIN]).join(pulls, [*GROUP, "source", "row"])
     met = met.where(holds("low", "count", "index") & (fn.col("closed_at") <= fn.col("stored")))
     acked = met.withColumnRenamed("log", "chain").join(
         moved.withColumnRenamed("log", "chain"), ["chain", "pull_row", "row", "index"], "left_anti"

@@ -65,7 +65,11 @@ def lag(evidence: Evidence, groups: DataFrame, horizon: Column, step_ms: int = H
     grid = begun.withColumn("hour", fn.explode(hours))
     grid = grid.join(ends, ["source", "hour"], "left").join(reached, ["log", "hour"], "left")
     so_far = Window.partitionBy("log").orderBy("hour")
-    waiting = fn.last("end", True).over(so_far) - fn.coalesce(fn.last("reached", True).over(so_far), "origin")
+    # A pull that passed rows without messages at the start of a part knows no offset yet.
+    last_reached = fn.last("reached", True).over(so_far)
+    next_offset = fn.when(last_reached.isNotNull(), fn.greatest(last_reached, "start")).otherwise(fn.col("origin"))
+    waiting = fn.last("end", True).over(so_far) - next_offset
+    waiting = fn.when(fn.col("gone").isNull() | (fn.col("hour") < fn.col("gone")), waiting)
     behind = grid.withColumn("waiting", fn.greatest(waiting, fn.lit(0))).where(fn.col("hour") >= fn.col("made"))
     total = behind.groupBy("hour", *_GROUP).agg(fn.sum("waiting").alias("lag"))
     before = fn.lag("lag").over(Window.partitionBy(*_GROUP).orderBy("hour"))
@@ -73,22 +77,29 @@ def lag(evidence: Evidence, groups: DataFrame, horizon: Column, step_ms: int = H
 
 
 def _begun(evidence: Evidence, groups: DataFrame, step_ms: int = HOUR_MS) -> DataFrame:
-    """Returns the pull logs of groups on queues. ``origin``: the sequence at which the group begins."""
-    queues = groups.where("alive").select(
+    """Returns the pull logs of groups on the parts of queues. ``start``: the offset at which the part starts.
+    ``origin``: the one at which the group begins. ``gone``: the hour in which the part left the queue."""
+    parts = groups.where("alive").select(
         *_GROUP,
         hour("created_at", step_ms).alias("made"),
-        fn.concat_ws("~", "subject", "generation").alias("owner"),
         fn.concat_ws("~", "group", "group_generation").alias("member"),
-        fn.posexplode("origins").alias("queue", "origin_row"),
+        fn.explode("parts").alias("part"),
     )
-    queues = queues.withColumn("source", fn.concat_ws("/", "owner", "queue"))
-    queues = queues.withColumn("log", fn.concat_ws("@", "member", "source"))
+    queues = parts.select(
+        *_GROUP,
+        "made",
+        fn.concat_ws("@", "member", "part.log").alias("log"),
+        fn.col("part.log").alias("source"),
+        "part.start",
+        fn.col("part.origin").alias("origin_row"),
+        hour("part.gone_at", step_ms).alias("gone"),
+    )
     later = queues.where("origin_row > 0").select("log", "source", "origin_row")
     rows = evidence.messages.where(fn.col("kind") == QUEUE).select(fn.col("log").alias("source"), "row", "sequence")
     before = later.join(rows, "source").where(fn.col("row") < fn.col("origin_row"))
     origins = before.groupBy("log").agg((fn.max("sequence") + 1).alias("origin"))
-    begun = queues.join(origins, "log", "left").withColumn("origin", fn.coalesce("origin", fn.lit(0)))
-    return begun.select(*_GROUP, "log", "source", "made", "origin")
+    begun = queues.join(origins, "log", "left").withColumn("origin", fn.coalesce("origin", "start"))
+    return begun.select(*_GROUP, "log", "source", "made", "start", "origin", "gone")
 
 
 def _from_queues(evidence: Evidence) -> DataFrame:

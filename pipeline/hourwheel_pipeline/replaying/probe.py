@@ -11,6 +11,7 @@ from hourwheel.client.records.subjects import Subject
 from hourwheel.errors import Unavailable
 from hourwheel.model.fields import IDEMPOTENCY_MS
 from hourwheel.model.pulls import Settlement
+from hourwheel.route_records import SubjectRoute
 
 _logger = logging.getLogger("hourwheel")
 
@@ -31,6 +32,8 @@ class ReplayServer(Protocol):
     ) -> list[SendResult]: ...
 
     def get_subject(self, subject: str) -> Subject: ...
+
+    def get_route(self, subject: str) -> SubjectRoute: ...
 
     def put_group(self, subject: str, group: str, *, start: Any = None) -> Any: ...
 
@@ -105,6 +108,18 @@ def _read(server: ReplayServer, subject: str, group: str, queues: int, ids: Coll
         receipts = [Settlement(receipt=pull.receipt) for pull in pulls]
         for pull in pulls:
             seen |= sought.intersection(message.id for message in pull.messages)
-            if pull.messages[-1].produced_at.timestamp() * 1_000 > until_ms:
+            beyond = pull.messages[-1].produced_at.timestamp() * 1_000 > until_ms
+            if beyond and pull.queue not in over and _undivided(server, subject, pull.queue):
                 over.add(pull.queue)
     return seen
+
+
+def _undivided(server: ReplayServer, subject: str, queue: int | str) -> bool:
+    """Returns whether all messages of the queue lie in one log: of a queue that was moved, later messages may come
+    before earlier ones. A caller that may not ask reads to the end."""
+    try:
+        routes = server.get_route(subject).queues
+    except AnswerError:
+        return False
+    readable = [mapping for route in routes if route.queue == queue for mapping in route.mappings]
+    return sum(mapping.state != "expired" for mapping in readable) == 1
