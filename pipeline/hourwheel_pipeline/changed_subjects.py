@@ -24,12 +24,16 @@ from hourwheel.log_names import LogName, is_schedule, source_of
 from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import Manifest, Segment, read
 from hourwheel_pipeline.checks.coverage import groups_of
+from hourwheel_pipeline.checks.evidence import Evidence
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS
 from hourwheel_pipeline.table_progress import TableProgress
 
 MAX_SUBJECTS = 1_000
 """Planning a condition with more names takes longer than reading all files saves."""
+
+SMALL_ROWS = 500_000
+"""A lake of fewer rows is read as a whole: the search for what changed plans more queries than reading takes."""
 
 _EARLIEST: Final = {MESSAGES: "accepted_at", PULLS: "claimed_at", DISPATCHES: "at"}
 """The column with the earliest time for which a row counts: a pull is closed after it was claimed."""
@@ -65,6 +69,28 @@ class _Origin(NamedTuple):
 def states_of(lake: Lake) -> dict[str, TableState]:
     """Returns the state of each table that is filled from the archive."""
     return {name: TableState(*lake.state(name)) for name in SCHEMAS}
+
+
+def is_small(tables: Mapping[str, TableState]) -> bool:
+    """Returns whether a run over the lake should not search for what changed."""
+    return sum(state.rows for state in tables.values()) < SMALL_ROWS
+
+
+def earliest_new_ms(
+    evidence: Evidence, before: Mapping[str, TableState], now: Mapping[str, TableState], horizon_ms: int
+) -> int:
+    """Returns the hour of the earliest row of the whole ``evidence`` that is new since the tables were in the state
+    ``before``, when everything up to ``horizon_ms`` was known; 0 where rows may have changed in other ways."""
+    frames = {MESSAGES: evidence.messages, PULLS: evidence.pulls, DISPATCHES: evidence.dispatches}
+    for table, rows in frames.items():
+        state, known = before[table], set(before[table].progress.quarantined)
+        new = rows.where(fn.col("manifest") > state.progress.last_manifest)
+        found = new.agg(fn.coalesce(fn.sum("copies"), fn.lit(0)), fn.min(fn.unix_millis(_EARLIEST[table]))).first()
+        assert found is not None
+        if state.rows + found[0] != now[table].rows or not known <= set(now[table].progress.quarantined):
+            return 0
+        horizon_ms = min(horizon_ms, horizon_ms if found[1] is None else found[1])
+    return horizon_ms // HOUR_MS * HOUR_MS
 
 
 def day_of(at_ms: int) -> date:

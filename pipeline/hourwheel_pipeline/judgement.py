@@ -1,4 +1,5 @@
-"""Decides what a run of ``reconcile`` takes over from the last run that judged the whole lake, and what it judges anew.
+"""Decides what a run of ``reconcile`` takes over from the last run that judged the whole lake, or the same number of
+days, and what it judges anew.
 
 The findings about a subject follow from its own rows, from rows that name no subject (cancel markers, dropped
 messages), from the manifests and the snapshots of the registry in the archive, and from the horizon. So a run judges
@@ -33,6 +34,7 @@ from hourwheel_pipeline.changed_subjects import (
 )
 from hourwheel_pipeline.checks.coverage import MARGIN_MS, missing_of, stored_of
 from hourwheel_pipeline.findings import TABLE, found_at
+from hourwheel_pipeline.judging import RowCounts
 from hourwheel_pipeline.lacking import IDENTITY
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, SCHEMAS
 
@@ -42,6 +44,8 @@ BY_ROW: Final = ("missing_rows", "doubled_rows")
 _MAX_LOGS = 200
 """Iceberg compares a column with at most this many values when it chooses files."""
 
+_WHOLE_EVERY_MS = 7 * 24 * HOUR_MS
+
 _BEFORE_DUE_MS = 2 * HOUR_MS
 """A bucket begins at most this long before its messages are due."""
 
@@ -49,20 +53,27 @@ _BEFORE_DUE_MS = 2 * HOUR_MS
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """A run that judged the whole lake, with ``limits``: what the next run needs to judge only changes.
 
+    ``days``: the run was limited to this many days. ``whole_ms``: the time of the last run that judged all subjects.
     ``found_ms``: the time of its findings in the table. ``tables``: the states of the tables then. ``manifests``,
     ``snapshots``: the numbers of manifests and of groups in snapshots that could be read. ``expired``: the messages
     that expired, by subject and group."""
 
     limits: tuple[float, ...]
+    days: int | None = None
+    whole_ms: int = 0
     found_ms: int
     horizon_ms: int
     open_until_ms: int
     tables: dict[str, TableState]
     manifests: int
     snapshots: int
-    rows: dict[str, int]
-    totals: dict[str, int]
+    counts: dict[str, RowCounts]
     expired: dict[str, int]
+
+    def outdated(self, now_ms: int) -> bool:
+        """Returns whether a run limited to some days has to judge all subjects: the days move on, and what was taken
+        over of the first ones may no longer be what these days alone would tell."""
+        return self.days is not None and now_ms - self.whole_ms >= _WHOLE_EVERY_MS
 
 
 class Scope(NamedTuple):

@@ -1,11 +1,12 @@
 """Judges the evidence by all checks, and counts what the report names besides their findings."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import date
 from functools import reduce
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as fn
 
 from hourwheel_pipeline.checks.chains import chain_findings, expired_unseen
@@ -39,6 +40,28 @@ class RowCounts(NamedTuple):
         return RowCounts(_sum(self.rows, other.rows), _sum(self.totals, other.totals))
 
 
+EVERY_DAY = ""
+"""Stands for all days, where rows are not counted by day."""
+
+
+def added(first: Mapping[str, RowCounts], second: Mapping[str, RowCounts]) -> dict[str, RowCounts]:
+    """Returns the sums of counts by day."""
+    none = RowCounts({}, {})
+    return {day: first.get(day, none).plus(second.get(day, none)) for day in dict.fromkeys([*first, *second])}
+
+
+def summed(counts: Mapping[str, RowCounts]) -> RowCounts:
+    """Returns the counts of all days together."""
+    none = RowCounts({PULLS: 0, DISPATCHES: 0}, {"accepted": 0, "delivered": 0, "dead": 0})
+    rows, totals = reduce(RowCounts.plus, counts.values(), none)
+    return RowCounts(dict(sorted(rows.items())), totals)
+
+
+def since_day(counts: Mapping[str, RowCounts], day: date) -> dict[str, RowCounts]:
+    """Returns the counts of the days from ``day`` on."""
+    return {text: of_day for text, of_day in counts.items() if text >= day.isoformat()}
+
+
 def judged(evidence: Evidence, coverage: Coverage, limits: FindingLimits, place: ArchivePlace) -> DataFrame:
     """Returns the findings of all checks. ``place``: the archive, from which missing rows are named."""
     skew_ms, late_ms, stuck_ms, lease_ms = limits
@@ -54,14 +77,19 @@ def judged(evidence: Evidence, coverage: Coverage, limits: FindingLimits, place:
         # One by one: to plan all checks together takes Spark longer than to run them.
         frames += [some for check in checks if check is not None and (some := evidence.some(check)) is not None]
     none = evidence.messages.sparkSession.createDataFrame([], DDL)
-    together = reduce(DataFrame.unionByName, frames, none)
+    return within_days(reduce(DataFrame.unionByName, frames, none), coverage)
+
+
+def within_days(findings: DataFrame, coverage: Coverage) -> DataFrame:
+    """Returns the findings about the days that the run judges."""
     if coverage.full:
-        return together
-    return together.where(fn.col("at").isNull() | (fn.col("at") >= moment(coverage.began_ms)))
+        return findings
+    return findings.where(fn.col("at").isNull() | (fn.col("at") >= moment(coverage.began_ms)))
 
 
-def count_rows(evidence: Evidence, after: Mapping[str, int]) -> RowCounts:
-    """Counts the rows that each table took from the manifests ``after`` this number."""
+def count_rows(evidence: Evidence, after: Mapping[str, int], *, by_day: bool) -> dict[str, RowCounts]:
+    """Counts the rows that each table took from the manifests ``after`` this number, ``by_day`` on which they were
+    stored, or of all days together."""
     messages, pulls, dispatches = (
         frame.where(fn.col("manifest") > after[table])
         for table, frame in (
@@ -70,12 +98,21 @@ def count_rows(evidence: Evidence, after: Mapping[str, int]) -> RowCounts:
             (DISPATCHES, evidence.dispatches),
         )
     )
-    kinds = {row["kind"]: row["count"] for row in messages.groupBy("kind").count().collect()}
-    handed = pulls.agg(fn.count("*"), fn.sum(fn.col("messages") - _handed_over())).first()
-    assert handed is not None
-    rows = {f"messages {kind}": count for kind, count in sorted(kinds.items())}
-    totals = {"accepted": kinds.get(QUEUE, 0), "delivered": handed[1] or 0, "dead": kinds.get(DEAD, 0)}
-    return RowCounts(rows | {PULLS: handed[0], DISPATCHES: dispatches.count()}, totals)
+    counts: dict[str, RowCounts] = {}
+    for day, kind, count in _grouped(messages, "accepted_at", "kind", by_day=by_day):
+        totals = {name: count for name, of_kind in (("accepted", QUEUE), ("dead", DEAD)) if kind == of_kind}
+        counts = added(counts, {day: RowCounts({f"messages {kind}": count}, totals)})
+    delivered = fn.sum(fn.col("messages") - _handed_over())
+    for day, count, settled in _grouped(pulls, "closed_at", by_day=by_day, also=[delivered]):
+        counts = added(counts, {day: RowCounts({PULLS: count}, {"delivered": settled})})
+    for day, count in _grouped(dispatches, "at", by_day=by_day):
+        counts = added(counts, {day: RowCounts({DISPATCHES: count}, {})})
+    return counts
+
+
+def _grouped(frame: DataFrame, at: str, *names: str, by_day: bool, also: Sequence[Column] = ()) -> list[Row]:
+    day = fn.date_format(at, "yyyy-MM-dd") if by_day else fn.lit(EVERY_DAY)
+    return frame.groupBy(day.alias("day"), *names).agg(fn.count("*"), *also).collect()
 
 
 def open_until_ms(evidence: Evidence, limits: FindingLimits) -> int:

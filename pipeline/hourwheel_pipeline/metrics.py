@@ -17,8 +17,8 @@ A delayed message counts as accepted when a wheel hands it over to its queue. Ea
 ``computed_at``; if several runs computed an hour, the newest row holds.
 
 A run reads only the subjects whose hours may have changed since the last run (``changed_subjects.py``), and computes
-their hours from two days before the last horizon on, or from the earliest new row on. While all stored messages span a
-few hours, a run reads and computes everything.
+their hours from two days before the last horizon on, or from the earliest new row on. A small lake is read as a whole.
+While all stored messages span a few hours, a run computes everything.
 """
 
 from collections.abc import Mapping
@@ -42,6 +42,8 @@ from hourwheel_pipeline.changed_subjects import (
     ChangesUnknown,
     TableState,
     day_of,
+    earliest_new_ms,
+    is_small,
     states_of,
 )
 from hourwheel_pipeline.checks.claims import Archive, claims, groups
@@ -141,10 +143,11 @@ class _LastMetrics(Measured, frozen=True, kw_only=True):
 
 
 class _Changed(NamedTuple):
-    """The subjects that changed; None: any subject may have changed. No hour before ``since_ms`` changed."""
+    """The subjects that changed; None: any subject may have changed. No hour before ``since_ms`` changed (None: the
+    rows tell from when on)."""
 
     subjects: frozenset[str] | None
-    since_ms: int
+    since_ms: int | None
 
 
 def run(spark: SparkSession, options: MetricsOptions, now_ms: int) -> Measured:
@@ -170,16 +173,20 @@ def _run(spark: SparkSession, lake: Lake, options: MetricsOptions, now_ms: int) 
     last_manifest = {name: state.progress.last_manifest for name, state in tables.items()}
     archive = Archive(options.archive, max(last_manifest.values()), options.region, options.endpoint_url)
     _, horizon_ms = archive_times(claims(spark, archive), min(last_manifest.values()))
-    snapshots = groups(spark, archive)
-    changed = _changed(spark, lake, options, last, tables, snapshots)
-    reads = "all subjects" if changed.subjects is None else counted(len(changed.subjects), "subject")
-    stage("metrics", f"reads {reads}")
-    evidence = evidence_of(spark, lake, last_manifest, subjects=changed.subjects)
     with ExitStack() as cached:
+        snapshots = groups(spark, archive).persist()
+        cached.callback(snapshots.unpersist)
+        changed = _changed(spark, lake, options, last, tables, snapshots)
+        reads = "all subjects" if changed.subjects is None else counted(len(changed.subjects), "subject")
+        stage("metrics", f"reads {reads}")
+        evidence = evidence_of(spark, lake, last_manifest, subjects=changed.subjects)
         cached.callback(evidence.forget)
         oldest_ms = _oldest_ms(evidence, None if changed.subjects is None else last)
         rows = _rows(evidence, snapshots, horizon_ms, oldest_ms, options, now_ms)
-        since_ms = first_ms(options, last, now_ms, changed.since_ms)
+        changed_ms = changed.since_ms
+        if changed_ms is None and last is not None:
+            changed_ms = earliest_new_ms(evidence, last.tables, tables, last.horizon_ms)
+        since_ms = first_ms(options, last, now_ms, changed_ms or 0)
         rows = evidence.keep(rows.where(fn.col("hour") >= moment(since_ms)))
         report = Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count())
         note = _LastMetrics(
@@ -210,6 +217,8 @@ def _changed(
     fine = last.first_ms is None or step_for(last.horizon_ms - last.first_ms) < HOUR_MS
     if fine or last.hot_keys != options.hot_keys:
         return _Changed(None, 0)
+    if is_small(tables):
+        return _Changed(None, None)
     archive = options.open_archive()
     search = ChangeSearch(spark, lake, archive, last.tables, tables, last.horizon_ms)
     try:

@@ -2,9 +2,10 @@
 errors. A working system has no findings.
 
 The job judges the subjects that changed since its last run, and takes over what it found before about all others
-(``judgement.py``). With ``full`` it judges all subjects. With ``since`` or ``days`` it reads a part of the tables. From
-a part it cannot judge rows stored on the first day itself, pulls whose previous row is older, redriven dead letters,
-and messages that were moved out of an older bucket.
+(``judgement.py``). With ``full`` it judges all subjects. With ``since`` or ``days`` it reads a part of the tables; with
+``days`` it takes over findings of these days for a week, and then judges all subjects again. From a part it cannot
+judge rows stored on the first day itself, pulls whose previous row is older, redriven dead letters, and messages that
+were moved out of an older bucket.
 
 The job adds its findings to the table ``findings``, those of one run with the same ``found_at``, and notes what it
 counted in the summary of the table.
@@ -25,8 +26,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
 from hourwheel.errors import NotFound
+from hourwheel_pipeline import words
 from hourwheel_pipeline.basis import digest_of, quiet_horizon
-from hourwheel_pipeline.changed_subjects import ChangeSearch, TableState, day_of, states_of
+from hourwheel_pipeline.changed_subjects import ChangeSearch, TableState, day_of, is_small, states_of
 from hourwheel_pipeline.checks.claims import Archive, claims, groups
 from hourwheel_pipeline.checks.coverage import Coverage, coverage_of, moment
 from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
@@ -43,12 +45,21 @@ from hourwheel_pipeline.judgement import (
     readable,
     scope_of,
 )
-from hourwheel_pipeline.judging import FindingLimits, RowCounts, count_rows, expired, judged, open_until_ms
+from hourwheel_pipeline.judging import (
+    FindingLimits,
+    added,
+    count_rows,
+    expired,
+    judged,
+    open_until_ms,
+    since_day,
+    summed,
+    within_days,
+)
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.schemas import SCHEMAS
 from hourwheel_pipeline.table_progress import QuarantinedSegment
-from hourwheel_pipeline.words import counted
 from hourwheel_pipeline.writing import sized
 
 __all__ = ["ReconcileOptions", "Reconciled", "run"]
@@ -56,7 +67,7 @@ __all__ = ["ReconcileOptions", "Reconciled", "run"]
 NOTE = "hourwheel.reconciled"
 """The note of the table with the report of the last run, a ``_LastReconciliation``."""
 
-_VERSION = 1
+_VERSION = 2
 """The version of the checks. Raise it when a change of the checks makes them judge equal rows differently."""
 
 # As many as a page shows at once; the table has all.
@@ -160,11 +171,13 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
 class _LastReconciliation(Reconciled, frozen=True, kw_only=True):
     """The report of a run without its findings, and what the next run needs. ``basis``: a digest of what was judged,
     and how. ``open_until_ms``: while the basis stays the same, a horizon beyond that time changes no answer.
-    ``judgement``: the last one of the whole lake; None if the next run has to judge the whole lake."""
+    ``judgement``: the last one of the whole lake, ``within_days``: the last one of some days; None if the next run has
+    to judge all subjects."""
 
     basis: str = ""
     open_until_ms: int = 0
     judgement: Judgement | None = None
+    within_days: Judgement | None = None
 
     @property
     def encoded(self) -> str:
@@ -294,7 +307,7 @@ class _Reconciliation:
         """Judges, adds the findings and the note to the table, and returns the report."""
         last, basis = _last(self.lake, _LastReconciliation), _basis(self.lake, self.options, self.now_ms)
         carried = self._carried(last)
-        judges = "all subjects" if carried is None else counted(len(carried.scope.subjects), "subject")
+        judges = "all subjects" if carried is None else words.counted(len(carried.scope.subjects), "subject")
         stage("reconcile", f"judges {judges}")
         evidence = evidence_of(
             self.spark, self.lake, self._numbers, self._since, None if carried is None else carried.scope.subjects
@@ -304,13 +317,13 @@ class _Reconciliation:
         findings = self._keep(self._findings(evidence, coverage, carried))
         judgement = self._judgement(evidence, coverage, carried)
         report = self._report(coverage, findings, judgement)
-        keep = last.judgement if last is not None and self._limited else None
         note = _LastReconciliation(
             **msgspec.structs.asdict(report),
             basis=basis,
             open_until_ms=judgement.open_until_ms,
-            judgement=keep if self._limited or not may_be_carried(report.counts) else judgement,
         )
+        kept = self._judgements(last, judgement if may_be_carried(report.counts) else None)
+        note = msgspec.structs.replace(note, **kept)
         report = msgspec.structs.replace(report, findings=listed_of(findings, self.options.listed))
         self.lake.append(TABLE, findings, notes={NOTE: note.encoded})
         return report
@@ -355,19 +368,31 @@ class _Reconciliation:
     def _since(self) -> date | None:
         return self.options.first_day(self.now_ms)
 
-    @property
-    def _limited(self) -> bool:
-        return self._since is not None
+    def _judgements(
+        self, last: "_LastReconciliation | None", judgement: Judgement | None
+    ) -> dict[str, Judgement | None]:
+        """Returns what the next runs may take over: this judgement, and the last one of the other kind."""
+        kept = {} if last is None else {"judgement": last.judgement, "within_days": last.within_days}
+        if self.options.since is not None:
+            return kept
+        return {**kept, "judgement" if self.options.days is None else "within_days": judgement}
 
     def _carried(self, last: "_LastReconciliation | None") -> _Carried | None:
         """Returns None if the run judges everything that its options ask for."""
-        before = None if last is None else last.judgement
-        if before is None or self.options.full or self._limited or before.limits != _judged_with(self.options):
+        if last is None:
+            return None
+        before = last.judgement if self.options.days is None else last.within_days
+        if before is None or self.options.full or is_small(self._tables) or before.outdated(self.now_ms):
+            return None
+        if self.options.since is not None or not self._judged_like(before):
             return None
         archive = self.options.open_archive()
         search = ChangeSearch(self.spark, self.lake, archive, before.tables, self._tables, before.horizon_ms)
         scope = scope_of(search, before, self._claims, self._snapshots, _limits(self.options).stuck_ms)
         return None if scope is None else _Carried(before, scope)
+
+    def _judged_like(self, before: Judgement) -> bool:
+        return (before.limits, before.days) == (_judged_with(self.options), self.options.days)
 
     def _coverage(self, evidence: Evidence, *, counted: bool) -> Coverage:
         return coverage_of(
@@ -387,41 +412,45 @@ class _Reconciliation:
             day = day_of(carried.before.found_ms)
             last = self.lake.read(self.spark, TABLE, since=day, until=day + timedelta(days=1))
             last = last.where(fn.col("found_at") == moment(carried.before.found_ms)).select(*COLUMNS)
+            last = within_days(last, coverage)
             findings = carried.scope.anew(findings).unionByName(carried.scope.before(last))
         return dated(findings, self.lake.read(self.spark, TABLE), moment(self.now_ms))
 
     def _judgement(self, evidence: Evidence, coverage: Coverage, carried: _Carried | None) -> Judgement:
         """Returns what this run has counted, together with what it takes over."""
         after = dict.fromkeys(SCHEMAS, -1) if carried is None else numbers_of(carried.before.tables)
-        counted, until_ms = count_rows(evidence, after), open_until_ms(evidence, _limits(self.options))
+        counts = count_rows(evidence, after, by_day=self._since is not None)
+        until_ms = open_until_ms(evidence, _limits(self.options))
         unseen = expired(evidence, coverage, _limits(self.options))
         if carried is not None:
-            counted = RowCounts(carried.before.rows, carried.before.totals).plus(counted)
+            counts = added(carried.before.counts, counts)
             until_ms = max(until_ms, carried.before.open_until_ms)
             unseen = carried.scope.without(carried.before.expired) | unseen
         manifests, snapshots = readable(self._claims, self._snapshots, self._archive.last_manifest)
         return Judgement(
             limits=_judged_with(self.options),
+            days=self.options.days,
+            whole_ms=self.now_ms if carried is None else carried.before.whole_ms,
             found_ms=self.now_ms,
             horizon_ms=coverage.horizon_ms,
             open_until_ms=until_ms,
             tables=self._tables,
             manifests=manifests,
             snapshots=snapshots,
-            rows=counted.rows,
-            totals=counted.totals,
+            counts=counts if self._since is None else since_day(counts, self._since),
             expired=unseen,
         )
 
     def _report(self, coverage: Coverage, findings: DataFrame, judgement: Judgement) -> Reconciled:
         new = (fn.col("first_seen") == fn.col("found_at")) & (fn.col("severity") == "error")
+        counted = summed(judgement.counts)
         return Reconciled(
             found_ms=self.now_ms,
             began_ms=coverage.began_ms,
             horizon_ms=coverage.horizon_ms,
             last_manifest=self._numbers,
-            rows=judgement.rows,
-            totals=judgement.totals,
+            rows=counted.rows,
+            totals=counted.totals,
             counts={row["kind"]: row["count"] for row in findings.groupBy("kind").count().orderBy("kind").collect()},
             new_errors=findings.where(new).count(),
             expired=most_expired(judgement.expired, self.options.listed),

@@ -32,8 +32,8 @@ def judged(world: World, spark: SparkSession, **options: Any) -> Reconciled:
     return reconcile(spark, ReconcileOptions(archive=world.archive, lake=world.lake, **options), world.now_ms)
 
 
-def same_findings_as_over_everything(world: World, spark: SparkSession, report: Reconciled) -> None:
-    assert _comparable(report) == _comparable(judged(world, spark, full=True))
+def same_findings_as_over_everything(world: World, spark: SparkSession, report: Reconciled, **options: Any) -> None:
+    assert _comparable(report) == _comparable(judged(world, spark, full=True, **options))
 
 
 def _comparable(report: Reconciled) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from hourwheel_pipeline import changed_subjects
 from tests.pipeline.growth import (
     LONG,
     archived_and_compacted,
@@ -17,10 +18,11 @@ from tests.pipeline.histories import act, fail, lose_the_store
 from tests.pipeline.worlds import World
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "small_rows"), [(1, 0), (2, 0), (3, changed_subjects.SMALL_ROWS)])
 def test_random_histories_give_the_findings_and_metrics_of_runs_over_everything(
-    spark: SparkSession, tmp_path: Path, seed: int
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, small_rows: int
 ) -> None:
+    monkeypatch.setattr(changed_subjects, "SMALL_ROWS", small_rows)
     world, draw = World(tmp_path), random.Random(seed)
     world.archived()
     for round_ in range(2):

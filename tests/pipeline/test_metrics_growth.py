@@ -7,12 +7,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hourwheel.adapters.files import FileBlobs
+from hourwheel_pipeline import changed_subjects, metrics
 from hourwheel_pipeline.compact import CompactOptions
 from hourwheel_pipeline.compact import run as compact
 from hourwheel_pipeline.lake import Lake
 from tests.pipeline.growth import LONG, archived_and_compacted, same_metrics_as_over_everything
 from tests.pipeline.readings import subjects_read
 from tests.pipeline.worlds import HOUR, World
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets each lake count as one that is too large to be read as a whole."""
+    monkeypatch.setattr(changed_subjects, "SMALL_ROWS", 0)
 
 
 @pytest.fixture
@@ -43,6 +50,27 @@ def test_a_run_reads_only_the_files_of_subjects_that_changed(
     read = subjects_read(monkeypatch)
     world.measured(spark)
     assert read == {"orders"}
+    same_metrics_as_over_everything(world, spark)
+
+
+def test_a_small_lake_is_read_as_a_whole_and_only_hours_that_may_have_changed_are_computed(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed(world, spark)
+    monkeypatch.setattr(changed_subjects, "SMALL_ROWS", 1_000)
+    monkeypatch.delattr(metrics, "ChangeSearch")
+    world.bench.send("c", subject="orders")
+    world.archived()
+    world.compacted(spark)
+    read = subjects_read(monkeypatch)
+    world.bench.clock.pass_time(1)
+    world.measured(spark)
+    assert read == {"orders", "bills", "after"}
+    with closing(Lake.open(world.lake)) as lake:
+        rows = lake.rows(metrics.TABLE, "step_seconds = 3600").to_pylist()
+    last = max(row["computed_at"] for row in rows)
+    first_hours = {row["computed_at"] == last: row["hour"] for row in sorted(rows, key=lambda row: row["hour"])[::-1]}
+    assert first_hours[True] > first_hours[False]
     same_metrics_as_over_everything(world, spark)
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel_pipeline import compact, reconcile, repair
+from hourwheel_pipeline import changed_subjects, compact, reconcile, repair
 from hourwheel_pipeline.judgement import Scope, scope_of
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.reconcile import Reconciled
@@ -17,6 +17,12 @@ from tests.pipeline.faults import FAULTS, Scene
 from tests.pipeline.growth import LONG, archived_and_compacted, judged, same_findings_as_over_everything
 from tests.pipeline.readings import subjects_read
 from tests.pipeline.worlds import DAY, World
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets each lake count as one that is too large to be read as a whole."""
+    monkeypatch.setattr(changed_subjects, "SMALL_ROWS", 0)
 
 
 @pytest.fixture
@@ -78,6 +84,66 @@ def test_findings_come_and_go_in_subjects_without_new_rows_as_in_a_run_over_ever
     same_findings_as_over_everything(world, spark, report)
 
 
+def test_a_small_lake_is_judged_as_a_whole_without_a_search_for_what_changed(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archived_and_judged(world, spark)
+    monkeypatch.setattr(changed_subjects, "SMALL_ROWS", 1_000)
+    monkeypatch.delattr(reconcile, "ChangeSearch")
+    world.bench.send("c", subject="bills")
+    archived_and_compacted(world, spark)
+    read = subjects_read(monkeypatch)
+    assert judged(world, spark).totals["accepted"] == 7
+    assert read == {"orders", "bills", "mail"}
+
+
+def test_runs_over_some_days_judge_what_changed_and_each_week_everything(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FAULTS["made-up"][0](Scene(world, "made-up"))
+    world.bench.clock.pass_time(LONG)
+    archived_and_compacted(world, spark)
+    assert judged(world, spark, days=6).counts == {"phantom": 1}
+    world.bench.send("c", subject="bills")
+    archived_and_compacted(world, spark)
+    read = subjects_read(monkeypatch)
+    report = judged(world, spark, days=6)
+    assert read == {"bills"}
+    assert (report.counts, report.totals["accepted"]) == ({"phantom": 1}, 9)
+    same_findings_as_over_everything(world, spark, report, days=6)
+    world.bench.clock.pass_time(LONG + DAY)
+    world.bench.send("d", subject="bills")
+    archived_and_compacted(world, spark)
+    read.clear()
+    report = judged(world, spark, days=6)
+    assert read == {"bills"}
+    assert (report.counts, report.totals["accepted"]) == ({}, 2)  # the first ones are no longer among these days
+    same_findings_as_over_everything(world, spark, report, days=6)
+    world.bench.clock.pass_time(8 * DAY)
+    world.bench.send("e", subject="mail")
+    archived_and_compacted(world, spark)
+    assert scope_of_a_run(world, spark, monkeypatch, days=30) == "everything"
+    assert scope_of_a_run(world, spark, monkeypatch, days=6) == "everything"
+
+
+def test_a_lost_copy_of_the_registry_and_its_return_are_judged_over_everything(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.bench.clock.pass_time(LONG)
+    archived_and_judged(world, spark)
+    archive = FileBlobs(world.archive)
+    (*_, key) = sorted(archive.list("segments/registry/"))
+    data = archive.get(key)
+    archive.delete(key)
+    assert scope_of_a_run(world, spark, monkeypatch) is None
+    report = judged(world, spark)
+    assert (report.counts, len(report.unknown.snapshots)) == ({}, 1)
+    assert scope_of_a_run(world, spark, monkeypatch) is not None
+    archive.put(key, data)
+    assert scope_of_a_run(world, spark, monkeypatch) is None
+    assert judged(world, spark).unknown.snapshots == []
+
+
 def _delete_rows(world: World) -> Callable[[SparkSession], None]:
     with closing(Lake.open(world.lake)) as lake:
         lake.table("messages").delete("subject == 'orders'")
@@ -118,19 +184,25 @@ class Judged(Exception):
     """The run has decided what it judges."""
 
 
-def scope_of_a_run(world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Scope | None:
-    """Returns the scope of a run that goes no further."""
+def scope_of_a_run(
+    world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> Scope | str | None:
+    """Returns the scope of a run that goes no further; ``everything`` if it does not search for what changed."""
     scopes: list[Scope | None] = []
 
-    def stop(*search: Any) -> None:
+    def search_and_stop(*search: Any) -> None:
         scopes.append(scope_of(*search))
         raise Judged
 
+    def stop(*_: Any) -> None:
+        raise Judged
+
     with monkeypatch.context() as patch:
-        patch.setattr(reconcile, "scope_of", stop)
+        patch.setattr(reconcile, "scope_of", search_and_stop)
+        patch.setattr(reconcile, "evidence_of", stop)
         with pytest.raises(Judged):
-            judged(world, spark)
-    return scopes[0]
+            judged(world, spark, **options)
+    return scopes[0] if scopes else "everything"
 
 
 def test_damage_and_its_repair_are_judged_over_everything(
