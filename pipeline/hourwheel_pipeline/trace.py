@@ -17,7 +17,7 @@ from hourwheel.answer_size import answerable
 from hourwheel.buckets.scheduled_ids import unchecked_position
 from hourwheel.errors import NotFound, Rejected
 from hourwheel.log_names import shared_name
-from hourwheel.model import GroupTrace, MessageTrace, TracePage
+from hourwheel.model.traces import GroupTrace, MessageTrace, TracePage
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import Position
 from hourwheel.times import rfc3339
@@ -73,8 +73,8 @@ def run(options: TraceOptions, now_ms: int) -> TracePage:
         >>> options = trace.TraceOptions(
         ...     archive="orders-data/archive", lake="orders-data/lake", subject="orders", message="0:0"
         ... )
-        >>> trace.run(options, now_ms).messages[0].groups[0].state
-        'acknowledged'
+        >>> trace.run(options, now_ms).messages[0].message.body
+        'order 1'
     """
     lake = options.find_lake()
     if lake is None:

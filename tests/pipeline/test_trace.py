@@ -13,7 +13,9 @@ from typer.testing import CliRunner, Result
 from hourwheel.cli.app import app
 from hourwheel.client import TracePage as ShownPage
 from hourwheel.errors import NotFound, Rejected
-from hourwheel.model import NewMessage, PullRequest, TracePage
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest
+from hourwheel.model.traces import TracePage
 from hourwheel.trace.messages import SearchSpan
 from hourwheel_pipeline import trace
 from hourwheel_pipeline.lake import Lake

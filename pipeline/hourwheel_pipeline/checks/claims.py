@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from hourwheel.archive.blocks import RegistrySnapshot
 from hourwheel.archive.reading import registry_snapshots
 from hourwheel.errors import Corrupt
-from hourwheel.model import Group, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs
 from hourwheel.queueing.pull_log import group_parts
 from hourwheel.retention import manifests

@@ -169,7 +169,9 @@ def evidence_of(
     messages = frames[MESSAGES]
     if since is not None and last_manifest[MESSAGES] >= 0:
         # A message that is due only now may have been accepted two years ago.
-        waiting = lake.read(spark, MESSAGES, until=since, subjects=wanted).where(fn.col("manifest") <= last_manifest[MESSAGES])
+        waiting = lake.read(spark, MESSAGES, until=since, subjects=wanted).where(
+            fn.col("manifest") <= last_manifest[MESSAGES]
+        )
         messages = messages.unionByName(waiting.where(scheduled_since(fn.col("log"), start_ms(since))))
     return Evidence(messages, frames[PULLS], frames[DISPATCHES])
 

@@ -8,7 +8,7 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import is_schedule, pull_log
 from hourwheel.logs.entries import DueTimes, encode_entry
 from hourwheel.logs.rows import Row
-from hourwheel.model import Group
+from hourwheel.model.groups import Group
 from hourwheel.ports import Blobs
 from hourwheel.queueing.dead import DeadState
 from hourwheel.queueing.ordered_rows import OrderedRow

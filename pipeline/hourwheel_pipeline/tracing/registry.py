@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from hourwheel.archive.blocks import RegistrySnapshot
 from hourwheel.archive.reading import registry_snapshots
-from hourwheel.model import Group, Subject
+from hourwheel.model.groups import Group
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs
 from hourwheel.queueing.pull_log import group_parts
 from hourwheel.registry.broadcast import with_settings

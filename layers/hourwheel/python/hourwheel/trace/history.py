@@ -11,7 +11,7 @@ from hourwheel.errors import Corrupt
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row
-from hourwheel.model import Group
+from hourwheel.model.groups import Group
 from hourwheel.queueing.dead import DeadState, dead_state_record
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
