@@ -22,6 +22,7 @@ from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row, from_record
+from hourwheel.model.fields import IDEMPOTENCY_MS
 from hourwheel.model.groups import Group, TagFilter
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
@@ -53,10 +54,14 @@ class StoreAudit:
     groups: dict[tuple[str, int, str], Group] = field(default_factory=dict)
     paused_ms: dict[tuple[str, int, str], int] = field(default_factory=dict)
     """The time from which each group, or each subject (without a member), is paused."""
+    closed_ms: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The time from which each subject is read-only."""
     filters: dict[tuple[str, int, str], list[TagFilter | None]] = field(default_factory=dict)
     """The filters that each group has had, in order."""
     removed_groups: set[tuple[str, int, str]] = field(default_factory=set)
     sends: dict[str, int] = field(default_factory=dict)
+    sent_ms: dict[str, int] = field(default_factory=dict)
+    """When each message was sent first."""
     copies: dict[tuple[str, int, str], int] = field(default_factory=dict)
     buckets: dict[str, BucketHistory] = field(default_factory=dict)
     totals: Callable[[str], Counter] = lambda log: Counter(0, 0)
@@ -292,11 +297,16 @@ class StoreAudit:
             raise Violation("9", f"{verb.name} put {fact.messages[0].body} into {subject} without a record of it")
         if isinstance(plan, DueTimes):
             subject, generation = plan.subject, plan.generation
+        if fact.messages:
+            self.rules.check_open(verb, subject, generation)
         for message in fact.messages:
             body = message.body or ""
             position = (subject, generation, body)
             self.copies[position] = copies = self.copies.get(position, 0) + 1
-            if copies > self.sends.get(body, 0):
+            # A request that is repeated, or goes on, once its key is forgotten is stored again: the API says so.
+            keyed = verb.details.get("key") is not None
+            forgotten = self.soon + self.world.plan.skew_ms - self.sent_ms.get(body, 0) >= IDEMPOTENCY_MS
+            if copies > self.sends.get(body, 0) and not (keyed and forgotten):
                 raise Violation("3", f"message {body[:20]} is stored {copies} times in subject {subject}")
 
     def _handed_over(self, log: str, number: int, fact: RowFact) -> None:
@@ -367,6 +377,7 @@ class StoreAudit:
             self.rules.check_sealed(self.subjects.get(subject.name), subject)
             self.rules.check_route(self.subjects.get(subject.name), subject)
             self._paused((subject.name, subject.generation, ""), paused=subject.paused)
+            self._closed(subject)
             self.subjects[subject.name] = subject
         elif key.partition.startswith("groups/"):
             self._group_stored(verb, msgspec.msgpack.decode(record.value, type=Group))
@@ -400,6 +411,13 @@ class StoreAudit:
         self._paused(position, paused=group.paused)
         if group.deleted:
             self.removed_groups.add(position)
+
+    def _closed(self, subject: Subject) -> None:
+        position = (subject.name, subject.generation)
+        if subject.read_only:
+            self.closed_ms.setdefault(position, self.world.now_ms)
+        else:
+            self.closed_ms.pop(position, None)
 
     def _paused(self, position: tuple[str, int, str], *, paused: bool) -> None:
         if paused:

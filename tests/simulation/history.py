@@ -89,6 +89,7 @@ class History:
 
     def sending(self, bodies: list[str], *, again: bool) -> None:
         for body in bodies:
+            self.audit.sent_ms.setdefault(body, self.audit.world.now_ms)
             sends = self.audit.sends
             sends[body] = sends.get(body, 0) + 1 if again or body not in sends else sends[body]
 

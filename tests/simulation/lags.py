@@ -59,6 +59,8 @@ def _check_waiting(audit: StoreAudit, history: PullHistory, told: QueueLag) -> N
     # A row that was given out and is not stored yet may contain any of the missing messages.
     whole = len(waiting) == totals.rows - history.end.row_no
     whole = whole and all(not fact.row.filler and not audit.expired(fact) for fact, _ in waiting)
+    # Parked messages of a damaged row wait until a claim reads it.
+    whole = whole and not any(fact.damaged for fact in audit.rows(history.source).values())
     if waiting and whole and totals.numbers - _offset(waiting[0]) == count - parked and told.waiting != count:
         raise Violation("1", f"{history.partition}: {count} messages wait, the lag says {told.waiting}")
 

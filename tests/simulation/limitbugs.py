@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from unittest.mock import patch
 
-from hourwheel.queueing import claimer, pull
+from hourwheel.model.groups import Group
+from hourwheel.queueing import claimer, flow, produce, pull
 from hourwheel.queueing.flow import Allowance, FlowControl
 from hourwheel.queueing.pull_log import ClaimRequest, ClaimResult, PullLog
+from hourwheel.queueing.records import PullRow
 from hourwheel.trace.groups import GroupReader
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Faults, Plan
@@ -58,6 +60,30 @@ def a_limit_forgets_retries() -> Iterator[None]:
 
     real = FlowControl.allowance
     with patch.object(FlowControl, "allowance", allowance), patch.object(claimer, "is_current", lambda *_: True):
+        yield
+
+
+def _rates(plan: Plan) -> Plan:
+    return replace(_limits(plan), max_in_flight=0, messages_per_second=5)
+
+
+@planted(sharpen=_rates)
+def a_rate_counts_no_message_of_the_last_claim() -> Iterator[None]:
+    def due_ms(group: Group, due: float, claims: Sequence[PullRow]) -> float:
+        return real(group, due, claims[:-1])
+
+    real = flow._due_ms
+    with patch.object(flow, "_due_ms", due_ms):
+        yield
+
+
+def _closes(plan: Plan) -> Plan:
+    return replace(_pauses(plan), moves=("close",), keyed=0.0)
+
+
+@planted(sharpen=_closes)
+def a_read_only_subject_takes_messages() -> Iterator[None]:
+    with patch.object(produce, "_check_read_only", lambda *_: None):
         yield
 
 

@@ -147,6 +147,15 @@ class Operator(Actor):
         self.nap(6_000)
         self.pause(subject, group, whole=whole, paused=False)
 
+    def _close(self, subject: str, _: str) -> None:
+        """Makes the subject read-only for a while."""
+        self.close(subject, read_only=True)
+        self.nap(6_000)
+        self.close(subject, read_only=False)
+
+    def close(self, subject: str, *, read_only: bool) -> None:
+        self.ask("close", lambda: self.cell.put_subject(subject, read_only=read_only), read_only=read_only)
+
     def pause(self, subject: str, group: str, *, whole: bool, paused: bool) -> None:
         if whole:
             self.ask("pause", lambda: self.cell.pause_subject(subject, paused=paused), paused=paused)

@@ -190,6 +190,8 @@ class OrderedHistory(PullHistory):
         self.pulls[row] = PullFact(value, [(parked.row_no, parked.in_row) for _, parked in messages])
         self.attempts[row] = [parked.attempt for _, parked in messages]
         self.open.add(row)
+        self.audit.rules.check_in_flight(self, row, verb)
+        self.audit.rules.check_rate(self, row, verb)
         verb.claims.append((self.partition, row))
 
     def _turn(self, where: str, place: Place, *, deciding: bool) -> Waiting:

@@ -134,6 +134,8 @@ class Plan:
     """The most bytes of messages in an answer, small enough to divide small batches. 0: the limit of Lambda."""
     max_in_flight: int = 0
     """The limit of each group of the plan (0: none)."""
+    messages_per_second: int = 0
+    """The rate of each group of the plan (0: none)."""
     ordered: bool = False
     """The groups are ordered, and messages have keys."""
     max_held: int = 10_000
@@ -172,6 +174,10 @@ _PUSHED = 0.15
 """The share of plans with a group that is pushed."""
 _LIMITED = 0.15
 """The share of plans with groups that limit what they lease."""
+_RATED = 0.1
+"""The share of plans with groups that limit their rate."""
+_CLOSED = 0.1
+"""The share of plans with subjects that are read-only for a while."""
 _PAUSED = 0.15
 """The share of plans with pauses."""
 _MOVED = 0.12
@@ -195,6 +201,9 @@ def draw(seed: int) -> Plan:
         return plan
     plan = slower(harder(plan, Random(seed ^ 0x4A4D)), Random(seed ^ 0x51013))
     plan = limited(paused(plan, Random(seed ^ 0x9A05E)), Random(seed ^ 0xF10E))
+    rng = Random(seed ^ 0x2A7E)
+    plan = replace(plan, messages_per_second=rng.choice((5, 20))) if rng.random() < _RATED else plan
+    plan = closed(plan) if rng.random() < _CLOSED else plan
     rng = Random(seed ^ 0xF117E5)
     plan = filtered(plan, rng) if rng.random() < _FILTERED else plan
     plan = left(plan) if Random(seed ^ 0x1EA7E).random() < _LEFT else plan
@@ -204,9 +213,8 @@ def draw(seed: int) -> Plan:
     plan = damaged(plan) if rng.random() < 0.1 and not plan.archivists else plan
     plan = replace(plan, concurrency=rng.choice((1, 1, 2, 3))) if plan.couriers else plan
     rng = Random(seed ^ 0x02DE2)
-    # An ordered group takes all messages: it has no filter.
-    fits = not plan.filters and not plan.faults.damage and not plan.max_in_flight
-    plan = in_order(plan, rng) if rng.random() < _ORDERED and fits else plan
+    # An ordered group takes all messages: those with a filter are not ordered.
+    plan = in_order(plan, rng) if rng.random() < _ORDERED else plan
     rng = Random(seed ^ 0xB40AD)
     return broadcasting(plan, rng) if rng.random() < _BROADCAST and not plan.archivists else plan
 
@@ -220,8 +228,8 @@ def broadcasting(plan: Plan, rng: Random) -> Plan:
 
 def moved(plan: Plan, rng: Random) -> Plan:
     """Returns the plan, with cells between which an actor moves queues in some of them."""
-    # A rebuild needs the cells; and see ``paused``.
-    if rng.random() >= _MOVED or plan.archivists or plan.engine or plan.longest_pause_ms > 90_000:
+    # A rebuild needs the cells.
+    if rng.random() >= _MOVED or plan.archivists or plan.engine:
         return plan
     plan = with_cells(plan, rng.choice((1, 2)))
     prompt = plan.delays is not None and plan.delays.prompt
@@ -239,10 +247,14 @@ def with_outages(plan: Plan) -> Plan:
     return replace(plan, moves=(*plan.moves, "outage", "outage"))
 
 
+def closed(plan: Plan) -> Plan:
+    """Returns the plan with an actor that makes subjects read-only for a while."""
+    return replace(plan, moves=(*plan.moves, "close"), operators=max(plan.operators, 1))
+
+
 def paused(plan: Plan, rng: Random) -> Plan:
     """Returns the plan, with an actor that pauses and resumes groups and subjects in some of them."""
-    # A producer that is paused for minutes repeats its batch when the key is forgotten already.
-    if rng.random() >= _PAUSED or plan.longest_pause_ms > 90_000:
+    if rng.random() >= _PAUSED:
         return plan
     return replace(plan, moves=(*plan.moves, "pause"), operators=max(plan.operators, 1))
 

@@ -73,6 +73,7 @@ class PullHistory:
                 )
                 self.open.add(row)
                 self.audit.rules.check_in_flight(self, row, verb)
+                self.audit.rules.check_rate(self, row, verb)
                 verb.claims.append((self.partition, row))
             elif value.covered:
                 raise Violation("1", f"{self.partition}: pull row {row} passes over messages")

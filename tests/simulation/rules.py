@@ -75,6 +75,39 @@ class Rules:
             if since_ms is not None and verb.began_ms > since_ms + known_ms:
                 raise Violation("4", f"{where} is claimed, paused for {verb.began_ms - since_ms} ms")
 
+    def check_open(self, verb: Verb, subject: str, generation: int) -> None:
+        """Checks that a batch that is sent once every process knows that its subject is read-only is not stored. A
+        repeated batch with an idempotency key is carried out: its first request may have stored a part."""
+        since_ms = self.audit.closed_ms.get((subject, generation))
+        if since_ms is None or self.plan.faults.pause or verb.details.get("key") is not None:
+            return
+        known_ms = 1_000 * self.plan.registry_seconds + 2 * self.plan.skew_ms + _SEEN_MS
+        if verb.began_ms > since_ms + known_ms:
+            raise Violation("2", f"a batch came into {subject}, which is read-only for {verb.began_ms - since_ms} ms")
+
+    def check_rate(self, history: "PullHistory", row: int, verb: Verb) -> None:
+        """Checks that a claim leaves the group within its rate: a second's worth at once. Claims of other logs may have
+        been missed, unless there are transactions."""
+        name = LogName.parse(history.source)
+        group = self.audit.groups.get((name.subject, name.generation, history.member))
+        if group is None or not group.messages_per_second or self.plan.skew_ms:
+            return
+        head = f"{history.member}@{name.subject}~{name.generation}/"
+        claims = [
+            (fact.value.claimed_ms, fact.value.size)
+            for partition, other in self.audit.pulls.items()
+            if partition == history.partition
+            or (partition.startswith(head) and self.plan.transactional and not self.plan.cells)
+            for fact in other.pulls.values()
+        ]
+        total, now_ms = 0, history.pulls[row].value.claimed_ms
+        for at_ms, size in sorted(claims, reverse=True):
+            total += size
+            if total > group.messages_per_second * (1 + (now_ms - at_ms) / 1_000) + 1e-6:
+                raise Violation(
+                    "4", f"{history.partition}: pull row {row} is the {total}th message in {now_ms - at_ms} ms"
+                )
+
     def check_in_flight(self, history: "PullHistory", row: int, verb: Verb) -> None:
         """Checks that a claim leaves the group within its limit. Claims of other logs since the pull began may have
         been missed, unless there are transactions."""

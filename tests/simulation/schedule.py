@@ -239,9 +239,13 @@ def prepare(keeper: Actor, plan: Plan) -> None:
         for left, group in zip(range(len(plan.groups), 0, -1), plan.groups, strict=True):
             own = plan.own_retry if group == plan.groups[0] else None
             wanted = plan.filters[left - 1] if left <= len(plan.filters) else None
-            order: dict[str, Any] = {"filter": wanted, "max_in_flight": plan.max_in_flight}
-            if plan.ordered:
-                order = {"ordered": True, "max_held": plan.max_held, "when_dead": plan.when_dead}
+            order: dict[str, Any] = {
+                "filter": wanted,
+                "max_in_flight": plan.max_in_flight,
+                "messages_per_second": plan.messages_per_second,
+            }
+            if plan.ordered and wanted is None:
+                order |= {"ordered": True, "max_held": plan.max_held, "when_dead": plan.when_dead}
             if plan.broadcast_seconds and group == plan.groups[-1]:
                 order |= {"broadcast": True, "consumer_expires_seconds": plan.broadcast_seconds}
             keeper.cell.put_group(subject, group, max_attempts=plan.max_attempts, retry=own, **order)
