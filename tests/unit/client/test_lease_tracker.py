@@ -1,9 +1,11 @@
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.records.messages import Pull, Received
+from hourwheel.client.records.packed import Block, PackedPull
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import RetryLater, Settled, Settlement
 
@@ -162,3 +164,30 @@ def test_at_the_end_everything_decided_is_told_at_once() -> None:
         Settlement(receipt="r-1", ack=[0]),
         Settlement(receipt="r-2", dead=[0]),
     ]
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 300, 70_000])
+def test_messages_that_came_packed_are_decoded_when_somebody_looks(count: int) -> None:
+    book = Book(1)
+    stored = msgspec.msgpack.encode([{"body": str(index)} for index in range(count)])
+    block = Block(messages=msgspec.Raw(stored), queue=3, offset=7, attempt=1, produced_at=MOMENT, prefix="m")
+    pull = PackedPull(receipt="r-2", queue=3, lease_until=MOMENT, blocks=[block, block])
+    deliveries = book.tracker.open(pull, book.now, book._decide)
+    assert len(deliveries) == 2 * count
+    deliveries[0].ack()
+    lease = deliveries[0]._lease
+    assert lease._encoded is pull
+    assert [deliveries[index].body for index in (0, count - 1, count)] == ["0", str(count - 1), "0"]
+    assert (deliveries[count - 1].offset, deliveries[count - 1].queue) == (count + 6, 3)
+    assert lease._encoded is None
+
+
+def test_many_acknowledgements_are_recorded_at_once_and_the_first_decision_holds() -> None:
+    book = Book(4)
+    book.messages[2].dead()
+    book.tracker.acknowledged([*book.messages[:3], book.messages[0]], 0.5)
+    assert book.tracker.complete() == []
+    book.tracker.acknowledged(book.messages[3:], 0.7)
+    assert book.tracker.complete() == [Settlement(receipt="r-1", dead=[2])]
+    book.tracker.acknowledged(book.messages, 0.9)
+    assert book.tracker.due(9.0) == []

@@ -244,8 +244,7 @@ class Consumer:
             except BaseException as error:
                 self._failed(messages, error)
             else:
-                for message in messages:
-                    message.ack()
+                self._prefetcher.acknowledge(messages)
 
     def _failed(self, messages: list[Delivery], error: BaseException) -> None:
         """Decides about messages whose handler raised an error. What the handler decided before stays."""

@@ -4,13 +4,17 @@ This module has no threads and no clock: the prefetcher calls it under a lock an
 """
 
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
 
+import msgspec
+
 from hourwheel.client.due import Delay, checked_retry_delay
 from hourwheel.client.records.messages import Pull, Received
+from hourwheel.client.records.packed import PackedPull
 from hourwheel.model.fields import Delay as WireDelay
 from hourwheel.model.pulls import RetryLater, Settled, Settlement
 
@@ -29,7 +33,7 @@ class DeliveryOutcome(Enum):
 Decide: TypeAlias = Callable[["Delivery", DeliveryOutcome, WireDelay | None], None]
 
 
-class Delivery:
+class Delivery(msgspec.Struct, eq=False, gc=False):
     """A message that a ``Consumer`` hands out. The first of ``ack``, ``retry`` and ``dead`` decides; later calls have
     no effect. Without a call, the end of the handler or the loop decides.
 
@@ -41,12 +45,12 @@ class Delivery:
         paid customer-42 0 1
     """
 
-    __slots__ = ("_index", "_lease", "_record")
+    _lease: "Lease"
+    _index: int
 
-    def __init__(self, record: Received, lease: "Lease", index: int) -> None:
-        self._record = record
-        self._lease = lease
-        self._index = index
+    @property
+    def _record(self) -> Received:
+        return self._lease.records()[self._index]
 
     @property
     def ordered_key(self) -> str | None:
@@ -154,12 +158,15 @@ class Lease:
     ``unsent`` holds outcomes that were not sent yet, ``asked`` the settlement that was sent and is not answered yet.
     """
 
-    def __init__(self, receipt: str, messages: int, renew_at: float, decide: Decide, *, ordered: bool = False) -> None:
-        self.receipt = receipt
+    def __init__(self, pull: Pull | PackedPull, renew_at: float, decide: Decide) -> None:
+        self._records = pull.messages if isinstance(pull, Pull) else None
+        self._encoded = pull if isinstance(pull, PackedPull) else None
+        self.receipt = pull.receipt
         self.decide = decide
-        self.ordered = ordered
-        self.unsettled = messages
-        self.undecided = set(range(messages))
+        self.ordered = pull.ordered
+        self.messages = len(pull.messages) if isinstance(pull, Pull) else pull.count
+        self.unsettled = self.messages
+        self.undecided = set(range(self.messages))
         self.unsent: dict[DeliveryOutcome, list[int]] = {outcome: [] for outcome in DeliveryOutcome}
         self.delays: dict[int, WireDelay] = {}
         self.unsent_since: float | None = None
@@ -169,6 +176,13 @@ class Lease:
         self.partly_settled = False
         self.renew_at = renew_at
         self.lost = False
+
+    def records(self) -> list[Received]:
+        """Returns the messages. Decodes them when a handler looks at the first one."""
+        if self._records is None:
+            assert self._encoded is not None
+            self._records, self._encoded = self._encoded.received(), None
+        return self._records
 
     @property
     def sendable(self) -> bool:
@@ -197,6 +211,9 @@ class Lease:
         return index if delay is None else RetryLater(index=index, delay=delay)
 
 
+_lease_of = operator.attrgetter("_lease")
+
+
 def same_key(delivery: Delivery, other: Delivery) -> bool:
     """Returns whether both messages have one key and belong to the same pull of an ordered group."""
     return delivery._lease is other._lease and delivery.ordered_key == other.ordered_key
@@ -211,10 +228,10 @@ class LeaseTracker:
         self._leases: dict[str, Lease] = {}
         self.lost_messages = 0
 
-    def open(self, pull: Pull, now: float, decide: Decide) -> list[Delivery]:
-        lease = Lease(pull.receipt, len(pull.messages), now + self._lease_seconds / 2, decide, ordered=pull.ordered)
+    def open(self, pull: Pull | PackedPull, now: float, decide: Decide) -> list[Delivery]:
+        lease = Lease(pull, now + self._lease_seconds / 2, decide)
         self._leases[pull.receipt] = lease
-        return [Delivery(record, lease, index) for index, record in enumerate(pull.messages)]
+        return [Delivery(lease, index) for index in range(lease.messages)]
 
     def decide(self, delivery: Delivery, outcome: DeliveryOutcome, now: float, delay: WireDelay | None = None) -> bool:
         """Records the outcome of a message, with the ``delay`` of a retry.
@@ -236,13 +253,16 @@ class LeaseTracker:
 
     def acknowledged(self, deliveries: Sequence[Delivery], since: float) -> None:
         """Records the acknowledgements of many messages, the first of which was made at ``since`` or later."""
-        for delivery in deliveries:
-            lease = delivery._lease
-            if lease.lost or delivery._index not in lease.undecided:
+        for lease, group in itertools.groupby(deliveries, _lease_of):
+            if lease.lost:
                 continue
-            lease.undecided.remove(delivery._index)
-            lease.unsent[DeliveryOutcome.ACK].append(delivery._index)
-            if lease.unsent_since is None:
+            acked, undecided = lease.unsent[DeliveryOutcome.ACK], lease.undecided
+            before = len(acked)
+            for delivery in group:
+                if delivery._index in undecided:
+                    undecided.remove(delivery._index)
+                    acked.append(delivery._index)
+            if lease.unsent_since is None and len(acked) > before:
                 lease.unsent_since = since
 
     def complete(self) -> list[Settlement]:

@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, Api
 from hourwheel.client.backoff import PullBackoff, pause_seconds
+from hourwheel.client.calls.pull import pull_encoded
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker, same_key
 from hourwheel.client.records.messages import Pulled
+from hourwheel.client.records.packed import PackedPulled
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import Settled, Settlement
 from hourwheel.ports import Ids
@@ -113,9 +115,22 @@ class Prefetcher:
             return []
         batch = [first]
         with self._ready:
-            while len(batch) < self._options.max_messages and (delivery := self._take()) is not None:
+            while (
+                len(batch) < self._options.max_messages
+                and (delivery := self._next_at_once() if self._unordered else self._take()) is not None
+            ):
                 batch.append(delivery)
         return batch
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledges the messages about which nothing was decided."""
+        if deliveries[0]._lease.ordered:
+            for delivery in deliveries:
+                delivery.ack()
+            return
+        self._acked.extend(deliveries)
+        if self._idle_settler:
+            self._wake_settler()
 
     def _next_at_once(self) -> Delivery | None:
         """Removes a message without the lock, which would cost more than the rest: a deque is safe by itself."""
@@ -230,7 +245,7 @@ class Prefetcher:
     def _run_puller(self) -> None:
         backoff = PullBackoff(self._options.ids)
         while (settlements := self._begin_pull()) is not None:
-            pulled: Pulled | None = None
+            pulled: Pulled | PackedPulled | None = None
             wait_seconds = self._options.wait_seconds
             if self._busy_pull:
                 wait_seconds = min(wait_seconds, _BUSY_WAIT_SECONDS)
@@ -262,10 +277,11 @@ class Prefetcher:
             self._busy_pull = self._leases.in_hand
             return self._leases.complete()
 
-    def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled:
+    def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled | PackedPulled:
         options = self._options
         try:
-            return self._pulls.pull(
+            return pull_encoded(
+                self._pulls,
                 options.subject,
                 options.group,
                 options.consumer_id,
@@ -273,14 +289,13 @@ class Prefetcher:
                 wait_seconds=wait_seconds,
                 lease_seconds=options.lease_seconds,
                 settle=settlements,
-                retry_seconds=0,
             )
         except BadRequest as error:
             if not settlements or error.slug != _UNKNOWN_RECEIPT:
                 raise
             return Pulled(pulls=[], settled=self._settle(settlements))
 
-    def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | None) -> None:
+    def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | PackedPulled | None) -> None:
         with self._ready:
             now = time.monotonic()
             self._pulling = False

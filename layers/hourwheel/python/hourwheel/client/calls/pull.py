@@ -13,6 +13,7 @@ from hourwheel.client.records.packed import PackedPulled
 from hourwheel.model.pulls import Settled, Settlement, SettleResult
 
 _PULLED = PackedAnswer(msgspec.msgpack.Decoder(PackedPulled), PackedPulled.pulled)
+_ENCODED = PackedAnswer[PackedPulled](msgspec.msgpack.Decoder(PackedPulled), lambda pulled: pulled)
 _SETTLED = PackedAnswer[SettleResult](msgspec.msgpack.Decoder(SettleResult), lambda result: result)
 
 
@@ -47,25 +48,23 @@ class PullCalls(Calls):
             >>> [message.body for pull in pulled.pulls for message in pull.messages]
             ['paid']
         """
-        body: dict[str, Any] = {
-            "consumer": consumer,
-            "max_messages": max_messages,
-            "wait_seconds": wait_seconds,
-            "lease_seconds": lease_seconds,
-        }
-        if settle:
-            body["settle"] = settle
+        options = _options(max_messages, wait_seconds, lease_seconds, settle)
+        pulled: Pulled = self._pull(subject, group, {"consumer": consumer, **options}, _PULLED, retry_seconds)
+        return pulled
+
+    def _pull(
+        self, subject: str, group: str, body: dict[str, Any], packed: PackedAnswer[Any], retry_seconds: float | None
+    ) -> Any:
         target = path("subjects", subject, "groups", group, "pull")
-        pulled: Pulled = self._http.call(
+        return self._http.call(
             "POST",
             target,
             answers(Pulled),
             body=body,
-            wait_seconds=wait_seconds,
+            wait_seconds=body["wait_seconds"],
             retry_seconds=retry_seconds,
-            packed=_PULLED,
+            packed=packed,
         )
-        return pulled
 
     def settle(
         self, subject: str, group: str, settlements: Sequence[Settlement], *, retry_seconds: float | None = None
@@ -99,3 +98,31 @@ class PullCalls(Calls):
                 raise
             return [Settled("stale") for _ in settlements]
         return result.results
+
+
+def pull_encoded(
+    calls: PullCalls,
+    subject: str,
+    group: str,
+    consumer: str,
+    *,
+    max_messages: int,
+    wait_seconds: float,
+    lease_seconds: int,
+    settle: Sequence[Settlement],
+) -> Pulled | PackedPulled:
+    """Tries ``pull`` once, for a ``Consumer``. Leaves the messages encoded where the answer packs them."""
+    options = _options(max_messages, wait_seconds, lease_seconds, settle)
+    encoded: Pulled | PackedPulled = calls._pull(subject, group, {"consumer": consumer, **options}, _ENCODED, 0)
+    return encoded
+
+
+def _options(
+    max_messages: int, wait_seconds: float, lease_seconds: int, settle: Sequence[Settlement]
+) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "max_messages": max_messages,
+        "wait_seconds": wait_seconds,
+        "lease_seconds": lease_seconds,
+    }
+    return {**options, "settle": settle} if settle else options

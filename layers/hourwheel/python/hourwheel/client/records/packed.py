@@ -9,6 +9,8 @@ from msgspec import Struct
 from hourwheel.client.records.messages import Message, Pull, Pulled, Received, SendResult
 from hourwheel.model.pulls import Settled
 
+_SHORT_ARRAY = 0x90  # the first byte of msgpack arrays of up to 15 values, of which the lower 4 bits are the count
+_ARRAY_16 = 0xDC  # the count follows in 2 bytes, in any longer array in 4
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -68,6 +70,14 @@ class Block(Struct, gc=False):
     prefix: str = ""
     index: int = 0
 
+    @property
+    def count(self) -> int:
+        """The number of messages, which the head of a msgpack array tells without decoding them."""
+        head = bytes(memoryview(self.messages)[:5])
+        if head[0] & 0xF0 == _SHORT_ARRAY:
+            return head[0] & 0x0F
+        return int.from_bytes(head[1:3] if head[0] == _ARRAY_16 else head[1:5], "big")
+
     def received(self) -> list[Received]:
         """Decodes the messages. Raises ``msgspec.MsgspecError`` and ``UnicodeDecodeError``."""
         queue, offset, index, prefix, attempt, produced_at = (
@@ -105,13 +115,21 @@ class PackedPull(Struct):
     blocks: list[Block]
     ordered: bool = False
 
+    @property
+    def count(self) -> int:
+        return sum(block.count for block in self.blocks)
+
+    def received(self) -> list[Received]:
+        """Decodes the messages. Raises what ``Block.received`` raises."""
+        return [message for block in self.blocks for message in block.received()]
+
     def pull(self) -> Pull:
         """Decodes the messages. Raises what ``Block.received`` raises."""
         return Pull(
             receipt=self.receipt,
             queue=self.queue,
             lease_until=self.lease_until,
-            messages=[message for block in self.blocks for message in block.received()],
+            messages=self.received(),
             ordered=self.ordered,
         )
 
