@@ -223,6 +223,21 @@ def test_a_group_that_starts_at_the_latest_message_begins_behind_the_closed_part
     assert bench.bodies(group="late") == ["a", "b", "c"]
 
 
+def test_such_a_group_begins_there_also_when_the_part_that_was_open_then_is_gone(bench: Bench) -> None:
+    bench.send("old")
+    bench.cell.routes.move("orders", 0, "fast")
+    bench.cell.put_group("orders", "late", start="latest")
+    bench.cell.routes.move("orders", 0, "home")  # nothing was sent meanwhile: the part in between expires at once
+    bench.send("new")
+    bench.clock.pass_time(5)
+    assert route(bench)[1] == (1, 1, "fast", "expired", 1)
+    assert bench.bodies(group="late") == ["new"]
+    bench.cell.routes.move("orders", 0, "fast")  # uses that part again
+    bench.cell.registry.forget("orders")
+    bench.send("newer")
+    assert bench.bodies(group="late") == ["newer"]
+
+
 def test_seeks_find_their_part(bench: Bench) -> None:
     for body in "abcdef":
         bench.send(body)

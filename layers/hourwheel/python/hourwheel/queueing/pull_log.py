@@ -389,11 +389,12 @@ def group_parts(subject: Subject, group: Group, queue: int) -> list[tuple[Mappin
     parts = subject.parts(queue)
     if group.start == "earliest" or queue >= len(group.origins):
         return [(mapping, log, 0) for mapping, log in parts]
-    begun = [mapping.epoch for mapping, _ in parts if mapping.epoch <= group.origin_epoch]
+    # The part that was open then may have expired: the latest one that is left need not be it.
+    begun = group.origin_logs[queue] if group.origin_logs else subject.log_of(queue, FIRST)
 
-    def origin(mapping: Mapping) -> int:
+    def origin(mapping: Mapping, log: str) -> int:
         if mapping.epoch > group.origin_epoch:
             return 0
-        return group.origins[queue] if mapping.epoch == begun[-1] else mapping.rows
+        return group.origins[queue] if log == begun else mapping.rows
 
-    return [(mapping, log, origin(mapping)) for mapping, log in parts]
+    return [(mapping, log, origin(mapping, log)) for mapping, log in parts]

@@ -56,6 +56,7 @@ def with_settings(group: Group, parent: Group) -> Group:
         created_ms=group.created_ms,
         origins=group.origins,
         origin_epoch=group.origin_epoch,
+        origin_logs=group.origin_logs,
         seeks=group.seeks + parent.seeks,
         seeking_ms=group.seeking_ms,
         broadcast=False,

@@ -170,6 +170,7 @@ class Registry:
                 created_ms=self.context.clock.now_ms(),
                 origins=tuple(self.context.log(log).totals().rows for log in logs),
                 origin_epoch=subject.epoch,
+                origin_logs=tuple(logs) if subject.routes else (),
                 broadcast=broadcast,
                 consumer_expires_seconds=DEFAULT_CONSUMER_EXPIRES_SECONDS if broadcast else 0,
                 ordered=ordered,
