@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from hourwheel.adapters import sqlite_writer
+from hourwheel.adapters.group_commit import Notify, Ticket
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.errors import HourwheelError, Sealed, Throttled
-from hourwheel.ports import Key, Record, Store, Table
+from hourwheel.ports import Counter, Key, Record, Store, Table
 
 TOKEN = b"t" * 16
 
@@ -33,6 +34,11 @@ def put(sort: str, store: Store) -> str:
     return sort
 
 
+def counted(done: threading.Semaphore) -> Notify:
+    """Returns what releases the semaphore once for each piece of work that is done."""
+    return lambda tickets: done.release(len(tickets))
+
+
 class Group:
     """Runs pieces of work that certainly share a transaction: they queue up while the first one keeps it open."""
 
@@ -49,7 +55,7 @@ class Group:
         done = threading.Semaphore(0)
         self.first.start()
         assert self.entered.wait(20)
-        tickets = [self.store.submit(work, notify=done.release, invite=self.store.lead) for work in works]
+        tickets = [self.store.submit(work, notify=counted(done), invite=self.store.lead) for work in works]
         self.go.set()
         for _ in works:
             assert done.acquire(timeout=120)
@@ -107,7 +113,8 @@ def test_a_group_waits_for_a_locked_file_once_and_not_one_by_one(
     done = threading.Semaphore(0)
     turns: list[None] = []
     tickets = [
-        store.submit(lambda tx: put("a", tx), notify=done.release, invite=lambda: turns.append(None)) for _ in range(20)
+        store.submit(lambda tx: put("a", tx), notify=counted(done), invite=lambda: turns.append(None))
+        for _ in range(20)
     ]
     store.lead()
     for _ in tickets:
@@ -143,13 +150,53 @@ def test_what_could_not_be_rolled_back_is_not_answered_as_stored(store: SqliteSt
     assert store.transact(lambda tx: put("b", tx)) == "b"
 
 
+def test_owners_of_a_group_are_told_together(store: SqliteStore) -> None:
+    told: list[list[Ticket]] = []
+    over = threading.Event()
+
+    def notify(tickets: list[Ticket]) -> None:
+        told.append(tickets)
+        over.set()
+
+    tickets = [
+        store.submit(lambda tx: put("a", tx), notify=notify, invite=lambda: None, owner=number) for number in range(9)
+    ]
+    store.lead()
+    assert over.wait(20)
+    assert told == [tickets]
+    assert [ticket.owner for ticket in told[0]] == [*range(9)]
+
+
+def test_a_counter_is_added_to_by_all_of_a_group_and_by_none_that_fails(store: SqliteStore) -> None:
+    def add(tx: Store) -> Counter:
+        tx.add("log", rows=1, numbers=10)
+        assert tx.counter("log") == tx.counters(["log", "other"])["log"]
+        return tx.add("log", rows=1, numbers=10)
+
+    def fail(tx: Store) -> None:
+        tx.add("log", rows=1, numbers=10)
+        raise ValueError
+
+    def seal(tx: Store) -> Counter:
+        tx.add("log", rows=1, numbers=1)
+        return tx.seal("log")
+
+    outcomes = Group(store).run(add, fail, add)
+    assert [outcomes[0], outcomes[2]] == [Counter(2, 20), Counter(4, 40)]
+    assert isinstance(outcomes[1], ValueError)
+    assert store.counter("log") == Counter(4, 40)
+    assert store.transact(seal) == Counter(5, 41, sealed=True)
+    with pytest.raises(Sealed):
+        store.add("log", rows=1, numbers=1)
+
+
 def test_the_store_goes_on_when_the_next_leaders_are_closed(store: SqliteStore) -> None:
-    def gone() -> None:
+    def gone(*_: object) -> None:
         raise RuntimeError("Event loop is closed")
 
     store.submit(lambda tx: put("a", tx), notify=gone, invite=gone)
     assert store.transact(lambda tx: put("b", tx)) == "b"
-    silent = store.submit(lambda tx: put("c", tx), notify=lambda: None, invite=lambda: None)
+    silent = store.submit(lambda tx: put("c", tx), notify=lambda tickets: None, invite=lambda: None)
     store.uninvite()
     assert store.transact(lambda tx: put("d", tx)) == "d"
     assert silent.outcome() == "c"

@@ -133,22 +133,30 @@ class Context:
         """Builds the row of a log that holds these messages: a filler without messages. The row has no sequence yet."""
         if not messages:
             return filler(at_ms, expires_ms, meta)
-        key = f"{large_batch_folder(log, expires_ms)}/{self.ids.unique(at_ms)}"
-        (row,) = self.build_rows(log, key, [messages], at_ms=at_ms, expires_ms=expires_ms)
+        folder = large_batch_folder(log, expires_ms)
+        (row,) = self.build_rows(log, folder, [messages], at_ms=at_ms, expires_ms=expires_ms)
         return msgspec.structs.replace(row, meta=meta) if meta else row
 
     def build_rows(
-        self, log: str, key: str, batches: Sequence[Sequence[NewMessage | Message]], *, at_ms: int, expires_ms: int
+        self,
+        log: str,
+        folder: str,
+        batches: Sequence[Sequence[NewMessage | Message]],
+        *,
+        at_ms: int,
+        expires_ms: int,
+        prefix: str = "",
     ) -> list[Row]:
         """Builds a row for each batch of logs in the cell of ``log``. The large ones are stored together in an object
-        with this key. The rows have no sequence yet."""
+        of this folder. The rows have no sequence yet."""
         return rows_of(
             [encode(messages, self.settings.compression_level) for messages in batches],
             blobs=self.blobs_of(log),
-            key=key,
+            key=lambda: f"{folder}/{self.ids.unique(at_ms)}",
             at_ms=at_ms,
             expires_ms=expires_ms,
             inline_bytes=self.settings.inline_bytes,
+            prefix=prefix,
         )
 
     def store_of(self, log: str) -> Store:

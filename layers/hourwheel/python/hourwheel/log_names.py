@@ -115,6 +115,12 @@ class LogName(NamedTuple):
 
 
 @lru_cache(maxsize=10_000)
+def first_log(subject: str, generation: int, queue: int) -> str:
+    """Returns the name of the first log of a queue, in the home cell: the one that most queues have for ever."""
+    return str(LogName.of_queue(subject, generation, queue))
+
+
+@lru_cache(maxsize=10_000)
 def _parse(text: str) -> LogName:
     if is_schedule(text):
         return LogName.of_schedule(text.removeprefix(SCHEDULE_PREFIX))

@@ -10,7 +10,7 @@ import uvloop
 
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.bounds import Bounds
-from hourwheel.embedded.http.connection import Connection, Respond
+from hourwheel.embedded.http.connection import Connection, Plan, Respond, no_plan
 from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Request
 from hourwheel.embedded.http.secure import Secure
@@ -58,6 +58,7 @@ def said(
     bounds: Bounds | None = None,
     cap: int = 100,
     respond: Respond | None = None,
+    plan: Plan = no_plan,
     tls: Tls | None = None,
     handshake: bool = True,
 ) -> bytes:
@@ -77,7 +78,7 @@ def said(
         loop = asyncio.get_running_loop()
 
         def connection() -> asyncio.Protocol:
-            plain = Connection(registry, respond or echo)
+            plain = Connection(registry, respond or echo, plan)
             return plain if tls is None else Secure(tls.server, plain)
 
         made = await loop.create_server(connection, "127.0.0.1", 0)

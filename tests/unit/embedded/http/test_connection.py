@@ -125,8 +125,8 @@ def test_a_request_learns_that_its_client_left() -> None:
     left = asyncio.Event()
 
     async def respond(request: Request) -> Answer:
-        await request.left()
-        left.set()
+        request.when_left(left.set)
+        await left.wait()
         raise Disconnected
 
     async def talk(client: Client) -> bytes:

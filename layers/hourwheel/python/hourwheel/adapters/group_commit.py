@@ -8,29 +8,38 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from hourwheel.adapters.sqlite_writer import SqliteWriter, translated
 from hourwheel.errors import Broken
 from hourwheel.ports import Store
 
 
-@dataclass
 class Ticket:
-    """A piece of work in the queue. ``signal`` is locked until the work is done, or its owner is to lead. For an owner
-    that does not wait, ``notify`` is called when the work is done, ``invite`` when the owner is to call ``lead``."""
+    """A piece of work in the queue, and its outcome."""
 
-    work: Callable[[Store], Any]
-    notify: Callable[[], object] | None = None
-    invite: Callable[[], object] | None = None
-    signal: threading.Lock = field(default_factory=threading.Lock)
-    done: bool = False
-    result: Any = None
-    error: BaseException | None = None
+    __slots__ = ("done", "error", "invite", "notify", "owner", "result", "signal", "work")
 
-    def __post_init__(self) -> None:
-        self.signal.acquire()
+    def __init__(
+        self,
+        work: Callable[[Store], Any],
+        notify: "Notify | None" = None,
+        invite: Callable[[], object] | None = None,
+        owner: Any = None,
+    ) -> None:
+        self.work = work
+        self.notify = notify
+        self.invite = invite
+        self.owner = owner
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.signal: threading.Lock | None = None
+        """Locked until the work is done, or its owner is to lead. None for an owner that does not wait: ``notify`` is
+        called when the work is done, ``invite`` when the owner is to call ``lead``."""
+        if notify is None:
+            self.signal = threading.Lock()
+            self.signal.acquire()
 
     def outcome(self) -> Any:
         """Returns the result of work that is done, or raises the error with which it ended."""
@@ -38,6 +47,10 @@ class Ticket:
         if self.error is not None:
             raise self.error
         return self.result
+
+
+Notify: TypeAlias = Callable[[list[Ticket]], object]
+"""Tells the owners of some tickets of a group that their work is done. Called from any thread."""
 
 
 class GroupCommit:
@@ -71,18 +84,19 @@ class GroupCommit:
             lead = not self._leading
             self._leading = True
         # Woken with its work done, or as the leader of the next group.
-        if not lead:
+        if not lead and ticket.signal is not None:
             ticket.signal.acquire()
         if not ticket.done:
             self._lead()
         return ticket.outcome()
 
     def submit(
-        self, work: Callable[[Store], Any], *, notify: Callable[[], object], invite: Callable[[], object]
+        self, work: Callable[[Store], Any], *, notify: Notify, invite: Callable[[], object], owner: Any = None
     ) -> Ticket:
-        """Queues the work of a caller that cannot wait, and returns its ticket. Calls ``notify`` when the work is done,
-        and ``invite`` when the caller is to call ``lead``: from any thread, ``invite`` perhaps before this returns."""
-        ticket = Ticket(work, notify, invite)
+        """Queues the work of a caller that cannot wait, and returns its ticket, which keeps ``owner``. Calls ``notify``
+        when the work is done, once for all tickets of a group that have this very ``notify``, and ``invite`` when the
+        caller is to call ``lead``: from any thread, ``invite`` perhaps before this returns."""
+        ticket = Ticket(work, notify, invite, owner)
         with self._mutex:
             if self._committer is None:
                 committer = threading.Thread(target=self._commit_for_others, name="commit", daemon=True)
@@ -145,12 +159,18 @@ class GroupCommit:
             following = self._waiting[0] if self._waiting else None
             self._leading = following is not None
         # Outside the mutex: a woken caller may queue further work at once.
+        notified: dict[Notify, list[Ticket]] = {}
         for ticket in group:
             ticket.done = True
+            if ticket.notify is not None:
+                notified.setdefault(ticket.notify, []).append(ticket)
+            elif ticket.signal is not None:
+                ticket.signal.release()
+        for notify, tickets in notified.items():
             # An event loop that has ended raises this; none of its callers waits any more.
             with suppress(RuntimeError):
-                (ticket.notify or ticket.signal.release)()
-        if following is not None and following.invite is None:
+                notify(tickets)
+        if following is not None and following.signal is not None:
             following.signal.release()
         elif following is not None:
             self._invite(following)

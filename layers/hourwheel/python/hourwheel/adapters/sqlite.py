@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from hourwheel.adapters.group_commit import GroupCommit, Ticket
+from hourwheel.adapters.group_commit import GroupCommit, Notify, Ticket
 from hourwheel.adapters.sqlite_schema import prepare
 from hourwheel.adapters.sqlite_session import SqliteSession, SqliteWrites
 from hourwheel.adapters.sqlite_writer import SqliteWriter, Synchronous, connect, translated
@@ -29,14 +29,14 @@ class SqliteStore(SqliteWrites):
     the last writes. ``mark`` is raised by each transaction once it is committed."""
 
     def __init__(self, path: Path, *, synchronous: Synchronous = "FULL", mark: SyncedMark | None = None) -> None:
-        self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
+        self._readers: queue.LifoQueue[SqliteSession] = queue.LifoQueue()
         with ExitStack() as opening:
             try:
                 connection = opening.enter_context(closing(connect(path)))
                 prepare(connection, path, synchronous)
                 self._writer = SqliteWriter(connection, path, synchronous, mark)
                 for _ in range(_READERS):
-                    self._readers.put(opening.enter_context(closing(connect(path))))
+                    self._readers.put(SqliteSession(opening.enter_context(closing(connect(path)))))
             except sqlite3.Error as error:
                 raise translated(error) from error
             opening.pop_all()  # all connections are open: ``close`` closes them
@@ -55,7 +55,7 @@ class SqliteStore(SqliteWrites):
         """Closes the file. No thread may be using the store."""
         self._commits.close()
         for _ in range(_READERS):
-            self._readers.get().close()
+            self._readers.get().connection.close()
         self._writer.close()
 
     def transact(self, work: Callable[[Store], T]) -> T:
@@ -63,10 +63,10 @@ class SqliteStore(SqliteWrites):
         return result
 
     def submit(
-        self, work: Callable[[Store], Any], *, notify: Callable[[], object], invite: Callable[[], object]
+        self, work: Callable[[Store], Any], *, notify: Notify, invite: Callable[[], object], owner: Any = None
     ) -> Ticket:
         """Queues the work of a caller that cannot wait: see ``GroupCommit.submit``."""
-        return self._commits.submit(work, notify=notify, invite=invite)
+        return self._commits.submit(work, notify=notify, invite=invite, owner=owner)
 
     def lead(self) -> None:
         """Runs the queued work for a caller that was invited: see ``GroupCommit.lead``."""
@@ -109,10 +109,10 @@ class SqliteStore(SqliteWrites):
 
     @contextmanager
     def _reading(self) -> "Iterator[SqliteSession]":
-        connection = self._readers.get()
+        session = self._readers.get()
         try:
-            yield SqliteSession(connection)
+            yield session
         except sqlite3.Error as error:
             raise translated(error) from error
         finally:
-            self._readers.put(connection)
+            self._readers.put(session)

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from hourwheel.adapters.limits import check_value
@@ -15,28 +14,44 @@ _TRIM_ROWS = 50  # a row may have 350 KB
 _COLLECT_ROWS = 2_000  # rows that expire are small
 
 
-@dataclass(frozen=True)
 class SqliteSession:
-    """The calls of ``Store`` on one connection, inside a transaction or for reading only."""
+    """The calls of ``Store`` on one connection, inside a transaction or for reading only.
 
-    connection: sqlite3.Connection
+    Counters to which a transaction adds are read once and written once, before it is committed (``write_counters``):
+    nobody else can change them meanwhile.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._added: dict[str, Counter] = {}
 
     def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
-        row = self.connection.execute(
-            "INSERT INTO counters (name, rows, numbers) VALUES (?1, ?2, ?3)"
-            " ON CONFLICT (name) DO UPDATE SET rows = rows + ?2, numbers = numbers + ?3 WHERE NOT sealed"
-            " RETURNING rows, numbers",
-            (counter, rows, numbers),
-        ).fetchone()
-        if row is None:
+        before = self.counter(counter)
+        if before.sealed:
             raise Sealed(counter)
-        return Counter(row[0], row[1])
+        after = self._added[counter] = Counter(before.rows + rows, before.numbers + numbers)
+        return after
+
+    def write_counters(self) -> None:
+        """Writes the counters to which the transaction has added."""
+        if self._added:
+            self.connection.executemany(
+                "INSERT INTO counters (name, rows, numbers) VALUES (?1, ?2, ?3)"
+                " ON CONFLICT (name) DO UPDATE SET rows = ?2, numbers = ?3",
+                [(name, totals.rows, totals.numbers) for name, totals in self._added.items()],
+            )
+            self._added.clear()
+
+    def forget_counters(self) -> None:
+        """Forgets what the transaction has added, which was undone."""
+        self._added.clear()
 
     def touch(self) -> None:
         """Writes a row with the value that it has, so that the transaction has something to commit."""
         self.connection.execute("UPDATE commits SET number = number")
 
     def begin(self, counter: str, *, numbers: int) -> Counter:
+        self.write_counters()
         self.connection.execute(
             "INSERT INTO counters (name, rows, numbers) VALUES (?, 0, ?) ON CONFLICT (name) DO NOTHING",
             (counter, numbers),
@@ -44,6 +59,7 @@ class SqliteSession:
         return self.counter(counter)
 
     def seal(self, counter: str) -> Counter:
+        self.write_counters()
         row = self.connection.execute(
             "INSERT INTO counters (name, rows, numbers, sealed) VALUES (?, 0, 0, 1)"
             " ON CONFLICT (name) DO UPDATE SET sealed = 1 RETURNING rows, numbers",
@@ -52,6 +68,9 @@ class SqliteSession:
         return Counter(row[0], row[1], sealed=True)
 
     def counter(self, counter: str) -> Counter:
+        added = self._added.get(counter)
+        if added is not None:
+            return added
         row = self.connection.execute(
             "SELECT rows, numbers, sealed FROM counters WHERE name = ?", (counter,)
         ).fetchone()
@@ -62,7 +81,9 @@ class SqliteSession:
             f"SELECT name, rows, numbers, sealed FROM counters WHERE name IN ({','.join('?' * len(counters))})",  # noqa: S608 - question marks alone
             tuple(counters),
         ).fetchall()
-        return dict.fromkeys(counters, Counter(0, 0)) | {row[0]: Counter(row[1], row[2], bool(row[3])) for row in rows}
+        stored = {row[0]: Counter(row[1], row[2], bool(row[3])) for row in rows}
+        added = {name: self._added[name] for name in counters if name in self._added} if self._added else {}
+        return dict.fromkeys(counters, Counter(0, 0)) | stored | added
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         row = self.connection.execute(

@@ -91,6 +91,7 @@ class SqliteWriter:
 
     def commit(self) -> None:
         """Commits, and numbers the transaction if it changes anything."""
+        self.session.write_counters()
         if self.connection.total_changes == self._counted:
             self.connection.execute("COMMIT")
             return
@@ -102,6 +103,7 @@ class SqliteWriter:
 
     def roll_back(self) -> None:
         """Undoes the changes of the transaction, if there is one."""
+        self.session.forget_counters()
         try:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")

@@ -60,13 +60,15 @@ class Boundary:
     def answer(self, function: Function, event: Event, context: Invocation | None) -> Response:
         """Returns the function's answer, or the problem document of its error. Never raises an ``Exception``."""
         instance = event["requestContext"]["requestId"]
-        with correlated(instance):
-            try:
-                return function(self.cell, event, context)
-            except Exception as error:
-                if is_fault(error):
-                    self.report(error, f"{event['routeKey']} failed", correlation_id=instance)
-                return problem_of(error, instance)
+        token = _current.set(instance)  # not ``correlated``: every request pays for this
+        try:
+            return function(self.cell, event, context)
+        except Exception as error:
+            if is_fault(error):
+                self.report(error, f"{event['routeKey']} failed", correlation_id=instance)
+            return problem_of(error, instance)
+        finally:
+            _current.reset(token)
 
     def run(self, function: Function, event: Event, context: Invocation) -> Response:
         """Returns the answer of a function that a schedule invoked, and lets its errors pass."""

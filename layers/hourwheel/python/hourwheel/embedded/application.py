@@ -1,10 +1,11 @@
 """Serves the HTTP API: checks a request, runs its function, and answers."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from math import ceil
+from typing import TypeAlias
 
 from hourwheel.api.ack import ack
 from hourwheel.api.events import Event, Function, Response, no_content
@@ -16,6 +17,7 @@ from hourwheel.api.requests import too_large_request
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.embedded.access import Access, Grant, read_only_refusal
 from hourwheel.embedded.http.answers import Answer
+from hourwheel.embedded.http.connection import Begin
 from hourwheel.embedded.http.requests import Disconnected, Request
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.prometheus import Exporter
@@ -31,6 +33,11 @@ _FUNCTIONS: dict[str, Function] = {"produce": produce, "pull": pull, "ack": ack,
 _OWN_ROUTES = (HttpRoute("GET", "/metrics", "metrics"), HttpRoute("GET", "/v1/ready", "ready"))
 
 
+_IN_GREENLETS = frozenset({"produce", "pull", "ack"})
+
+Reply: TypeAlias = Callable[[Answer], None]
+
+
 class Application:
     """Answers requests. Produce, pull and ack run in greenlets; other functions, which may take long, in threads."""
 
@@ -44,6 +51,68 @@ class Application:
         self._exporter = Exporter(runtime, groups=options.metrics_groups)
         self._router = Router((*ROUTES, *_OWN_ROUTES))
 
+    def plan(self, request: Request) -> Begin | None:
+        """Returns how to answer a request to produce, pull or settle that is allowed, without a task: these are nearly
+        all requests, and a task costs a third of a small one. A client sends the same head with each of its requests,
+        and a head is judged once."""
+        head = request.head
+        begin: Begin | None = head.plans.get(request.secure)
+        if begin is None and head.length is not None and head.length <= REQUEST_BYTES:
+            begin = head.plans[request.secure] = self._planned(request)
+        return begin
+
+    def _planned(self, request: Request) -> Begin | None:
+        grant = self._access.grant(request.headers)
+        match = self._router.find(request.method, request.path)
+        if not isinstance(match, Match) or match.route.function not in _IN_GREENLETS:
+            return None
+        secure = request.secure
+        if self._access.refusal(grant, request.path, request.headers, secure=secure, request_id="") is not None:
+            return None
+        if read_only_refusal(grant, match.route, "") is not None or request.query.count("&"):
+            return None
+        template = make_event(
+            match,
+            path=request.path,
+            query=request.query,
+            headers=request.headers,
+            body=b"",
+            request_id="",
+            source="",
+        )
+        return partial(self._begin_pull if match.route.function == "pull" else self._begin, match, template)
+
+    def _begin(self, match: Match, template: Event, request: Request, reply: Reply) -> None:
+        event = self._event(template, request)
+        function = _FUNCTIONS[match.route.function]
+
+        def work() -> None:
+            reply(_answer(self._runtime.boundary.answer(function, event, None)))
+
+        self._runtime.greenlets.spawn(work)
+
+    def _begin_pull(self, match: Match, template: Event, request: Request, reply: Reply) -> None:
+        """Begins to answer a pull. Ends the wait when the client leaves, so that nobody leases messages for a lost
+        client."""
+        event = self._event(template, request)
+        refusal = self._too_fast(match, event["requestContext"]["requestId"])
+        if refusal is not None:
+            reply(_answer(refusal))
+            return
+        caller = Caller()
+        request.when_left(partial(self._runtime.wakeups.leave, caller))
+
+        def work() -> None:
+            reply(_answer(self._serve(caller, event)))
+
+        self._runtime.greenlets.spawn(work)
+
+    def _event(self, template: Event, request: Request) -> Event:
+        request_id = f"{self._name}-{next(self._count)}"
+        http = template["requestContext"]["http"] | {"sourceIp": request.client}
+        context = template["requestContext"] | {"requestId": request_id, "http": http}
+        return template | {"body": request.complete_body, "requestContext": context}
+
     async def respond(self, request: Request) -> Answer:
         """Returns the answer. Raises ``Disconnected`` alone, when the client left before its request was complete."""
         request_id = f"{self._name}-{next(self._count)}"
@@ -54,9 +123,7 @@ class Application:
         except Exception as error:
             self._runtime.boundary.report(error, "request failed", correlation_id=request_id)
             response = problem_of(error, request_id)
-        body = response["body"]
-        data = body if isinstance(body, bytes) else body.encode()
-        return Answer(response["statusCode"], response["headers"], data)
+        return _answer(response)
 
     async def _respond(self, request: Request, request_id: str) -> Response:
         method, path, headers = request.method, request.path, request.headers
@@ -123,19 +190,19 @@ class Application:
     async def _pull(self, event: Event, request: Request) -> Response:
         """Answers a pull. Ends the wait when the client leaves, so that nobody leases messages for a lost client."""
         caller = Caller()
-        answer = asyncio.ensure_future(self._runtime.greenlets.run(partial(self._serve, caller, event)))
-        departure = asyncio.ensure_future(request.left())
-        await asyncio.wait((answer, departure), return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            self._runtime.wakeups.leave(caller)
-        departure.cancel()
-        return await answer
+        request.when_left(partial(self._runtime.wakeups.leave, caller))
+        return await self._runtime.greenlets.run(partial(self._serve, caller, event))
 
     def _serve(self, caller: Caller, event: Event) -> Response:
         if caller.left:
             return no_content()
         with self._runtime.wakeups.serving(caller):
             return self._runtime.boundary.answer(pull, event, None)
+
+
+def _answer(response: Response) -> Answer:
+    body = response["body"]
+    return Answer(response["statusCode"], response["headers"], body if isinstance(body, bytes) else body.encode())
 
 
 def _unrouted(methods: Iterable[str], method: str, path: str, request_id: str) -> Response:

@@ -7,13 +7,15 @@ stack. Code in threads may use the same store, blobs and wakeups: outside a gree
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from greenlet import getcurrent, greenlet
 
+from hourwheel.adapters.group_commit import Ticket
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.sqlite_session import SqliteWrites
 from hourwheel.ports import Blobs, Store
@@ -42,6 +44,11 @@ class GreenletRunner:
     def inside(self) -> bool:
         """Whether the caller runs in a greenlet."""
         return getcurrent().parent is not None
+
+    def spawn(self, work: Callable[[], None]) -> None:
+        """Runs ``work``, which raises nothing, in a greenlet until it pauses for the first time or ends. Called on the
+        loop's thread."""
+        greenlet(work).switch()
 
     async def run(self, work: Callable[[], T]) -> T:
         """Runs ``work`` in a greenlet and returns its result or raises its error.
@@ -118,6 +125,7 @@ class GreenletStore(SqliteWrites):
     def __init__(self, store: SqliteStore, greenlets: GreenletRunner) -> None:
         self._store = store
         self._greenlets = greenlets
+        self._notify = self._wake  # one object for all tickets: a group tells their owners together
         self.get = store.get
         self.get_many = store.get_many
         self.scan = store.scan
@@ -129,19 +137,30 @@ class GreenletStore(SqliteWrites):
             # Outside a greenlet the loop would block, and wait for a transaction that only the loop can run.
             assert not self._greenlets.on_loop
             return self._store.transact(work)
-        ticket: Any = None
-
-        def begin(resume: Callable[[], object]) -> None:
-            nonlocal ticket
-            ticket = self._store.submit(work, notify=resume, invite=self._invite)
-
-        self._greenlets.pause(begin)
+        current = getcurrent()
+        ticket = self._store.submit(work, notify=self._notify, invite=self._invite, owner=current)
+        assert current.parent is not None
+        current.parent.switch()
         result: T = ticket.outcome()
         return result
+
+    def _wake(self, tickets: list[Ticket]) -> None:
+        """Has the greenlets of a group go on, one after the other. Called from any thread."""
+        self._greenlets.soon(partial(_go_on, deque(tickets)))
 
     def _invite(self) -> None:
         # Runs after the callbacks that are ready: other requests that have arrived join the group.
         self._greenlets.soon(self._store.lead)
+
+
+def _go_on(tickets: deque[Ticket]) -> None:
+    try:
+        while tickets:
+            tickets.popleft().owner.switch()
+    finally:
+        # One of them has raised, which nothing but the end of the process does: the others go on all the same.
+        if tickets:
+            _go_on(tickets)
 
 
 class GreenletBlobs:

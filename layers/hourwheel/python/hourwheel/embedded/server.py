@@ -93,7 +93,7 @@ class _Server:
         loop = asyncio.get_running_loop()
 
         def connection() -> asyncio.Protocol:
-            plain = Connection(self._registry, self._application.respond)
+            plain = Connection(self._registry, self._application.respond, self._application.plan)
             return plain if self._security is None else Secure(self._security, plain)
 
         return await loop.create_server(connection, sock=listener, backlog=_BACKLOG)

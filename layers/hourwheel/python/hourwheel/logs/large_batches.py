@@ -9,7 +9,7 @@ bucket was removed. Segments are something else: they hold the rows of the archi
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -47,12 +47,19 @@ def write_large_batches(blobs: Blobs, key: str, blocks: Sequence[Block]) -> list
 
 
 def rows_of(
-    blocks: Sequence[Block], *, blobs: Blobs, key: str, at_ms: int, expires_ms: int, inline_bytes: int
+    blocks: Sequence[Block],
+    *,
+    blobs: Blobs,
+    key: Callable[[], str],
+    at_ms: int,
+    expires_ms: int,
+    inline_bytes: int,
+    prefix: str = "",
 ) -> list[Row]:
     """Returns a row for each block. A small block stands in its row; the large ones are stored together in an object
-    with this key. The rows have no sequence yet."""
+    with the key that ``key`` makes. The rows have no sequence yet."""
     large = [block for block in blocks if len(block.data) > inline_bytes]
-    refs = iter(write_large_batches(blobs, key, large) if large else ())
+    refs = iter(write_large_batches(blobs, key(), large) if large else ())
 
     def row(block: Block) -> Row:
         fits = len(block.data) <= inline_bytes
@@ -66,6 +73,7 @@ def rows_of(
             large_batch=None if fits else next(refs),
             answer_bytes=block.answer.total,
             cuts=block.answer.cuts,
+            prefix=prefix,
         )
 
     return [row(block) for block in blocks]

@@ -6,7 +6,8 @@ item, and nothing to rebalance: any number of consumers claim from any queue fro
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from hourwheel.context import Context
@@ -155,9 +156,11 @@ class PullLog:
 
     def on(self, context: Context) -> "PullLog":
         """Returns this pull log with the store of another context, such as a transaction's."""
-        return replace(self, context=context, source=context.log(self.source.name))
+        # Not ``replace``, which visits every field: each pull does this for each of its logs.
+        source = context.log(self.source.name)
+        return PullLog(context, self.group, source, self.queue, self.origin, self.mapping, self.blobs)
 
-    @property
+    @cached_property
     def partition(self) -> str:
         return pull_log(self.group.member, self.source.name)
 

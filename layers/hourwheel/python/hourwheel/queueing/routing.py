@@ -177,6 +177,8 @@ class Batch:
         return by_queue
 
     def _queue_part(self, subject: Subject, queue: int, indexes: Sequence[int], queues: int) -> BatchPart:
+        if not self.dues and len(indexes) == len(self.messages):
+            return BatchPart(subject, queue, [_without_queue(message) for message in self.messages], indexes, queues)
         return BatchPart(subject, queue, [_without_queue(self._stored(index)) for index in indexes], indexes, queues)
 
     def _delayed_part(self, subject: Subject, bucket: Bucket, delayed: Sequence[tuple[int, int]]) -> BatchPart:

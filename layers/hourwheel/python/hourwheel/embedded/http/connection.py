@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, cast
 from hourwheel.api.problems import problem
 from hourwheel.embedded.http.answers import Answer, encode_answer
 from hourwheel.embedded.http.bodies import ChunkedBody, SizedBody, TooMuch
-from hourwheel.embedded.http.heads import Head, Malformed, parse_head
+from hourwheel.embedded.http.heads import SHORT_BYTES, Head, Malformed, parse_head, parse_short_head
 from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Disconnected, Request
 
@@ -33,6 +33,17 @@ _PROGRESS_BYTES = 64 * 1024  # a client that reads fewer bytes of an answer in t
 Respond: TypeAlias = Callable[[Request], Awaitable[Answer]]
 """Answers a request. May raise ``Disconnected``; any other exception ends the connection without an answer."""
 
+Begin: TypeAlias = Callable[[Request, Callable[[Answer], None]], None]
+"""Begins to answer a request that has arrived, and passes the answer to the callback: once, on the loop's thread,
+now or later."""
+
+Plan: TypeAlias = Callable[[Request], Begin | None]
+"""Returns how to answer a request whose head has arrived, without a task of its own; None where ``Respond`` answers."""
+
+
+def no_plan(request: Request) -> None:
+    """Leaves every request to ``Respond``."""
+
 
 class State(Enum):
     IDLE = 0
@@ -43,11 +54,14 @@ class State(Enum):
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, registry: ConnectionRegistry, respond: Respond) -> None:
+    def __init__(self, registry: ConnectionRegistry, respond: Respond, plan: Plan = no_plan) -> None:
         self._registry = registry
         self._bounds = registry.bounds
         self._head_seconds = min(self._bounds.head_seconds, self._bounds.request_seconds)
         self._respond = respond
+        self._plan = plan
+        self._answering: Begin | None = None
+        self._beginning = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._client = ""
@@ -184,7 +198,9 @@ class Connection(asyncio.Protocol):
         elif self._data.count(b"\r\n", 0, end) > self._bounds.header_count:
             self._refuse_head()
         else:
-            self._begin(parse_head(self._data[:end]), self._data[end + len(_END) :])
+            head = self._data[:end]
+            parsed = parse_short_head(head) if end <= SHORT_BYTES else parse_head(head)
+            self._begin(parsed, self._data[end + len(_END) :])
 
     def _drop_empty_lines(self) -> None:
         """Drops empty lines before a request: some clients send one after a body (RFC 9112, 2.2)."""
@@ -203,7 +219,11 @@ class Connection(asyncio.Protocol):
         self._empty_bytes = 0
         self._deadline = self._begun + self._bounds.request_seconds
         self._data = rest
-        self._task = self._loop.create_task(self._serve(request))
+        self._answering = self._plan(request)
+        if self._answering is None:
+            self._task = self._loop.create_task(self._serve(request))
+        elif len(rest) < (head.length or 0):
+            self._ask_for_body()
 
     def _read_body(self) -> None:
         request = self._request
@@ -217,6 +237,8 @@ class Connection(asyncio.Protocol):
                 request.leave()
             if request.answered:
                 self._go_on()
+            elif self._answering is not None:
+                self._begin_to_answer(request, self._answering)
 
     def _ask_for_body(self) -> None:
         request = self._request
@@ -233,6 +255,19 @@ class Connection(asyncio.Protocol):
             (self._transport.pause_reading if full else self._transport.resume_reading)()
 
     # Answering
+
+    def _begin_to_answer(self, request: Request, begin: Begin) -> None:
+        def reply(answer: Answer) -> None:
+            self._registry.busy -= 1
+            if request is self._request and self._state is not State.CLOSING:
+                self._answer(request, answer)
+
+        self._registry.busy += 1
+        self._beginning = True
+        try:
+            begin(request, reply)
+        finally:
+            self._beginning = False
 
     async def _serve(self, request: Request) -> None:
         self._registry.busy += 1
@@ -266,7 +301,14 @@ class Connection(asyncio.Protocol):
         self._state = State.IDLE
         self._begun = _NEVER
         self._deadline = self._loop.time() + self._bounds.idle_seconds
-        if self._data:
+        if self._beginning:
+            # The answer came at once: requests that were sent ahead must not be answered within one another.
+            self._loop.call_soon(self._take_next)
+        else:
+            self._take_next()
+
+    def _take_next(self) -> None:
+        if self._data and self._state is State.IDLE:
             self._advance()
         if self._ended and self._state is not State.WORKING:
             self.close()

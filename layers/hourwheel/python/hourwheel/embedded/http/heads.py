@@ -2,7 +2,8 @@
 refused."""
 
 import re
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -16,12 +17,16 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")
 _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n")
 
 
+SHORT_BYTES = 2_048
+
+
 class Malformed(Exception):
     """The request is not HTTP/1.1. The end of its body is unknown, so no later byte of the connection can be read."""
 
 
 class Head(NamedTuple):
-    """The head of a request. ``length`` is None when the body is chunked. Names of headers are in lower case."""
+    """The head of a request. ``length`` is None when the body is chunked. Names of headers are in lower case. ``plans``
+    is for the application: what it finds out about requests with this head."""
 
     method: str
     path: str
@@ -30,6 +35,7 @@ class Head(NamedTuple):
     length: int | None
     keep_alive: bool
     expects_continue: bool
+    plans: dict[Any, Any]
 
 
 def parse_head(data: bytes) -> Head:
@@ -55,7 +61,15 @@ def parse_head(data: bytes) -> Head:
         _body_length(headers, modern=modern),
         modern and not _says(headers, b"connection", b"close"),
         modern and _says(headers, b"expect", b"100-continue"),
+        {},
     )
+
+
+@lru_cache(maxsize=512)
+def parse_short_head(data: bytes) -> Head:
+    """Parses a head as ``parse_head`` does, once: a client sends the same head with each of its requests. For heads of
+    at most ``SHORT_BYTES``, which bound the memory."""
+    return parse_head(data)
 
 
 def check_trailer(line: bytes) -> None:

@@ -34,6 +34,7 @@ class Request:
         self._size = 0
         self._disconnected = False
         self._waiter: asyncio.Future[None] | None = None
+        self._when_left: Callable[[], object] | None = None
 
     async def body(self) -> bytes:
         """Returns the body; of a body larger than ``REQUEST_BYTES``, returns a little more than this many bytes. Raises
@@ -44,12 +45,18 @@ class Request:
             await self._wait()
         if self._disconnected and not self.framing.complete:
             raise Disconnected
+        return self.complete_body
+
+    @property
+    def complete_body(self) -> bytes:
+        """The body of a request that has arrived."""
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
 
-    async def left(self) -> None:
-        """Waits until the client has left, or has ended its side."""
-        while not self._disconnected:
-            await self._wait()
+    def when_left(self, call: Callable[[], object]) -> None:
+        """Calls ``call`` once the client has left, or has ended its side: at once if it has."""
+        self._when_left = call
+        if self._disconnected:
+            call()
 
     def take(self, part: bytes) -> None:
         """Adds a part of the body. Drops the part when nobody will read it."""
@@ -60,6 +67,8 @@ class Request:
 
     def leave(self) -> None:
         self._disconnected = True
+        if self._when_left is not None:
+            self._when_left()
         self._wake()
 
     async def _wait(self) -> None:

@@ -1,0 +1,88 @@
+"""Requests that are answered without a task of their own."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from hourwheel.embedded.http.answers import Answer
+from hourwheel.embedded.http.connection import Begin
+from hourwheel.embedded.http.heads import parse_short_head
+from hourwheel.embedded.http.requests import Request
+from tests.unit.embedded.http.talking import Client, post, said, statuses
+
+LAST = "connection: close"
+
+
+def at_once(request: Request, reply: Callable[[Answer], None]) -> None:
+    reply(Answer(200, {}, request.complete_body))
+
+
+def later(request: Request, reply: Callable[[Answer], None]) -> None:
+    asyncio.get_running_loop().call_soon(reply, Answer(200, {}, request.complete_body))
+
+
+@pytest.mark.parametrize("begin", [at_once, later])
+def test_thousands_of_requests_that_were_sent_ahead_are_answered_in_order(begin: Begin) -> None:
+    async def talk(client: Client) -> bytes:
+        requests = [post("/", f"{number:04d}") for number in range(3_000)]
+        await client.send(b"".join([*requests, post("/", "last", LAST)]))
+        return await client.reader.read()
+
+    answer = said(talk, plan=lambda request: begin)
+    assert [part[:4] for part in answer.split(b"\r\n\r\n")[1:]] == [
+        *(b"%04d" % number for number in range(3_000)),
+        b"last",
+    ]
+
+
+def test_a_body_that_comes_in_pieces_is_answered_once_it_is_there() -> None:
+    async def talk(client: Client) -> bytes:
+        data = post("/", "hello", LAST)
+        await client.send(data[:-3], data[-3:-1], data[-1:])
+        return await client.reader.read()
+
+    assert said(talk, plan=lambda request: at_once).endswith(b"hello")
+
+
+def test_a_client_that_asks_is_told_to_send_its_body() -> None:
+    async def talk(client: Client) -> bytes:
+        head, body = post("/", "hello", "expect: 100-continue", LAST).split(b"\r\n\r\n")
+        await client.send(head + b"\r\n\r\n")
+        first = await client.reader.readuntil(b"\r\n\r\n")
+        await client.send(body)
+        return first + await client.reader.read()
+
+    assert statuses(said(talk, plan=lambda request: at_once)) == [100, 200]
+
+
+def test_an_answer_to_a_client_that_has_left_ends_the_connection() -> None:
+    replies: list[Callable[[Answer], None]] = []
+    left = asyncio.Event()
+
+    def begin(request: Request, reply: Callable[[Answer], None]) -> None:
+        replies.append(reply)
+        request.when_left(left.set)
+
+    async def talk(client: Client) -> bytes:
+        await client.send(post("/", "x"))
+        client.writer.close()
+        await left.wait()
+        replies[0](Answer(200, {}, b"late"))
+        return b"gone"
+
+    assert said(talk, plan=lambda request: begin) == b"gone"
+
+
+def test_a_request_that_is_not_planned_is_answered_by_a_task() -> None:
+    async def talk(client: Client) -> bytes:
+        await client.send(post("/planned", "a"), post("/else", "b", LAST))
+        return await client.reader.read()
+
+    answer = said(talk, plan=lambda request: at_once if request.path == "/planned" else None)
+    assert [part[:1] for part in answer.split(b"\r\n\r\n")[1:]] == [b"a", b"b"]
+
+
+def test_a_head_that_was_seen_is_not_parsed_again() -> None:
+    head = b"GET / HTTP/1.1\r\nhost: a"
+    assert parse_short_head(head) is parse_short_head(bytes(bytearray(head)))
