@@ -33,7 +33,8 @@ from hourwheel.operations.groups import GroupOperations, GroupSettings
 from hourwheel.operations.routes import Routes
 from hourwheel.operations.seeks import Seeks
 from hourwheel.push.pauses import pause_group, pause_subject
-from hourwheel.push.state import PushState
+from hourwheel.push.state import PushState, target_of
+from hourwheel.push.waking import start_free
 from hourwheel.queueing.broadcast import BroadcastDeadLetters
 from hourwheel.queueing.consumers import ConsumerState, SeenPulls
 from hourwheel.queueing.dead import DeadLetters
@@ -288,11 +289,16 @@ class Cell:
         if not member.ordered:
             raise Rejected("group-unordered", f"group {group!r} of subject {subject!r} is not ordered", field="group")
         logs = pull_logs(self.context, owner, member)
+        # No counter tells of a decision: a process that saw the key stop looks again because the seeks have changed.
+        began_ms = self.registry.begin_seek(owner, member)
         try:
             decided = sum(KeyDecision(self.orders, log, owner, keys, then).decide() for log in logs)
         except Sealed:
             raise unknown_group(subject, group) from None
+        self.registry.end_seek(owner, member, began_ms)
         self.context.wakeups.announce(subject, group)
+        if decided and target_of(owner, member) is not None:
+            start_free(self.context, member)
         return decided
 
     def dead(self, subject: str, group: str, *, after: str | None, limit: int) -> DeadPage:

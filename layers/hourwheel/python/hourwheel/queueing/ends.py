@@ -3,8 +3,8 @@
 A pull reads the counters of all its logs at once, eventually consistent, and looks only into logs whose counter has
 given out a row beyond the remembered end. A counter may be out of date: a later look sees the row. A row may be given
 out and not stored yet: the end stays before the row, and pulls look into the log until the row is stored or filled.
-A seek changes no counter; ``Group.seeks`` in the group's record counts seeks instead, and ``Group.seeking_ms`` says
-that one is under way.
+A seek changes no counter, and neither does a decision about a stopped key; ``Group.seeks`` in the group's record counts
+them instead, and ``Group.seeking_ms`` says that one is under way.
 """
 
 from dataclasses import dataclass, field

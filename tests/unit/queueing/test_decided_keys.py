@@ -1,0 +1,56 @@
+"""A decision about a stopped key is seen by every pull that comes after it, in whatever process."""
+
+import pytest
+
+from hourwheel.context import Settings
+from hourwheel.model.groups import PushTarget
+from hourwheel.model.messages import NewMessage
+from tests.support import AT_ONCE, Bench
+
+
+@pytest.fixture
+def stopped() -> Bench:
+    """A group in which key a has stopped, and of which a pull has found nothing since."""
+    bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=2))
+    bench.cell.put_group("orders", "billing", ordered=True, when_dead="stop", max_attempts=1)
+    bench.cell.produce("orders", [NewMessage(body=name, key=name[0]) for name in ("a1", "a2")])
+    (pull,) = bench.pull()
+    bench.settle(pull, retry=[0])
+    bench.cell.sweep()
+    find_nothing(bench)
+    return bench
+
+
+def find_nothing(bench: Bench) -> None:
+    for _ in range(2):
+        assert bench.bodies() == []
+        bench.clock.pass_time(2)
+
+
+def test_a_pull_after_a_decision_to_retry_gets_the_message(stopped: Bench) -> None:
+    assert stopped.cell.decide_held("orders", "billing", None, "retry") == 1
+    assert stopped.bodies() == ["a1", "a2"]
+
+
+def test_a_pull_after_a_decision_to_give_up_gets_the_next_message_of_the_key(stopped: Bench) -> None:
+    assert stopped.cell.decide_held("orders", "billing", frozenset("a"), "dead") == 1
+    assert stopped.bodies() == ["a2"]
+
+
+@pytest.mark.parametrize(("then", "expected"), [("retry", ["a1", "a2"]), ("dead", ["a2"])])
+def test_a_pull_in_another_process_sees_the_decision_once_it_reads_the_group_again(
+    stopped: Bench, then: str, expected: list[str]
+) -> None:
+    deciding = stopped.another_process()
+    assert deciding.decide_held("orders", "billing", None, "dead" if then == "dead" else "retry") == 1
+    stopped.clock.pass_time(2)
+    assert stopped.bodies() == expected
+
+
+def test_a_decision_starts_a_pusher_of_a_group_that_is_pushed(stopped: Bench) -> None:
+    stopped.cell.put_group("orders", "billing", push=PushTarget(kind="python", address="here"))
+    stopped.pushes.started.clear()
+    assert stopped.cell.decide_held("orders", "billing", frozenset("b"), "retry") == 0
+    assert stopped.pushes.started == []
+    assert stopped.cell.decide_held("orders", "billing", None, "retry") == 1
+    assert stopped.pushes.started == [("orders", "billing")]
