@@ -54,7 +54,9 @@ def show(ctx: typer.Context, cell: CellArgument) -> None:
 def add(
     ctx: typer.Context,
     cell: CellArgument,
-    kind: Annotated[list[CellKind] | None, typer.Option(help="What the cell is for; repeat it for both.")] = None,
+    kind: Annotated[
+        list[CellKind] | None, typer.Option(help="The kind of messages that the cell takes; repeatable.")
+    ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Add a cell whose storage the servers were started with, or change its kinds.
@@ -72,7 +74,7 @@ def set_state(
     state: Annotated[Literal["normal", "read_only", "draining", "offline"], typer.Argument(help="The new state.")],
     dry_run: DryRunOption = False,
 ) -> None:
-    """Set the state of a cell. Queues move only to a normal cell; one that is off line is not read either.
+    """Set the state of a cell. Queues move only to a normal cell. An offline cell is not read either.
 
     Example: hourwheel cell set-state old read_only
     """

@@ -21,7 +21,9 @@ def consume(
     subject: SubjectArgument,
     group: GroupArgument,
     most: Annotated[int | None, typer.Option("--max", min=1, help="Stop after this many messages.")] = None,
-    follow: Annotated[bool, typer.Option("--follow/--once", help="Wait for more, or stop when none is left.")] = True,
+    follow: Annotated[
+        bool, typer.Option("--follow/--once", help="Wait for more messages, or stop when none is left.")
+    ] = True,
 ) -> None:
     """Print messages, one on each line, and acknowledge the printed ones.
 

@@ -46,7 +46,8 @@ WhenDeadOption: TypeAlias = Annotated[
     typer.Option(help="Whether a key goes on when its message is given up (default: continue)."),
 ]
 MaxHeldOption: TypeAlias = Annotated[
-    int | None, typer.Option(help="Parked messages with which a queue waits: 1 to 10000 (10000 by default).")
+    int | None,
+    typer.Option(help="The most parked messages of a queue, which then waits: 1 to 10000 (10000 by default)."),
 ]
 
 

@@ -247,7 +247,7 @@ def seek(
     subject: SubjectArgument,
     group: GroupArgument,
     to: Annotated[
-        Literal["start", "end"] | None, typer.Option(help="To the first message kept, or behind the last one.")
+        Literal["start", "end"] | None, typer.Option(help="To the first message that is kept, or behind the last one.")
     ] = None,
     time: Annotated[
         str | None, typer.Option(help="To the first message sent at this time or later, such as 2026-11-20T09:00:00Z.")
@@ -255,7 +255,7 @@ def seek(
     queue: Annotated[int | None, typer.Option(help="With --offset: in this queue only.")] = None,
     offset: Annotated[int | None, typer.Option(help="With --queue: to this offset.")] = None,
 ) -> None:
-    """Move the group to another message. Messages that are leased, in retry or dead stay so.
+    """Move the group to another message. Leased messages, retries and dead letters stay as they are.
 
     Example: hourwheel group seek orders billing --time 2026-11-20T09:00:00Z
     """

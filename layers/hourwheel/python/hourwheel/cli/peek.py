@@ -19,13 +19,16 @@ def peek(
     ctx: typer.Context,
     subject: SubjectArgument,
     queue: Annotated[int, typer.Option(min=0, help="The queue.")] = 0,
-    offset: Annotated[int | None, typer.Option(min=0, help="From this offset on.")] = None,
+    offset: Annotated[int | None, typer.Option(min=0, help="Begin at this offset.")] = None,
     time: Annotated[
         str | None,
-        typer.Option(help="From the first message sent at this time or later, such as 2026-11-20T09:00:00Z."),
+        typer.Option(help="Begin at the first message sent at this time or later, such as 2026-11-20T09:00:00Z."),
     ] = None,
     newest: Annotated[
-        bool, typer.Option("--newest", help="Backwards, from the last message, the offset, or before the time.")
+        bool,
+        typer.Option(
+            "--newest", help="Show the newest first: from the last message, from --offset, or from before --time."
+        ),
     ] = False,
     limit: Annotated[int, typer.Option(min=1, help="Print at most this many.")] = 10,
 ) -> None:

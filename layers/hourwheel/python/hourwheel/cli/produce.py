@@ -46,9 +46,11 @@ def produce(
     queue: Annotated[
         int | None, typer.Option(min=0, help="The queue of every message (by default that of the key).")
     ] = None,
-    jsonl: Annotated[bool, typer.Option("--jsonl", help="Each message is a JSON object, as in the HTTP API.")] = False,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Each BODY or line is a JSON object, as in the HTTP API.")
+    ] = False,
 ) -> None:
-    """Send messages: the BODYs, else the lines of a file, else the lines of stdin.
+    """Send messages: each BODY, or without one each line of a file or of stdin.
 
     Example: hourwheel produce orders '{"order": 7}' --key customer-42
     """

@@ -10,7 +10,7 @@ from hourwheel.client import RouteStep, SubjectRoute
 
 app = typer.Typer(no_args_is_help=True, help="Show, move, spread and add the queues of a subject.")
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be, and change nothing.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the result, and change nothing.")]
 _HEAD = ["queue", "start", "end", "cell", "log", "generation", "state"]
 
 
@@ -48,7 +48,9 @@ def move(
 def spread(
     ctx: typer.Context,
     subject: SubjectArgument,
-    over: Annotated[list[str] | None, typer.Option(help="A cell; repeat it (all that take queues by default).")] = None,
+    over: Annotated[
+        list[str] | None, typer.Option(help="A cell to use; repeatable (default: all that take queues).")
+    ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Spread the queues of a subject evenly over cells.

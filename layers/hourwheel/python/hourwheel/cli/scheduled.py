@@ -56,7 +56,7 @@ def move(
 def list_(
     ctx: typer.Context,
     subject: SubjectArgument,
-    hours: Annotated[int, typer.Option(min=1, max=744, help="Within this many hours.")] = 72,
+    hours: Annotated[int, typer.Option(min=1, max=744, help="Count this many hours ahead.")] = 72,
 ) -> None:
     """Count the delayed messages of a subject by the hour in which they are due.
 

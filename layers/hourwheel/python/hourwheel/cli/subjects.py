@@ -83,7 +83,7 @@ def pause(ctx: typer.Context, subject: SubjectArgument) -> None:
 
 @app.command()
 def resume(ctx: typer.Context, subject: SubjectArgument) -> None:
-    """Resume the delivery of a subject to all its groups but those that are paused themselves.
+    """Resume the delivery to all groups of a subject, except those that are paused themselves.
 
     Example: hourwheel subject resume orders
     """
