@@ -1,4 +1,5 @@
-"""``make bench-peers``: the same work on other queues, each answering after its sync. Prints medians of rounds.
+"""``make bench-peers``: the same work on other queues, each answering after its sync. Prints medians of rounds that
+take turns.
 
 Each server runs alone, on a folder of the same disk; senders and receivers are threads of this one process, each with a
 connection of its own. A peer that is not installed is skipped with a sentence. The last line is JSON.
@@ -101,19 +102,15 @@ def lateness(peer: Peer, seconds: float) -> list[float]:
     return found
 
 
-def measured(peer: Peer, rounds: int, seconds: float) -> dict[str, float]:
-    rates: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        for batch in SENDERS:
-            queue = f"queue-{next(_names)}"
-            rate = produced(peer, batch, seconds, queue)
-            rates.setdefault(f"produced/s, batch {batch:,}, {SENDERS[batch]} senders", []).append(rate)
-            if batch == 100:
-                rate = consumed(peer, queue, seconds / 2)
-                rates.setdefault(f"received and settled/s, by 100, {RECEIVERS} receivers", []).append(rate)
-    row = {name: round(median(found)) for name, found in rates.items()}
-    late = latencies(peer, 500 if seconds > 1 else 50)
-    row |= _quantiles("send to receipt", late)
+def measured(peer: Peer, seconds: float) -> dict[str, float]:
+    row: dict[str, float] = {}
+    for batch, senders in SENDERS.items():
+        queue = f"queue-{next(_names)}"
+        row[f"produced/s, batch {batch:,}, {senders} senders"] = produced(peer, batch, seconds, queue)
+        if batch == 100:
+            rate = consumed(peer, queue, seconds / 2)
+            row[f"received and settled/s, by 100, {RECEIVERS} receivers"] = rate
+    row |= _quantiles("send to receipt", latencies(peer, 500 if seconds > 1 else 50))
     try:
         return row | _quantiles("1,000 due/s, late", lateness(peer, 2 * seconds))
     except NotImplementedError:
@@ -121,7 +118,14 @@ def measured(peer: Peer, rounds: int, seconds: float) -> dict[str, float]:
 
 
 def _quantiles(what: str, found: list[float]) -> dict[str, float]:
-    return {f"{what}, p50 ms": round(median(found), 2), f"{what}, p99 ms": round(quantile(found, 0.99), 2)}
+    return {f"{what}, p50 ms": median(found), f"{what}, p99 ms": quantile(found, 0.99)}
+
+
+def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    return {
+        metric: round(median([row[metric] for row in rounds]), 2 if metric.endswith("ms") else None)
+        for metric in rounds[0]
+    }
 
 
 def table(rows: dict[str, dict[str, float]]) -> Table:
@@ -152,19 +156,23 @@ def main() -> int:
     arguments = parser.parse_args()
     if unknown := set(arguments.peers) - set(PEERS):
         parser.error(f"no such peer: {', '.join(sorted(unknown))}")
-    rounds, seconds = (1, 0.5) if arguments.quick else (3, 3.0)
-    console, rows, setups = Console(width=170), {}, {}
-    for name, opened in PEERS.items():
-        if arguments.peers and name not in arguments.peers and name != "hourwheel":
-            continue
-        try:
-            with tempfile.TemporaryDirectory(prefix="hourwheel-peer-") as folder:
-                (data := Path(folder) / "peer").mkdir()
-                with opened(data) as peer:
-                    rows[peer.name] = measured(peer, rounds, seconds)
-                    setups[peer.name] = {"version": peer.version, "settings": peer.settings}
-        except Absent as reason:
-            console.print(f"{name} is skipped: {reason}")
+    number, seconds = (1, 0.5) if arguments.quick else (3, 2.0)
+    chosen = {name: PEERS[name] for name in PEERS if not arguments.peers or name in {"hourwheel", *arguments.peers}}
+    console = Console(width=190)
+    rounds: dict[str, list[dict[str, float]]] = {}
+    setups: dict[str, dict[str, str]] = {}
+    for _ in range(number):
+        for name in list(chosen):
+            try:
+                with tempfile.TemporaryDirectory(prefix="hourwheel-peer-") as folder:
+                    (data := Path(folder) / "peer").mkdir()
+                    with chosen[name](data) as peer:
+                        rounds.setdefault(peer.name, []).append(measured(peer, seconds))
+                        setups[peer.name] = {"version": peer.version, "settings": peer.settings}
+            except Absent as reason:
+                console.print(f"{name} is skipped: {reason}")
+                del chosen[name]
+    rows = {name: medians(found) for name, found in rounds.items()}
     console.print(table(rows))
     for name, setup in setups.items():
         console.print(f"{name} {setup['version']}: {setup['settings']}")

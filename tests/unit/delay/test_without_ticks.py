@@ -8,7 +8,7 @@ from hourwheel.cell import Cell
 from hourwheel.context import Settings
 from hourwheel.delay.ownership import RENEW_MS
 from hourwheel.delay.wheel import Wheel, WheelEnd
-from hourwheel.delay.wheel_steps import COMPANY_MS, CROWD, LOOK_MS, SETTLED_MS, next_turn_ms
+from hourwheel.delay.wheel_steps import COMPANY_MS, CROWD, LONGEST_COMPANY_MS, LOOK_MS, SETTLED_MS, next_turn_ms
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import RetryLater
@@ -157,6 +157,8 @@ def test_a_busy_wheel_waits_a_little_for_company_and_one_that_is_not_busy_does_n
     assert after(CROWD - 1, 1_005) == 1_005
     assert after(CROWD, 1_005) == 1_000 + COMPANY_MS
     assert after(CROWD, 1_500) == 1_500
+    assert after(CROWD, 1_005, taken_ms=902) == 1_002 + 100  # the last step took 100 ms
+    assert after(CROWD, 1_005, taken_ms=0) == 1_002 + LONGEST_COMPANY_MS
     assert after(CROWD, 1_001, taken_ms=3_600_000) == 1_002 + COMPANY_MS  # the clock was set back
 
 

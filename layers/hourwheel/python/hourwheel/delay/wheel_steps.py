@@ -17,9 +17,10 @@ LOOK_MS = 50
 over."""
 
 CROWD = 50
-COMPANY_MS = 20
-"""A wheel without ticks that has just handed over ``CROWD`` messages or more is busy: it takes the next ones this long
-after the last ones, as a step costs as much as the messages in it."""
+COMPANY_MS, LONGEST_COMPANY_MS = 20, 250
+"""A wheel without ticks that has just handed over ``CROWD`` messages or more is busy: it takes the next ones at least
+this long after the last ones, and rests as long as the last step took, up to the longest time. A step costs as much as
+the messages in it; far more if the rows of the schedule log that it needs are more than the cache holds."""
 
 SETTLED_MS = 5_000
 """A wheel turns for at least this long before it goes to sleep: most buckets get more messages at once."""
@@ -91,13 +92,19 @@ def next_turn_ms(
     """
     times = [*others]
     if next_due_ms is not None:
-        # A clock that was set back leaves ``taken_ms`` far ahead.
-        company_ms = min(taken_ms, now_ms) + COMPANY_MS if taken >= CROWD else 0
-        times.append(max(next_due_ms, company_ms))
+        times.append(max(next_due_ms, _company_ms(now_ms, taken_ms) if taken >= CROWD else 0))
     if now_ms < settled_ms:
         times.append(settled_ms)
     # A clock that was set back leaves times far ahead: a busy wheel waits for company no longer than that.
     return max(now_ms, min(times))
+
+
+def _company_ms(now_ms: int, taken_ms: int) -> int:
+    """Returns until when a busy wheel waits for company: as long as its last step took, so that half of the time is
+    left for the consumers, and for the next step to become large."""
+    # A clock that was set back leaves ``taken_ms`` far ahead.
+    taken_ms = min(taken_ms, now_ms)
+    return max(taken_ms + COMPANY_MS, now_ms + min(now_ms - taken_ms, LONGEST_COMPANY_MS))
 
 
 def _step_at_hole(since_ms: int, now_ms: int) -> WheelStep:
