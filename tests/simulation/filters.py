@@ -7,7 +7,7 @@ from zlib import crc32
 from hourwheel.logs.index_sets import indexes_of, unpack
 from hourwheel.model.groups import Group, TagFilter
 from hourwheel.queueing.records import Position, PullRow
-from tests.simulation.facts import LogName, RowFact
+from tests.simulation.facts import LogName, RowFact, shared_member
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ def filters_of(audit: "StoreAudit", source: str, member: str) -> list[TagFilter 
     name = LogName.parse(source)
     if name.kind != "queue":
         return [None]
-    return audit.filters.get((name.subject, name.generation, member), [None])
+    return audit.filters.get((name.subject, name.generation, shared_member(member)), [None])
 
 
 def taken(audit: "StoreAudit", group: Group, body: str) -> bool:
     """Returns whether every filter that the group has had takes the message."""
     return all(
         wanted is None or wanted.takes(tags_of(body))
-        for wanted in audit.filters[group.subject, group.subject_generation, group.member]
+        for wanted in audit.filters[group.subject, group.subject_generation, shared_member(group.member)]
     )
 
 

@@ -10,11 +10,13 @@ import msgspec
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.queueing import settle
 from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.ordered_parts import _Parts
 from hourwheel.queueing.ordered_rows import OrderedRow, Parked
 from hourwheel.queueing.ordered_selection import OrderedSelection
 from hourwheel.queueing.ordered_settle import InOrder, decide_in_order
+from hourwheel.routes import Mapping
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Faults, Plan
+from tests.simulation.plan import Faults, Plan, with_cells
 
 ORDERED: list[Bug] = []
 planted = registrar(ORDERED)
@@ -151,4 +153,33 @@ def more_messages_are_parked_than_the_group_allows() -> Iterator[None]:
 
     real = OrderedSelection._look_ahead
     with patch.object(OrderedSelection, "_look_ahead", look_ahead):
+        yield
+
+
+def _parts(plan: Plan) -> Plan:
+    moves = ("move", "move", "queues")
+    return replace(with_cells(in_order(plan), 1), moves=moves, operators=2, groups=("a",), faults=Faults(crash=0.02))
+
+
+@planted(sharpen=_parts)
+def a_part_begins_before_the_one_before_it_is_done() -> Iterator[None]:
+    def begun(self: _Parts, queue: int, mapping: Mapping) -> bool:
+        return all(
+            self._is_done(earlier, name)
+            for other in range(self.subject.queues)
+            for earlier, name in self.subject.parts(other)
+            if earlier.era < mapping.era
+        )
+
+    with patch.object(_Parts, "begun", begun):
+        yield
+
+
+@planted(sharpen=_parts)
+def a_key_goes_on_in_an_added_queue_before_the_others_are_done() -> Iterator[None]:
+    def begun(self: _Parts, queue: int, mapping: Mapping) -> bool:
+        parts = self.subject.parts(queue)
+        return all(self._is_done(earlier, name) for earlier, name in parts if earlier.epoch < mapping.epoch)
+
+    with patch.object(_Parts, "begun", begun):
         yield

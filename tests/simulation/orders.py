@@ -12,6 +12,7 @@ from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedRow, Snapshot
 from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, Position, PullRow
 from tests.simulation import filters
 from tests.simulation.facts import LogName, Promiser
+from tests.simulation.parts import check_earlier_parts
 from tests.simulation.pulls import PullFact, PullHistory
 from tests.simulation.world import Verb, Violation
 
@@ -43,6 +44,16 @@ class OrderedHistory(PullHistory):
     def unseen(self) -> int:
         """The number of messages that wait and were never handed out."""
         return sum(not wait.due_ms and not self._expired(place) for place, wait in self.waiting.items())
+
+    def left(self) -> list[Place]:
+        """Returns the messages that the group has not done with, expired ones left out."""
+        ahead = [
+            (number, index)
+            for number, fact in self.audit.rows(self.source).items()
+            for index in range(fact.row.count)
+            if (number, index) >= (self.end.row_no, self.end.index)
+        ]
+        return [place for place in [*self.flying, *self.waiting, *ahead] if not self._expired(place)]
 
     def stored(self, verb: Verb, row: int, value: PullRow) -> None:
         assert isinstance(value, OrderedRow)
@@ -114,15 +125,15 @@ class OrderedHistory(PullHistory):
 
     def _stopped(self, place: Place) -> bool:
         """Whether the message, or one before it that has its key, waits for an operator."""
-        key = self._key(place)
+        key = self.key_of(place)
         return any(
-            wait.due_ms == STOPPED_MS and other <= place and self._key(other) == key
+            wait.due_ms == STOPPED_MS and other <= place and self.key_of(other) == key
             for other, wait in self.waiting.items()
         )
 
     def _held(self, place: Place) -> bool:
-        key = self._key(place)
-        return any(other < place and self._key(other) == key for other in self.waiting)
+        key = self.key_of(place)
+        return any(other < place and self.key_of(other) == key for other in self.waiting)
 
     # Claims
 
@@ -143,6 +154,7 @@ class OrderedHistory(PullHistory):
                 raise Violation("14", f"{where} takes {place} at attempt {parked.attempt}, the next is {wait.attempt}")
             attempts.append(parked.attempt)
             self.flying[place] = row
+            check_earlier_parts(self, where, place)
         self._check_bound(where, covered)
         self.attempts[row] = attempts
         if value.outcome == PASSED:
@@ -196,18 +208,18 @@ class OrderedHistory(PullHistory):
 
     def _turn(self, where: str, place: Place, *, deciding: bool) -> Waiting:
         """Takes a message that waits, if it is its turn."""
-        key, wait = self._key(place), self.waiting.get(place)
+        key, wait = self.key_of(place), self.waiting.get(place)
         if wait is None:
             raise Violation("14", f"{where} takes {place}, which does not wait")
         if wait.due_ms > self.audit.soon and (wait.due_ms < STOPPED_MS or not deciding):
             raise Violation("14", f"{where} takes {place} before {wait.due_ms}")
         row = int(where.rsplit(" ", 1)[1])
-        busy = [other for other, held in self.flying.items() if held != row and self._key(other) == key]
+        busy = [other for other, held in self.flying.items() if held != row and self.key_of(other) == key]
         if busy:
             raise Violation("14", f"{where} takes {place} while {busy} of its key is in flight")
-        earlier = [other for other in self.waiting if other < place and self._key(other) == key]
+        earlier = [other for other in self.waiting if other < place and self.key_of(other) == key]
         later = [other for other, held in self.flying.items() if held == row and other > place]
-        if earlier or any(self._key(other) == key for other in later):
+        if earlier or any(self.key_of(other) == key for other in later):
             raise Violation("14", f"{where} takes {place}, and {earlier} of its key waits")
         return self.waiting.pop(place)
 
@@ -267,7 +279,7 @@ class OrderedHistory(PullHistory):
         failed: set[str | Place] = set()
         for index in sorted(fresh):
             place = known.positions[index]
-            key = self._key(place)
+            key = self.key_of(place)
             if key in failed and index not in again:
                 raise Violation("14", f"{where}: message {place} overtakes one of its key that failed")
             known.outcomes[index] = self._verdict(verb, row, index, again, kinds, behind=key in failed)
@@ -336,7 +348,7 @@ class OrderedHistory(PullHistory):
                 raise Violation("14", f"{self.partition}: message {place} is parked twice")
             self.waiting[place] = Waiting(*again)
 
-    def _key(self, place: Place) -> str | Place:
+    def key_of(self, place: Place) -> str | Place:
         message, _ = self.audit.picked(self.source, place)
         return message.key if message.key is not None else place
 

@@ -208,6 +208,24 @@ def _an_emptied_cell(stage: Stage) -> None:
     keeper.send(None, None)
 
 
+def _keys_in_parts(stage: Stage) -> None:
+    """Prepares keys with messages in two parts of a queue and behind added queues, of which some are in flight and one
+    has failed."""
+    keeper = stage.keeper
+    keeper.send(None, None)
+    keeper.send(None, None)
+    keeper.pull(1)
+    keeper.operator.move("s", 0, "c0")
+    keeper.send(None, None)
+    keeper.operator.queues("s")
+    keeper.send(None, None)
+    keeper.pull(1)
+    stage.pulls = list(keeper.consumer.held)
+    keeper.settle(stage.pulls[0], retry=[0])
+    keeper.pull(1)
+    stage.pulls = [keeper.consumer.held[-1], stage.pulls[1]]
+
+
 def _slow(
     name: str, held_at: int, prepare: Callable[[Stage], None] = _a_queue, *, follow: bool = True
 ) -> Callable[[Stage], None]:
@@ -280,6 +298,23 @@ SCENES = [
         [*MOVING, *PRODUCING[:1], *PULLING[1:2], *SWEEPING],
         pauses=(0, 1_500),
         plan=replace(PLAN, retention_seconds=60, cells=1),
+    ),
+    Scene(
+        "keys in parts",
+        _keys_in_parts,
+        [*PULLING[:2], *PULLING[3:], *SETTLING[:1], *SETTLING[2:3], *MOVING[:2], *SWEEPING, *SEEKING[:1]],
+        [
+            *PULLING[:2],
+            *SETTLING[:1],
+            *SETTLING[2:3],
+            *SETTLING[5:6],
+            *PRODUCING[:1],
+            *MOVING[1:2],
+            *SWEEPING,
+            *SEEKING[:2],
+        ],
+        pauses=(0, 3_000),
+        plan=replace(PLAN, ordered=True, cells=1, delays=None),
     ),
     *(
         Scene(f"somebody slow to {name}, held at {held_at}", _slow(name, held_at), first, [*GOING_ON, *first])
