@@ -161,6 +161,7 @@ def test_a_refused_message_fails_the_batch_of_its_caller_alone_and_whole(
     assert isinstance(culprit.error, BadRequest)
     if key == "named":
         assert culprit.error.problem.field == "messages[1].key"  # counted in the caller's own batch
+        assert [len(bodies) for _, bodies in store.requests] == [1, 5, 2, 2, 1]  # nothing is searched for
     keys = [key for key, _ in store.requests]
     assert len(set(keys)) == len(keys)  # another content is another request
 
