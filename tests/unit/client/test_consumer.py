@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.client import BadRequest, Consumer, Delivery, Message, Reject, Retry, Unauthorized
+from hourwheel.client import BadRequest, Consumer, Delivery, Message, Reject, Retry, Unauthorized, prefetcher
 from tests.unit.client.broker import Broker
 from tests.unit.client.broker_records import FakeGroup
 from tests.unit.client.fake import TOKEN, FakeServer
@@ -173,6 +173,19 @@ def test_results_do_not_wait_for_a_slow_neighbour(server: FakeServer) -> None:
         go_on.set()
         server.wait_until(lambda broker: settled(broker, 2))
     assert any(entry.get("ack") == [0] for call in server.calls("settle") for entry in call.body["settle"])
+
+
+def test_a_result_is_settled_while_a_pull_waits(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetcher, "_BUSY_WAIT_SECONDS", LONG_SECONDS)
+    monkeypatch.setattr(prefetcher, "_BUSY_END_SECONDS", 0.0)
+    fill(server, "a")
+    go_on = threading.Event()
+    with Running(consumer(server, wait_seconds=LONG_SECONDS), lambda message: go_on.wait(LONG_SECONDS)):
+        server.wait_until(
+            lambda broker: broker.waiting_pulls == 1 and broker.group("orders", "billing").positions == [1]
+        )
+        go_on.set()
+        server.wait_until(lambda broker: settled(broker, 1))
 
 
 def test_the_next_batch_is_there_before_the_last_message_is_done(server: FakeServer) -> None:
