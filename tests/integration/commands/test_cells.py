@@ -42,6 +42,14 @@ def test_messages_before_and_after_a_move_are_delivered_in_their_order(shell: Sh
     assert [message["body"] for message in shown] == ["a", "b"]
 
 
+def test_consume_once_gets_all_parts_of_a_queue_in_an_ordered_group(shell: Shell, api: Api) -> None:
+    shell.ok("group", "create", "orders", "ledger", "--ordered")
+    for body, cell in (("a", "fast"), ("b", "home"), ("c", "fast")):
+        api.produce("orders", [Message(body, key="customer-42")])
+        shell.ok("queue", "move", "orders", "0", "--to", cell)
+    assert shell.ok("consume", "orders", "ledger", "--once").split() == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [

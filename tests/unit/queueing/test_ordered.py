@@ -228,7 +228,7 @@ def test_a_group_stays_ordered_or_not(ordered: Bench) -> None:
     with pytest.raises(Conflict, match="delete the group and create it again"):
         ordered.cell.put_group("orders", "billing", ordered=False)
     ordered.cell.put_group("orders", "audit")
-    with pytest.raises(Conflict, match="not ordered"):
+    with pytest.raises(Conflict, match="'audit' is not ordered, which is decided once, when a group is made"):
         ordered.cell.put_group("orders", "audit", ordered=True)
     with pytest.raises(Rejected, match="max_held is a setting of ordered groups"):
         ordered.cell.put_group("orders", "audit", max_held=5)

@@ -145,8 +145,8 @@ def _order_settings(group: Group, settings: GroupSettings) -> dict[str, Any]:
         state = "ordered" if group.ordered else "not ordered"
         raise Conflict(
             "setting-fixed",
-            f"group {group.name!r} is {state}, and messages are in flight by that rule: delete the group and create it"
-            " again, or create another one",
+            f"group {group.name!r} is {state}, which is decided once, when a group is made: delete the group and create"
+            " it again, or create another one",
             field="ordered",
         )
     changes = {"when_dead": settings.get("when_dead"), "max_held": settings.get("max_held")}

@@ -174,6 +174,10 @@ class Puller:
                 self.leases.record_pull(log.on(self.context), subject)
         for log, nothing in look.nothing:
             self._source_logs.remember(log.on(self.context), nothing, totals[log.source.name])
+        if opened and not look.claims and group.ordered and subject.routes:
+            # The settlements may have finished a part of a queue: then the next part has its turn.
+            begun = self._source_logs.with_messages(sources).keys() - moved.keys()
+            look = replace(look, limited=look.limited or bool(begun))
         return replace(look, due_ms=self._source_logs.next_due_ms(group, logs)) if group.ordered else look
 
     def _paused(self, subject: Subject, group: Group, opened: Sequence[DecidedSettlement], pause: Limit) -> Look:
