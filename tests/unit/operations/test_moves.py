@@ -50,6 +50,22 @@ def test_offsets_go_on_where_they_ended_in_the_old_cell(bench: Bench) -> None:
     assert [message.offset for message in bench.take()] == [0, 1, 2, 3, 4]
 
 
+def test_an_unordered_group_gets_the_parts_of_a_queue_in_their_order(bench: Bench) -> None:
+    for number, cell in enumerate(("fast", "home", "old", "home")):
+        bench.send(f"{number}")
+        bench.cell.routes.move("orders", 0, cell)
+    bench.send("4")
+    assert [message.offset for message in bench.take()] == [0, 1, 2, 3, 4]
+
+
+def test_an_unordered_group_gets_the_part_of_each_cell_in_its_turn(bench: Bench) -> None:
+    for number, cell in enumerate(("fast", "home", "fast", "home")):
+        bench.send(f"{number}")
+        bench.cell.routes.move("orders", 0, cell)
+    pulls = [bench.pull(1) for _ in range(4)]
+    assert [message.offset for (pulled,) in pulls for message in pulled.messages] == [0, 1, 2, 3]
+
+
 def test_what_a_dry_run_says_is_what_happens_and_it_changes_nothing(bench: Bench) -> None:
     bench.send("a")
     foreseen = bench.cell.routes.move("orders", 0, "fast", dry_run=True)

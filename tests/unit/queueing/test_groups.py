@@ -90,7 +90,7 @@ def test_a_seek_beyond_the_end_or_to_an_unknown_queue_is_refused(bench: Bench) -
     bench.pull()
     with pytest.raises(Rejected, match="beyond"):
         bench.cell.seek_offset("orders", "billing", 0, 2)
-    with pytest.raises(Rejected, match="1 queues"):
+    with pytest.raises(Rejected, match="1 queue"):
         bench.cell.seek_offset("orders", "billing", 1, 0)
 
 

@@ -147,7 +147,7 @@ def test_what_does_not_exist_is_refused(bench: Bench) -> None:
         peek(bench)
     assert unknown.value.slug == "subject-unknown"
     bench.send("a")
-    with pytest.raises(NotFound, match="has 1 queues") as unknown:
+    with pytest.raises(NotFound, match="has 1 queue") as unknown:
         bench.cell.peek("orders", 1, PeekStart(), 100)
     assert (unknown.value.slug, unknown.value.field) == ("queue-unknown", "queue")
     with pytest.raises(Rejected, match="beyond the queue's end 1"):

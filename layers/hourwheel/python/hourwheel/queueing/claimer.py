@@ -57,6 +57,10 @@ class Claimer:
             return self._within_limits(look, opened, logs)
         return self._by_cell(look, opened, logs)
 
+    def is_satisfied(self, look: Look) -> bool:
+        """Returns whether the look has claimed as much as the request asks for, or as fits into an answer."""
+        return bool(look.claims) and (self.single or self._full(look))
+
     def _within_limits(self, look: Look, opened: Sequence[DecidedSettlement], logs: Mapping[str, PullLog]) -> Look:
         """Claims no more messages than the limits of the group leave. Settles in a transaction of its own before: that
         makes room for this pull, and for others that wait."""
@@ -86,7 +90,7 @@ class Claimer:
 
     def _claim_in_cell(self, look: Look, logs: Sequence[PullLog]) -> Look:
         """Claims from logs of one cell what the request still has room for. A cell that is out of reach has nothing."""
-        if not logs or (look.claims and (self.single or self._full(look))):
+        if not logs or self.is_satisfied(look):
             return look
         cell = cell_of(logs[0].source.name)
         if cell == HOME:

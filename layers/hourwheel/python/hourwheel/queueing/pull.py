@@ -22,7 +22,7 @@ from hourwheel.queueing.message_blocks import count_of
 from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import Claim, PullLog, pull_logs
 from hourwheel.queueing.settlements import DecidedSettlement, Settlements
-from hourwheel.queueing.source_logs import SourceLogs
+from hourwheel.queueing.source_logs import SourceLogs, Sources, first_parts
 from hourwheel.registry.registry import Registry
 
 A = TypeVar("A")
@@ -168,7 +168,7 @@ class Puller:
             claimer = Claimer(
                 self.context, self.flow, self.orders, self.leases.faults, self._settlements, request, single=pushing
             )
-            look = claimer.take(look, opened, moved)
+            look = self._take(claimer, look, opened, sources, moved)
         for log, _ in look.claims:
             if log.queue is None:
                 self.leases.record_pull(log.on(self.context), subject)
@@ -179,6 +179,36 @@ class Puller:
             begun = self._source_logs.with_messages(sources).keys() - moved.keys()
             look = replace(look, limited=look.limited or bool(begun))
         return replace(look, due_ms=self._source_logs.next_due_ms(group, logs)) if group.ordered else look
+
+    def _take(
+        self,
+        claimer: Claimer,
+        look: Look,
+        opened: Sequence[DecidedSettlement],
+        sources: Sources,
+        logs: dict[str, PullLog],
+    ) -> Look:
+        """Settles, and claims from these logs. A part of a queue has its turn when the parts before it have no message
+        left, so that messages of a key come in order. (Ordered groups have chosen their logs so already.)"""
+        if sources.group.ordered or not sources.subject.routes:
+            return claimer.take(look, opened, logs)
+        left = list(logs.values())
+        while True:
+            turn, later = first_parts(left)
+            claims, nothing = len(look.claims), len(look.nothing)
+            look = claimer.take(look, opened, turn)
+            opened = ()
+            if not later or claimer.is_satisfied(look):
+                break
+            ended = [log for log, _ in look.nothing[nothing:]]
+            names = {log.source.name for log in ended}
+            # Another claim may have come first, or the cell is out of reach: such a part keeps the turn of its queue.
+            goes_on = {log.queue for log in (*ended, *(log for log, _ in look.claims[claims:]))}
+            left = [log for log in left if log.queue in goes_on and log.source.name not in names]
+            if not left:
+                break
+        # Of the queues from which this look claimed, other pulls may claim the next parts.
+        return replace(look, limited=look.limited or bool(later and look.claims))
 
     def _paused(self, subject: Subject, group: Group, opened: Sequence[DecidedSettlement], pause: Limit) -> Look:
         """Ends leases and settles, and claims nothing. Reads nothing where there is nothing to settle."""

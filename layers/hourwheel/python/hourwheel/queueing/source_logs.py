@@ -1,6 +1,6 @@
 """Finds the logs that may have messages for a group, without a look into those that have none."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -116,6 +116,14 @@ class SourceLogs:
 
     def _contained(self, what: str) -> AbstractContextManager[None]:
         return self.leases.faults.contained(self.context, what)
+
+
+def first_parts(logs: Iterable[PullLog]) -> tuple[dict[str, PullLog], list[PullLog]]:
+    """Returns the first log of each queue, by the name of its source, and the other logs. The logs of a queue come in
+    the order of its parts."""
+    first: dict[int | None, PullLog] = {}
+    later = [log for log in logs if first.setdefault(log.queue, log) is not log]
+    return {log.source.name: log for log in first.values()}, later
 
 
 def _went_on(log: PullLog, totals: Mapping[str, Counter]) -> bool:
