@@ -128,6 +128,9 @@ class OutgoingRequest(Generic[B]):
         return results
 
     def _accept(self, part: Sequence[B], results: list[SendResult]) -> None:
+        if len(part) == 1:
+            part[0].accept(results)
+            return
         start = 0
         for batch in part:
             end = start + len(batch.messages)

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -203,10 +204,10 @@ class Producer:
         batch = [message if isinstance(message, Message) else Message(message) for message in messages]
         if self._closed:
             raise Closed("the producer was closed")
-        try:
-            size_bytes = sum(map(_size_bytes, batch))
-        except (TypeError, AttributeError):
-            size_bytes = self._batch_bytes  # alone: the server names the field that is not what it must be
+        size_bytes = self._batch_bytes  # alone
+        if len(batch) < self._batch_messages:
+            with suppress(TypeError, AttributeError):  # the server names the field that is not what it must be
+                size_bytes = sum(map(_size_bytes, batch))
         return self._group_sends.send(self._subject_of(subject), batch, size_bytes, self._timeout_seconds)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
@@ -335,7 +336,10 @@ class Producer:
 
 def _size_bytes(message: Message) -> int:
     """Returns the size that the limits count. Raises ``UnicodeEncodeError`` here, where the culprit is known."""
-    size = _utf8(message.body) if isinstance(message.body, str) else len(message.body)
+    body = message.body
+    size = _utf8(body) if isinstance(body, str) else len(body)
+    if message.key is None and message.tags is None and message.headers is None and message.id is None:
+        return size
     if message.id is not None:
         _utf8(message.id)
     if message.key is not None:
