@@ -4,6 +4,7 @@ The judge keeps its own account, by the keys of the messages and the plan of the
 which wait behind an earlier one of their key, which are to be tried again and when.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -44,6 +45,13 @@ class OrderedHistory(PullHistory):
     def unseen(self) -> int:
         """The number of messages that wait and were never handed out."""
         return sum(not wait.due_ms and not self._expired(place) for place, wait in self.waiting.items())
+
+    def may_wait(self) -> int:
+        """The number of messages that were handed out, and that may count as waiting: others of their key wait, or are
+        in flight."""
+        keys = Counter(self.key_of(place) for place in [*self.waiting, *self.flying])
+        tried = [place for place, wait in self.waiting.items() if 0 < wait.due_ms < STOPPED_MS]
+        return sum(keys[self.key_of(place)] > 1 and not self._expired(place) for place in tried)
 
     def left(self) -> list[Place]:
         """Returns the messages that the group has not done with, expired ones left out."""

@@ -309,6 +309,64 @@ def test_the_lag_counts_what_is_parked_and_says_which_queue_waits(bench: Bench) 
     assert (lag.retrying, lag.backing_off) == (1, 0)
 
 
+def counted(bench: Bench) -> tuple[int, int, int, int]:
+    lag = bench.cell.lag("orders", "billing")
+    return lag.waiting, lag.in_flight, lag.retrying, lag.backing_off
+
+
+def held_offsets(bench: Bench) -> list[int]:
+    held = bench.cell.lag("orders", "billing").held
+    assert isinstance(held, HeldKeys)
+    assert held.keys == len(held.first)
+    return [each.offset for each in held.first]
+
+
+def test_what_is_parked_behind_a_stopped_message_waits_and_is_no_retry(bench: Bench) -> None:
+    ordered = with_group(bench, max_attempts=1, when_dead="stop")
+    send(ordered, "a1", "a2", "a3")
+    ordered.settle(one(ordered), retry=[0])
+    assert ordered.bodies() == []
+    assert counted(ordered) == (2, 0, 0, 0)
+    ordered.cell.decide_held("orders", "billing", None, "retry")
+    assert counted(ordered) == (0, 0, 3, 0)
+    assert ordered.bodies() == ["a1", "a2", "a3"]
+
+
+def test_what_is_parked_behind_a_message_that_backs_off_waits(bench: Bench) -> None:
+    ordered = with_group(bench, retry=RetryPolicy(first_seconds=60))
+    send(ordered, "a1", "a2")
+    ordered.settle(one(ordered), retry=[0])
+    assert counted(ordered) == (1, 0, 0, 1)
+    ordered.clock.pass_time(60)
+    assert counted(ordered) == (0, 0, 2, 0)
+
+
+def test_a_key_is_not_held_while_its_first_message_is_in_flight_again(ordered: Bench) -> None:
+    send(ordered, "a1", "a2")
+    ordered.settle(one(ordered), retry=[0])
+    assert held_offsets(ordered) == [0]
+    again = one(ordered, 1)
+    assert bodies(again) == ["a1"]
+    assert held_offsets(ordered) == []
+    assert counted(ordered) == (1, 1, 0, 0)
+    ordered.settle(again)
+    assert held_offsets(ordered) == []
+    assert counted(ordered) == (0, 0, 1, 0)
+
+
+def test_a_key_is_held_by_its_first_message_while_a_later_one_is_still_in_flight(ordered: Bench) -> None:
+    send(ordered, "a1", "a2")
+    ordered.settle(one(ordered), ack=[], retry=[0])
+    assert held_offsets(ordered) == [0]
+    assert counted(ordered) == (1, 1, 0, 0)
+
+
+def test_a_released_message_holds_no_key(ordered: Bench) -> None:
+    send(ordered, "a1", "a2")
+    ordered.settle(one(ordered), release=[0])
+    assert held_offsets(ordered) == []
+
+
 def test_the_lag_of_an_unordered_group_says_nothing_of_keys(bench: Bench) -> None:
     bench.cell.put_group("orders", "audit")
     assert bench.cell.lag("orders", "audit").held is UNSET

@@ -12,8 +12,8 @@ _NAMED = 100  # an answer names at most this many keys: each costs a read
 
 
 def with_parked(lag: Lag, logs: list[PullLog], orders: Orders) -> Lag:
-    """Adds the parked messages to the lag of an ordered group: those that were never handed out wait, those that failed
-    are retried or back off."""
+    """Adds the parked messages to the lag of an ordered group: those that failed are retried or back off, and the
+    others wait for their turn."""
     held = HeldKeys()
     now_ms = logs[0].context.clock.now_ms()
     waiting: dict[int, int] = {}
@@ -23,15 +23,14 @@ def with_parked(lag: Lag, logs: list[PullLog], orders: Orders) -> Lag:
         held.keys += counts.held
         held.parked += state.total
         if log.queue is None:
-            lag.retrying += counts.unseen
+            lag.retrying += counts.waiting
         else:
-            waiting[log.queue] = counts.unseen
+            waiting[log.queue] = counts.waiting
             if state.total >= log.group.max_held:
                 held.full.append(log.queue)
         lag.retrying += counts.due
         lag.backing_off += counts.backing_off
-        heads = sorted((entries[0], len(entries) - 1) for entries in state.parked.values() if entries[0].due_ms)
-        for head, behind in heads[: _NAMED - len(held.first)]:
+        for head, behind in state.held()[: _NAMED - len(held.first)]:
             held.first.append(_named(log, orders, head, behind))
     for queue in lag.queues:
         queue.waiting += waiting.get(queue.queue, 0)

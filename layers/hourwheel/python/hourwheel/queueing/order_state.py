@@ -20,12 +20,12 @@ pusher that it starts waits for them."""
 
 @dataclass
 class ParkedCounts:
-    """The numbers of keys that are ``held`` by a failed message, of parked messages that were never handed out, of
-    failed ones that are due, and of failed ones that wait for their time. ``pullable``: the number of those whose turn
-    it is now or soon; ``oldest_row``: the row of the oldest one."""
+    """The numbers of keys that are ``held`` by a failed message, of parked messages that wait for their turn, of
+    failed ones that can be pulled, and of failed ones that wait for their time. ``pullable``: the number of those whose
+    turn it is now or soon; ``oldest_row``: the row of the oldest one."""
 
     held: int = 0
-    unseen: int = 0
+    waiting: int = 0
     due: int = 0
     backing_off: int = 0
     pullable: int = 0
@@ -142,21 +142,36 @@ class OrderState:
 
     def counts(self, now_ms: int, trimmed: int) -> ParkedCounts:
         """Returns the numbers of the parked messages by what they wait for. Those below the trim mark have expired."""
-        counts = ParkedCounts(held=len(self.retries))
-        turns = self.ready(now_ms + SOON_MS, self.busy)
+        counts, busy = ParkedCounts(held=len(self.held())), self.busy
+        turns = self.ready(now_ms + SOON_MS, busy)
         counts.pullable = sum(entry.row_no >= trimmed for _, entries in turns for entry in entries)
-        for entries in self.parked.values():
+        for digest, entries in self.parked.items():
+            free = digest not in busy
             for entry in entries:
+                free = free and entry.due_ms <= now_ms
                 if entry.row_no < trimmed:
                     continue
                 counts.oldest_row = entry.row_no if counts.oldest_row is None else min(entry.row_no, counts.oldest_row)
-                if not entry.due_ms:
-                    counts.unseen += 1
-                elif entry.due_ms <= now_ms:
+                if entry.due_ms > now_ms:
+                    counts.backing_off += entry.due_ms < STOPPED_MS
+                elif entry.due_ms and free:
                     counts.due += 1
-                elif entry.due_ms < STOPPED_MS:
-                    counts.backing_off += 1
+                else:
+                    counts.waiting += 1
         return counts
+
+    def held(self) -> list[tuple[Parked, int]]:
+        """Returns the first message of each held key, in the order of their positions, and how many messages are parked
+        behind it. The key of an earlier message in flight is not held."""
+        flying: dict[bytes, Parked] = {}
+        for flight in self.open.values():
+            for digest, message in flight.messages.values():
+                flying[digest] = min(message, flying.get(digest, message))
+        return sorted(
+            (entries[0], len(entries) - 1)
+            for digest, entries in self.parked.items()
+            if entries[0].failed and not (digest in flying and flying[digest] < entries[0])
+        )
 
     # Rows
 

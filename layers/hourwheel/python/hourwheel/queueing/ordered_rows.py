@@ -65,6 +65,11 @@ class Parked(msgspec.Struct, array_like=True, frozen=True, order=True, gc=False)
     def position(self) -> Position:
         return Position(self.row_no, self.in_row)
 
+    @property
+    def failed(self) -> bool:
+        """Whether the message has failed or stopped its key; False for one that was only released."""
+        return self.attempt > 1 or self.due_ms == STOPPED_MS
+
     def at(self, row_no: int, in_row: int) -> bool:
         return self.row_no == row_no and self.in_row == in_row
 

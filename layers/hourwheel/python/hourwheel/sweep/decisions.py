@@ -157,7 +157,7 @@ def lag_of_group(
     return GroupLag(
         subject=group.subject,
         group=group.name,
-        waiting=waiting + sum(lag.counts.unseen for lag in parked),
+        waiting=waiting + sum(lag.counts.waiting for lag in parked),
         in_flight=sum(leased),
         retrying=retrying + sum(lag.counts.due for lag in parked),
         oldest_ms=min((at_ms for at_ms in times if at_ms is not None), default=None),
