@@ -1,6 +1,7 @@
 """Serves the HTTP API on one machine until a signal stops the process."""
 
 import asyncio
+import gc
 import signal
 import socket
 import ssl
@@ -20,6 +21,10 @@ from hourwheel.errors import HourwheelError
 
 _BACKLOG = 2_048  # for many clients that connect at once, as after a restart
 _FAREWELL_SECONDS = 0.3  # for answers to pulls whose wait a stop has ended
+_COLLECTED_OBJECTS = 10_000
+"""The collector of garbage runs after this many new objects: a batch of a thousand messages makes thousands, and few of
+them are part of a cycle. With Python's 700 it took a sixth of the time of such a batch."""
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -56,6 +61,10 @@ def _run(runtime: Runtime, options: ServeOptions, listener: socket.socket, secur
     if options.is_open and not options.is_loopback:
         sys.stderr.write(f"hourwheel: warning: anybody who reaches {options.host} can read and write\n")
     runtime.start()
+    # What was loaded so far stays: the collector of garbage need not look through it each time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECTED_OBJECTS)
     server = _Server(application, runtime, options, security)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(server.run(listener))

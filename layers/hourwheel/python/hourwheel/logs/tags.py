@@ -81,9 +81,10 @@ _decoder = msgspec.msgpack.Decoder(TagSummary)
 
 def with_tags(row: Row, log: str, messages: Sequence[NewMessage]) -> Row:
     """Returns the row of a queue's log with the summary of its messages' tags; the row itself if none has a tag."""
-    if not any(message.tags for message in messages):
-        return row
-    return msgspec.structs.replace(row, meta=encode_summary(messages, _room(row, log)))
+    for message in messages:
+        if message.tags:
+            return msgspec.structs.replace(row, meta=encode_summary(messages, _room(row, log)))
+    return row
 
 
 def encode_summary(messages: Sequence[NewMessage], room: int) -> bytes:

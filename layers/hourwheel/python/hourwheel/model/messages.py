@@ -17,7 +17,7 @@ from hourwheel.model.fields import (
 )
 
 
-class NewMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class NewMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """A message as a producer sends it. It has exactly one of ``body`` and ``body_base64``, at most one of ``delay``
     and ``deliver_at`` (RFC 3339). ``queue`` names the queue; without it the key chooses."""
 

@@ -178,7 +178,9 @@ class Batch:
 
     def _queue_part(self, subject: Subject, queue: int, indexes: Sequence[int], queues: int) -> BatchPart:
         if not self.dues and len(indexes) == len(self.messages):
-            return BatchPart(subject, queue, [_without_queue(message) for message in self.messages], indexes, queues)
+            # The usual case, without a call for each message.
+            messages = [each if each.queue is None else _without_queue(each) for each in self.messages]
+            return BatchPart(subject, queue, messages, indexes, queues)
         return BatchPart(subject, queue, [_without_queue(self._stored(index)) for index in indexes], indexes, queues)
 
     def _delayed_part(self, subject: Subject, bucket: Bucket, delayed: Sequence[tuple[int, int]]) -> BatchPart:
