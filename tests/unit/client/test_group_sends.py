@@ -304,3 +304,16 @@ def test_the_messages_of_a_caller_keep_their_order_beside_others(store: Store, s
     for name in "abcd":
         own = [body for body in store.stored if body.startswith(name)]
         assert own == sorted(own)
+
+
+def test_a_caller_that_comes_long_after_the_last_answer_waits_for_nobody(store: Store, sends: GroupSends) -> None:
+    held = Held(store, sends)
+    others = [Caller(sends, Message(name)) for name in "ab"]
+    held.wait_for(2)
+    held.open()
+    for caller in (held.first, *others):
+        caller.join()
+    callers = sends._subjects["orders"]
+    callers.gather_until = 0.0
+    assert Caller(sends, Message("late")).join().offsets == [3]
+    assert callers.pauses == 0  # later leaders gather as before

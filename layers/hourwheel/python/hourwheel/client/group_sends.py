@@ -139,7 +139,7 @@ class _SubjectCallers:
 
     def gathering(self) -> "_CallerWaiter | None":
         """Returns what a leader waits for before it sends, or None for nothing."""
-        if self.arrived >= self.expects:
+        if self.arrived >= self.expects or time.monotonic() >= self.gather_until:
             return None
         if self.pauses:
             self.pauses -= 1
