@@ -314,6 +314,7 @@ def test_a_caller_that_comes_long_after_the_last_answer_waits_for_nobody(store: 
     for caller in (held.first, *others):
         caller.join()
     callers = sends._subjects["orders"]
-    callers.gather_until = 0.0
+    callers.gather_until, callers.pauses = 0.0, 0
+    assert callers.arrived < callers.expects
     assert Caller(sends, Message("late")).join().offsets == [3]
     assert callers.pauses == 0  # later leaders gather as before
