@@ -42,7 +42,8 @@ def test_a_server_without_the_cell_serves_the_other_cells_and_says_so(tmp_path: 
     refused = server.call("POST", "/v1/subjects/invoices/messages", {"messages": [{"body": "x"}]})
     assert refused.status == 503
     assert "--cell fast=DIRECTORY" in refused.json["detail"]
-    server.stop()
+    status, said = server.stop()
+    assert (status, "warning: cell fast is not opened" in said) == (0, True)
 
 
 def test_a_directory_that_belongs_to_something_else_is_refused(tmp_path: Path) -> None:

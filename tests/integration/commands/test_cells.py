@@ -32,6 +32,16 @@ def test_a_dry_run_of_a_move_shows_the_route_and_changes_nothing(shell: Shell) -
     assert where(shell) == ["home", "fast"]
 
 
+def test_a_dry_run_of_a_cell_says_that_nothing_was_changed(shell: Shell) -> None:
+    for command in (("add", "fast", "--kind", "delay"), ("set-state", "fast", "draining")):
+        before = shell.json("cell", "show", "fast")
+        assert "nothing was changed" in shell.ok("cell", *command, "--dry-run")
+        assert shell.json("cell", "show", "fast") == before
+    shell.ok("cell", "drain", "fast")
+    assert "nothing was changed" in shell.ok("cell", "remove", "fast", "--dry-run")
+    assert "nothing was changed" not in shell.ok("cell", "show", "fast")
+
+
 def test_messages_before_and_after_a_move_are_delivered_in_their_order(shell: Shell, api: Api) -> None:
     shell.ok("group", "create", "orders", "billing")
     api.produce("orders", [Message("a")])

@@ -135,3 +135,24 @@ def test_a_subject_keeps_its_queues(shell: Shell) -> None:
     assert "has 3 queues and cannot have fewer" in shell.failed("subject", "create", "orders", "--queues", "2")
     assert shell.json("subject", "create", "orders", "--retention", "60")["queues"] == 3
     assert "retention_seconds must be at least 60" in shell.failed("subject", "create", "orders", "--retention", "59")
+
+
+def test_consume_says_what_keeps_messages_from_the_group(shell: Shell, api: Api) -> None:
+    shell.ok("group", "create", "orders", "billing")
+    api.produce("orders", [Message("a")])
+    for noun, names in (("group", ("orders", "billing")), ("subject", ("orders",))):
+        shell.ok(noun, "pause", *names)
+        waiting = shell("consume", "orders", "billing", "--once")
+        assert (waiting.exit_code, waiting.stdout) == (0, "")
+        assert f"the {noun} is paused: hourwheel {noun} resume {' '.join(names)}" in waiting.stderr
+        shell.ok(noun, "resume", *names)
+    assert shell.ok("consume", "orders", "billing", "--once") == "a"
+
+
+def test_a_named_consumer_of_a_broadcast_group_goes_on_where_it_was(shell: Shell, api: Api) -> None:
+    shell.ok("group", "create", "orders", "screens", "--broadcast")
+    api.produce("orders", [Message("a")])
+    assert shell.ok("consume", "orders", "screens", "--once", "--consumer", "hall") == "a"
+    api.produce("orders", [Message("b")])
+    assert shell.ok("consume", "orders", "screens", "--once", "--consumer", "hall") == "b"
+    assert shell.ok("consume", "orders", "screens", "--once", "--consumer", "door") == "a b"

@@ -64,7 +64,8 @@ def add(
     Example: hourwheel cell add fast --kind real-time
     """
     with connect(ctx) as api:
-        _show(ctx, api.put_cell(cell, kinds=None if kind is None else [each.value for each in kind], dry_run=dry_run))
+        changed = api.put_cell(cell, kinds=None if kind is None else [each.value for each in kind], dry_run=dry_run)
+        _show(ctx, changed, dry_run=dry_run)
 
 
 @app.command("set-state")
@@ -79,7 +80,7 @@ def set_state(
     Example: hourwheel cell set-state old read_only
     """
     with connect(ctx) as api:
-        _show(ctx, api.put_cell(cell, state=state, dry_run=dry_run))
+        _show(ctx, api.put_cell(cell, state=state, dry_run=dry_run), dry_run=dry_run)
 
 
 @app.command()
@@ -105,11 +106,16 @@ def remove(ctx: typer.Context, cell: CellArgument, yes: YesOption = False, dry_r
     if not dry_run:
         confirm(f"Remove cell {cell}?", yes=yes)
     with connect(ctx) as api:
-        _show(ctx, api.remove_cell(cell, dry_run=dry_run))
+        _show(ctx, api.remove_cell(cell, dry_run=dry_run), dry_run=dry_run)
 
 
-def _show(ctx: typer.Context, cell: CellDescription) -> None:
-    (write_json if settings_of(ctx).json else write_fields)(cell)
+def _show(ctx: typer.Context, cell: CellDescription, *, dry_run: bool = False) -> None:
+    if settings_of(ctx).json:
+        write_json(cell)
+        return
+    if dry_run:
+        write_line("the cell afterwards (nothing was changed):")
+    write_fields(cell)
 
 
 def _write_drain(result: DrainResult) -> None:

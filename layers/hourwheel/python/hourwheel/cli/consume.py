@@ -7,13 +7,21 @@ from typing import Annotated
 
 import typer
 
-from hourwheel.cli.output import write_body, write_json
+from hourwheel.cli.output import write_body, write_error, write_json
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
 from hourwheel.client import Api, Pull, Received, Settlement
 from hourwheel.system import SystemIds
 
 _MOST = 100  # messages of a pull: a reader at a terminal needs no more at a time
 _WAIT_SECONDS = 20  # the longest wait that a server allows
+
+_LIMITS = {
+    "paused": "the group is paused: hourwheel group resume {subject} {group}",
+    "subject_paused": "the subject is paused: hourwheel subject resume {subject}",
+    "max_in_flight": "the group has as many messages in flight as it allows (max_in_flight)",
+    "messages_per_second": "the group gets no more messages a second than it allows (messages_per_second)",
+}
+"""What ``limited_by`` of an answer means to somebody at a terminal."""
 
 
 def consume(
@@ -24,6 +32,9 @@ def consume(
     follow: Annotated[
         bool, typer.Option("--follow/--once", help="Wait for more messages, or stop when none is left.")
     ] = True,
+    consumer: Annotated[
+        str | None, typer.Option(help="The name of the consumer; in a broadcast group each name gets every message.")
+    ] = None,
 ) -> None:
     """Print messages, one on each line, and acknowledge the printed ones.
 
@@ -32,7 +43,9 @@ def consume(
     write = write_json if settings_of(ctx).json else _write_body
     with connect(ctx) as api:
         try:
-            _run(_Session(api, subject, group, f"cli-{SystemIds().token().hex()[:12]}"), write, most, follow)
+            _run(
+                _Session(api, subject, group, consumer or f"cli-{SystemIds().token().hex()[:12]}"), write, most, follow
+            )
         except BrokenPipeError:
             # The reader of the pipe has ended, which is no error. Python flushes stdout at exit, now to nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -47,6 +60,7 @@ class _Session:
         self._group = group
         self._consumer = consumer
         self._settlements: list[Settlement] = []
+        self._limited_by: str | None = None
 
     def pull(self, most: int, wait_seconds: float) -> list[Pull]:
         pulled = self._api.pull(
@@ -58,7 +72,14 @@ class _Session:
             settle=self._settlements,
         )
         self._settlements = []
+        self._say(pulled.limited_by)
         return pulled.pulls
+
+    def _say(self, limited_by: str | None) -> None:
+        """Says on stderr what keeps messages from the group, once until it changes."""
+        if limited_by is not None and limited_by != self._limited_by:
+            write_error(_LIMITS.get(limited_by, limited_by).format(subject=self._subject, group=self._group))
+        self._limited_by = limited_by
 
     def print(self, pulls: Sequence[Pull], write: Callable[[Received], None]) -> None:
         """Prints messages, and prepares settlements that acknowledge the printed ones and release the others."""

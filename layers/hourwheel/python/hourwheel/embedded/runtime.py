@@ -35,11 +35,13 @@ from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.embedded.wakeups import EmbeddedWakeups
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.errors import Broken
+from hourwheel.log_names import HOME
 from hourwheel.logs.large_batches import drop_expired_batches
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.push import state
 from hourwheel.registry.cell_marks import home_id
 from hourwheel.registry.cell_storage import GuardedCells
+from hourwheel.registry.cells import all_cells
 from hourwheel.retention.watermarks import archived_ms
 from hourwheel.system import SystemClock, SystemIds
 
@@ -182,6 +184,11 @@ class Runtime:
         self._repeat("sweeping", self._sweep, _SWEEP_SECONDS)
         if self._options.archive_seconds:
             self._repeat("archiving", self._archive, self._options.archive_seconds)
+
+    def unopened_cells(self) -> list[str]:
+        """Returns the names of the cells that are registered, and whose directories this server was not given."""
+        opened = {HOME, *(() if self._cells is None else self._cells.names())}
+        return [record.name for record in all_cells(self.cell.context) if record.name not in opened]
 
     @property
     def blocked_seconds(self) -> float:

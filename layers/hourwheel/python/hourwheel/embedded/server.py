@@ -60,6 +60,11 @@ def _run(runtime: Runtime, options: ServeOptions, listener: socket.socket, secur
     application = Application(runtime, options)
     if options.is_open and not options.is_loopback:
         sys.stderr.write(f"hourwheel: warning: anybody who reaches {options.host} can read and write\n")
+    for name in runtime.unopened_cells():
+        sys.stderr.write(
+            f"hourwheel: warning: cell {name} is not opened, and its queues are out of reach:"
+            f" start with --cell {name}=DIRECTORY\n"
+        )
     runtime.start()
     # What was loaded so far stays: the collector of garbage need not look through it each time.
     gc.collect()
