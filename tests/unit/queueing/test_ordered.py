@@ -14,7 +14,6 @@ from hourwheel.ports import Key, Table
 from hourwheel.push.decisions import PusherEnd as Ended
 from hourwheel.push.pusher import Pusher
 from hourwheel.targets import Outcome
-from hourwheel.trace.messages import SearchSpan
 from tests.support import AT_ONCE, Bench
 
 
@@ -394,22 +393,3 @@ def test_a_push_takes_what_has_its_turn_and_ends_where_all_keys_are_held(bench: 
     ordered.clock.pass_time(600)
     assert push() is Ended.IDLE
     assert ordered.targets.bodies == ["a1", "a2", "a3"]
-
-
-def test_a_trace_tells_each_pull_of_a_message_and_where_it_is(bench: Bench) -> None:
-    ordered = with_group(bench, retry=RetryPolicy(first_seconds=60))
-    send(ordered, "a1", "a2")
-
-    def traced(offset: int) -> tuple[str, list[tuple[str, int | None]]]:
-        (page,) = ordered.cell.trace("orders", f"0:{offset}", SearchSpan(), "billing").messages
-        (trace,) = page.groups
-        return trace.state, [(event.event, event.attempt) for event in trace.events]
-
-    pull = one(ordered, 1)
-    assert traced(0) == ("in_flight", [("pulled", 1)])
-    assert traced(1) == ("waiting", [])
-    ordered.settle(pull, retry=[0])
-    assert traced(0)[0] == "backing_off"
-    ordered.clock.pass_time(60)
-    ordered.settle(one(ordered, 1))
-    assert traced(0) == ("acknowledged", [("pulled", 1), ("pulled", 2), ("acknowledged", 2)])

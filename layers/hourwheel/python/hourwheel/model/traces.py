@@ -11,6 +11,7 @@ TraceState: TypeAlias = Literal[
     "in_flight",
     "retrying",
     "backing_off",
+    "stopped",
     "acknowledged",
     "dead",
     "dropped",
@@ -26,7 +27,8 @@ TraceState: TypeAlias = Literal[
 
 class TraceEvent(Struct, omit_defaults=True):
     """An event of a message in a group: ``pulled``, ``acknowledged``, ``retried``, ``released``, ``lease_ended``,
-    ``due`` (a retry whose delay is over), ``dead``, ``redriven``. ``at`` is left out where the time is not stored."""
+    ``due`` (a retry whose delay is over), ``stopped`` and ``decided`` (of a key in an ordered group), ``dead``,
+    ``redriven``. ``at`` is left out where the time is not stored."""
 
     event: str
     at: str | None = None

@@ -4,6 +4,7 @@ A pull row names its consumer and its times, and the target of each message that
 the retry log has pull rows of its own, and so on until the message is settled.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -15,7 +16,7 @@ from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
 from hourwheel.model.traces import GroupTrace, TraceEvent, TraceState
 from hourwheel.queueing.dead import dead_id_of
-from hourwheel.queueing.ordered_rows import OrderedRow
+from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedRow
 from hourwheel.queueing.records import EXPIRED, OPEN, SETTLED, UNREADABLE, Moved, Position, PullRow
 from hourwheel.times import rfc3339
 from hourwheel.trace.history import History, SourceLog
@@ -27,6 +28,7 @@ _OPEN_FIRST: tuple[TraceState, ...] = (
     "in_flight",
     "retrying",
     "backing_off",
+    "stopped",
     "waiting",
     "dead",
     "acknowledged",
@@ -100,38 +102,78 @@ class GroupReader:
 
     def _follow_in_order(self, copy: _Copy) -> None:
         """Follows a message of an ordered group, which is pulled from its place until it is settled."""
-        rows, complete = self.history.latest_pulls(copy.log, copy.position)
+        pulls, complete = self.history.latest_pulls(copy.log, copy.position)
         self._complete = self._complete and complete
-        state: TraceState = "waiting" if copy.log.queue is not None else "retrying"
+        state: TraceState | None = "waiting" if copy.log.queue is not None else "retrying"
         if not complete:
             state = "unknown"
+        rows = [row for row in pulls if isinstance(row, OrderedRow)]
+        digest = b""
         for row in rows:
             index = next((i for i, position in enumerate(row.positions()) if position == copy.position), None)
-            if index is not None and isinstance(row, OrderedRow):
+            if index is not None:
+                digest = row.messages()[index][0]
                 state = self._pulled_in_order(copy, row, index)
-        self._states.add(state)
+        if state == "retrying" and digest and self._kept_back(rows, digest, copy.position):
+            state = "waiting"
+        if state is not None:
+            self._states.add(state)
 
-    def _pulled_in_order(self, copy: _Copy, row: OrderedRow, index: int) -> TraceState:
+    def _kept_back(self, rows: Sequence[OrderedRow], digest: bytes, position: Position) -> bool:
+        """Returns whether another message of the key is in flight, or an earlier one waits for its time."""
+        dues_ms: dict[Position, int] = {}
+        flying: set[Position] = set()
+        for row in rows:
+            failed = {index: due_ms for index, _, due_ms in row.order.failed} if row.order else {}
+            for index, (other, message) in enumerate(row.messages()):
+                if other == digest:
+                    dues_ms[message.position] = failed.get(index, 0)
+                    (flying.discard if row.decided(index) else flying.add)(message.position)
+        now_ms = self.history.now_ms()
+        return bool(flying) or any(at < position and due_ms > now_ms for at, due_ms in dues_ms.items())
+
+    def _pulled_in_order(self, copy: _Copy, row: OrderedRow, index: int) -> TraceState | None:
+        """Notes what a pull row says of the message, and returns its state behind that row; None where it went on in
+        another log, which tells its state."""
         attempt = row.messages()[index][1].attempt
-        pulled = copy._replace(attempt=attempt)
+        failure = next((each for each in row.order.failed if each[0] == index), None) if row.order else None
         if row.consumer:
             lease_until = rfc3339(row.lease_until_ms)
             self._note(row.claimed_ms, "pulled", attempt=attempt, consumer=row.consumer, lease_until=lease_until)
+        else:
+            self._note(row.claimed_ms, "decided", reason="dead" if failure is None else "retry")
         pick = (copy.position.row_no, copy.position.index)
         hand_overs: tuple[HandOver, ...] = (*row.moved, *row.transfers)
         for each in hand_overs:
             if pick in each.picks:
-                self._handed_over(pulled, pick, row, each)
-                return "dead"
-        failed = {number: due_ms for number, _, due_ms in row.order.failed} if row.order else {}
-        if index in failed:
-            # The row tells when the message is due, not when it failed.
-            return "retrying" if failed[index] <= self.history.now_ms() else "backing_off"
+                self._handed_over(copy._replace(attempt=attempt), pick, row, each)
+                return None
+        if failure is not None:
+            return self._failed_in_order(row, attempt, failure)
         if not row.decided(index):
             return "in_flight"
         timed = row.outcome == SETTLED and row.closed_ms > 0
         self._note(row.closed_ms if timed else row.claimed_ms, "acknowledged", timed=timed, attempt=attempt)
         return "acknowledged"
+
+    def _failed_in_order(self, row: OrderedRow, attempt: int, failure: tuple[int, int, int]) -> TraceState:
+        """Notes that a message was parked again at its place, and returns its state. The row does not tell when a part
+        of the pull failed before the rest was settled."""
+        _, following, due_ms = failure
+        if row.consumer:
+            name, due_at = "retried", rfc3339(due_ms) if due_ms < STOPPED_MS else None
+            if due_ms == STOPPED_MS:
+                name = "stopped"
+            elif row.outcome == EXPIRED and due_ms >= row.lease_until_ms:
+                name = "lease_ended"
+            elif following == attempt:
+                name, due_at = "released", None
+            timed = row.closed_ms > 0 and (row.outcome == SETTLED or name == "lease_ended")
+            at_ms = row.closed_ms if timed else row.claimed_ms
+            self._note(at_ms, name, timed=timed, attempt=attempt, due_at=due_at)
+        if due_ms == STOPPED_MS:
+            return "stopped"
+        return "retrying" if due_ms <= self.history.now_ms() else "backing_off"
 
     def _pulled(self, copy: _Copy, row_no: int, row: PullRow) -> None:
         pick = (copy.position.row_no, copy.position.index)

@@ -9,8 +9,8 @@ from hourwheel.client.records.peek import QueueMessage
 
 class TraceEvent(Struct, frozen=True, kw_only=True):
     """An event of a message in a group: ``pulled``, ``acknowledged``, ``retried``, ``released``, ``lease_ended``,
-    ``due`` (the delay of a retry is over), ``dead`` or ``redriven``. ``at`` is None where the server does not store the
-    time.
+    ``due`` (the delay of a retry is over), ``stopped`` or ``decided`` (of a key in an ordered group), ``dead`` or
+    ``redriven``. ``at`` is None where the server does not store the time.
 
     Example:
         >>> pulled = api.pull("orders", "billing", "host-1")
@@ -31,8 +31,9 @@ class TraceEvent(Struct, frozen=True, kw_only=True):
 
 class GroupTrace(Struct, frozen=True, kw_only=True):
     """The history of a message in a group, and its ``state`` there: ``waiting``, ``in_flight``, ``retrying``,
-    ``backing_off``, ``acknowledged``, ``dead``, ``dropped``, ``filtered`` or ``skipped`` (by a seek), among others.
-    Events may be missing where the trace is not ``complete``. In a broadcast group each ``consumer`` has a history.
+    ``backing_off``, ``stopped``, ``acknowledged``, ``dead``, ``dropped``, ``filtered`` or ``skipped`` (by a seek),
+    among others. Events may be missing where the trace is not ``complete``. In a broadcast group each ``consumer`` has
+    a history.
 
     Example:
         >>> (group,) = api.trace("orders", "0:0").messages[0].groups
