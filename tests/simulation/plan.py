@@ -203,7 +203,8 @@ def draw(seed: int) -> Plan:
     plan = limited(paused(plan, Random(seed ^ 0x9A05E)), Random(seed ^ 0xF10E))
     rng = Random(seed ^ 0x2A7E)
     plan = replace(plan, messages_per_second=rng.choice((5, 20))) if rng.random() < _RATED else plan
-    plan = closed(plan) if rng.random() < _CLOSED else plan
+    if rng.random() < _CLOSED:
+        plan = replace(plan, moves=(*plan.moves, "close"), operators=max(plan.operators, 1))
     rng = Random(seed ^ 0xF117E5)
     plan = filtered(plan, rng) if rng.random() < _FILTERED else plan
     plan = left(plan) if Random(seed ^ 0x1EA7E).random() < _LEFT else plan
@@ -245,11 +246,6 @@ def with_cells(plan: Plan, cells: int) -> Plan:
 def with_outages(plan: Plan) -> Plan:
     """Returns the plan with cells that are out of reach from time to time."""
     return replace(plan, moves=(*plan.moves, "outage", "outage"))
-
-
-def closed(plan: Plan) -> Plan:
-    """Returns the plan with an actor that makes subjects read-only for a while."""
-    return replace(plan, moves=(*plan.moves, "close"), operators=max(plan.operators, 1))
 
 
 def paused(plan: Plan, rng: Random) -> Plan:

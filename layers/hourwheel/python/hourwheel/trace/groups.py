@@ -264,6 +264,8 @@ class GroupReader:
         dead_id = None if copy_index is None else dead_id_of(Position(each.row_no, copy_index))
         self._note(each.at_ms, "dead", attempt=copy.attempt, reason=each.kind, dead_id=dead_id)
         if copy_index is None:
+            # Its row is removed once all dead letters of it are settled: this one may have been redriven before.
+            self._complete = self._complete and row is not None
             self._states.add("expired")
             return
         current = self.history.dead_state(each.row_no)
