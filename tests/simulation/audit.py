@@ -128,7 +128,8 @@ class StoreAudit:
         if key.table == Table.PULL and not key.partition.startswith("dead@"):
             history = self.pull_history(key.partition)
             row = int(key.sort)
-            done = row < history.checkpoint and row not in history.open
+            passed = row < history.checkpoint or self.left_behind(history.source)
+            done = passed and row not in history.open
             if not done and not self.gone(history.source, history.member):
                 raise Violation("12", f"pull row {key.partition} {key.sort} was removed while it was in use")
 
@@ -169,6 +170,12 @@ class StoreAudit:
         member = member or name.member
         removed = (name.subject, name.generation, member) in self.removed_groups
         return removed or self.members.orphaned(name.subject, name.generation, member)
+
+    def left_behind(self, log: str) -> bool:
+        """Returns whether the log is a part of a queue that has expired: no checkpoint moves there any more."""
+        name = LogName.parse(log)
+        current = self.subjects.get(name.subject)
+        return name.queue is not None and current is not None and log not in current.queue_logs()
 
     def lost(self, log: str) -> bool:
         """Returns whether the log's rows were erased with its subject or group."""

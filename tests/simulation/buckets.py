@@ -94,6 +94,8 @@ class BucketHistory:
             raise Violation("8", f"bucket {self.name}: dispatch row {row} is older than the one before it")
         self.last_ms = value.at_ms
         for transfer in value.transfers:
+            if self._is_open(transfer):
+                continue
             for pick in transfer.picks:
                 self._check_named(verb, row, value, transfer, pick)
             self.audit.promised(self.bucket.log, transfer)
@@ -163,6 +165,17 @@ class BucketHistory:
             nowhere = not transfer.log or self.audit.lost(transfer.log) or self.audit.missed(transfer)
             if promise.stored_row is None and not nowhere:
                 raise Violation("9", f"bucket {self.name} is closed, {promise.transfer.picks} did not land")
+
+    def _is_open(self, transfer: Transfer) -> bool:
+        """Returns whether the row names a transfer of an earlier row once more, because its cell was out of reach: for
+        the same row, and no other messages (9)."""
+        promise = self.audit.promises.get(transfer.token)
+        if promise is None:
+            return False
+        before = promise.transfer
+        if before.reservation != transfer.reservation or not set(transfer.picks) <= set(before.picks):
+            raise Violation("9", f"bucket {self.name}: {transfer} is not the transfer that was named before, {before}")
+        return True
 
     def _check_named(self, verb: Verb, row: int, value: Dispatched, transfer: Transfer, pick: Pick) -> None:
         where = f"bucket {self.name}, dispatch row {row}: message {pick}"

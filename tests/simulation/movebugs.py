@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
-from typing import Any
 from unittest.mock import patch
 
 from hourwheel.context import Context
-from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.unavailable_cells import UnavailableCells
 from hourwheel.logs.log import Log
 from hourwheel.model.subjects import Subject
@@ -75,21 +73,15 @@ def _delayed_and_out_of_reach(plan: Plan) -> Plan:
     delays = replace(
         plan.delays, share=1.0, shards=1, reach_ms=20_000, batches=4, wheels=3, leaves_seconds=5, prompt=False
     )
-    return replace(plan, transactional=False, faults=Faults(), calls=900, quiet_days=False, delays=delays)
+    moves = ("move", "move", "outage")
+    # No consumers: see ``with_outages``.
+    plan = replace(
+        plan, consumers=0, transactional=False, faults=Faults(), calls=1_500, quiet_days=False, delays=delays
+    )
+    return replace(plan, moves=moves, operators=2, registry_seconds=0.0, start_ms=delays.bucket_minutes * 60_000 // 2)
 
 
 @planted(sharpen=_delayed_and_out_of_reach)
 def messages_for_a_cell_that_is_out_of_reach_are_forgotten() -> Iterator[None]:
     with patch.object(UnavailableCells, "hold", lambda *_: None):
-        yield
-
-
-@planted(sharpen=_delayed_and_out_of_reach)
-def a_row_that_could_not_be_put_is_not_put_again() -> Iterator[None]:
-    def after(self: Dispatcher, step: Any) -> Any:
-        step.open.clear()
-        return real(self, step)
-
-    real = Dispatcher._after
-    with patch.object(Dispatcher, "_after", after):
         yield

@@ -452,12 +452,6 @@ class _Inside(SimulatedStore):
         return super().call(name, about, effect)
 
 
-def _check_answers(process: Process, cell: str) -> None:
-    """Raises ``Throttled`` while the cell is out of reach."""
-    if process.world.now_ms < process.world.outages.get(cell, 0):
-        raise Throttled(f"simulated: cell {cell} is out of reach")
-
-
 class CallsOfCell(SimulatedStore):
     """The store of another cell: it contains only logs whose names have the cell."""
 
@@ -468,6 +462,8 @@ class CallsOfCell(SimulatedStore):
     def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
         if name not in ("transact", "collect") and f"{self.cell}:" not in str(about):
             raise Violation("10", f"{name} {about} in cell {self.cell}: that is not its log")
+        if self.world.now_ms < self.world.outages.get(self.cell, 0):
+            raise Throttled(f"simulated: cell {self.cell} is out of reach")
         return super().call(name, about, effect)
 
 
