@@ -26,7 +26,7 @@ from hourwheel_pipeline.lake import Lake, layout_of
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from
 from hourwheel_pipeline.schemas import MESSAGES, PARTITION, SCHEMAS, SORTED_BY
-from hourwheel_pipeline.segment_rows import ArchivePlace, segment_rows
+from hourwheel_pipeline.segment_rows import ArchiveLocation, segment_rows
 from hourwheel_pipeline.writing import share_of, write
 
 CORES = 2
@@ -70,7 +70,7 @@ def to_arrow(archive: Path) -> dict[str, float]:
 def compacting(spark: SparkSession, archive: Path, root: Path, count: int) -> dict[str, float]:
     """Returns the rows per second of the job, and of a job that reads the same rows from Parquet, in turns."""
     parquet = root / "parquet"
-    segment_rows(spark, ArchivePlace(str(archive)), MESSAGES, works_of(archive)).write.parquet(str(parquet))
+    segment_rows(spark, ArchiveLocation(str(archive)), MESSAGES, works_of(archive)).write.parquet(str(parquet))
     ours, native = [], []
     for number in range(ROUNDS + 1):
         lakes = root / f"lake-{number}", root / f"native-{number}"

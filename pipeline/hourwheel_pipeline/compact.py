@@ -198,20 +198,20 @@ class Compaction:
 
     def _take(self, table: str, step: Step) -> bool:
         """Brings the table up to the step. Returns False if another job changed the table meanwhile."""
-        notes = self.lake.notes(table)
-        progress = TableProgress.of(notes)
+        properties = self.lake.properties(table)
+        progress = TableProgress.of(properties)
         if step.last_manifest <= progress.last_manifest:
             return True
         works = [work for work in step.works if work.kind == table and work.manifest > progress.last_manifest]
-        return self._commit(table, works, step.last_manifest, notes)
+        return self._commit(table, works, step.last_manifest, properties)
 
     def _take_again(self, table: str) -> bool:
         """Takes the quarantined segments that can be read now. Returns False if another job changed the table
         meanwhile."""
-        notes = self.lake.notes(table)
-        progress = TableProgress.of(notes)
+        properties = self.lake.properties(table)
+        progress = TableProgress.of(properties)
         works = [self._work_of(segment) for segment in progress.quarantined]
-        return not works or self._commit(table, works, progress.last_manifest, notes)
+        return not works or self._commit(table, works, progress.last_manifest, properties)
 
     def _work_of(self, quarantined: QuarantinedSegment) -> Work:
         manifest = read(self.archive, quarantined.manifest)
@@ -220,14 +220,14 @@ class Compaction:
                 return Work.of(quarantined.manifest, segment)
         raise Corrupt(f"{manifest_key(quarantined.manifest)} does not name {quarantined.key}, which is quarantined")
 
-    def _commit(self, table: str, works: Sequence[Work], last_manifest: int, notes: dict[str, str]) -> bool:
+    def _commit(self, table: str, works: Sequence[Work], last_manifest: int, properties: dict[str, str]) -> bool:
         written = self._write(table, works)
-        progress = TableProgress.of(notes).after(
+        progress = TableProgress.of(properties).after(
             last_manifest, {work.key for work in works}, _quarantined_segments(works, written.unread)
         )
         try:
             self._check(table, written.unread, progress)
-            self.lake.commit(table, added=written.paths, notes=progress.notes, on=notes)
+            self.lake.commit(table, added=written.paths, properties=progress.properties, on=properties)
         except (CommitConflict, UnreadableSegments) as error:
             self.lake.files.delete_folder(written.folder)
             if isinstance(error, UnreadableSegments):
@@ -248,13 +248,13 @@ class Compaction:
             return _Written("", [], 0, [])
         if works:
             stage("compact", f"takes {counted(len(works), 'segment')} into {table}")
-        place = self.options.place
+        location = self.options.location
         folder = self.lake.folder(table, SystemIds().token().hex())
         layout = layout_of(self.lake.table(table))
         partial: list[Unread] = []
         while left := [work for work in works if work.key not in {unread.key for unread in partial}]:
             size = round(sum(work.bytes for work in left) * _GROWTH)
-            rows = segment_rows(self.spark, place, table, left)
+            rows = segment_rows(self.spark, location, table, left)
             share = share_of(self.spark, size, self.options.file_bytes)
             write(rows, folder, layout, task_bytes=share, size=size)
             files = self.lake.written(folder)

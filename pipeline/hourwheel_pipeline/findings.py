@@ -118,7 +118,7 @@ def findings(frame: DataFrame, kind: str | Column, *, detail: Column, **columns:
     return frame.select(*(column(name, form) for name, form in _TYPES.items()))
 
 
-def place(log: Column | str, row: Column | str, index: Column | str | None = None) -> Column:
+def position_text(log: Column | str, row: Column | str, index: Column | str | None = None) -> Column:
     """Returns a position in words, such as ``row 3 index 0 of orders~1/0``."""
     parts: list[Column] = [fn.lit("row"), _column(row).cast("string")]
     if index is not None:

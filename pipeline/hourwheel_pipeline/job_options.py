@@ -13,7 +13,7 @@ from hourwheel.ports import Blobs
 from hourwheel_pipeline.lake import NAMESPACE, Lake
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.option_faults import Location
-from hourwheel_pipeline.segment_rows import ArchivePlace
+from hourwheel_pipeline.segment_rows import ArchiveLocation
 
 
 class LakeOptions(BaseModel):
@@ -42,12 +42,12 @@ class ArchiveOptions(LakeOptions):
     archive: Location
 
     @property
-    def place(self) -> ArchivePlace:
+    def location(self) -> ArchiveLocation:
         """The archive, as workers open it."""
-        return ArchivePlace(self.archive, self.region, self.endpoint_url)
+        return ArchiveLocation(self.archive, self.region, self.endpoint_url)
 
     def open_archive(self) -> Blobs:
-        return blobs_at(*self.place)
+        return blobs_at(*self.location)
 
 
 class Days(BaseModel):

@@ -18,7 +18,7 @@ from hourwheel_pipeline.checks.rows import row_findings
 from hourwheel_pipeline.findings import DDL
 from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.schemas import DEAD, DISPATCHES, MESSAGES, PULLS, QUEUE
-from hourwheel_pipeline.segment_rows import ArchivePlace
+from hourwheel_pipeline.segment_rows import ArchiveLocation
 
 
 class FindingLimits(NamedTuple):
@@ -62,11 +62,11 @@ def since_day(counts: Mapping[str, RowCounts], day: date) -> dict[str, RowCounts
     return {text: of_day for text, of_day in counts.items() if text >= day.isoformat()}
 
 
-def judged(evidence: Evidence, coverage: Coverage, limits: FindingLimits, place: ArchivePlace) -> DataFrame:
-    """Returns the findings of all checks. ``place``: the archive, from which missing rows are named."""
+def judged(evidence: Evidence, coverage: Coverage, limits: FindingLimits, location: ArchiveLocation) -> DataFrame:
+    """Returns the findings of all checks. ``location``: that of the archive, which names the missing rows."""
     skew_ms, late_ms, stuck_ms, lease_ms = limits
     every = {
-        "rows": row_findings(evidence, coverage, place),
+        "rows": row_findings(evidence, coverage, location),
         "pulls": chain_findings(evidence, coverage, skew_ms=skew_ms, lease_ms=lease_ms),
         "hand-overs": handover_findings(evidence, coverage, skew_ms=skew_ms),
         "delayed messages": delay_findings(evidence, coverage, skew_ms=skew_ms, late_ms=late_ms, stuck_ms=stuck_ms),

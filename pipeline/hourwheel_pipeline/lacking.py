@@ -11,7 +11,7 @@ from hourwheel.retention.manifests import read
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
-from hourwheel_pipeline.segment_rows import QUARANTINED, ArchivePlace, segment_rows
+from hourwheel_pipeline.segment_rows import QUARANTINED, ArchiveLocation, segment_rows
 
 IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
     MESSAGES: ("log", "row", "index"),
@@ -30,7 +30,7 @@ class Fewer(NamedTuple):
 
 
 def lacking(
-    spark: SparkSession, place: ArchivePlace, table: str, fewer: Iterable[Fewer], present: DataFrame
+    spark: SparkSession, location: ArchiveLocation, table: str, fewer: Iterable[Fewer], present: DataFrame
 ) -> DataFrame:
     """Returns the archived rows of these logs that are not ``present``, in the form of the table, and a row for each
     segment that cannot be read, in the partition ``QUARANTINED``. ``present`` needs only the columns of the
@@ -39,24 +39,24 @@ def lacking(
     for lack in fewer:
         if lack.table == table:
             logs.setdefault(lack.manifest, set()).add(lack.log)
-    works = list(_works(blobs_at(*place), table, logs))
+    works = list(_works(blobs_at(*location), table, logs))
     key = list(IDENTITY[table])
     names = sorted({log for some in logs.values() for log in some})
-    archived = segment_rows(spark, place, table, works) if works else present.limit(0)
+    archived = segment_rows(spark, location, table, works) if works else present.limit(0)
     unread = fn.col("subject").eqNullSafe(QUARANTINED)
     absent = archived.where(~unread & fn.col(key[0]).isin(names)).join(present.select(*key), key, "left_anti")
     return absent.select(*archived.columns).unionByName(archived.where(unread))
 
 
 def lacking_ranges(
-    spark: SparkSession, place: ArchivePlace, fewer: Sequence[Fewer], present: Mapping[str, DataFrame]
+    spark: SparkSession, location: ArchiveLocation, fewer: Sequence[Fewer], present: Mapping[str, DataFrame]
 ) -> DataFrame | None:
     """Returns for each log and manifest the range of rows that are not present: ``table``, ``log``, ``manifest``,
     ``subject``, ``first_row``, ``last_row``, ``absent``. Returns None if ``fewer`` is empty."""
     every: DataFrame | None = None
     for table in dict.fromkeys(lack.table for lack in fewer):
         log, row = IDENTITY[table][:2]
-        rows = lacking(spark, place, table, fewer, present[table]).where(~fn.col("subject").eqNullSafe(QUARANTINED))
+        rows = lacking(spark, location, table, fewer, present[table]).where(~fn.col("subject").eqNullSafe(QUARANTINED))
         ranges = rows.groupBy(fn.lit(table).alias("table"), fn.col(log).alias("log"), "manifest", "subject").agg(
             fn.min(row).alias("first_row"), fn.max(row).alias("last_row"), fn.count("*").alias("absent")
         )

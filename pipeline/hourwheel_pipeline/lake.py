@@ -4,9 +4,9 @@
     {lake}/{table}/data/{run}/…/*.parquet      a run's files, whether or not a commit names them
     {lake}/{table}/metadata/…                  Iceberg's
 
-A table keeps *notes* in the summary of its current snapshot, under keys that begin with ``hourwheel.``. So the notes
-always describe the rows of that snapshot, also after a roll-back to an earlier one. Each commit repeats the notes, and
-succeeds only on the snapshot that it was made from.
+A table keeps *properties* in the summary of its current snapshot, under keys that begin with ``hourwheel.``. So the
+properties always describe the rows of that snapshot, also after a roll-back to an earlier one. Each commit repeats the
+properties, and succeeds only on the snapshot that it was made from.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -174,15 +174,15 @@ class Lake:
         """Returns the folder for the files of a run."""
         return f"{self.location}/{name}/data/{run}"
 
-    def notes(self, name: str) -> dict[str, str]:
-        """Returns the notes of the table; empty before the first commit. Raises ``Broken`` if the notes are lost: a job
-        that took the table for an empty one would add its rows again."""
-        return _checked_notes(self.table(name))
+    def properties(self, name: str) -> dict[str, str]:
+        """Returns the properties of the table; empty before the first commit. Raises ``Broken`` if they are lost: a
+        job that took the table for an empty one would add its rows again."""
+        return _checked_properties(self.table(name))
 
     def table_progress(self, name: str) -> TableProgress:
         """Returns what the table holds of the archive: nothing if the table does not exist yet."""
         try:
-            return TableProgress.of(self.notes(name))
+            return TableProgress.of(self.properties(name))
         except NotFound:
             return TableProgress()
 
@@ -197,7 +197,7 @@ class Lake:
             table = self.table(name)
         except NotFound:
             return TableProgress(), 0
-        return TableProgress.of(_checked_notes(table)), _rows_of(table)
+        return TableProgress.of(_checked_properties(table)), _rows_of(table)
 
     def read(
         self,
@@ -276,12 +276,12 @@ class Lake:
         files_of(scan)
         return scan.to_arrow()
 
-    def append(self, name: str, rows: DataFrame, *, size: int = 0, notes: Mapping[str, str] | None = None) -> None:
+    def append(self, name: str, rows: DataFrame, *, size: int = 0, properties: Mapping[str, str] | None = None) -> None:
         """Writes the rows, about ``size`` bytes of files, and commits them."""
         table = self.table(name)
         folder = self.folder(name, SystemIds().token().hex())
         write(rows, folder, layout_of(table), task_bytes=share_of(rows.sparkSession, size), size=size)
-        self.commit(name, added=[file.path for file in self.written(folder)], notes=notes)
+        self.commit(name, added=[file.path for file in self.written(folder)], properties=properties)
 
     def written(self, folder: str) -> list[FoundFile]:
         """Returns the files with rows in the folder of a run."""
@@ -293,14 +293,14 @@ class Lake:
         *,
         added: Sequence[str],
         removed: Sequence[DataFile] = (),
-        notes: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         on: Mapping[str, str] | None = None,
         same_rows: bool = True,
     ) -> None:
         """Adds Parquet files, each with one value in each column of the partition, and removes others, in one commit.
-        Notes that ``notes`` does not name stay. With ``on`` the table must have exactly these notes.
+        Properties that ``properties`` does not name stay. With ``on`` the table must have exactly these properties.
 
-        Raises ``CommitConflict`` if the table has other notes, or no longer has a file of ``removed``. Raises
+        Raises ``CommitConflict`` if the table has other properties, or no longer has a file of ``removed``. Raises
         ``Broken`` if the added files do not have as many rows as the removed ones, unless ``same_rows`` is false. After
         an error the table is unchanged."""
         table = self.table(name)
@@ -313,11 +313,11 @@ class Lake:
         if removed and same_rows:
             _check_rows(name, described, removed)
         for _ in range(_TRIES):
-            current = _notes_of(table)
+            current = _properties_of(table)
             if on is not None and current != on:
                 raise CommitConflict(f"table {name} was changed by another job")
             try:
-                _commit(table, described, removed, {**current, **(notes or {})})
+                _commit(table, described, removed, {**current, **(properties or {})})
                 return
             except ValidationException as error:
                 raise CommitConflict(f"files of table {name} were removed by another job: {error}") from error
@@ -392,8 +392,8 @@ def _rows_of(table: Table) -> int:
 
 
 def noted(table: Table) -> list[Snapshot]:
-    """Returns the current snapshot and those before it, back to the last one with notes: other engines may write to the
-    table, and do not repeat the notes."""
+    """Returns the current snapshot and those before it, back to the last one with properties: other engines may
+    write to the table, and do not repeat the properties."""
     snapshots: list[Snapshot] = []
     snapshot = table.current_snapshot()
     while snapshot is not None:
@@ -405,18 +405,18 @@ def noted(table: Table) -> list[Snapshot]:
     return snapshots
 
 
-def _checked_notes(table: Table) -> dict[str, str]:
-    """Raises ``Broken`` where the table has rows and no notes."""
-    notes = _notes_of(table)
-    if not notes and table.current_snapshot() is not None:
+def _checked_properties(table: Table) -> dict[str, str]:
+    """Raises ``Broken`` where the table has rows and no properties."""
+    properties = _properties_of(table)
+    if not properties and table.current_snapshot() is not None:
         raise Broken(
             f"table {table.name()[-1]} of the lake does not say what it holds: another engine replaced it, or removed"
             " the snapshots that said so"
         )
-    return notes
+    return properties
 
 
-def _notes_of(table: Table) -> dict[str, str]:
+def _properties_of(table: Table) -> dict[str, str]:
     snapshots = noted(table)
     return _notes_in(snapshots[-1]) if snapshots else {}
 
@@ -439,9 +439,11 @@ def _check_rows(name: str, added: Sequence[DataFile], removed: Sequence[DataFile
         )
 
 
-def _commit(table: Table, added: Sequence[DataFile], removed: Sequence[DataFile], notes: Mapping[str, str]) -> None:
+def _commit(
+    table: Table, added: Sequence[DataFile], removed: Sequence[DataFile], properties: Mapping[str, str]
+) -> None:
     with table.transaction() as transaction:
-        update = transaction.update_snapshot(snapshot_properties=dict(notes))
+        update = transaction.update_snapshot(snapshot_properties=dict(properties))
         with update.overwrite() if removed else update.merge_append() as snapshot:
             for file in added:
                 snapshot.append_data_file(file)

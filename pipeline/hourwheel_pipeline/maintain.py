@@ -186,7 +186,8 @@ def _steps(crowds: Iterator[list[DataFile]]) -> Iterator[list[DataFile]]:
 
 def expired(table: Table, before_ms: int) -> list[int]:
     """Returns the snapshots that were replaced before ``before_ms``: the readers of a snapshot that was current until a
-    moment ago still find its files. Snapshots that a branch or a tag names stay, and so do those back to the notes."""
+    moment ago still find its files. Snapshots that a branch or a tag names stay, and so do those back to
+    the last one with properties."""
     log = table.history()
     replaced_ms = {entry.snapshot_id: following.timestamp_ms for entry, following in pairwise(log)}
     kept = {snapshot.snapshot_id for snapshot in noted(table)}

@@ -63,7 +63,7 @@ from hourwheel_pipeline.writing import sized
 __all__ = ["Measured", "MetricsOptions", "run"]
 
 TABLE: Final = "metrics"
-NOTE: Final = "hourwheel.measured"
+PROPERTY: Final = "hourwheel.measured"
 """The note of the table with the report of the last run, a ``_LastMetrics``."""
 
 _SETTLED_MS = 48 * HOUR_MS
@@ -197,7 +197,7 @@ def _run(spark: SparkSession, lake: Lake, options: MetricsOptions, now_ms: int) 
             first_ms=oldest_ms,
             hot_keys=options.hot_keys,
         )
-        lake.append(TABLE, rows, notes={NOTE: msgspec.json.encode(note).decode()})
+        lake.append(TABLE, rows, properties={PROPERTY: msgspec.json.encode(note).decode()})
     return report
 
 
@@ -265,7 +265,7 @@ def _basis(lake: Lake, options: MetricsOptions) -> str:
 
 def _last(lake: Lake) -> _LastMetrics | None:
     try:
-        note = lake.notes(TABLE).get(NOTE)
+        note = lake.properties(TABLE).get(PROPERTY)
     except NotFound:
         return None
     return None if note is None else msgspec.json.decode(note, type=_LastMetrics)

@@ -64,7 +64,7 @@ from hourwheel_pipeline.writing import sized
 
 __all__ = ["ReconcileOptions", "Reconciled", "run"]
 
-NOTE = "hourwheel.reconciled"
+PROPERTY = "hourwheel.reconciled"
 """The note of the table with the report of the last run, a ``_LastReconciliation``."""
 
 _VERSION = 2
@@ -234,7 +234,7 @@ def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
             new_errors=0,
             archive=_inspected(options, last_manifest),
         )
-        lake.commit(TABLE, added=[], notes={NOTE: repeated.encoded})
+        lake.commit(TABLE, added=[], properties={PROPERTY: repeated.encoded})
         return with_findings(lake, repeated.answer, options.listed)
 
 
@@ -245,7 +245,7 @@ def last_of(lake: Lake) -> Reconciled | None:
 
 def _last(lake: Lake, kind: type[R]) -> R | None:
     try:
-        note = lake.notes(TABLE).get(NOTE)
+        note = lake.properties(TABLE).get(PROPERTY)
     except NotFound:
         return None
     return None if note is None else msgspec.json.decode(note, type=kind)
@@ -325,7 +325,7 @@ class _Reconciliation:
         kept = self._judgements(last, judgement if may_be_carried(report.counts) else None)
         note = msgspec.structs.replace(note, **kept)
         report = msgspec.structs.replace(report, findings=listed_of(findings, self.options.listed))
-        self.lake.append(TABLE, findings, notes={NOTE: note.encoded})
+        self.lake.append(TABLE, findings, properties={PROPERTY: note.encoded})
         return report
 
     def close(self) -> None:
@@ -407,7 +407,7 @@ class _Reconciliation:
 
     def _findings(self, evidence: Evidence, coverage: Coverage, carried: _Carried | None) -> DataFrame:
         """Returns the findings of this run and those that it takes over, as rows of the table."""
-        findings = judged(evidence, coverage, _limits(self.options), self.options.place)
+        findings = judged(evidence, coverage, _limits(self.options), self.options.location)
         if carried is not None:
             day = day_of(carried.before.found_ms)
             last = self.lake.read(self.spark, TABLE, since=day, until=day + timedelta(days=1))

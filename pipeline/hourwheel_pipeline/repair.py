@@ -37,7 +37,7 @@ from hourwheel_pipeline.writing import FILE_BYTES, write
 
 __all__ = ["RepairOptions", "RepairReport", "run"]
 
-NOTE = "hourwheel.repaired"
+PROPERTY = "hourwheel.repaired"
 """The note of a table with the name of its last repair: with it, of two repairs at a time the second commit fails.
 Without it both would bring the rows."""
 
@@ -162,7 +162,7 @@ class _Repair:
                 continue
 
     def _repair(self, report: TableRepair) -> None:
-        notes = self.lake.notes(self.name)
+        properties = self.lake.properties(self.name)
         files = files_of(self.lake.table(self.name).scan())
         stage("repair", f"checks {counted(len(files), 'file')} of {self.name}")
         faults = {file.file_path: fault for file in files if (fault := self._fault(file)) is not None}
@@ -173,13 +173,13 @@ class _Repair:
         if self.name in SCHEMAS:
             sound = [file.file_path for file in files if file.file_path not in faults]
             frame = frame_of(self.spark, self.lake.table(self.name), sound)
-            fewer = self._fewer(frame, TableProgress.of(notes), {_day(file) for file in removed})
+            fewer = self._fewer(frame, TableProgress.of(properties), {_day(file) for file in removed})
             added = self._write(frame, fewer, folder, report) if fewer else []
         if not added and not removed:
             return
         try:
-            note = {NOTE: SystemIds().token().hex()}
-            self.lake.commit(self.name, added=added, removed=removed, notes=note, on=notes, same_rows=False)
+            note = {PROPERTY: SystemIds().token().hex()}
+            self.lake.commit(self.name, added=added, removed=removed, properties=note, on=properties, same_rows=False)
         except CommitConflict:
             self.lake.files.delete_folder(folder)
             raise
@@ -191,8 +191,8 @@ class _Repair:
 
     def _write(self, sound: DataFrame, fewer: Sequence[Fewer], folder: str, report: TableRepair) -> list[str]:
         """Writes the rows that the sound files lack. Returns the paths of the new files."""
-        place = self.options.place
-        rows = lacking(self.spark, place, self.name, fewer, sound).cache()
+        location = self.options.location
+        rows = lacking(self.spark, location, self.name, fewer, sound).cache()
         report.rows = rows.where(~fn.col("subject").eqNullSafe(QUARANTINED)).count()
         write(rows, folder, layout_of(self.lake.table(self.name)), task_bytes=FILE_BYTES, size=0)
         rows.unpersist()

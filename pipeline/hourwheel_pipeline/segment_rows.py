@@ -35,11 +35,11 @@ _TASK_BYTES = 16 << 20
 _TASKS_PER_CORE = 2
 # Each batch costs Spark as much as hundreds of rows.
 _BATCH_ROWS = 8_192
-# The reason is kept in the notes of the table, which every commit repeats.
+# The reason is kept in the properties of the table, which every commit repeats.
 _REASON_CHARACTERS = 300
 
 
-class ArchivePlace(NamedTuple):
+class ArchiveLocation(NamedTuple):
     """The location from which workers open the archive."""
 
     location: str
@@ -56,14 +56,14 @@ class Unread(NamedTuple):
     rows: int
 
 
-def segment_rows(spark: SparkSession, place: ArchivePlace, table: str, works: Sequence[Work]) -> DataFrame:
+def segment_rows(spark: SparkSession, location: ArchiveLocation, table: str, works: Sequence[Work]) -> DataFrame:
     """Returns the rows of these segments, which are all of the table's kind, and one row for each segment that cannot
     be read."""
     cores = spark.sparkContext.defaultParallelism
     size = sum(work.bytes for work in works)
     tasks = _spread(works, min(len(works), max(_TASKS_PER_CORE * cores, size // _TASK_BYTES)))
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    return numbers.mapInArrow(_reader(place, table, tasks), spark_ddl(SCHEMAS[table]))
+    return numbers.mapInArrow(_reader(location, table, tasks), spark_ddl(SCHEMAS[table]))
 
 
 def unread_of(table: str, rows: pa.Table) -> list[Unread]:
@@ -84,17 +84,17 @@ def _spread(works: Sequence[Work], count: int) -> list[list[Work]]:
 
 
 def _reader(
-    place: ArchivePlace, table: str, tasks: Sequence[Sequence[Work]]
+    location: ArchiveLocation, table: str, tasks: Sequence[Sequence[Work]]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         works = [work for batch in numbers for task in batch.column(0).to_pylist() for work in tasks[task]]
-        yield from _joined(_rows(place, table, works))
+        yield from _joined(_rows(location, table, works))
 
     return read
 
 
-def _rows(place: ArchivePlace, table: str, works: Sequence[Work]) -> Iterator[pa.RecordBatch]:
-    archive = blobs_at(*place)
+def _rows(location: ArchiveLocation, table: str, works: Sequence[Work]) -> Iterator[pa.RecordBatch]:
+    archive = blobs_at(*location)
     for work in works:
         rows = 0
         try:

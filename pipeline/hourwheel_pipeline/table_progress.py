@@ -11,7 +11,7 @@ import msgspec
 from hourwheel.errors import Broken
 
 LAST_MANIFEST, QUARANTINED = "hourwheel.last-manifest", "hourwheel.quarantined"
-"""The keys of these notes among those of the table."""
+"""The keys of these properties among those of the table."""
 
 
 class QuarantinedSegment(msgspec.Struct, frozen=True):
@@ -30,18 +30,20 @@ class TableProgress(msgspec.Struct, frozen=True):
     quarantined: tuple[QuarantinedSegment, ...] = ()
 
     @classmethod
-    def of(cls, notes: Mapping[str, str]) -> "TableProgress":
-        """Reads the progress from the notes. Raises ``Broken`` if they are not those of such a table."""
-        if not notes:
+    def of(cls, properties: Mapping[str, str]) -> "TableProgress":
+        """Reads the progress from the properties. Raises ``Broken`` if they are not those of such a table."""
+        if not properties:
             return cls()
         try:
-            quarantined = msgspec.json.decode(notes[QUARANTINED], type=tuple[QuarantinedSegment, ...])
-            return cls(int(notes[LAST_MANIFEST]), quarantined)
+            quarantined = msgspec.json.decode(properties[QUARANTINED], type=tuple[QuarantinedSegment, ...])
+            return cls(int(properties[LAST_MANIFEST]), quarantined)
         except (KeyError, ValueError) as error:
-            raise Broken(f"the table does not say what it holds of the archive: {error!r} in {dict(notes)}") from error
+            raise Broken(
+                f"the table does not say what it holds of the archive: {error!r} in {dict(properties)}"
+            ) from error
 
     @property
-    def notes(self) -> dict[str, str]:
+    def properties(self) -> dict[str, str]:
         return {LAST_MANIFEST: str(self.last_manifest), QUARANTINED: msgspec.json.encode(self.quarantined).decode()}
 
     def after(

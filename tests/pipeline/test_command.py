@@ -45,7 +45,7 @@ def root(tmp_path: Path) -> Path:
     with closing(Lake.open(str(tmp_path / "lake"))) as lake:
         for table in SCHEMAS:
             lake.ensure(table, SCHEMAS[table], partition=PARTITION, sorted_by=SORTED_BY[table])
-            lake.commit(table, added=[], notes={"hourwheel.last-manifest": "2", "hourwheel.quarantined": "[]"})
+            lake.commit(table, added=[], properties={"hourwheel.last-manifest": "2", "hourwheel.quarantined": "[]"})
     return tmp_path
 
 
@@ -167,13 +167,13 @@ def test_repair_names_the_objects_that_only_a_copy_can_restore_and_ends_with_dam
     missing, quarantined = archive.list("segments/messages/")[:2]
     archive.delete(missing)
     options = RepairOptions(archive=str(root / "archive"), lake=str(root / "lake"))
-    notes = {
+    properties = {
         "hourwheel.quarantined": msgspec.json.encode([QuarantinedSegment(1, quarantined, 1, "it is cut off")]).decode()
     }
     lost = TableRepair(table=MESSAGES, rows=3, removed=["a: it is missing"], lost=[f"{missing}: segment is missing"])
     with closing(Lake.open(str(root / "lake"))) as lake:
         whole = report_of(lake, options, [])
-        lake.commit(MESSAGES, added=[], notes=notes)
+        lake.commit(MESSAGES, added=[], properties=properties)
         report = report_of(lake, options, [TableRepair(table=PULLS), lost])
     assert summary_of(whole) == (
         "3 segments and no data files checked: 1 object that only a copy of the archive can bring back"

@@ -260,8 +260,8 @@ def test_glue_is_asked_no_more_than_the_role_of_the_job_allows(glue: str, monkey
         catalog: Any = lake.catalog
         catalog.glue.meta.events.register("before-call.glue", lambda model, **_: asked.add(model.name))
         lake.ensure("pulls", schema, partition=("day",), sorted_by=("n",))
-        lake.commit("pulls", added=[], notes={"hourwheel.last-manifest": "0"})
-        assert lake.notes("pulls") == {"hourwheel.last-manifest": "0"}
+        lake.commit("pulls", added=[], properties={"hourwheel.last-manifest": "0"})
+        assert lake.properties("pulls") == {"hourwheel.last-manifest": "0"}
         assert lake.table_progress("findings").last_manifest == -1
         assert lake.tables() == ["pulls"]
     assert wanted == []

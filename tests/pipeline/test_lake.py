@@ -102,31 +102,31 @@ def test_many_may_open_a_lake_at_once(tmp_path: Path) -> None:
 
 
 def test_notes_stay_until_they_are_changed(spark: SparkSession, lake: Lake) -> None:
-    assert lake.notes("findings") == {}
-    lake.append("findings", rows(spark, 1), notes={"hourwheel.a": "1", "hourwheel.b": "2"})
-    lake.append("findings", rows(spark, 2), notes={"hourwheel.b": "3"})
+    assert lake.properties("findings") == {}
+    lake.append("findings", rows(spark, 1), properties={"hourwheel.a": "1", "hourwheel.b": "2"})
+    lake.append("findings", rows(spark, 2), properties={"hourwheel.b": "3"})
     lake.append("findings", rows(spark, 3))
-    assert lake.notes("findings") == {"hourwheel.a": "1", "hourwheel.b": "3"}
+    assert lake.properties("findings") == {"hourwheel.a": "1", "hourwheel.b": "3"}
 
 
 def test_notes_are_those_of_the_rows_that_are_there(spark: SparkSession, lake: Lake) -> None:
     """Another tool writes, and an operator goes back to an earlier snapshot."""
-    lake.append("findings", rows(spark, 1), notes={"hourwheel.a": "1"})
+    lake.append("findings", rows(spark, 1), properties={"hourwheel.a": "1"})
     first = lake.table("findings").current_snapshot()
     assert first is not None
-    lake.append("findings", rows(spark, 2), notes={"hourwheel.a": "2"})
+    lake.append("findings", rows(spark, 2), properties={"hourwheel.a": "2"})
     table = lake.table("findings")
     table.append(pa.table({"day": [date(2026, 1, 1)], "n": [3], "text": ["x"]}, schema=table.schema().as_arrow()))
-    assert lake.notes("findings") == {"hourwheel.a": "2"}
+    assert lake.properties("findings") == {"hourwheel.a": "2"}
     lake.table("findings").manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
-    assert lake.notes("findings") == {"hourwheel.a": "1"}
+    assert lake.properties("findings") == {"hourwheel.a": "1"}
     assert numbers(spark, lake) == [1]
 
 
 def test_a_table_whose_notes_are_lost_is_not_taken_for_an_empty_one(lake: Lake) -> None:
     table = lake.table("findings")
     table.append(pa.table({"day": [date(2026, 1, 1)], "n": [3], "text": ["x"]}, schema=table.schema().as_arrow()))
-    for look in (lake.notes, lake.table_progress, lake.last_manifest):
+    for look in (lake.properties, lake.table_progress, lake.last_manifest):
         with pytest.raises(Broken, match="does not say what it holds"):
             look("findings")
 
@@ -156,11 +156,11 @@ def test_rows_that_another_engine_deleted_are_not_read_as_if_they_were_there(
 
 
 def test_a_commit_that_expects_other_notes_changes_nothing(spark: SparkSession, lake: Lake) -> None:
-    lake.append("findings", rows(spark, 1), notes={"hourwheel.a": "1"})
+    lake.append("findings", rows(spark, 1), properties={"hourwheel.a": "1"})
     with pytest.raises(CommitConflict):
-        lake.commit("findings", added=[], notes={"hourwheel.a": "3"}, on={"hourwheel.a": "2"})
-    lake.commit("findings", added=[], notes={"hourwheel.a": "3"}, on={"hourwheel.a": "1"})
-    assert lake.notes("findings") == {"hourwheel.a": "3"}
+        lake.commit("findings", added=[], properties={"hourwheel.a": "3"}, on={"hourwheel.a": "2"})
+    lake.commit("findings", added=[], properties={"hourwheel.a": "3"}, on={"hourwheel.a": "1"})
+    assert lake.properties("findings") == {"hourwheel.a": "3"}
     assert numbers(spark, lake) == [1]
 
 
@@ -204,7 +204,7 @@ def test_other_tools_open_the_catalog(spark: SparkSession, lake: Lake) -> None:
 def test_the_progress_of_a_table_is_read_as_it_was_noted() -> None:
     segment = QuarantinedSegment(manifest=3, key="segments/messages/x", rows=9, reason='"quoted"')
     holding = TableProgress(4, (segment,))
-    assert TableProgress.of(holding.notes) == holding
+    assert TableProgress.of(holding.properties) == holding
     assert TableProgress.of({}) == TableProgress(last_manifest=-1)
     with pytest.raises(Broken, match="does not say"):
         TableProgress.of({"hourwheel.last-manifest": "4"})

@@ -73,12 +73,12 @@ def put(client: Any, lake: Lake, run: str, *numbers: int) -> list[str]:
 def test_a_lake_in_a_bucket_is_committed_read_and_kept_in_order(lake: Lake, client: Any) -> None:
     lake.ensure("figures", SCHEMA, partition=("day",), sorted_by=("n",))
     first = put(client, lake, "first", 1, 2)
-    lake.commit("figures", added=first, notes={"hourwheel.a": "1"}, on={})
+    lake.commit("figures", added=first, properties={"hourwheel.a": "1"}, on={})
     files = [task.file for task in lake.table("figures").scan().plan_files()]
     assert [file.file_path for file in files] == first
     merged = put(client, lake, "merged", 1, 2)
     lake.commit("figures", added=merged, removed=files)
-    assert lake.notes("figures") == {"hourwheel.a": "1"}
+    assert lake.properties("figures") == {"hourwheel.a": "1"}
     assert [lake.files.rows(path)["n"].to_pylist() for path in merged] == [[1, 2]]
     put(client, lake, "stopped", 3)
     report = maintained(lake)
@@ -103,9 +103,9 @@ def test_a_commit_whose_answer_is_lost_stands_and_is_not_repeated(
 
     catalog.glue.meta.events.register("before-send.glue.UpdateTable", lost)
     with pytest.raises(ConnectionClosedError):
-        lake.commit("figures", added=put(client, lake, "lost", 4), notes={"hourwheel.a": "2"})
+        lake.commit("figures", added=put(client, lake, "lost", 4), properties={"hourwheel.a": "2"})
     assert len(sent) == 1
-    assert lake.notes("figures") == {"hourwheel.a": "2"}
+    assert lake.properties("figures") == {"hourwheel.a": "2"}
     assert lake.table("figures").scan().to_arrow()["n"].to_pylist() == [4]
 
 
@@ -131,12 +131,12 @@ def test_a_read_that_is_throttled_is_asked_again_and_a_commit_is_not(
     catalog: Any = lake.catalog
     events = catalog.glue.meta.events
     events.register("before-send.glue.GetTable", Throttled(3))
-    assert lake.notes("figures") == {}
+    assert lake.properties("figures") == {}
     assert waits == [0.2, 0.4, 0.8]
     refused = Throttled(1)
     events.register("before-send.glue.UpdateTable", refused)
     with pytest.raises(ClientError, match="Rate exceeded"):
-        lake.commit("figures", added=[], notes={"hourwheel.a": "1"})
+        lake.commit("figures", added=[], properties={"hourwheel.a": "1"})
     assert (refused.left, len(waits)) == (0, 3)
     events.register("before-send.glue.GetTable", Throttled(100))
     with pytest.raises(ClientError, match="Rate exceeded"):

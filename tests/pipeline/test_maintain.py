@@ -38,7 +38,7 @@ class Crowded:
         rows = self.spark.createDataFrame([(date(2026, 1, 1 + n % DAYS), n) for n in numbers], spark_ddl(SCHEMA))
         with closing(Lake.open(self.location)) as lake:
             lake.ensure("figures", SCHEMA, partition=("day",), sorted_by=("n",))
-            lake.append("figures", rows, notes={"hourwheel.last-manifest": str(self.rows)})
+            lake.append("figures", rows, properties={"hourwheel.last-manifest": str(self.rows)})
         self.rows += 2 * DAYS
 
     def maintain(self, *, later_seconds: int = 0, **given: Any) -> TableMaintenance:
@@ -52,7 +52,7 @@ class Crowded:
         with closing(Lake.open(self.location)) as lake:
             found = lake.read(self.spark, "figures").collect()
             assert sorted(row["n"] for row in found) == list(range(self.rows))
-            assert lake.notes("figures") == {"hourwheel.last-manifest": str(self.rows - 2 * DAYS)}
+            assert lake.properties("figures") == {"hourwheel.last-manifest": str(self.rows - 2 * DAYS)}
 
     @property
     def named(self) -> set[str]:
@@ -216,7 +216,7 @@ def test_snapshots_that_lead_to_the_notes_or_have_a_name_stay() -> None:
 def test_statistics_of_another_engine_are_not_taken_for_leftovers(tmp_path: Path) -> None:
     with closing(Lake.open(str(tmp_path))) as lake:
         lake.ensure("figures", SCHEMA, partition=("day",), sorted_by=("n",))
-        lake.commit("figures", added=[], notes={"hourwheel.last-manifest": "0"})
+        lake.commit("figures", added=[], properties={"hourwheel.last-manifest": "0"})
         path, leftover = (tmp_path / "figures/metadata" / name for name in ("some.stats", "other.stats"))
         for one in (path, leftover):
             one.write_bytes(b"x")

@@ -137,11 +137,11 @@ def test_hours_are_computed_again_while_they_may_change() -> None:
 
 def test_hours_long_before_the_horizon_are_not_computed_again(spark: SparkSession, world: World) -> None:
     with closing(Lake.open(world.lake)) as lake:
-        note = lake.notes(metrics.TABLE)[metrics.NOTE]
+        note = lake.properties(metrics.TABLE)[metrics.PROPERTY]
         last = msgspec.json.decode(note, type=Measured)
         assert last.rows > 5
         later = msgspec.structs.replace(last, horizon_ms=NOON_MS + 96 * HOUR_MS)
-        lake.commit(metrics.TABLE, added=[], notes={metrics.NOTE: msgspec.json.encode(later).decode()})
+        lake.commit(metrics.TABLE, added=[], properties={metrics.PROPERTY: msgspec.json.encode(later).decode()})
     found = world.measured(spark)
     assert (found.rows, found.horizon_ms) == (0, last.horizon_ms)
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as fn
 
 from hourwheel_pipeline.checks.coverage import Coverage, span
 from hourwheel_pipeline.checks.evidence import GROUP, PULL_KEY, Evidence, holds
-from hourwheel_pipeline.findings import findings, place
+from hourwheel_pipeline.findings import findings, position_text
 
 _BIN_ROWS = 64
 """Ranges of rows are joined with rows by bins of this many rows: a join by bin alone needs no comparison of all
@@ -117,7 +117,7 @@ def _passed_over(evidence: Evidence, coverage: Coverage, across: DataFrame, skew
     )
     kind = fn.when(fn.col("handed"), fn.lit("skipped")).otherwise(fn.lit("lost"))
     once = once.select(kind.alias("kind"), fn.col("log").alias("chain"), "row", "index", "pull.*")
-    detail = fn.concat(fn.lit("passed by "), place("chain", "pull_row"))
+    detail = fn.concat(fn.lit("passed by "), position_text("chain", "pull_row"))
     return findings(once, fn.col("kind"), log="source", at="claimed_at", detail=detail)
 
 
@@ -135,7 +135,7 @@ def _phantoms(evidence: Evidence, coverage: Coverage) -> DataFrame:
     absent = fn.col("low") + fn.col("count") > fn.coalesce("messages", fn.lit(0))
     detail = fn.concat(
         fn.format_string("%d messages from index %d on were handed out by ", "count", "low"),
-        place("log", "pull_row"),
+        position_text("log", "pull_row"),
         fn.format_string(", its source has %d", fn.coalesce("messages", fn.lit(0))),
     )
     return findings(
@@ -175,7 +175,7 @@ def _handed_again(evidence: Evidence, links: DataFrame) -> DataFrame | None:
     )
     kind = fn.when(fn.col("acked"), fn.lit("settled_redelivered")).otherwise(fn.lit("doubled_delivery"))
     detail = fn.concat(
-        fn.lit("handed out by "), place("log", "pull_row"), fn.format_string(", before by row %d", "was_pull")
+        fn.lit("handed out by "), position_text("log", "pull_row"), fn.format_string(", before by row %d", "was_pull")
     )
     return findings(once, kind, log="source", at="claimed_at", detail=detail)
 

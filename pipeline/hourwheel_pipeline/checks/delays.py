@@ -8,7 +8,7 @@ from pyspark.sql import functions as fn
 from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel_pipeline.checks.coverage import Coverage, moment, span
 from hourwheel_pipeline.checks.evidence import MESSAGE_KEY, Evidence
-from hourwheel_pipeline.findings import findings, place
+from hourwheel_pipeline.findings import findings, position_text
 from hourwheel_pipeline.schemas import ORPHAN, QUEUE
 
 _POSITION = ("source_log", "source_row", "source_index")
@@ -78,7 +78,9 @@ def _lost(coverage: Coverage, handovers: DataFrame, stuck_ms: int) -> DataFrame:
     # If a filler took the target row meanwhile, the next dispatch row hands the message over to another row.
     absent = absent.where(fn.col("at") < moment(coverage.horizon_ms - stuck_ms))
     detail = fn.concat(
-        fn.format_string("handed over (%s) to ", "kind"), place("target_log", "target_row"), fn.lit(", which lacks it")
+        fn.format_string("handed over (%s) to ", "kind"),
+        position_text("target_log", "target_row"),
+        fn.lit(", which lacks it"),
     )
     return _dispatch_findings(
         coverage.rows(absent, "target_log", "target_row"), "lost_dispatch", detail, id="planned_id"
@@ -86,7 +88,7 @@ def _lost(coverage: Coverage, handovers: DataFrame, stuck_ms: int) -> DataFrame:
 
 
 def _doubled(handovers: DataFrame) -> DataFrame:
-    locations = fn.array_sort(fn.collect_set(place("target_log", "target_row", "target_index")))
+    locations = fn.array_sort(fn.collect_set(position_text("target_log", "target_row", "target_index")))
     targets = (
         handovers.where("there")
         .groupBy(*_POSITION)
@@ -103,7 +105,9 @@ def _doubled(handovers: DataFrame) -> DataFrame:
 
 def _phantoms(coverage: Coverage, handovers: DataFrame) -> DataFrame:
     absent = handovers.where(fn.col("planned").isNull() & (fn.col("kind") != "damaged") & fn.col("last"))
-    detail = fn.concat(fn.lit("handed over by "), place("bucket", "dispatch_row"), fn.lit(", its source lacks it"))
+    detail = fn.concat(
+        fn.lit("handed over by "), position_text("bucket", "dispatch_row"), fn.lit(", its source lacks it")
+    )
     return _dispatch_findings(coverage.rows(absent, "source_log", "source_row"), "phantom", detail)
 
 
@@ -157,7 +161,9 @@ def _early_pulls(evidence: Evidence, skew_ms: int) -> DataFrame:
     pulled = evidence.handed.where(fn.col("queue").isNotNull()).join(due, ["source", "row"])
     early = pulled.where(fn.col("claimed_at") < fn.col("latest_due") - span(skew_ms))
     early = early.where(fn.col("accepted_at") >= fn.col("latest_due") - span(skew_ms))
-    detail = fn.concat(fn.lit("due at "), _text("latest_due"), fn.lit(", handed out by "), place("log", "pull_row"))
+    detail = fn.concat(
+        fn.lit("due at "), _text("latest_due"), fn.lit(", handed out by "), position_text("log", "pull_row")
+    )
     return findings(early, "early", log="source", at="claimed_at", detail=detail)
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 
 from hourwheel_pipeline.checks.coverage import MARGIN_MS, Coverage, moment, span
 from hourwheel_pipeline.checks.evidence import GROUP, MESSAGE_KEY, PULL_KEY, Evidence, holds
-from hourwheel_pipeline.findings import findings, place
+from hourwheel_pipeline.findings import findings, position_text
 from hourwheel_pipeline.names import PULL_LOG, PULL_LOG_PARTS
 from hourwheel_pipeline.schemas import DEAD, QUEUE, RETRY, SCHEDULE
 
@@ -55,9 +55,9 @@ def _lost(coverage: Coverage, sent: DataFrame, copies: DataFrame, skew_ms: int) 
     lost = coverage.rows(absent, "target_log", "target_row")
     detail = fn.concat(
         fn.format_string("handed over (%s) by ", "kind"),
-        place("log", "pull_row"),
+        position_text("log", "pull_row"),
         fn.lit(" to "),
-        place("target_log", "target_row"),
+        position_text("target_log", "target_row"),
         fn.lit(", which lacks it"),
     )
     return findings(lost, "lost_handover", log="source", detail=detail)

@@ -10,18 +10,19 @@ from hourwheel_pipeline.checks.evidence import Evidence
 from hourwheel_pipeline.findings import findings
 from hourwheel_pipeline.lacking import Fewer, lacking_ranges
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
-from hourwheel_pipeline.segment_rows import ArchivePlace
+from hourwheel_pipeline.segment_rows import ArchiveLocation
 
 _NARROWED = 1_000
 """The segments of at most this many logs and manifests are read again to name the missing rows: each costs a read."""
 
 
-def row_findings(evidence: Evidence, coverage: Coverage, place: ArchivePlace) -> Iterator[DataFrame]:
-    """Yields the findings about doubled and missing rows. ``place``: the archive, from which missing rows are named."""
+def row_findings(evidence: Evidence, coverage: Coverage, location: ArchiveLocation) -> Iterator[DataFrame]:
+    """Yields the findings about doubled and missing rows. ``location``: that of the archive, which names the missing
+    rows."""
     yield _doubled_messages(evidence)
     yield _doubled_pulls(evidence)
     yield _doubled_dispatches(evidence)
-    yield _missing(evidence, coverage, place)
+    yield _missing(evidence, coverage, location)
 
 
 def _doubled_messages(evidence: Evidence) -> DataFrame:
@@ -36,11 +37,11 @@ def _doubled_pulls(evidence: Evidence) -> DataFrame:
 
 def _doubled_dispatches(evidence: Evidence) -> DataFrame:
     doubled = evidence.dispatches.where("copies > 1")
-    place = {"log": "bucket", "row": "dispatch_row", "index": "transfer"}
-    return findings(doubled, "doubled_rows", detail=_times("dispatches"), **place)
+    position = {"log": "bucket", "row": "dispatch_row", "index": "transfer"}
+    return findings(doubled, "doubled_rows", detail=_times("dispatches"), **position)
 
 
-def _missing(evidence: Evidence, coverage: Coverage, place: ArchivePlace) -> DataFrame:
+def _missing(evidence: Evidence, coverage: Coverage, location: ArchiveLocation) -> DataFrame:
     """Returns one finding for each log, subject and manifest with missing rows. As a rule none is missing, and no
     segment is read."""
     fewer = [Fewer(*row) for row in coverage.missing.select(*Fewer._fields).limit(_NARROWED).collect()]
@@ -48,7 +49,7 @@ def _missing(evidence: Evidence, coverage: Coverage, place: ArchivePlace) -> Dat
         return findings(coverage.missing, "missing_rows", detail=fn.lit(""))
     spark = coverage.missing.sparkSession
     present = {MESSAGES: evidence.messages, PULLS: evidence.pulls, DISPATCHES: evidence.dispatches}
-    ranges = lacking_ranges(spark, place, fewer, present)
+    ranges = lacking_ranges(spark, location, fewer, present)
     assert ranges is not None
     named = coverage.missing.join(ranges, ["table", "log", "manifest"], "left")
     which = fn.format_string("%d in rows %d to %d", "absent", "first_row", "last_row")
