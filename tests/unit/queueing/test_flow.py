@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from hourwheel.adapters.memory import MemoryStore
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.cell import Cell
 from hourwheel.context import Settings
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.pulls import PullRequest, PullResult, Settlement
-from hourwheel.ports import Record, Table
+from hourwheel.ports import CellStorage, Record, Table
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.push.pusher import Pusher
 from tests.support import AT_ONCE, Bench, CallByCall
@@ -104,6 +104,20 @@ class Between(CallByCall):
                 act, self.act = self.act, None
                 act()
         return rows
+
+
+@pytest.mark.parametrize("limit", ["max_in_flight", "messages_per_second"])
+@pytest.mark.parametrize("first", [1, 3, 4])
+def test_the_limit_holds_over_the_parts_of_a_queue(first: int, limit: str) -> None:
+    bench = Bench(cells={"two": CellStorage(MemoryStore(), MemoryBlobs())})
+    bench.cell.cells.add("two")
+    bench.cell.put_subject("orders", queues=1)
+    limited(bench, *"abcd"[:first], **{limit: 5})
+    bench.cell.routes.move("orders", 0, "two")
+    bench.send(*"efghijkl")
+    result = pulled(bench.cell)
+    assert ([len(pull.messages) for pull in result.pulls], result.limited_by) == ([first, 5 - first], limit)
+    assert size(pulled(bench.cell)) == 0
 
 
 @pytest.mark.parametrize("scans_before", range(6))

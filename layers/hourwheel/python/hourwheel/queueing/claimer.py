@@ -69,10 +69,13 @@ class Claimer:
             self.context.wakeups.announce(self.settlements.subject, self.settlements.group)
         if not logs:
             return look
-        allowance = self.flow.allowance(pull_logs(self.context, look.subject, look.group), self.request.max_messages)
+        # Earlier parts of the queues have taken a share already.
+        room, _ = self._room(look)
+        allowance = self.flow.allowance(pull_logs(self.context, look.subject, look.group), room)
         if not allowance.messages:
             return replace(look, limit=allowance.limit)
-        request = msgspec.structs.replace(self.request, max_messages=allowance.messages)
+        most = self.request.max_messages - room + allowance.messages
+        request = msgspec.structs.replace(self.request, max_messages=most)
         within = replace(self, request=request)
         look = within._by_cell(replace(look, rows=allowance.rows), [], logs)
         return replace(look, limit=allowance.limit) if within._full(look) else look
