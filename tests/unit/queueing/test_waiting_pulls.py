@@ -147,6 +147,32 @@ def test_a_pull_of_one_busy_queue_of_64_reads_that_queue_alone() -> None:
     assert len(read) <= 3
 
 
+def test_a_queue_that_this_process_has_emptied_is_not_read_again() -> None:
+    store = Watched(MemoryStore())
+    bench = waiting_bench(store, Settings(retry=AT_ONCE, registry_seconds=60))
+    bench.cell.put_subject("orders", queues=QUEUES)
+    everywhere(bench, QUEUES)
+    while bench.pull(1_000):
+        bench.clock.pass_time(1)
+    bench.clock.pass_time(1)
+    bench.pull()
+    bench.send("new", key="k")
+    assert bench.bodies() == ["new"]
+    assert bench.bodies() == []
+    store.calls.clear()
+    assert bench.bodies() == []
+    assert [verb for verb, _ in store.calls] == ["counters"], "its own claim is no other process's"
+
+
+def test_the_lease_of_a_claim_that_no_look_has_read_ends_in_time() -> None:
+    bench = waiting_bench(MemoryStore(), Settings(retry=AT_ONCE, registry_seconds=60))
+    bench.send("a")
+    assert bench.bodies(lease=30) == ["a"]
+    assert bench.bodies() == bench.bodies() == []
+    bench.clock.pass_time(31)
+    assert bench.bodies() == ["a"]
+
+
 def test_a_message_that_comes_during_the_wait_ends_it(bench: Bench) -> None:
     assert wait(bench, at(3, lambda: bench.send("new"))) == ["new"]
     assert bench.clock.ms - NOON_MS < 60_000

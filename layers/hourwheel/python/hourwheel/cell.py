@@ -50,6 +50,7 @@ from hourwheel.queueing.pull import Puller
 from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.queueing.receipts import cell_secret
 from hourwheel.queueing.records import Position
+from hourwheel.queueing.source_logs import KnownLogs
 from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.registry.broadcast import (
     consumer_groups,
@@ -73,6 +74,7 @@ class Cell:
     targets: Targets = field(default_factory=NoTargets)
     leases: Leases = field(default_factory=Leases)
     ends: SourceEnds = field(default_factory=SourceEnds)
+    known_logs: KnownLogs = field(default_factory=KnownLogs)
     flow: FlowControl = field(default_factory=FlowControl)
     orders: Orders = field(default_factory=Orders)
     pending_counts: PendingCounts = field(default_factory=PendingCounts)
@@ -377,7 +379,16 @@ class Cell:
     def _puller(self, subject: str, group: str) -> Puller:
         orders = self.orders
         return Puller(
-            self.context, self.registry, self.leases, self.ends, self.flow, orders, self.secret, subject, group
+            self.context,
+            self.registry,
+            self.leases,
+            self.ends,
+            self.known_logs,
+            self.flow,
+            orders,
+            self.secret,
+            subject,
+            group,
         )
 
     def _dead(self, subject: str, group: str) -> DeadLetters | BroadcastDeadLetters:

@@ -47,11 +47,16 @@ class _OpenRow(NamedTuple):
 @dataclass
 class _Watch:
     """A process's view of one pull log. ``scanned`` is the first row that it has not read, ``due_ms`` the earliest time
-    at which an open row needs work, ``pulled`` the log as the last pull saw it, at ``pulled_ms``."""
+    at which an open row needs work, ``pulled`` the log as the last pull saw it, at ``pulled_ms``.
+
+    The rows from ``scanned`` up to ``claimed`` are claims of this process: they need no read to be known. The earliest
+    of their leases ends at ``claimed_due_ms``."""
 
     scanned: Tail | None = None
     open: dict[int, _OpenRow] = field(default_factory=dict)
     due_ms: float = inf
+    claimed: int = 0
+    claimed_due_ms: float = inf
     looked_ms: int = 0
     trimmed_ms: int = 0
     pulled: tuple[PullLog, Subject] | None = None
@@ -63,6 +68,11 @@ class _Watch:
         self.open[row_no] = entry
         self.due_ms = min(self.due_ms, entry.due_ms)
 
+    @property
+    def known(self) -> int:
+        """The row below which this process knows all rows; -1 before the first look."""
+        return -1 if self.scanned is None else max(self.scanned.row_no, self.claimed)
+
 
 @dataclass
 class Leases:
@@ -72,14 +82,28 @@ class Leases:
     _watches: dict[str, _Watch] = field(default_factory=dict)
 
     def due(self, log: PullLog) -> bool:
-        """Returns whether a lease that the last look saw open may be over. Reads nothing, and takes constant time:
-        every look of a waiting pull calls this."""
-        return self._watch(log).due_ms <= log.context.clock.now_ms()
+        """Returns whether a lease that this process knows may be over. Reads nothing, and takes constant time: every
+        look of a waiting pull calls this."""
+        watch = self._watch(log)
+        return min(watch.due_ms, watch.claimed_due_ms) <= log.context.clock.now_ms()
 
     def seen(self, log: PullLog, row_no: int) -> bool:
-        """Returns whether this process has scanned all pull rows below ``row_no``. Reads nothing."""
-        scanned = self._watch(log).scanned
-        return scanned is not None and scanned.row_no >= row_no
+        """Returns whether this process knows all pull rows below ``row_no``. Reads nothing."""
+        return self._watch(log).known >= row_no
+
+    def record_claim(self, log: PullLog, row_no: int, lease_until_ms: int) -> None:
+        """Records a claim of this process, which is stored, so that ``seen`` need not wait for the next look."""
+        watch = self._watch(log)
+        # Who has the lock is looking, and may have read the row. A claim that is not recorded is found by that look, or
+        # by the next one.
+        if not watch.lock.acquire(blocking=False):
+            return
+        try:
+            if watch.known == row_no:
+                watch.claimed = row_no + 1
+                watch.claimed_due_ms = min(watch.claimed_due_ms, lease_until_ms)
+        finally:
+            watch.lock.release()
 
     def record_pull(self, log: PullLog, subject: Subject) -> int:
         """Records that a consumer pulls from the log now (see ``active_logs``). Returns the time."""
@@ -184,6 +208,8 @@ class Leases:
                 if value.state != CLOSED:
                     watch.record_end(row_no, _OpenRow.of(value, watch.scanned._replace(row_no=row_no)))
                 watch.scanned = Tail(row_no + 1, value.end, value.end_seq)
+            if watch.scanned.row_no >= watch.claimed:
+                watch.claimed_due_ms = inf
             if len(rows) < _PAGE:
                 return
             page += 1

@@ -22,7 +22,7 @@ from hourwheel.queueing.message_blocks import count_of
 from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import Claim, PullLog, pull_logs
 from hourwheel.queueing.settlements import DecidedSettlement, Settlements
-from hourwheel.queueing.source_logs import SourceLogs, Sources, first_parts
+from hourwheel.queueing.source_logs import KnownLogs, SourceLogs, Sources, first_parts
 from hourwheel.registry.registry import Registry
 
 A = TypeVar("A")
@@ -60,6 +60,7 @@ class Puller:
     registry: Registry
     leases: Leases
     ends: SourceEnds
+    known: KnownLogs
     flow: FlowControl
     orders: Orders
     secret: bytes
@@ -68,7 +69,7 @@ class Puller:
 
     def __post_init__(self) -> None:
         self._settlements = Settlements(self.registry, self.orders, self.secret, self.subject, self.group)
-        self._source_logs = SourceLogs(self.context, self.leases, self.ends, self.orders, self._settlements)
+        self._source_logs = SourceLogs(self.context, self.leases, self.ends, self.orders, self._settlements, self.known)
 
     def pull(self, request: PullRequest, *, pushing: bool = False) -> PullResult:
         """Settles, then claims messages, and waits for them as long as the request allows.
@@ -169,7 +170,8 @@ class Puller:
                 self.context, self.flow, self.orders, self.leases.faults, self._settlements, request, single=pushing
             )
             look = self._take(claimer, look, opened, sources, moved)
-        for log, _ in look.claims:
+        for log, claim in look.claims:
+            self.leases.record_claim(log.on(self.context), claim.row_no, claim.pull_row.value.lease_until_ms)
             if log.queue is None:
                 self.leases.record_pull(log.on(self.context), subject)
         for log, nothing in look.nothing:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hourwheel.context import Context
@@ -20,6 +20,9 @@ from hourwheel.queueing.pull_log import Nothing, PullLog, pull_logs
 from hourwheel.queueing.settlements import DecidedSettlement, Settlements
 from hourwheel.registry.moves import refresh_route
 
+_MOST_KNOWN = 2_000
+"""The groups, and consumers of broadcast groups, whose logs a process keeps: they come and go."""
+
 
 class Sources(NamedTuple):
     """A group's logs, the retry log first, and the totals of their sources by name. The subject and the group are those
@@ -32,6 +35,27 @@ class Sources(NamedTuple):
 
 
 @dataclass
+class KnownLogs:
+    """Keeps the pull logs of each group as long as the records of its subject and the group are the same: a subject may
+    have 64 queues, and each look of a pull goes through all of them. Thread-safe."""
+
+    _kept: dict[tuple[str, str, str], tuple[Subject, Group, list[PullLog]]] = field(default_factory=dict)
+
+    def of(self, context: Context, subject: Subject, group: Group) -> list[PullLog]:
+        """Returns what ``pull_logs`` returns."""
+        if subject.routes:
+            # Whether a cell can be opened changes without a change of the records.
+            return pull_logs(context, subject, group)
+        name = (subject.name, group.name, group.consumer)
+        kept = self._kept.get(name)
+        if kept is None or kept[0] is not subject or kept[1] is not group:
+            if len(self._kept) >= _MOST_KNOWN:
+                self._kept.clear()
+            kept = self._kept[name] = (subject, group, pull_logs(context, subject, group))
+        return kept[2]
+
+
+@dataclass
 class SourceLogs:
     """The logs of one group, as a pull sees them."""
 
@@ -40,12 +64,13 @@ class SourceLogs:
     ends: SourceEnds
     orders: Orders
     settlements: Settlements
+    known: KnownLogs
 
     def read(self, subject: Subject, group: Group, opened: Sequence[DecidedSettlement], *, create: bool) -> Sources:
         """Returns the logs to look into, with their totals. Brings the route up to date when a queue turns out to have
         moved; the subject and the group are then read again."""
         for last in (False, True):
-            logs = pull_logs(self.context, subject, group)
+            logs = self.known.of(self.context, subject, group)
             if subject.routes:
                 logs = [log for log in logs if not self.ends.finished(log, group) or self.leases.due(log)]
             totals = self._totals(logs)
