@@ -44,7 +44,7 @@ _MOST_OF_TABLE = 0.8
 _LAG = (
     'filter message = "lag"',
     "stats latest(waiting) as Waiting, latest(in_flight) as InFlight, latest(retrying) as Retrying,"
-    " latest(oldest_seconds) as OldestSeconds by subject, group",
+    " latest(held_keys) as HeldKeys, latest(oldest_seconds) as OldestSeconds by subject, group",
     "sort OldestSeconds desc",
     "limit 50",
 )
@@ -200,7 +200,11 @@ class Observability(Construct):
         )
         dashboard.add_widgets(
             _graph("Messages", [own(name) for name in ("Accepted", "Delivered", "Settled", "Dispatched")]),
-            _graph("Waiting", [own("WaitingMessages", "Maximum")], right=[own("OldestMessageSeconds", "Maximum")]),
+            _graph(
+                "Waiting",
+                [own("WaitingMessages", "Maximum"), own("HeldKeys", "Maximum")],
+                right=[own("OldestMessageSeconds", "Maximum")],
+            ),
             _graph("Lateness of delayed messages", late),
             _graph("Not settled", [own(name) for name in ("EndedLeases", "DeadLetters", *pushed[1:])]),
         )
