@@ -187,7 +187,7 @@ class Dispatcher:
         """Hands the batches over in one step. Returns those to hand over anew, because their row was filled or their
         log sealed. Holds those back whose cell is out of reach."""
         at_ms = self.ownership.time()
-        for log in {batch.target.log for batch in batches if batch.target.kind == ORPHANED}:
+        for log in dict.fromkeys(batch.target.log for batch in batches if batch.target.kind == ORPHANED):
             register_orphan(self.context, log)
         rows, held = self._rows(batches, at_ms)
 
