@@ -52,7 +52,11 @@ def a_seek_to_the_start_passes_a_row_on_its_way() -> Iterator[None]:
         yield
 
 
-@planted(lambda plan: "seek" in plan.moves)
+def _seeks_beside_slow_producers(plan: Plan) -> Plan:
+    return replace(plan, transactional=False, moves=("seek",), operators=3, faults=Faults(pause=0.05), calls=400)
+
+
+@planted(sharpen=_seeks_beside_slow_producers)
 def a_seek_by_time_or_offset_that_meets_an_open_row_goes_to_the_end() -> Iterator[None]:
     def search(log: Log, reached: Any) -> tuple[int, Row | None]:
         number, row = real(log, reached)

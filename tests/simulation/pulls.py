@@ -287,6 +287,8 @@ class PullHistory:
                 where = f"{self.partition}: message {message.body}"
                 audit.rules.check_attempts(where, name, self.member, transfer.kind, attempt)
                 if transfer.kind == RETRY:
+                    if pick not in index_of:
+                        raise Violation("5", f"{where} is retried from a pull that did not lease it")
                     policy = audit.rules.policy(name, self.member)
                     wait_ms = delays.get(index_of[pick], policy.delay_ms(attempt))
                     self._check_wait(where, transfer, at, wait_ms, fact.value.claimed_ms)
