@@ -123,10 +123,17 @@ def taken_apart(log: str, entry: Entry) -> tuple[str, int, int | None, str | Non
         note = decode_entry(entry.meta)
         assert isinstance(note, DueTimes)
         return note.subject, note.generation, None, note.member
-    owner, *rest = log.split("/")
+    subject, generation, queue, rest = source_of(log)
+    return subject, generation, queue, rest[1] if len(rest) == 2 else None
+
+
+def source_of(log: str) -> tuple[str, int, int | None, list[str]]:
+    """Returns the subject, generation and queue in the name ``[cell:]subject~generation/queue[.part]`` of a log, and
+    what follows the first slash."""
+    owner, *rest = log.rpartition(":")[2].split("/")
     subject, _, generation = owner.rpartition("~")
-    queue = int(rest[0]) if len(rest) == 1 and rest[0].isdigit() else None
-    return subject, int(generation), queue, rest[1] if len(rest) == 2 else None
+    queue = rest[0].partition(".")[0]
+    return subject, int(generation), int(queue) if len(rest) == 1 and queue.isdigit() else None, rest
 
 
 def expected(found: Contents) -> list[dict[str, Any]]:
@@ -184,11 +191,8 @@ def test_of_a_real_cell_each_pull_becomes_the_row_that_it_should(world: World) -
 def assert_told(row: dict[str, Any], log: str, pull: PullRow) -> None:
     member, _, source = log.partition("@")
     group, _, number = member.rpartition("~")
-    owner, *rest = source.split("/")
-    subject, _, generation = owner.rpartition("~")
     assert (row["group"], row["group_generation"], row["source"]) == (group, int(number), source)
-    assert (row["subject"], row["generation"]) == (subject, int(generation))
-    assert row["queue"] == (int(rest[0]) if len(rest) == 1 else None)
+    assert (row["subject"], row["generation"], row["queue"]) == source_of(source)[:3]
     assert Position(row["first_row"], row["first_index"]) == pull.first
     assert Position(row["end_row"], row["end_index"]) == pull.end
     assert (row["end_seq"], row["consumer"]) == (pull.end_seq, pull.consumer)
@@ -228,7 +232,7 @@ def test_of_a_real_cell_each_dispatched_message_becomes_a_row(world: World) -> N
         row = found[bucket, number, place, *pick]
         assert row["source_log"] == f"schedule/{bucket}"
         assert (row["kind"], row["target_log"]) == (transfer.kind, transfer.log or None)
-        assert row["subject"] == transfer.log.partition("~")[0]
+        assert row["subject"] == (source_of(transfer.log)[0] if transfer.log else "")
         target = (transfer.row_no, at, transfer.first_seq + at) if transfer.log else (None, None, None)
         assert (row["target_row"], row["target_index"], row["target_sequence"]) == target
         assert (row["at"], row["day"]) == (moment(transfer.at_ms), day(transfer.at_ms))
