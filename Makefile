@@ -24,9 +24,9 @@ demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 # The parts run to their end, three at a time, as two cores would often wait with two; all that they need is installed
 # before. Each can be run alone. The longest parts begin first.
 test: check pipeline-package $(VENV)/infra-ready $(VENV)/docs-ready $(NEWEST)/ready node_modules/.package-lock.json
-	@$(MAKE) -j3 --keep-going --no-print-directory test-queue test-simulation test-pipeline test-judging test-cloud test-site
+	@$(MAKE) -j3 --keep-going --no-print-directory MADE=1 test-queue test-simulation test-pipeline test-judging test-cloud test-site
 
-test-queue: pipeline-package $(VENV)/infra-ready node_modules/.package-lock.json
+test-queue: $(if $(MADE),,pipeline-package) $(VENV)/infra-ready node_modules/.package-lock.json
 	$(RUN) -m pytest tests $(addprefix --ignore=tests/,pipeline simulation site $(CLOUD))
 
 # From here on the parts show their output at the end, in one piece.
@@ -39,7 +39,7 @@ test-pipeline: $(VENV)/pipeline-ready $(NEWEST)/ready
 test-judging: $(VENV)/pipeline-ready
 	@$(call quietly,$(JUDGING))
 
-test-cloud: layers pipeline-package $(VENV)/infra-ready node_modules/.package-lock.json
+test-cloud: $(if $(MADE),,layers pipeline-package) $(VENV)/infra-ready node_modules/.package-lock.json
 	@$(call quietly,$(addprefix tests/,$(CLOUD)))
 
 test-site: docs

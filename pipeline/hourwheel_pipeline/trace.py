@@ -8,7 +8,7 @@ was archived: a message that is not compacted yet, and a pull that is open, are 
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 from pydantic import AwareDatetime, Field, PositiveInt
 from pyiceberg.expressions import BooleanExpression
@@ -131,10 +131,10 @@ class _LakeTrace:
     def _span(self, message_id: str) -> list[BooleanExpression]:
         """Returns when the message may have been stored: a delayed one that falls due is stored again, long after."""
         since, until = self.options.since, self.options.until
-        at_ms = given_ms(message_id)
+        at_ms = given_ms(message_id, self.now_ms)
         conditions: list[BooleanExpression] = []
         if since is not None:
-            conditions += [where("day", ">=", since.date().isoformat())]
+            conditions += [where("day", ">=", since.astimezone(UTC).date().isoformat())]
             conditions += [where("accepted_at", ">=", since.isoformat())]
         elif at_ms is not None:
             conditions += [where("day", ">=", (day_of(at_ms) - timedelta(days=1)).isoformat())]

@@ -137,6 +137,7 @@ def test_a_message_is_found_by_its_id_without_a_time(told: Told) -> None:
     (by_id,) = told.by_lake("wide", found.id).messages
     assert by_id == found
     assert told.by_lake("wide", found.id, since="2025-11-20T00:00:00Z").messages == [found]
+    assert told.by_lake("wide", found.id, since="2025-11-21T00:00:00+14:00").messages == [found], "10 o'clock in UTC"
     with pytest.raises(NotFound, match="no message with the id"):
         told.by_lake("wide", found.id, until="2025-11-20T00:00:00Z")
 
@@ -170,6 +171,7 @@ def test_many_messages_with_one_id_come_in_pages(told: Told, monkeypatch: pytest
         ({"message": "0:0", "group": "nobody"}, "knows no group 'nobody'"),
         ({"message": "0:0", "generation": 7}, "no message at 0:0"),
         ({"message": "it's"}, "no message with the id"),
+        ({"message": f"{'f' * 28}-0"}, "no message with the id"),
         ({"message": "6924a1c0-60-0-7-7-0123456789abcdef"}, "no delayed message"),
     ],
 )

@@ -1,15 +1,17 @@
 """Requests that are answered without a task of their own."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
 
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.connection import Begin
-from hourwheel.embedded.http.heads import parse_short_head
+from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Request
-from tests.unit.embedded.http.talking import Client, post, said, statuses
+from tests.unit.embedded.http.talking import Client, post, quick, said, statuses
 
 LAST = "connection: close"
 
@@ -85,4 +87,45 @@ def test_a_request_that_is_not_planned_is_answered_by_a_task() -> None:
 
 def test_a_head_that_was_seen_is_not_parsed_again() -> None:
     head = b"GET / HTTP/1.1\r\nhost: a"
-    assert parse_short_head(head) is parse_short_head(bytes(bytearray(head)))
+    registry, other = ConnectionRegistry(quick(), 1), ConnectionRegistry(quick(), 1)
+    assert registry.parse_short_head(head) is registry.parse_short_head(bytes(bytearray(head)))
+    assert registry.parse_short_head(head) is not other.parse_short_head(head), "another server's token may differ"
+
+
+@pytest.mark.parametrize("begin", [at_once, later])
+@pytest.mark.parametrize("count", [2, 3, 4, 50])
+def test_requests_that_were_sent_ahead_by_a_client_that_has_ended_its_side_are_answered(
+    begin: Begin, count: int
+) -> None:
+    async def talk(client: Client) -> bytes:
+        client.writer.write(b"".join(post("/", f"{number:02d}") for number in range(count)))
+        client.writer.write_eof()
+        return await client.reader.read()
+
+    assert statuses(said(talk, plan=lambda request: begin)) == [200] * count
+
+
+@pytest.mark.parametrize("begin", [at_once, None])
+def test_the_request_of_a_connection_that_has_ended_takes_no_memory(begin: Begin | None) -> None:
+    requests: list[weakref.ref[Request]] = []
+
+    def plan(request: Request) -> Begin | None:
+        requests.append(weakref.ref(request))
+        return begin
+
+    async def answered(client: Client) -> bytes:
+        await client.send(post("/", "hello", LAST))
+        return await client.reader.read()
+
+    async def broken_off(client: Client) -> bytes:
+        await client.send(post("/", "hello", LAST)[:-1])
+        return b""
+
+    gc.disable()
+    try:
+        said(answered, plan=plan)
+        said(broken_off, plan=plan)
+        assert len(requests) == 2
+        assert [request() for request in requests] == [None, None]
+    finally:
+        gc.enable()

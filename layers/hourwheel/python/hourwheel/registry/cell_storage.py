@@ -3,6 +3,7 @@
 An error of a cell's storage says which cell it is: work on other cells goes on.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -14,6 +15,8 @@ from hourwheel.ports import Blobs, Cells, CellStorage, Clock, Ids, Key, Store, T
 from hourwheel.registry.cells import CellRecord
 from hourwheel.route_records import CellKind
 from hourwheel.times import within
+
+_logger = logging.getLogger("hourwheel")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -122,13 +125,15 @@ class GuardedCells:
 
     def _failed(self, cell: str, error: Unavailable | NoAccess) -> CellUnavailable:
         named = unavailable(cell, error)
+        # A client is told that the cell does not answer; why is for the operator, who alone can mend missing rights.
+        _logger.log(logging.ERROR if isinstance(error, NoAccess) else logging.WARNING, "%s: %s", named, error)
         self._failures[cell] = self.clock.now_ms(), str(named)
         return named
 
 
 def unavailable(cell: str, error: Unavailable | NoAccess) -> CellUnavailable:
     """Returns the error with the name of the cell whose storage cannot be used."""
-    return error if isinstance(error, CellUnavailable) else CellUnavailable(f"cell {cell} does not answer: {error}")
+    return error if isinstance(error, CellUnavailable) else CellUnavailable(f"cell {cell} does not answer")
 
 
 class _Guarded:

@@ -106,7 +106,7 @@ class Trace:
     def by_id(self, message_id: str, span: SearchSpan) -> TracePage:
         """Returns the traces of the messages with this id. Raises ``NotFound`` if there is none, and ``Rejected`` for a
         sender's id without a span."""
-        own_ms = given_ms(message_id)
+        own_ms = given_ms(message_id, self.context.clock.now_ms())
         if span.since_ms is None and own_ms is None:
             raise Rejected(
                 "field-invalid",
@@ -205,10 +205,12 @@ class Trace:
         return reader.trace(source, Position(match.row_no, match.index))
 
 
-def given_ms(message_id: str) -> int | None:
-    """Returns the time at which Hourwheel gave this id; None for a sender's id."""
+def given_ms(message_id: str, now_ms: int) -> int | None:
+    """Returns the time at which Hourwheel gave this id; None for a sender's id, which may look alike: then its time is
+    hardly ever in the past."""
     own = _GIVEN_ID.fullmatch(message_id)
-    return None if own is None else int(own[1], 16)
+    given = None if own is None else int(own[1], 16)
+    return None if given is None or given > now_ms + _SKEW_MS else given
 
 
 def accepted_trace(subject: str, target: QueueOffset, stored_ms: int, message: Message | None) -> MessageTrace:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, cast
 from hourwheel.api.problems import problem
 from hourwheel.embedded.http.answers import Answer, encode_answer
 from hourwheel.embedded.http.bodies import ChunkedBody, SizedBody, TooMuch
-from hourwheel.embedded.http.heads import SHORT_BYTES, Head, Malformed, parse_head, parse_short_head
+from hourwheel.embedded.http.heads import SHORT_BYTES, Head, Malformed, parse_head
 from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Disconnected, Request
 
@@ -103,6 +103,9 @@ class Connection(asyncio.Protocol):
         self._state = State.CLOSING
         if self._request is not None:
             self._request.leave()
+            # The request refers to this connection: without this line its body would stay until the collector of
+            # garbage comes, which is seldom.
+            self._request = None
 
     def data_received(self, data: bytes) -> None:
         if self._state is State.CLOSING:
@@ -116,7 +119,7 @@ class Connection(asyncio.Protocol):
         self._ended = True
         if self._request is not None:
             self._request.leave()
-        if self._state is not State.WORKING:
+        if not self._goes_on:
             self._transport.close()
             return False
         return not self._secure
@@ -199,7 +202,7 @@ class Connection(asyncio.Protocol):
             self._refuse_head()
         else:
             head = self._data[:end]
-            parsed = parse_short_head(head) if end <= SHORT_BYTES else parse_head(head)
+            parsed = self._registry.parse_short_head(head) if end <= SHORT_BYTES else parse_head(head)
             self._begin(parsed, self._data[end + len(_END) :])
 
     def _drop_empty_lines(self) -> None:
@@ -310,8 +313,13 @@ class Connection(asyncio.Protocol):
     def _take_next(self) -> None:
         if self._data and self._state is State.IDLE:
             self._advance()
-        if self._ended and self._state is not State.WORKING:
+        if self._ended and not self._goes_on:
             self.close()
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether a request that has arrived is to be answered, though the client has ended its side."""
+        return self._state is State.WORKING or (self._state is State.IDLE and bool(self._data))
 
     # Ending
 

@@ -2,7 +2,6 @@
 refused."""
 
 import re
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 Headers = list[tuple[bytes, bytes]]
@@ -16,8 +15,8 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")
 # Control characters other than a tab, and a CR or LF that is not half of a CRLF.
 _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n")
 
-
 SHORT_BYTES = 2_048
+"""The longest head that a server keeps: see ``ConnectionRegistry.parse_short_head``."""
 
 
 class Malformed(Exception):
@@ -26,7 +25,7 @@ class Malformed(Exception):
 
 class Head(NamedTuple):
     """The head of a request. ``length`` is None when the body is chunked. Names of headers are in lower case. ``plans``
-    is for the application: what it finds out about requests with this head."""
+    is for the application: how it answers requests with this head, by whether they came over TLS."""
 
     method: str
     path: str
@@ -63,13 +62,6 @@ def parse_head(data: bytes) -> Head:
         modern and _says(headers, b"expect", b"100-continue"),
         {},
     )
-
-
-@lru_cache(maxsize=512)
-def parse_short_head(data: bytes) -> Head:
-    """Parses a head as ``parse_head`` does, once: a client sends the same head with each of its requests. For heads of
-    at most ``SHORT_BYTES``, which bound the memory."""
-    return parse_head(data)
 
 
 def check_trailer(line: bytes) -> None:

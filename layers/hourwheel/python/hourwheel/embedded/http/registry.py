@@ -1,9 +1,13 @@
 """Keeps the connections of a server, and bounds their number and the time that each may take."""
 
 import asyncio
+from functools import lru_cache
 from typing import Protocol
 
 from hourwheel.embedded.http.bounds import Bounds
+from hourwheel.embedded.http.heads import parse_head
+
+_KEPT_HEADS = 512  # of at most 2 KiB each
 
 
 class Watched(Protocol):
@@ -21,6 +25,9 @@ class ConnectionRegistry:
         """Connections beyond the cap, which get a refusal."""
         self.busy = 0
         """Requests that are being answered, including those whose client has left."""
+        self.parse_short_head = lru_cache(_KEPT_HEADS)(parse_head)
+        """Parses a head of at most ``SHORT_BYTES``, once: clients send the same head with each of their requests. Each
+        server has heads of its own, as the application keeps with a head that its token was checked."""
         self.stopping = False
         """Set while the server stops: each answer is then the last one of its connection."""
 
