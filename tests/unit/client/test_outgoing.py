@@ -6,7 +6,7 @@ import time
 
 from hourwheel.client import DeliveryTimeout, Message
 from hourwheel.client.accumulator import Pending
-from hourwheel.client.errors import no_answer
+from hourwheel.client.errors import TooLarge, no_answer, problem_of
 from hourwheel.client.futures import SendFuture
 from hourwheel.client.outgoing import OutgoingRequest, RequestContext
 from tests.unit.client.ids import StillIds
@@ -35,6 +35,38 @@ def test_a_message_whose_time_is_over_fails_alone_and_its_request_stays_as_it_wa
     assert isinstance(hasty.future.exception(0), DeliveryTimeout)
     assert patient.future.result(0).offset == 1
     assert store.requests[0] == store.requests[1]
+
+
+def test_a_request_that_may_be_stored_is_not_sent_in_parts() -> None:
+    store = Store()
+    messages = pending("a"), pending("b")
+
+    def refuse(number: int) -> None:
+        if number == 1:
+            raise no_answer("lost", sent=True)
+        raise TooLarge(problem_of("request-too-large", "a proxy takes no more"))
+
+    store.before = refuse
+    request(store, *messages).run()
+    assert len({key for key, _ in store.requests}) == len(store.requests[:1])
+    for message in messages:
+        error = message.future.exception(0)
+        assert isinstance(error, DeliveryTimeout)
+        assert "may be stored or not: " in str(error)
+
+
+def test_a_future_that_nobody_waits_for_makes_no_condition() -> None:
+    message = pending("a")
+    request(Store(), message).run()
+    assert "_condition" not in vars(message.future)
+    assert message.future.done()
+
+
+def test_a_future_that_is_done_does_not_run_again() -> None:
+    future = SendFuture(lambda: None)
+    future.set_exception(DeliveryTimeout("late"))
+    assert not future.set_running_or_notify_cancel()
+    assert future.done()
 
 
 def test_a_message_whose_time_was_over_before_is_not_sent() -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
+from hourwheel.delay import unavailable_cells
+from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.errors import Throttled
 from hourwheel.ports import CellStorage
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall
@@ -157,3 +159,28 @@ def test_a_bucket_is_not_closed_while_messages_wait_for_a_cell(bench: Bench, awa
     away.down = frozenset()
     bench.turn(60)
     assert taken(bench, "away") == ["a", "b"]
+
+
+def test_messages_that_wait_for_another_cell_are_not_tried_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    full, failing = Outage(), Outage()
+    cells = {"full": CellStorage(full, MemoryBlobs()), "failing": CellStorage(failing, MemoryBlobs())}
+    settings = Settings(retry=AT_ONCE, registry_seconds=0, inline_bytes=1_024, tick_ms=500)
+    bench = Bench(CallByCall(MemoryStore()), settings=settings, cells=cells)
+    bench.clock.ms = NOON_MS // HOUR_MS * HOUR_MS + 600_000
+    monkeypatch.setattr(unavailable_cells, "_MOST_OPEN", 1)
+    for name in cells:
+        bench.cell.cells.add(name)
+        bench.cell.put_subject(name)
+        bench.cell.routes.move(name, 0, name)
+        bench.send_later("m", delay=20, subject=name)
+    tried: list[int] = []
+    hand_over = Dispatcher._hand_over
+
+    def counted(self: Dispatcher, batches: Any) -> Any:
+        tried.append(bench.clock.now_ms())
+        return hand_over(self, batches)
+
+    monkeypatch.setattr(Dispatcher, "_hand_over", counted)
+    full.down, failing.down = frozenset({"put"}), ALL
+    bench.turn(60)
+    assert len(tried) < 25, "each cell is tried every five seconds"

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 from hourwheel.client.api import Api
 from hourwheel.client.errors import Reject, Retry
 from hourwheel.client.lease_tracker import Delivery
@@ -248,7 +250,7 @@ class Consumer:
 
     def _failed(self, messages: list[Delivery], error: BaseException) -> None:
         """Decides about messages whose handler raised an error. What the handler decided before stays."""
-        named = f"message {messages[0].id}" if len(messages) == 1 else f"{len(messages)} messages"
+        named = _named(messages)
         if isinstance(error, Reject):
             _log.info("%s rejected: %s", named, error)
             for message in messages:
@@ -312,6 +314,16 @@ class _Loop(Iterator[Delivery]):
             else:
                 self._current.ack()
             self._current = None
+
+
+def _named(messages: list[Delivery]) -> str:
+    """Names the messages in a line of the log, also those that cannot be decoded."""
+    if len(messages) > 1:
+        return f"{len(messages)} messages"
+    try:
+        return f"message {messages[0].id}"
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return "a message that this client cannot decode"
 
 
 def _default_id(ids: Ids) -> str:

@@ -59,10 +59,15 @@ class SendFuture(Future[SendResult]):
         return super().exception(timeout)
 
     def done(self) -> bool:
-        return self._state is FINISHED or super().done()
+        if self._state is FINISHED:
+            return True
+        # Who has no condition was not cancelled.
+        return not self._plain and super().done()
 
     def set_running_or_notify_cancel(self) -> bool:
         with _changing:
+            if self._state is FINISHED:
+                return False  # given up meanwhile: it is not to be sent
             if self._plain:
                 self._state = RUNNING
                 return True

@@ -74,6 +74,7 @@ class OutgoingRequest(Generic[B]):
 
     def _begin_part(self) -> None:
         self._key: str | None = None
+        self._may_be_stored = False
         self._attempt = 0
         self._pause_seconds = 0.0
 
@@ -98,8 +99,12 @@ class OutgoingRequest(Generic[B]):
         try:
             self._accept(part, self._produce(part))
         except ServerUnavailable as error:
+            self._may_be_stored |= error.sent
             self._pause(part, error)
         except Exception as error:  # any other error too: else the callers would wait for ever
+            if len(part) > 1 and self._may_be_stored:
+                # Parts of the request have other keys: they would be stored a second time.
+                error = DeliveryTimeout(f"{NOT_ACCEPTED}: {error}")
             if len(part) > 1 and _may_concern_one(error):
                 problem = error.problem if isinstance(error, BadRequest | TooLarge) else Problem()
                 self._next_part(split(part, problem))
@@ -163,7 +168,7 @@ def _may_concern_one(error: Exception) -> bool:
     Hourwheel, and an error of another kind from a message that cannot be encoded."""
     if isinstance(error, BadRequest):
         return error.slug in _OF_ONE_MESSAGE
-    return isinstance(error, TooLarge) or not isinstance(error, ClientError)
+    return isinstance(error, TooLarge | TypeError | ValueError)
 
 
 def split(part: Sequence[B], problem: Problem) -> list[Sequence[B]]:

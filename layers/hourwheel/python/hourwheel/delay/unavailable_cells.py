@@ -50,7 +50,9 @@ class UnavailableCells:
 
     def hold(self, log: str, picks: Iterable[tuple[int, int]]) -> None:
         """Keeps messages that are not handed over until their next try."""
-        retry_ms = self._retry_ms.get(cell_of(log), self.context.clock.now_ms() + _RETRY_MS)
+        cell = cell_of(log)
+        # The pause of a cell may be over while it waits for the open transfers of another one.
+        retry_ms = self._retry_ms[cell] if self._pauses(cell) else self.context.clock.now_ms() + _RETRY_MS
         self._held += [(retry_ms, pack(row_no, index)) for row_no, index in picks]
 
     def retry_times(self) -> list[int]:

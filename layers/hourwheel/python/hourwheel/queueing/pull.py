@@ -4,11 +4,14 @@
 ``claimer.py`` claims them, and ``answers.py`` reads and signs what was claimed.
 """
 
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from hourwheel.context import Context
+from hourwheel.errors import Broken, Unavailable
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import CompactPullResult, LimitedBy, PullRequest, PullResult, Settled, Settlement
 from hourwheel.model.subjects import Subject
@@ -26,6 +29,8 @@ from hourwheel.queueing.source_logs import KnownLogs, SourceLogs, Sources, first
 from hourwheel.registry.registry import Registry
 
 A = TypeVar("A")
+
+_logger = logging.getLogger("hourwheel")
 
 _Answer: TypeAlias = Callable[[Answers, PullLog, Claim], A | None]
 
@@ -171,11 +176,13 @@ class Puller:
             )
             look = self._take(claimer, look, opened, sources, moved)
         for log, claim in look.claims:
-            self.leases.record_claim(log.on(self.context), claim.row_no, claim.pull_row.value.lease_until_ms)
+            self.leases.record_claim(log, claim.row_no, claim.pull_row.value.lease_until_ms)
             if log.queue is None:
                 self.leases.record_pull(log.on(self.context), subject)
         for log, nothing in look.nothing:
-            self._source_logs.remember(log.on(self.context), nothing, totals[log.source.name])
+            # What is not remembered costs a look; an error here would lose what was claimed.
+            with suppress(Unavailable, Broken):
+                self._source_logs.remember(log.on(self.context), nothing, totals[log.source.name])
         if opened and not look.claims and group.ordered and subject.routes:
             # The settlements may have finished a part of a queue: then the next part has its turn.
             begun = self._source_logs.with_messages(sources).keys() - moved.keys()
@@ -198,7 +205,14 @@ class Puller:
         while True:
             turn, later = first_parts(left)
             claims, nothing = len(look.claims), len(look.nothing)
-            look = claimer.take(look, opened, turn)
+            try:
+                look = claimer.take(look, opened, turn)
+            except (Unavailable, Broken) as error:
+                if not look.claims:
+                    raise
+                # The messages claimed so far must be handed out: nobody else gets them before their lease ends.
+                _logger.warning("a pull of %s/%s ended early: %s", self.subject, self.group, error)
+                return replace(look, limited=True)
             opened = ()
             if not later or claimer.is_satisfied(look):
                 break

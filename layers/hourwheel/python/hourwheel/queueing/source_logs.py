@@ -48,7 +48,7 @@ class KnownLogs:
             return pull_logs(context, subject, group)
         name = (subject.name, group.name, group.consumer)
         kept = self._kept.get(name)
-        if kept is None or kept[0] is not subject or kept[1] is not group:
+        if kept is None or kept[0] is not subject or not (kept[1] is group or kept[1] == group):
             if len(self._kept) >= _MOST_KNOWN:
                 self._kept.clear()
             kept = self._kept[name] = (subject, group, pull_logs(context, subject, group))
