@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bench.peers.peer import Absent, Peer, Receiver, Sender, first_line, found, free_port, running
+from bench.peers.peer import Absent, NoDelays, Peer, Receiver, Sender, first_line, found, free_port, running
 
 _CONSUMER = "bench"
 _SYNCS = (2, 10)
@@ -44,7 +44,7 @@ class _Sender(_Connection):
         await asyncio.gather(*(self._stream.publish(self._queue, body, timeout=30) for body in bodies))
 
     def send_later(self, bodies: Sequence[bytes], due: Sequence[float]) -> None:
-        raise NotImplementedError
+        raise NoDelays
 
 
 class _Receiver(_Connection):

@@ -20,6 +20,10 @@ class Absent(Exception):
     """Says in a sentence why a peer cannot be measured here."""
 
 
+class NoDelays(Exception):
+    """The peer has no delayed messages."""
+
+
 class Sender(Protocol):
     """One connection that sends. For one thread."""
 
@@ -28,7 +32,7 @@ class Sender(Protocol):
         ...
 
     def send_later(self, bodies: Sequence[bytes], due: Sequence[float]) -> None:
-        """Sends messages that nobody may get before these times (seconds since 1970). Raises ``NotImplementedError``
+        """Sends messages that nobody may get before these times (seconds since 1970). Raises ``NoDelays``
         where the peer has no delayed messages."""
         ...
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.peers.peer import Absent, Peer, Receiver, Sender, found, free_port, running
+from bench.peers.peer import Absent, NoDelays, Peer, Receiver, Sender, found, free_port, running
 
 _PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
@@ -52,7 +52,7 @@ class _Sender:
         self._connection.ioloop.start()
 
     def send_later(self, bodies: Sequence[bytes], due: Sequence[float]) -> None:
-        raise NotImplementedError
+        raise NoDelays
 
     def close(self) -> None:
         self._connection.close()

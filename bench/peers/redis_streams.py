@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from bench.peers.peer import Absent, Peer, Receiver, Sender, first_line, found, free_port, running
+from bench.peers.peer import Absent, NoDelays, Peer, Receiver, Sender, first_line, found, free_port, running
 
 _GROUP = "bench"
 
@@ -22,7 +22,7 @@ class _Sender:
         pipeline.execute()
 
     def send_later(self, bodies: Sequence[bytes], due: Sequence[float]) -> None:
-        raise NotImplementedError
+        raise NoDelays
 
     def close(self) -> None:
         self._client.close()

@@ -61,7 +61,7 @@ class SendFuture(Future[SendResult]):
     def done(self) -> bool:
         if self._state is FINISHED:
             return True
-        # Who has no condition was not cancelled.
+        # A future without a condition was not cancelled: that takes one.
         return not self._plain and super().done()
 
     def set_running_or_notify_cancel(self) -> bool:
