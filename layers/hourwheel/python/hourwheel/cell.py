@@ -50,7 +50,7 @@ from hourwheel.queueing.pull import Puller
 from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.queueing.receipts import cell_secret
 from hourwheel.queueing.records import Position
-from hourwheel.queueing.source_logs import KnownLogs
+from hourwheel.queueing.source_logs import GroupLogs
 from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.registry.broadcast import (
     consumer_groups,
@@ -74,7 +74,7 @@ class Cell:
     targets: Targets = field(default_factory=NoTargets)
     leases: Leases = field(default_factory=Leases)
     ends: SourceEnds = field(default_factory=SourceEnds)
-    known_logs: KnownLogs = field(default_factory=KnownLogs)
+    group_logs: GroupLogs = field(default_factory=GroupLogs)
     flow: FlowControl = field(default_factory=FlowControl)
     orders: Orders = field(default_factory=Orders)
     pending_counts: PendingCounts = field(default_factory=PendingCounts)
@@ -383,7 +383,7 @@ class Cell:
             self.registry,
             self.leases,
             self.ends,
-            self.known_logs,
+            self.group_logs,
             self.flow,
             orders,
             self.secret,

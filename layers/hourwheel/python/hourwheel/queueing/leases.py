@@ -69,7 +69,7 @@ class _Watch:
         self.due_ms = min(self.due_ms, entry.due_ms)
 
     @property
-    def known(self) -> int:
+    def seen_below(self) -> int:
         """The row below which this process knows all rows; -1 before the first look."""
         return -1 if self.scanned is None else max(self.scanned.row_no, self.claimed)
 
@@ -89,7 +89,7 @@ class Leases:
 
     def seen(self, log: PullLog, row_no: int) -> bool:
         """Returns whether this process knows all pull rows below ``row_no``. Reads nothing."""
-        return self._watch(log).known >= row_no
+        return self._watch(log).seen_below >= row_no
 
     def record_claim(self, log: PullLog, row_no: int, lease_until_ms: int) -> None:
         """Records a claim of this process, which is stored, so that ``seen`` need not wait for the next look."""
@@ -99,7 +99,7 @@ class Leases:
         if not watch.lock.acquire(blocking=False):
             return
         try:
-            if watch.known == row_no:
+            if watch.seen_below == row_no:
                 watch.claimed = row_no + 1
                 watch.claimed_due_ms = min(watch.claimed_due_ms, lease_until_ms)
         finally:

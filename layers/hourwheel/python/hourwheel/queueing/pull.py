@@ -25,7 +25,7 @@ from hourwheel.queueing.message_blocks import count_of
 from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import Claim, PullLog, pull_logs
 from hourwheel.queueing.settlements import DecidedSettlement, Settlements
-from hourwheel.queueing.source_logs import KnownLogs, SourceLogs, Sources, first_parts
+from hourwheel.queueing.source_logs import GroupLogs, SourceLogs, Sources, first_parts
 from hourwheel.registry.registry import Registry
 
 A = TypeVar("A")
@@ -65,7 +65,7 @@ class Puller:
     registry: Registry
     leases: Leases
     ends: SourceEnds
-    known: KnownLogs
+    group_logs: GroupLogs
     flow: FlowControl
     orders: Orders
     secret: bytes
@@ -74,7 +74,9 @@ class Puller:
 
     def __post_init__(self) -> None:
         self._settlements = Settlements(self.registry, self.orders, self.secret, self.subject, self.group)
-        self._source_logs = SourceLogs(self.context, self.leases, self.ends, self.orders, self._settlements, self.known)
+        self._source_logs = SourceLogs(
+            self.context, self.leases, self.ends, self.orders, self._settlements, self.group_logs
+        )
 
     def pull(self, request: PullRequest, *, pushing: bool = False) -> PullResult:
         """Settles, then claims messages, and waits for them as long as the request allows.

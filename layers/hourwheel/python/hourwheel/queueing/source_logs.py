@@ -20,7 +20,7 @@ from hourwheel.queueing.pull_log import Nothing, PullLog, pull_logs
 from hourwheel.queueing.settlements import DecidedSettlement, Settlements
 from hourwheel.registry.moves import refresh_route
 
-_MOST_KNOWN = 2_000
+_MOST_GROUPS = 2_000
 """The groups, and consumers of broadcast groups, whose logs a process keeps: they come and go."""
 
 
@@ -35,7 +35,7 @@ class Sources(NamedTuple):
 
 
 @dataclass
-class KnownLogs:
+class GroupLogs:
     """Keeps the pull logs of each group as long as the records of its subject and the group are the same: a subject may
     have 64 queues, and each look of a pull goes through all of them. Thread-safe."""
 
@@ -49,7 +49,7 @@ class KnownLogs:
         name = (subject.name, group.name, group.consumer)
         kept = self._kept.get(name)
         if kept is None or kept[0] is not subject or not (kept[1] is group or kept[1] == group):
-            if len(self._kept) >= _MOST_KNOWN:
+            if len(self._kept) >= _MOST_GROUPS:
                 self._kept.clear()
             kept = self._kept[name] = (subject, group, pull_logs(context, subject, group))
         return kept[2]
@@ -64,13 +64,13 @@ class SourceLogs:
     ends: SourceEnds
     orders: Orders
     settlements: Settlements
-    known: KnownLogs
+    group_logs: GroupLogs
 
     def read(self, subject: Subject, group: Group, opened: Sequence[DecidedSettlement], *, create: bool) -> Sources:
         """Returns the logs to look into, with their totals. Brings the route up to date when a queue turns out to have
         moved; the subject and the group are then read again."""
         for last in (False, True):
-            logs = self.known.of(self.context, subject, group)
+            logs = self.group_logs.of(self.context, subject, group)
             if subject.routes:
                 logs = [log for log in logs if not self.ends.finished(log, group) or self.leases.due(log)]
             totals = self._totals(logs)

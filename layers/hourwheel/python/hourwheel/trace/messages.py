@@ -209,8 +209,8 @@ def given_ms(message_id: str, now_ms: int) -> int | None:
     """Returns the time at which Hourwheel gave this id; None for a sender's id, which may look alike: then its time is
     hardly ever in the past."""
     own = _GIVEN_ID.fullmatch(message_id)
-    given = None if own is None else int(own[1], 16)
-    return None if given is None or given > now_ms + _SKEW_MS else given
+    at_ms = None if own is None else int(own[1], 16)
+    return None if at_ms is None or at_ms > now_ms + _SKEW_MS else at_ms
 
 
 def accepted_trace(subject: str, target: QueueOffset, stored_ms: int, message: Message | None) -> MessageTrace:
