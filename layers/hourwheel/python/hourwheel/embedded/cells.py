@@ -4,7 +4,7 @@ Each is marked with the home that it belongs to, and with the name of its cell, 
 in the directory of another one would be lost.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,15 +13,13 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.sqlite_writer import Synchronous
 from hourwheel.adapters.synced_mark import SyncedMark
-from hourwheel.embedded.directory import Neighbours, database, mark_cell, prepare, synced
+from hourwheel.embedded.directory import DirectoryCells, Neighbours, database, mark_cell, prepare, synced
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore
 from hourwheel.embedded.loss import check_complete
-from hourwheel.errors import CellUnavailable
 from hourwheel.ports import CellStorage
-from hourwheel.route_records import CellKind
 
 
-class EmbeddedCells:
+class EmbeddedCells(DirectoryCells):
     """``Cells`` in data directories, by name. All are opened at the start: a directory that is not the cell's stops the
     server, with a sentence."""
 
@@ -35,8 +33,8 @@ class EmbeddedCells:
         greenlets: GreenletRunner,
         threads: ThreadPoolExecutor,
     ) -> None:
-        self._directories = dict(directories)
-        self._storages: dict[str, CellStorage] = {}
+        storages: dict[str, CellStorage] = {}
+        super().__init__(dict(directories), storages, "start the server with")
         self._stores: list[SqliteStore] = []
         self._marks: list[SyncedMark] = []
         self._neighbours: list[Neighbours] = []
@@ -55,30 +53,8 @@ class EmbeddedCells:
                 self._marks.append(mark)
                 self._neighbours.append(neighbours)
                 blobs = GreenletBlobs(FileBlobs(directory), greenlets, threads)
-                self._storages[name] = CellStorage(GreenletStore(store, greenlets), blobs)
+                storages[name] = CellStorage(GreenletStore(store, greenlets), blobs)
             self._closing = opened.pop_all()
-
-    def storage(self, cell: str) -> CellStorage:
-        storage = self._storages.get(cell)
-        if storage is None:
-            raise CellUnavailable(f"cell {cell} is not opened here: start the server with --cell {cell}=DIRECTORY")
-        return storage
-
-    def location(self, cell: str) -> str | None:
-        directory = self._directories.get(cell)
-        return None if directory is None else str(directory.absolute())
-
-    def names(self) -> Sequence[str]:
-        return sorted(self._directories)
-
-    def kinds(self, cell: str) -> tuple[CellKind, ...] | None:
-        return None
-
-    def claim(self, cell: str) -> None:
-        self.storage(cell)  # the directory was marked when it was opened
-
-    def forget(self, cell: str) -> None:
-        pass
 
     def wrote(self) -> bool:
         """Returns whether other processes may have written to a cell since the last call."""

@@ -15,11 +15,14 @@ import fcntl
 import os
 import sqlite3
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from hourwheel.embedded.ownership import check_directory
-from hourwheel.errors import Broken, Corrupt, DataVersion
+from hourwheel.errors import Broken, CellUnavailable, Corrupt, DataVersion
+from hourwheel.ports import CellStorage
+from hourwheel.route_records import CellKind
 
 FORMAT = 2
 
@@ -134,3 +137,32 @@ class Neighbours:
     def _version(self) -> int:
         (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         return int(version)
+
+
+class DirectoryCells:
+    """``Cells`` in data directories, by name. ``remedy`` says how to open a cell that is not among them."""
+
+    def __init__(self, directories: Mapping[str, Path], storages: Mapping[str, CellStorage], remedy: str) -> None:
+        self._directories, self._storages, self._remedy = directories, storages, remedy
+
+    def storage(self, cell: str) -> CellStorage:
+        storage = self._storages.get(cell)
+        if storage is None:
+            raise CellUnavailable(f"cell {cell} is not opened here: {self._remedy} --cell {cell}=DIRECTORY")
+        return storage
+
+    def location(self, cell: str) -> str | None:
+        directory = self._directories.get(cell)
+        return None if directory is None else str(directory.absolute())
+
+    def names(self) -> Sequence[str]:
+        return sorted(self._directories)
+
+    def kinds(self, cell: str) -> tuple[CellKind, ...] | None:
+        return None
+
+    def claim(self, cell: str) -> None:
+        self.storage(cell)  # the directory was marked when it was opened
+
+    def forget(self, cell: str) -> None:
+        pass

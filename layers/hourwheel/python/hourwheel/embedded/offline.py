@@ -10,13 +10,11 @@ from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.synced_mark import SyncedMark
 from hourwheel.context import Context, Settings
-from hourwheel.embedded.directory import INLINE_BYTES, database, mark_cell, prepare, synced
+from hourwheel.embedded.directory import INLINE_BYTES, DirectoryCells, database, mark_cell, prepare, synced
 from hourwheel.embedded.loss import check_complete
-from hourwheel.errors import CellUnavailable
 from hourwheel.ports import CellStorage
 from hourwheel.registry.cell_marks import home_id
 from hourwheel.registry.cell_storage import GuardedCells
-from hourwheel.route_records import CellKind
 from hourwheel.system import SystemClock, SystemIds
 
 
@@ -24,35 +22,6 @@ class ServerTimers:
     """Ignores timers, because a command turns no wheels. The server finds due wheels at its start and each minute."""
 
     def at(self, when_ms: int, bucket: str) -> None:
-        pass
-
-
-class OfflineCells:
-    """``Cells`` in data directories, by name, for one command."""
-
-    def __init__(self, directories: Mapping[str, Path], storages: Mapping[str, CellStorage]) -> None:
-        self._directories, self._storages = directories, storages
-
-    def storage(self, cell: str) -> CellStorage:
-        storage = self._storages.get(cell)
-        if storage is None:
-            raise CellUnavailable(f"cell {cell} is not opened here: name it with --cell {cell}=DIRECTORY")
-        return storage
-
-    def location(self, cell: str) -> str | None:
-        directory = self._directories.get(cell)
-        return None if directory is None else str(directory.absolute())
-
-    def names(self) -> list[str]:
-        return sorted(self._directories)
-
-    def kinds(self, cell: str) -> tuple[CellKind, ...] | None:
-        return None
-
-    def claim(self, cell: str) -> None:
-        self.storage(cell)  # the directory was marked when it was opened
-
-    def forget(self, cell: str) -> None:
         pass
 
 
@@ -72,7 +41,7 @@ def opened(data: Path, *, cells: Mapping[str, Path] | None = None, accept_loss: 
                 mark_cell(directory, home, name)
                 prepare(directory, cell=name)
                 storages[name] = CellStorage(_store(directory, opening, accept_loss), FileBlobs(directory))
-            others = GuardedCells(OfflineCells(cells, storages), store, clock, ids)
+            others = GuardedCells(DirectoryCells(cells, storages, "name it with"), store, clock, ids)
         yield Context(
             store=store,
             blobs=FileBlobs(data),

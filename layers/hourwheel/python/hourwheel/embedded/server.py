@@ -66,7 +66,7 @@ def _run(runtime: Runtime, options: ServeOptions, listener: socket.socket, secur
             f" start with --cell {name}=DIRECTORY\n"
         )
     runtime.start()
-    # What was loaded so far stays: the collector of garbage need not look through it each time.
+    # Modules and their objects stay until the end: the collector of garbage need not search them each time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECTED_OBJECTS)
