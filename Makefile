@@ -15,7 +15,7 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-simulation test-pipeline test-judging test-cloud test-site check docs bench bench-peers profile cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
+.PHONY: demo test test-queue test-simulation test-pipeline test-judging test-cloud test-apps test-site check docs bench bench-peers profile cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -23,11 +23,11 @@ demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 
 # The parts run to their end, three at a time, as two cores would often wait with two; all that they need is installed
 # before. Each can be run alone. The longest parts begin first.
-test: check pipeline-package $(VENV)/infra-ready $(VENV)/docs-ready $(NEWEST)/ready node_modules/.package-lock.json
-	@$(MAKE) -j3 --keep-going --no-print-directory MADE=1 test-queue test-simulation test-pipeline test-judging test-cloud test-site
+test: check pipeline-package $(VENV)/infra-ready $(VENV)/apps-ready $(VENV)/docs-ready $(NEWEST)/ready node_modules/.package-lock.json
+	@$(MAKE) -j3 --keep-going --no-print-directory MADE=1 test-queue test-simulation test-pipeline test-judging test-cloud test-apps test-site
 
 test-queue: $(if $(MADE),,pipeline-package) $(VENV)/infra-ready node_modules/.package-lock.json
-	$(RUN) -m pytest tests $(addprefix --ignore=tests/,pipeline simulation site $(CLOUD))
+	$(RUN) -m pytest tests $(addprefix --ignore=tests/,apps pipeline simulation site $(CLOUD))
 
 # From here on the parts show their output at the end, in one piece.
 test-simulation: $(VENV)/ready
@@ -42,12 +42,16 @@ test-judging: $(VENV)/pipeline-ready
 test-cloud: $(if $(MADE),,layers pipeline-package) $(VENV)/infra-ready node_modules/.package-lock.json
 	@$(call quietly,$(addprefix tests/,$(CLOUD)))
 
+# The integrations with their real servers, which come as wheels: PostgreSQL, Redis.
+test-apps: $(VENV)/apps-ready
+	@$(call quietly,tests/apps)
+
 test-site: docs
 	@$(call quietly,tests/site)
 
 quietly = output=$$($(RUN) -m pytest $(1) 2>&1); code=$$?; printf '\n%s\n%s\n' '$(1)' "$$output"; exit $$code
 
-check: layers $(VENV)/pipeline-ready
+check: layers $(VENV)/pipeline-ready $(VENV)/apps-ready
 	$(VENV)/bin/ruff format --check $(SOURCES)
 	$(VENV)/bin/ruff check $(SOURCES)
 	$(VENV)/bin/mypy
@@ -115,6 +119,8 @@ lock:
 	$(LOCK) --group docs --constraint requirements/dev.lock --constraint requirements/infra.lock --constraint requirements/pipeline.lock --output-file requirements/docs.lock
 	$(LOCK) pyproject.toml --group newest --constraint requirements/dev.lock --output-file requirements/spark-newest.lock
 	$(LOCK) --group peers --constraint requirements/dev.lock --output-file requirements/peers.lock
+	$(LOCK) pyproject.toml --extra celery --extra django --extra dramatiq --extra redis --extra sqlalchemy --group apps --constraint requirements/dev.lock --constraint requirements/infra.lock --constraint requirements/pipeline.lock --constraint requirements/docs.lock --output-file requirements/apps.lock
+	$(LOCK) --group generator --output-file requirements/generator.lock
 	$(LOCK) requirements/layer.in --constraint requirements/dev.lock --output-file requirements/layer.lock
 	$(subst --universal,--python-platform aarch64-manylinux_2_28 --only-binary :all:,$(LOCK)) requirements/emr.in --constraint requirements/pipeline.lock --constraint requirements/dev.lock --output-file requirements/emr.lock
 
@@ -151,8 +157,13 @@ $(VENV)/peers-ready: $(VENV)/ready requirements/peers.lock
 	$(RUN) $(PIP) --require-hashes --requirement requirements/peers.lock
 	@touch $@
 
-# The reference imports what it describes, the pipeline too.
-$(VENV)/docs-ready: $(VENV)/pipeline-ready requirements/docs.lock
+# The frameworks, databases and servers of the integrations.
+$(VENV)/apps-ready: $(VENV)/ready requirements/apps.lock
+	$(RUN) $(PIP) --require-hashes --requirement requirements/apps.lock
+	@touch $@
+
+# The reference imports what it describes, the pipeline and the integrations too.
+$(VENV)/docs-ready: $(VENV)/pipeline-ready $(VENV)/apps-ready requirements/docs.lock
 	$(RUN) $(PIP) --require-hashes --requirement requirements/docs.lock
 	@touch $@
 
