@@ -1,0 +1,1 @@
+"""The Django app ``hourwheel.django``: add it to ``INSTALLED_APPS``, and run ``manage.py migrate``."""

@@ -1,0 +1,12 @@
+"""Names the app to Django."""
+
+from django.apps import AppConfig
+
+
+class HourwheelConfig(AppConfig):
+    """The app of Hourwheel. Its tables begin with ``hourwheel_``."""
+
+    name = "hourwheel.django"
+    label = "hourwheel"
+    verbose_name = "Hourwheel"
+    default_auto_field = "django.db.models.BigAutoField"
