@@ -18,7 +18,8 @@ from hourwheel.client.calls.produce import ProduceCalls
 from hourwheel.client.calls.pull import PullCalls
 from hourwheel.client.calls.scheduled import ScheduledCalls
 from hourwheel.client.calls.subjects import SubjectCalls
-from hourwheel.client.http import Http, path
+from hourwheel.client.codec import path
+from hourwheel.client.http import Http
 from hourwheel.client.records.health import Health
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Clock, Ids

@@ -5,29 +5,15 @@ pool adds the rest of what the client needs.
 """
 
 import http.client
-import logging
 import os
 import select
 import socket
 import ssl
 import threading
-from functools import cache
-from ipaddress import ip_address
-from typing import NamedTuple
-from urllib.parse import urlsplit
 
-from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable, no_answer, problem_of
+from hourwheel.client.endpoint import Endpoint, Reply, closed
 
-_MAX_IDLE = 64  # each idle connection takes a descriptor, here and at the server
-
-
-class Reply(NamedTuple):
-    status: int
-    retry_after: str | None
-    date: str | None
-    encoding: str | None
-    kind: str | None
-    body: bytes
+MOST_IDLE = 64  # each idle connection takes a descriptor, here and at the server
 
 
 class Connections:
@@ -36,17 +22,10 @@ class Connections:
     Each exchange has a connection to itself. Idle connections stay open for later exchanges.
     """
 
-    def __init__(self, url: str, *, timeout_seconds: float, ca_file: str | os.PathLike[str] | None = None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"the URL must begin with http:// or https:// and name a host, got {url!r}")
-        self.prefix = parts.path.rstrip("/")
-        self._host = parts.hostname
-        self._port = parts.port
-        self._security = _security(ca_file) if parts.scheme == "https" else None
+    def __init__(self, endpoint: Endpoint, *, timeout_seconds: float) -> None:
+        self._endpoint = endpoint
         self._timeout_seconds = timeout_seconds
         self._closed = False
-        self._answered = False
         self._forget()
 
     def _forget(self) -> None:
@@ -82,21 +61,16 @@ class Connections:
             )
         except ssl.SSLCertVerificationError as error:
             self._discard(connection)
-            raise self._untrusted(error) from error
+            raise self._endpoint.untrusted(error) from error
         except (OSError, http.client.HTTPException) as error:
             self._discard(connection)
-            raise self._lost(error, sent=sent) from error
+            raise (closed() if self._closed else self._endpoint.lost(error, sent=sent)) from error
         except BaseException:
             self._discard(connection)  # half an answer may be left in it
             raise
-        self._answered = True
+        self._endpoint.answered = True
         self._give_back(connection, reusable=not response.will_close)
         return reply
-
-    def warn_of_clear_text(self) -> None:
-        """Logs a warning, once for each host, where requests travel unencrypted to another machine."""
-        if self._security is None and not _is_loopback(self._host):
-            _warn_of_clear_text(self._host)
 
     def close(self) -> None:
         """Cuts the exchanges under way (they raise ``Closed``) and refuses new ones."""
@@ -114,7 +88,7 @@ class Connections:
         while True:
             with self._lock:
                 if self._closed:
-                    raise Closed("the connection was closed")
+                    raise closed()
                 connection = self._idle.pop() if self._idle else self._new()
                 self._busy.add(connection)
             if connection.sock is None or not _readable(connection.sock):
@@ -122,16 +96,17 @@ class Connections:
             self._discard(connection)  # an idle connection is readable only once the server has closed it
 
     def _new(self) -> http.client.HTTPConnection:
-        if self._security is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_seconds)
+        endpoint = self._endpoint
+        if endpoint.security is None:
+            return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=self._timeout_seconds)
         return http.client.HTTPSConnection(
-            self._host, self._port, timeout=self._timeout_seconds, context=self._security
+            endpoint.host, endpoint.port, timeout=self._timeout_seconds, context=endpoint.security
         )
 
     def _give_back(self, connection: http.client.HTTPConnection, *, reusable: bool) -> None:
         with self._lock:
             self._busy.discard(connection)
-            if reusable and not self._closed and len(self._idle) < _MAX_IDLE:
+            if reusable and not self._closed and len(self._idle) < MOST_IDLE:
                 self._idle.append(connection)
                 return
         connection.close()
@@ -140,55 +115,6 @@ class Connections:
         with self._lock:
             self._busy.discard(connection)
         connection.close()
-
-    def _untrusted(self, error: ssl.SSLCertVerificationError) -> ServerFault:
-        detail = (
-            f"the certificate of {self._host} is not trusted ({error.verify_message}): "
-            "give the authority's as ca_file, --ca-file or SSL_CERT_FILE"
-        )
-        return ServerFault(problem_of("certificate-untrusted", detail, title="certificate not trusted"))
-
-    def _lost(self, error: Exception, *, sent: bool) -> ServerUnavailable | Closed:
-        if self._closed:
-            return Closed("the connection was closed")
-        port = f":{self._port}" if self._port else ""
-        verb = "did not answer" if sent else "cannot be reached"
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return no_answer(f"the server at {self._host}{port} {verb}: {reason}{self._hint(error, sent)}", sent=sent)
-
-    def _hint(self, error: Exception, sent: bool) -> str:
-        """Returns advice where the URL may have the wrong scheme, which only the first bytes of an answer reveal."""
-        if isinstance(error, ssl.SSLError):
-            return "; it may serve plain HTTP: then the URL begins with http://"
-        broken = isinstance(error, http.client.BadStatusLine | ConnectionResetError | BrokenPipeError)
-        if self._security is None and sent and broken and not self._answered:
-            return "; it may serve HTTPS: then the URL begins with https://"
-        return ""
-
-
-def _security(ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:
-    """Returns one TLS context for all connections: reading the certificates takes 10 ms or more.
-
-    Raises ``ValueError`` where ``ca_file`` holds no certificates.
-    """
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise ValueError(f"{ca_file} holds no certificates in PEM: {error.strerror or error}") from error
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
-@cache
-def _warn_of_clear_text(host: str) -> None:
-    logging.getLogger("hourwheel.client").warning(
-        "the token goes to %s over plain HTTP, where anybody on the way can read it: use an https URL", host
-    )
 
 
 def _readable(sock: socket.socket) -> bool:

@@ -56,19 +56,23 @@ class RequestContext(NamedTuple):
     closing: Event
 
 
-class OutgoingRequest(Generic[B]):
-    """Sends the batches of several callers to one subject, as one request where the server takes them together.
+class Attempt(NamedTuple):
+    """What a request sends: the messages, and the key under which it repeats them."""
+
+    messages: Sequence[Message]
+    idempotency_key: str
+
+
+class RequestParts(Generic[B]):
+    """Decides what a request of several callers sends next, and settles their batches. Does no input or output.
 
     A request is repeated unchanged, under one idempotency key. Where the server refuses it because of one message, the
     batches of the other callers are sent without it, in their order. A batch whose time is over fails alone, and the
     request that it shares goes on for the others.
-
-    One thread at a time calls ``run``. Another thread may go on with the request after that.
     """
 
-    def __init__(self, context: RequestContext, subject: str, batches: Sequence[B]) -> None:
-        self._context = context
-        self._subject = subject
+    def __init__(self, ids: Ids, batches: Sequence[B]) -> None:
+        self._ids = ids
         self._parts: deque[Sequence[B]] = deque([batches])
         self._begin_part()
 
@@ -76,61 +80,61 @@ class OutgoingRequest(Generic[B]):
         self._key: str | None = None
         self._may_be_stored = False
         self._attempt = 0
-        self._pause_seconds = 0.0
+        self.pause_seconds = 0.0
 
-    def run(self, own: B | None = None) -> None:
-        """Sends the batches until all of them are done, or ``own`` is."""
-        while self._parts and not (own is not None and own.done):
-            if self._pause_seconds:
-                self._context.closing.wait(self._pause_seconds)
-            self._send(self._parts[0])
+    @property
+    def left(self) -> bool:
+        """Whether there is anything to send."""
+        return bool(self._parts)
 
     def unfinished(self) -> Iterator[B]:
         """Yields the batches whose callers wait."""
         return (batch for part in self._parts for batch in part if not batch.done)
 
-    def _send(self, part: Sequence[B]) -> None:
+    def attempt(self, now: float) -> Attempt | None:
+        """Returns what to send after the pause, or None where the next part comes first."""
+        part = self._parts[0]
         if self._key is None:
-            part = self._parts[0] = self._still_wanted(part)
-            self._key = self._context.ids.token().hex()  # a request that is repeated keeps its batches, and so its key
+            part = self._parts[0] = self._still_wanted(part, now)
+            self._key = self._ids.token().hex()  # a request that is repeated keeps its batches, and so its key
         if all(batch.done for batch in part):
             self._next_part()
-            return
-        try:
-            self._accept(part, self._produce(part))
-        except ServerUnavailable as error:
-            self._may_be_stored |= error.sent
-            self._pause(part, error)
-        except Exception as error:  # any other error too: else the callers would wait for ever
-            if len(part) > 1 and self._may_be_stored:
-                # Parts of the request have other keys: they would be stored a second time.
-                error = DeliveryTimeout(f"{NOT_ACCEPTED}: {error}")
-            if len(part) > 1 and _may_concern_one(error):
-                problem = error.problem if isinstance(error, BadRequest | TooLarge) else Problem()
-                self._next_part(split(part, problem))
-            else:
-                for batch in part:
-                    batch.fail(error)
-                self._next_part()
-        else:
-            self._next_part()
+            return None
+        messages = part[0].messages if len(part) == 1 else [message for batch in part for message in batch.messages]
+        return Attempt(messages, self._key)
 
-    def _still_wanted(self, part: Sequence[B]) -> list[B]:
+    def accepted(self, attempt: Attempt, results: list[SendResult], now: float) -> None:
+        if len(results) != len(attempt.messages):
+            counts = f"{counted(len(results), 'result')} for {counted(len(attempt.messages), 'message')}"
+            self.failed(ClientError(f"the server answered {counts}"), now)
+            return
+        self._accept(self._parts[0], results)
+        self._next_part()
+
+    def failed(self, error: Exception, now: float) -> None:
+        """Records the error of an attempt, of any kind: else the callers would wait for ever."""
+        part = self._parts[0]
+        if isinstance(error, ServerUnavailable):
+            self._may_be_stored |= error.sent
+            self._pause(part, error, now)
+            return
+        if len(part) > 1 and self._may_be_stored:
+            # Parts of the request have other keys: they would be stored a second time.
+            error = DeliveryTimeout(f"{NOT_ACCEPTED}: {error}")
+        if len(part) > 1 and _may_concern_one(error):
+            problem = error.problem if isinstance(error, BadRequest | TooLarge) else Problem()
+            self._next_part(split(part, problem))
+            return
+        for batch in part:
+            batch.fail(error)
+        self._next_part()
+
+    def _still_wanted(self, part: Sequence[B], now: float) -> list[B]:
         """Returns the batches to send; those whose time is over fail."""
-        now = time.monotonic()
         for batch in part:
             if now >= batch.give_up_at:
                 batch.fail(DeliveryTimeout(NOT_SENT))
         return [batch for batch in part if not batch.done]
-
-    def _produce(self, part: Sequence[B]) -> list[SendResult]:
-        messages = part[0].messages if len(part) == 1 else [message for batch in part for message in batch.messages]
-        results = self._context.api.produce(self._subject, messages, idempotency_key=self._key, retry_seconds=0)
-        if len(results) != len(messages):
-            raise ClientError(
-                f"the server answered {counted(len(results), 'result')} for {counted(len(messages), 'message')}"
-            )
-        return results
 
     def _accept(self, part: Sequence[B], results: list[SendResult]) -> None:
         if len(part) == 1:
@@ -142,15 +146,12 @@ class OutgoingRequest(Generic[B]):
             batch.accept(results[start:end])
             start = end
 
-    def _pause(self, part: Sequence[B], error: ServerUnavailable) -> None:
+    def _pause(self, part: Sequence[B], error: ServerUnavailable, now: float) -> None:
         """Fails the batches whose time is over before the next try."""
-        self._pause_seconds = pause_seconds(
-            self._attempt, self._context.ids, at_least_seconds=error.retry_after_seconds
-        )
+        self.pause_seconds = pause_seconds(self._attempt, self._ids, at_least_seconds=error.retry_after_seconds)
         self._attempt += 1
-        next_at = time.monotonic() + self._pause_seconds
         for batch in part:
-            if next_at >= batch.give_up_at and not batch.done:
+            if now + self.pause_seconds >= batch.give_up_at and not batch.done:
                 late = DeliveryTimeout(f"{NOT_ACCEPTED}: {error}")
                 late.__cause__ = error
                 batch.fail(late)
@@ -161,6 +162,39 @@ class OutgoingRequest(Generic[B]):
         self._parts.popleft()
         self._parts.extendleft(reversed([part for part in instead if part]))
         self._begin_part()
+
+
+class OutgoingRequest(Generic[B]):
+    """Sends the batches of several callers to one subject, as one request where the server takes them together.
+
+    One thread at a time calls ``run``. Another thread may go on with the request after that.
+    """
+
+    def __init__(self, context: RequestContext, subject: str, batches: Sequence[B]) -> None:
+        self._context = context
+        self._subject = subject
+        self._parts = RequestParts(context.ids, batches)
+
+    def run(self, own: B | None = None) -> None:
+        """Sends the batches until all of them are done, or ``own`` is."""
+        parts, context = self._parts, self._context
+        while parts.left and not (own is not None and own.done):
+            if parts.pause_seconds:
+                context.closing.wait(parts.pause_seconds)
+            attempt = parts.attempt(time.monotonic())
+            if attempt is None:
+                continue
+            messages, key = attempt
+            try:
+                results = context.api.produce(self._subject, messages, idempotency_key=key, retry_seconds=0)
+            except Exception as error:
+                parts.failed(error, time.monotonic())
+            else:
+                parts.accepted(attempt, results, time.monotonic())
+
+    def unfinished(self) -> Iterator[B]:
+        """Yields the batches whose callers wait."""
+        return self._parts.unfinished()
 
 
 def _may_concern_one(error: Exception) -> bool:

@@ -17,7 +17,8 @@ from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, Api
 from hourwheel.client.backoff import PullBackoff, pause_seconds
 from hourwheel.client.calls.pull import pull_encoded
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
-from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker, same_key
+from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
+from hourwheel.client.local_queue import LocalQueue
 from hourwheel.client.records.messages import Pulled
 from hourwheel.client.records.packed import PackedPulled
 from hourwheel.model.fields import Delay
@@ -60,14 +61,14 @@ class Prefetcher:
         settle_timeout = min(DEFAULT_TIMEOUT_SECONDS, max(1.0, options.lease_seconds / 2))
         self._settles = options.connect(timeout_seconds=settle_timeout)
         self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
-        self._queue: deque[Delivery] = deque()
+        self._local = LocalQueue()
+        self._queue = self._local.deliveries
         self._unordered = False  # whether the last pull said that the group keeps no order of keys
         self._acked: deque[Delivery] = deque()  # acknowledged, and not recorded in ``_leases`` yet
         self._recorded_at = 0.0
         self._settler_until = 0.0  # when the settler looks again by itself
         self._idle_settler = False  # whether nothing lingers, as far as the settler knows
         self._hungry_puller = False  # whether the puller waits for room
-        self._in_hand: dict[str, Delivery] = {}  # by the keys of ordered groups
         # Reentrant: a signal handler may call ``stop`` while its thread is in here.
         lock = threading.RLock()
         self._ready = threading.Condition(lock)  # a message waits to be handled
@@ -148,21 +149,8 @@ class Prefetcher:
         return None
 
     def _take(self) -> Delivery | None:
-        """Removes the first message whose lease is not lost, and whose key nobody handles if its group is ordered."""
-        passed: list[Delivery] = []
-        taken: Delivery | None = None
-        while taken is None and self._queue:
-            delivery = self._queue.popleft()
-            key = delivery.ordered_key
-            if delivery.lost:
-                continue
-            if key in self._in_hand:
-                passed.append(delivery)
-                continue
-            taken = delivery
-            if key is not None:
-                self._in_hand[key] = delivery
-        self._queue.extendleft(reversed(passed))
+        """Removes the first message that may be handled now."""
+        taken = self._local.take()
         if len(self._queue) <= self._options.low_water:
             self._hungry.notify()
         return taken
@@ -230,14 +218,8 @@ class Prefetcher:
         self._recorded_at = now
 
     def _free(self, delivery: Delivery, outcome: DeliveryOutcome) -> None:
-        """Lets the next message of the key come. After a failure that is not one of the same pull: the server serves
-        the failed message first."""
-        if self._in_hand.get(delivery.ordered_key or "") is delivery:
-            del self._in_hand[delivery.ordered_key or ""]
-        if outcome is not DeliveryOutcome.ACK:
-            for other in [other for other in self._queue if same_key(other, delivery)]:
-                self._queue.remove(other)
-                self._leases.decide(other, DeliveryOutcome.RELEASE, time.monotonic())
+        for other in self._local.free(delivery, outcome):
+            self._leases.decide(other, DeliveryOutcome.RELEASE, time.monotonic())
         self._ready.notify_all()
 
     # The puller

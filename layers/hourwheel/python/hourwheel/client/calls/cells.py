@@ -1,12 +1,13 @@
 """Shows and changes routes and cells."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Literal
 
 from msgspec import Struct
 
 from hourwheel.client.calls.call import Calls, answers, query, without_none
-from hourwheel.client.http import path
+from hourwheel.client.codec import path
 from hourwheel.route_records import CellDescription, CellKind, DrainResult, RouteStep, SubjectRoute
 
 
@@ -90,8 +91,8 @@ class CellCalls(Calls):
             >>> api.list_cells()[0].cell
             'home'
         """
-        listed: _Cells = self._http.call("GET", path("cells"), answers(_Cells))
-        return listed.cells
+        cells: list[CellDescription] = self._http.call("GET", path("cells"), answers(_Cells), then=attrgetter("cells"))
+        return cells
 
     def get_cell(self, cell: str) -> CellDescription:
         """Shows a cell with its state.

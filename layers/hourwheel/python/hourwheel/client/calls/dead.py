@@ -1,9 +1,11 @@
 """Lists, redrives and deletes dead letters, and lists orphans."""
 
+from operator import attrgetter
+
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers, query
-from hourwheel.client.http import path
+from hourwheel.client.codec import path
 from hourwheel.client.records.dead import DeadLetter, DeadPage, DeadSelection, OrphanPage
 
 
@@ -60,8 +62,10 @@ class DeadLetterCalls(Calls):
             0
         """
         target = path("subjects", subject, "groups", group, "dead", "redrive")
-        answer: _Redriven = self._http.call("POST", target, answers(_Redriven), body=which, safe=False)
-        return answer.redriven
+        redriven: int = self._http.call(
+            "POST", target, answers(_Redriven), body=which, safe=False, then=attrgetter("redriven")
+        )
+        return redriven
 
     def drop(self, subject: str, group: str, which: DeadSelection) -> int:
         """Deletes dead letters for good. Returns how many.
@@ -75,8 +79,10 @@ class DeadLetterCalls(Calls):
             0
         """
         target = path("subjects", subject, "groups", group, "dead")
-        answer: _Dropped = self._http.call("DELETE", target, answers(_Dropped), body=which, safe=False)
-        return answer.dropped
+        dropped: int = self._http.call(
+            "DELETE", target, answers(_Dropped), body=which, safe=False, then=attrgetter("dropped")
+        )
+        return dropped
 
     def list_orphans(self, subject: str, *, limit: int = 100, after: str | None = None) -> OrphanPage:
         """Lists up to ``limit`` (1 to 100) delayed messages whose subject was deleted before their time came, from

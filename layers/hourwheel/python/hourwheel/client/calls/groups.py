@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Literal
 
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers, query, without_none
+from hourwheel.client.codec import path
 from hourwheel.client.due import utc_text
-from hourwheel.client.http import path
 from hourwheel.client.records.groups import (
     NO_FILTER,
     NO_PUSH,
@@ -133,8 +134,8 @@ class GroupCalls(Calls):
         """
         body = {"then": then, **({"all": True} if keys is None else {"keys": list(keys)})}
         target = path("subjects", subject, "groups", group, "held")
-        decided: _Decided = self._http.call("POST", target, answers(_Decided), body=body)
-        return decided.decided
+        decided: int = self._http.call("POST", target, answers(_Decided), body=body, then=attrgetter("decided"))
+        return decided
 
     def list_groups(self, subject: str, *, limit: int = 100, after: str | None = None) -> GroupPage:
         """Lists up to ``limit`` (1 to 100) groups by name, from behind the name ``after``.
@@ -219,8 +220,10 @@ class GroupCalls(Calls):
         if isinstance(to, datetime):
             body = {"time": utc_text(to)}
         target = path("subjects", subject, "groups", group, "seek")
-        moved: _Positions = self._http.call("POST", target, answers(_Positions), body=body)
-        return moved.positions
+        moved: list[QueueOffset] = self._http.call(
+            "POST", target, answers(_Positions), body=body, then=attrgetter("positions")
+        )
+        return moved
 
     def push(self, subject: str, group: str) -> PushStatus:
         """Shows the state of the deliveries to the group's target, and the secret that signs deliveries over HTTPS.
@@ -252,8 +255,10 @@ class GroupCalls(Calls):
             True
         """
         target = path("subjects", subject, "groups", group, "consumers")
-        answer: _Consumers = self._http.call("GET", target, answers(_Consumers))
-        return answer.consumers
+        consumers: list[ConsumerState] = self._http.call(
+            "GET", target, answers(_Consumers), then=attrgetter("consumers")
+        )
+        return consumers
 
     def leave(self, subject: str, group: str, consumer: str) -> int:
         """Ends the leases of a consumer that died: other consumers get its messages at once, with the same attempt.
@@ -268,8 +273,8 @@ class GroupCalls(Calls):
             1
         """
         target = path("subjects", subject, "groups", group, "consumers", consumer, "leave")
-        answer: _LeaseEnds = self._http.call("POST", target, answers(_LeaseEnds))
-        return answer.released
+        released: int = self._http.call("POST", target, answers(_LeaseEnds), then=attrgetter("released"))
+        return released
 
     def lag(self, subject: str, group: str) -> Lag:
         """Counts the messages of a group that are not done, by their state.

@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from hourwheel.client.calls.call import Calls, answers, query
+from hourwheel.client.codec import path
 from hourwheel.client.due import utc_text
-from hourwheel.client.http import path
 from hourwheel.client.records.peek import PeekPage
 from hourwheel.client.records.trace import TracePage
 

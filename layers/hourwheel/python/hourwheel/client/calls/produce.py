@@ -1,11 +1,12 @@
 """Stores messages."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers
-from hourwheel.client.http import PackedAnswer, path
+from hourwheel.client.codec import PackedAnswer, path
 from hourwheel.client.records.messages import AddressedMessage, Message, ProduceBody, SendResult, on_the_wire
 from hourwheel.client.records.packed import PackedProduceResult
 
@@ -71,7 +72,7 @@ class ProduceCalls(Calls):
         self, target: str, messages: Sequence[Message], idempotency_key: str | None, retry_seconds: float | None
     ) -> list[SendResult]:
         body = ProduceBody([on_the_wire(message) for message in messages], idempotency_key)
-        result: _Produced = self._http.call(
+        results: list[SendResult] = self._http.call(
             "POST",
             target,
             answers(_Produced),
@@ -79,5 +80,6 @@ class ProduceCalls(Calls):
             safe=idempotency_key is not None,
             retry_seconds=retry_seconds,
             packed=PackedAnswer(_packed_decoder, lambda packed: _Produced(packed.placed(messages))),
+            then=attrgetter("results"),
         )
-        return result.results
+        return results

@@ -1,13 +1,14 @@
 """Pulls messages and settles them."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers
-from hourwheel.client.errors import Conflict
-from hourwheel.client.http import PackedAnswer, path
+from hourwheel.client.codec import PackedAnswer, path
+from hourwheel.client.errors import AnswerError, Conflict
 from hourwheel.client.records.messages import Pulled
 from hourwheel.client.records.packed import PackedPulled
 from hourwheel.model.pulls import Settled, Settlement, SettleResult
@@ -84,20 +85,23 @@ class PullCalls(Calls):
             [Settled(status='settled', lease_until=None)]
         """
         target = path("subjects", subject, "groups", group, "ack")
-        try:
-            result: SettleResult = self._http.call(
-                "POST",
-                target,
-                answers(SettleResult),
-                body={"settle": settlements},
-                retry_seconds=retry_seconds,
-                packed=_SETTLED,
-            )
-        except Conflict as error:
-            if error.slug != "receipt-stale":
-                raise
+
+        def stale(error: AnswerError) -> list[Settled]:
+            if not isinstance(error, Conflict) or error.slug != "receipt-stale":
+                raise error
             return [Settled("stale") for _ in settlements]
-        return result.results
+
+        settled: list[Settled] = self._http.call(
+            "POST",
+            target,
+            answers(SettleResult),
+            body={"settle": settlements},
+            retry_seconds=retry_seconds,
+            packed=_SETTLED,
+            then=attrgetter("results"),
+            refused=stale,
+        )
+        return settled
 
 
 def pull_encoded(

@@ -3,8 +3,8 @@
 from typing import Any
 
 from hourwheel.client.calls.call import Calls, answers, query
+from hourwheel.client.codec import path
 from hourwheel.client.due import Delay, Moment, due_at
-from hourwheel.client.http import path
 from hourwheel.client.records.scheduled import PendingCounts, ScheduledMessage
 
 

@@ -1,7 +1,7 @@
 """Creates, shows and deletes subjects."""
 
 from hourwheel.client.calls.call import Calls, answers, query, without_none
-from hourwheel.client.http import path
+from hourwheel.client.codec import path
 from hourwheel.client.records.subjects import Subject, SubjectPage
 
 

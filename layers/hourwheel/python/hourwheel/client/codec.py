@@ -1,0 +1,194 @@
+"""Encodes the calls of a client as HTTP requests, and decodes the answers. Does no input or output."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from hourwheel import __version__, gzipped
+from hourwheel.answer_size import nested_bytes
+from hourwheel.client.backoff import pause_seconds
+from hourwheel.client.endpoint import Reply
+from hourwheel.client.errors import (
+    AnswerError,
+    BadRequest,
+    Problem,
+    ServerFault,
+    ServerUnavailable,
+    TooLarge,
+    from_answer,
+    problem_of,
+)
+from hourwheel.client.signing import Signer
+from hourwheel.ports import Ids
+
+T = TypeVar("T")
+
+_ANSWER_BYTES = 64 << 20
+"""The limit of a decompressed answer, against zip bombs: Lambda's answers have at most 6 MB."""
+
+_EVENT_BYTES = 6_200_000
+"""The limit of a body within the 6,291,456 bytes of an event of Lambda. The rest is for the headers, of which the
+gateway takes 10 KB, and for the gateway's description of the request."""
+
+_MSGPACK = "application/msgpack"
+
+_encoder = msgspec.json.Encoder()
+_packer = msgspec.msgpack.Encoder()
+
+
+class PackedAnswer(NamedTuple, Generic[T]):
+    """How a call reads an answer in msgpack: as what, and the record that this stands for."""
+
+    decoder: msgspec.msgpack.Decoder[Any]
+    record: Callable[[Any], T]
+
+
+class Call(NamedTuple, Generic[T]):
+    """A call of the HTTP API, and how to read its answer.
+
+    With ``packed`` the call is made in msgpack. ``then`` turns the decoded answer into what the caller gets;
+    ``refused`` turns a refusal into that, or raises it.
+    """
+
+    method: str
+    target: str
+    answer: msgspec.json.Decoder[T]
+    body: Any
+    wait_seconds: float
+    packed: PackedAnswer[T] | None
+    then: Callable[[T], Any] | None
+    refused: Callable[[AnswerError], Any] | None
+
+
+class HttpRequest(NamedTuple):
+    method: str
+    target: str
+    data: bytes | None
+    headers: dict[str, str]
+
+
+def path(*parts: str) -> str:
+    """Returns ``/v1/…`` with each part quoted. Raises ``BadRequest`` for an empty part, ``.`` and ``..``.
+
+    Proxies and signatures remove such parts from a path, and the rest would name something else.
+    """
+    if not {"", ".", ".."}.isdisjoint(parts):
+        raise BadRequest(problem_of("name-invalid", "a name or an id cannot be empty, '.' or '..'"))
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _check_event(data: bytes, *, packed: bool) -> None:
+    """Raises ``TooLarge`` for a request that is too large for an event of Lambda.
+
+    The gateway would answer such a request with a 5xx, which a client must take for a failure after the messages were
+    stored.
+    """
+    # Msgpack is base64 in an event.
+    if 2 * len(data) > _EVENT_BYTES and (size := len(data) * 4 // 3 if packed else nested_bytes(data)) > _EVENT_BYTES:
+        detail = (
+            f"the request takes {size} bytes as an event of Lambda, where quotes count more than once, and"
+            f" {_EVENT_BYTES} are the most: send smaller batches"
+        )
+        raise TooLarge(problem_of("request-too-large", detail))
+
+
+class CallCodec:
+    """Encodes the calls to one server. Knows from its answers whether the server reads msgpack."""
+
+    def __init__(self, *, prefix: str, token: str | None, signer: Signer | None) -> None:
+        if token is not None and not token.strip():
+            raise ValueError("the token is blank: give one that is not, or none at all")
+        self._prefix = prefix
+        self.signer = signer
+        self._headers = {
+            "accept": "application/json",
+            "accept-encoding": "gzip",
+            "user-agent": f"hourwheel/{__version__}",
+        }
+        if token is not None:
+            self._headers["authorization"] = f"Bearer {token}"
+        self._packs = True
+        """Whether the server reads msgpack, as far as is known."""
+
+    def request(self, call: Call[Any]) -> HttpRequest:
+        """Returns the request of a call, without its signature. Raises ``TooLarge``."""
+        target = self._prefix + call.target
+        if call.body is None:
+            return HttpRequest(call.method, target, None, self._headers)
+        packed = call.packed is not None and self._packs
+        data = (_packer if packed else _encoder).encode(call.body)
+        if self.signer is not None:
+            _check_event(data, packed=packed)
+        kinds = {"accept": _MSGPACK, "content-type": _MSGPACK} if packed else {"content-type": "application/json"}
+        return HttpRequest(call.method, target, data, {**self._headers, **kinds})
+
+    def instead(self, call: Call[Any], request: HttpRequest, error: BadRequest) -> HttpRequest:
+        """Returns the request in JSON, for a server that cannot read msgpack; later calls are made in JSON too. Raises
+        the error where it has another reason."""
+        packed = request.headers.get("content-type") == _MSGPACK
+        # A server that knows no msgpack takes the body for JSON, or refuses its type.
+        if not packed or (error.slug != "json-invalid" and error.status != HTTPStatus.UNSUPPORTED_MEDIA_TYPE):
+            raise error
+        self._packs = False
+        return self.request(call)
+
+    def signature(self, request: HttpRequest) -> dict[str, str]:
+        """Returns the headers that sign a request now. May wait for the source of the credentials."""
+        if self.signer is None:
+            return {}
+        return self.signer.headers(request.method, request.target, request.data, request.headers.get("content-type"))
+
+    def answer(self, call: Call[Any], request: HttpRequest, signed: dict[str, str], reply: Reply) -> Any:
+        """Returns what the caller of a call gets. Raises ``AnswerError``."""
+        body = _unpacked(reply)
+        if not 200 <= reply.status < 300:
+            error = from_answer(reply.status, body, retry_after=reply.retry_after)
+            if self.signer is not None:
+                error = self.signer.explained(error, request.method, request.target, signed, reply.date)
+            if call.refused is not None:
+                return call.refused(error)
+            raise error
+        try:
+            if call.packed is not None and reply.kind == _MSGPACK:
+                answer = call.packed.record(call.packed.decoder.decode(body))
+            else:
+                answer = call.answer.decode(body or b"null")
+        except (msgspec.MsgspecError, UnicodeDecodeError, LookupError) as error:
+            raise _not_understood(reply, error) from error
+        return answer if call.then is None else call.then(answer)
+
+
+class Tries:
+    """Decides whether a call is made again while the server is unavailable, and after which pause."""
+
+    def __init__(self, ids: Ids, *, safe: bool, give_up_at: float) -> None:
+        self._ids = ids
+        self._safe = safe
+        self._give_up_at = give_up_at
+        self._attempt = 0
+
+    def pause_seconds(self, error: ServerUnavailable, now: float) -> float | None:
+        """Returns the pause before the next try; None where there is none: the time is over, or a repeated call might
+        have its effect twice."""
+        pause = pause_seconds(self._attempt, self._ids, at_least_seconds=error.retry_after_seconds)
+        self._attempt += 1
+        return None if (error.sent and not self._safe) or now + pause >= self._give_up_at else pause
+
+
+def _unpacked(reply: Reply) -> bytes:
+    if reply.encoding is None or not reply.body:
+        return reply.body
+    try:
+        if reply.encoding.lower() != "gzip":
+            raise ValueError(f"its encoding is {reply.encoding[:100]!r}")
+        return gzipped.unpack(reply.body, _ANSWER_BYTES)
+    except ValueError as error:
+        raise _not_understood(reply, error) from error
+
+
+def _not_understood(reply: Reply, error: Exception) -> ServerFault:
+    detail = f"the answer is not what this client understands ({error}): is there a Hourwheel server at this URL?"
+    return ServerFault(Problem(status=reply.status, detail=detail))

@@ -1,0 +1,93 @@
+"""Describes the server that a client talks to, and the errors of exchanges with it. Opens no connection."""
+
+import http.client
+import logging
+import os
+import ssl
+from functools import cache
+from ipaddress import ip_address
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable, no_answer, problem_of
+
+
+class Reply(NamedTuple):
+    status: int
+    retry_after: str | None
+    date: str | None
+    encoding: str | None
+    kind: str | None
+    body: bytes
+
+
+class Endpoint:
+    """The server that a URL names. Raises ``ValueError`` for a URL that names none, and for a wrong ``ca_file``."""
+
+    def __init__(self, url: str, *, ca_file: str | os.PathLike[str] | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"the URL must begin with http:// or https:// and name a host, got {url!r}")
+        self.prefix = parts.path.rstrip("/")
+        self.host = parts.hostname
+        self.port = parts.port
+        self.security = _security(ca_file) if parts.scheme == "https" else None
+        self.answered = False
+        """Whether the server has answered as a server of this scheme does."""
+
+    def warn_of_clear_text(self) -> None:
+        """Logs a warning, once for each host, where requests travel unencrypted to another machine."""
+        if self.security is None and not _is_loopback(self.host):
+            _warn_of_clear_text(self.host)
+
+    def untrusted(self, error: ssl.SSLCertVerificationError) -> ServerFault:
+        detail = (
+            f"the certificate of {self.host} is not trusted ({error.verify_message}): "
+            "give the authority's as ca_file, --ca-file or SSL_CERT_FILE"
+        )
+        return ServerFault(problem_of("certificate-untrusted", detail, title="certificate not trusted"))
+
+    def lost(self, error: Exception, *, sent: bool) -> ServerUnavailable:
+        """Returns the error of an exchange without a whole answer."""
+        port = f":{self.port}" if self.port else ""
+        verb = "did not answer" if sent else "cannot be reached"
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return no_answer(f"the server at {self.host}{port} {verb}: {reason}{self._hint(error, sent)}", sent=sent)
+
+    def _hint(self, error: Exception, sent: bool) -> str:
+        """Returns advice where the URL may have the wrong scheme, which only the first bytes of an answer reveal."""
+        if isinstance(error, ssl.SSLError):
+            return "; it may serve plain HTTP: then the URL begins with http://"
+        broken = isinstance(error, http.client.BadStatusLine | ConnectionResetError | BrokenPipeError)
+        if self.security is None and sent and broken and not self.answered:
+            return "; it may serve HTTPS: then the URL begins with https://"
+        return ""
+
+
+def closed() -> Closed:
+    return Closed("the connection was closed")
+
+
+def _security(ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:
+    """Returns one TLS context for all connections: reading the certificates takes 10 ms or more.
+
+    Raises ``ValueError`` where ``ca_file`` holds no certificates.
+    """
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise ValueError(f"{ca_file} holds no certificates in PEM: {error.strerror or error}") from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+@cache
+def _warn_of_clear_text(host: str) -> None:
+    logging.getLogger("hourwheel.client").warning(
+        "the token goes to %s over plain HTTP, where anybody on the way can read it: use an https URL", host
+    )
