@@ -170,6 +170,8 @@ def _batch(grammar: Grammar, rng: Random) -> Any:
     batch: dict[str, Any] = {"messages": [grammar.message(rng) for _ in range(rng.choice((1, 1, 2, 10, 100)))]}
     if rng.random() < 0.2:
         batch["idempotency_key"] = rng.choice(("k-1", "k-2", "x" * 101))
+    if rng.random() < 0.1:
+        batch["sequence"] = rng.choice((1, 2, 3, 0, -1, 1 << 60, "1"))
     return batch
 
 

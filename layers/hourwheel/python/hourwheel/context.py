@@ -189,7 +189,7 @@ class Context:
         ``logs`` are the logs that ``work`` needs; the home store stands for itself as ``HOME``. Work that spans cells
         runs without a transaction: every step of it is stored when it is done, and the protocol alone holds.
         """
-        cell = HOME if self.cells is None else self._only_cell(logs)
+        cell = self._cell_of_all(logs)
         if cell is None or self.inside is not None:
             return work(self)
         store = self.store if cell == HOME else self._storage(cell).store
@@ -208,6 +208,14 @@ class Context:
         for call in later:
             call(self)
         return result
+
+    def is_atomic(self, logs: Iterable[str]) -> bool:
+        """Returns whether ``atomically`` runs work on these logs in one transaction."""
+        cell = self._cell_of_all(logs)
+        return cell is not None and transactional(self.store if cell == HOME else self._storage(cell).store)
+
+    def _cell_of_all(self, logs: Iterable[str]) -> str | None:
+        return HOME if self.cells is None else self._only_cell(logs)
 
     @staticmethod
     def _only_cell(logs: Iterable[str]) -> str | None:

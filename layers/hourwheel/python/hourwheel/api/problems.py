@@ -45,6 +45,8 @@ TITLES = {
     "request-timeout": "The request did not arrive in time",
     "receipt-stale": "Every receipt is stale",
     "idempotency-key-reused": "The idempotency key came with other content",
+    "sequence-passed": "A batch with a later sequence came before",
+    "sequence-undecided": "Whether the batch was stored is no longer known",
     "setting-fixed": "The setting cannot be changed so",
     "changed-meanwhile": "It was changed meanwhile",
     "cell-state": "The cell takes no queues",

@@ -49,7 +49,7 @@ def produce(cell: Cell, event: Event, context: Invocation | None) -> Response:
     data = body_of(event)
     request = _decoded(_one_subject, event, data)
     _check(request.messages, len(data))
-    stored = cell.store_batch(subject, request.messages, _idempotency(request.idempotency_key, data))
+    stored = cell.store_batch(subject, request.messages, _idempotency(request, data))
     return _answer(cell, event, stored)
 
 
@@ -61,7 +61,7 @@ def _produce_many(cell: Cell, event: Event) -> Response:
     for index, message in enumerate(request.messages):
         if message.subject not in seen:
             seen.add(check_name(message.subject, f"messages[{index}].subject"))
-    stored = cell.store_many(request.messages, _idempotency(request.idempotency_key, data))
+    stored = cell.store_many(request.messages, _idempotency(request, data))
     return answer(event, ProduceResult(cell.placed(stored)))
 
 
@@ -89,8 +89,13 @@ def _counted(data: bytes) -> bytes:
     return data
 
 
-def _idempotency(key: str | None, data: bytes) -> IdempotencyKey | None:
-    return None if key is None else IdempotencyKey(key, blake2b(data, digest_size=16).digest())
+def _idempotency(request: ProduceRequest | ProduceManyRequest, data: bytes) -> IdempotencyKey | None:
+    if request.idempotency_key is None:
+        if request.sequence is not None:
+            detail = "a sequence numbers the batches of one idempotency key: give that key too"
+            raise Rejected("field-invalid", detail, field="sequence")
+        return None
+    return IdempotencyKey(request.idempotency_key, blake2b(data, digest_size=16).digest(), request.sequence)
 
 
 def _check(messages: Sequence[NewMessage], request_bytes: int) -> None:

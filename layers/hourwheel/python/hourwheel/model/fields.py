@@ -38,12 +38,16 @@ DEAD_RETENTION_MS = 30 * 86_400_000
 MAX_HELD = 10_000
 # Longer than a client repeats a request; each key is stored for this time (docs/decisions/0004).
 IDEMPOTENCY_MS = 10 * 60_000
+# A sender that numbers its batches has one record, however many it sends, so the record may stay: longer than a sender
+# is away (docs/decisions/0033).
+SEQUENCE_MS = 400 * 86_400_000
 
 NAME_PATTERN = r"[A-Za-z0-9._-]{1,100}"
 _NAME = re.compile(NAME_PATTERN)
 
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=f"^{NAME_PATTERN}$")]
 Text = Annotated[str, Meta(min_length=1, max_length=100)]
+Sequence = Annotated[int, Meta(ge=1, le=(1 << 53) - 1)]
 Index = Annotated[int, Meta(ge=0, lt=BATCH_MESSAGES)]
 Indexes = Annotated[list[Index], Meta(max_length=BATCH_MESSAGES)]
 Headers = Annotated[dict[Text, Annotated[str, Meta(max_length=4_096)]], Meta(max_length=32)]

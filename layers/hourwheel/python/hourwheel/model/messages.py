@@ -13,6 +13,7 @@ from hourwheel.model.fields import (
     Delay,
     Headers,
     Name,
+    Sequence,
     Text,
 )
 
@@ -63,11 +64,13 @@ class Message(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_field
 class ProduceRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[NewMessage], Meta(min_length=1)]
     idempotency_key: Text | None = None
+    sequence: Sequence | None = None
 
 
 class ProduceManyRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[AddressedMessage], Meta(min_length=1)]
     idempotency_key: Text | None = None
+    sequence: Sequence | None = None
 
 
 class SendResult(Struct, omit_defaults=True):

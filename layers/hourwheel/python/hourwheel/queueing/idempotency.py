@@ -7,6 +7,10 @@
 
 A producer writes its reservations under the key before it puts a row. A request with the same key finds them, repeats
 the puts, and gives the same answer.
+
+A sender may number its batches: under one key, each new batch has a higher sequence. The record is then that of the
+last batch, and stays. A batch with the sequence of the record is a repetition, one with a higher sequence replaces the
+record, and one with a lower sequence is refused (docs/decisions/0033).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +22,7 @@ from hourwheel.context import Context
 from hourwheel.errors import Conflict, Unavailable
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Reservation
-from hourwheel.model.fields import IDEMPOTENCY_MS
+from hourwheel.model.fields import IDEMPOTENCY_MS, SEQUENCE_MS
 from hourwheel.ports import Key, Table
 
 _TRIES = 5  # a try is lost only to another request with this key
@@ -36,7 +40,7 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     number of queues that each subject had, ``cut`` the length in minutes and the shards of the buckets: from both a
     repeat divides the batch into equal parts. ``rerouted`` are the parts that were divided again, in order: a reader
     had filled their rows, and the subject had got more queues. ``generations`` are those of the subjects, which change
-    when a subject is deleted and created again."""
+    when a subject is deleted and created again. ``sequence`` is that of a sender that numbers its batches."""
 
     digest: bytes
     prefix: str
@@ -47,19 +51,27 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     generations: dict[str, int]
     cut: tuple[int, int]
     rerouted: tuple[LaterRoute, ...] = ()
+    sequence: int | None = None
 
     @property
     def ends_ms(self) -> int:
         """The time from which on the key is free (Unix milliseconds)."""
-        return self.at_ms + IDEMPOTENCY_MS
+        return self.at_ms + (IDEMPOTENCY_MS if self.sequence is None else SEQUENCE_MS)
+
+    def answers(self, sequence: int | None, at_ms: int) -> bool:
+        """Returns whether the record counts for a batch with this sequence at this time: it has not expired, and is not
+        that of an earlier batch of the sender."""
+        later = sequence is not None and self.sequence is not None and sequence > self.sequence
+        return self.ends_ms > at_ms and not later
 
 
 @dataclass(frozen=True)
 class IdempotencyKey:
-    """The sender's key, and a digest of the content it goes with."""
+    """The sender's key, a digest of the content it goes with, and the number that the sender gave the batch."""
 
     key: str
     digest: bytes
+    sequence: int | None = None
 
     def record(self, context: Context, keyspace: str) -> CasRecord[Remembered]:
         return CasRecord(context.store, context.ids, Key(Table.KEYS, keyspace, self.key), Remembered)
@@ -72,19 +84,26 @@ class IdempotencyKey:
             raise self._conflict(first)
 
     def first(self, context: Context, keyspace: str) -> Remembered | None:
-        """Returns the record of the batch that came with this key before; None if the key is free."""
+        """Returns the record of the batch that came with this key before, or of a later batch of the sender; None if
+        the key is free for the batch."""
         first = self.record(context, keyspace).load()
-        return None if first is None or first.value.ends_ms <= context.clock.now_ms() else first.value
+        if first is None or not first.value.answers(self.sequence, context.clock.now_ms()):
+            return None
+        return first.value
 
     def check_repeat(self, first: Remembered, generations: Mapping[str, int]) -> None:
         """Raises ``Conflict`` when the batch is not the one that came with its key before."""
-        if first.digest != self.digest or first.generations != generations:
+        if first.sequence != self.sequence or first.digest != self.digest or first.generations != generations:
             raise self._conflict(first)
 
     def _conflict(self, first: Remembered) -> Conflict:
-        """Returns the error for a batch that differs from the first one: in its content, or else because a subject was
-        deleted."""
-        if first.digest != self.digest:
+        """Returns the error for a batch that differs from the first one: in its sequence, in its content, or else
+        because a subject was deleted."""
+        if self.sequence is not None and first.sequence is not None and self.sequence < first.sequence:
+            slug = "sequence-passed"
+            detail = f"a batch with the sequence {first.sequence} came before: number each new batch higher"
+            return Conflict(slug, detail, field="sequence")
+        if first.digest != self.digest or first.sequence != self.sequence:
             slug = "idempotency-key-reused"
             detail = "this idempotency key came with other content before: use a new key for a new batch"
         else:
@@ -98,17 +117,22 @@ class IdempotencyKey:
 
 def remember(record: CasRecord[Remembered], offer: Remembered) -> Versioned[Remembered]:
     """Stores the offer under its key, and returns the record that counts: the offer, or an earlier one that has not
-    expired. Raises ``Unavailable`` when other requests with the key keep winning the race."""
-    expect: bytes | None = None
+    expired. An offer with a sequence replaces the record of a lower one. Raises ``Unavailable`` when other requests
+    with the key keep winning the race."""
+    # The key of a sender that numbers its batches is nearly always taken: a read is cheaper than a refused write.
+    current = None if offer.sequence is None else record.load()
+    if current is not None and current.value.answers(offer.sequence, offer.at_ms):
+        return current
+    expect = None if current is None else current.token
     for _ in range(_TRIES):
         outcome = record.swap(expect, offer, token=offer.token, expires_ms=offer.ends_ms)
         current = outcome.current
         if outcome.stored and current is not None:
             return current
         # Another request with this key was first: its reservations count.
-        if current is not None and current.value.ends_ms > offer.at_ms:
+        if current is not None and current.value.answers(offer.sequence, offer.at_ms):
             return current
-        # The record of an earlier batch has expired: the next try replaces it.
+        # The record is that of an earlier batch, or has expired: the next try replaces it.
         expect = None if current is None else current.token
     raise Unavailable("many requests use this idempotency key at once: send the batch again")
 
@@ -124,7 +148,7 @@ def remember_reservations(
     divided = (*current.value.rerouted, *rerouted)
     value = msgspec.structs.replace(current.value, reservations=tuple(reservations), rerouted=divided)
     outcome = record.swap(current.token, value, expires_ms=value.ends_ms)
-    if outcome.current is None:
+    if outcome.current is None or outcome.current.value.token != value.token:
         raise Unavailable("the idempotency key ran out meanwhile: send the batch again with a new one")
     if outcome.current.value.rerouted != divided:
         raise Unavailable("another request with this idempotency key is under way: send the batch again")

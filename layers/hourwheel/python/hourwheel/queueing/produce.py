@@ -22,7 +22,7 @@ from hourwheel.logs.large_batches import large_batch_folder
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import with_tags
-from hourwheel.model.fields import MAX_DELAY_MS
+from hourwheel.model.fields import IDEMPOTENCY_MS, MAX_DELAY_MS
 from hourwheel.model.messages import AddressedMessage, NewMessage
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, LaterRoute, Remembered, remember, remember_reservations
@@ -34,6 +34,8 @@ from hourwheel.words import counted
 
 _Stored: TypeAlias = tuple[list[BatchPart], list[Reservation]]
 """The parts of a batch, and where each was stored."""
+
+_BUCKET_KEPT_MS = 12 * 3_600_000  # half of the time for which a closed bucket is kept
 
 _TRIES = 5  # each needs a queue that moves, or is deleted, between its look-up and the reservation: rare even once
 
@@ -290,6 +292,7 @@ class _Batch:
             reservations=tuple(reserved),
             generations=self._generations,
             cut=inputs.cut,
+            sequence=idempotency.sequence,
         )
 
     def _repeat(self, remembered: Versioned[Remembered], idempotency: IdempotencyKey, keyspace: str) -> StoredBatch:
@@ -300,6 +303,11 @@ class _Batch:
         for each in first.rerouted:
             self._name(first.prefix)
             parts[each.part : each.part + 1] = self.batch.rerouted(parts[each.part], first.prefix, each.queues)
+        logs = [HOME, *(reservation.log for reservation in first.reservations)]
+        if first.at_ms + IDEMPOTENCY_MS <= self.context.clock.now_ms():
+            if self.context.is_atomic(logs):  # the record was stored together with the rows
+                return self._stored(first.prefix, parts, list(first.reservations))
+            self._refuse_undecided(parts, first.reservations)
         # A part that the first request did not store is accepted now: its retention begins now.
         rows = self._rows(parts, self.context.clock.now_ms(), first.prefix)
 
@@ -308,8 +316,21 @@ class _Batch:
                 context, idempotency.record(context, keyspace), remembered, parts, rows, repeated=True
             )
 
-        logs = [HOME, *(reservation.log for reservation in first.reservations)]
         return self._stored(first.prefix, *self.context.atomically(repeat, logs))
+
+    def _refuse_undecided(self, parts: Sequence[BatchPart], reservations: Sequence[Reservation]) -> None:
+        """Raises ``Conflict`` if a row of the batch may have been stored and removed, or filled and removed: its sender
+        repeats it so late that fillers are removed too (see ``FILLER_MS``)."""
+        now_ms = self.context.clock.now_ms()
+        for part, reservation in zip(parts, reservations, strict=True):
+            log = self.context.log(reservation.log)
+            over = part.bucket is not None and part.bucket.end_ms + _BUCKET_KEPT_MS <= now_ms
+            if log.get(reservation.row_no) is None and (over or reservation.row_no < log.trimmed()):
+                detail = (
+                    "the batch was sent before, and so long ago that it is no longer known whether it was stored: look"
+                    " for its messages, and send what is missing with a higher sequence"
+                )
+                raise Conflict("sequence-undecided", detail, field="sequence")
 
     @property
     def _generations(self) -> dict[str, int]:

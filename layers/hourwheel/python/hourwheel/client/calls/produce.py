@@ -24,6 +24,7 @@ class ProduceCalls(Calls):
         messages: Sequence[Message],
         *,
         idempotency_key: str | None = None,
+        sequence: int | None = None,
         retry_seconds: float | None = None,
     ) -> list[SendResult]:
         """Stores a batch of up to 1,000 messages and 4 MiB in all, either whole and durably or not at all.
@@ -31,12 +32,16 @@ class ProduceCalls(Calls):
         A batch that the caller repeats with its ``idempotency_key`` within 10 minutes is stored once, and gets the
         first answer again. ``retry_seconds`` overrides the value of the ``Api``.
 
+        A sender that gives each new batch a higher ``sequence`` under one key, after the batch before was answered, may
+        repeat its last batch for 400 days. A batch with a lower number than the last is refused.
+
         Returns:
             The place of each message, or the time at which it is due, in the order of the messages.
 
         Raises:
             TooLarge: a message or the batch is over a limit; nothing was stored.
-            Conflict: the idempotency key came with another batch, or the subject was deleted since or is read-only.
+            Conflict: the idempotency key came with another batch or a later sequence, or the subject was deleted since
+                or is read-only.
             NotFound: the server has no subject of this name, and may not create one.
 
         Example:
@@ -44,10 +49,11 @@ class ProduceCalls(Calls):
             >>> results[0].offset, results[1].scheduled > datetime.now(UTC)
             (1, True)
         """
-        return self._produce(path("subjects", subject, "messages"), messages, idempotency_key, retry_seconds)
+        target = path("subjects", subject, "messages")
+        return self._produce(target, messages, idempotency_key, sequence, retry_seconds)
 
     def produce_many(
-        self, messages: Sequence[AddressedMessage], *, idempotency_key: str | None = None
+        self, messages: Sequence[AddressedMessage], *, idempotency_key: str | None = None, sequence: int | None = None
     ) -> list[SendResult]:
         """Stores a batch whose messages name their subjects; with an idempotency key either whole or not at all.
 
@@ -58,7 +64,8 @@ class ProduceCalls(Calls):
 
         Raises:
             TooLarge: a message or the batch is over a limit; nothing was stored.
-            Conflict: the idempotency key came with another batch, or a subject was deleted since or is read-only.
+            Conflict: the idempotency key came with another batch or a later sequence, or a subject was deleted since
+                or is read-only.
             NotFound: the server lacks one of these subjects, and may not create it.
 
         Example:
@@ -66,12 +73,17 @@ class ProduceCalls(Calls):
             >>> [result.offset for result in api.produce_many(batch, idempotency_key="order-7")]
             [1, 0]
         """
-        return self._produce(path("messages"), messages, idempotency_key, None)
+        return self._produce(path("messages"), messages, idempotency_key, sequence, None)
 
     def _produce(
-        self, target: str, messages: Sequence[Message], idempotency_key: str | None, retry_seconds: float | None
+        self,
+        target: str,
+        messages: Sequence[Message],
+        idempotency_key: str | None,
+        sequence: int | None,
+        retry_seconds: float | None,
     ) -> list[SendResult]:
-        body = ProduceBody([on_the_wire(message) for message in messages], idempotency_key)
+        body = ProduceBody([on_the_wire(message) for message in messages], idempotency_key, sequence)
         results: list[SendResult] = self._http.call(
             "POST",
             target,

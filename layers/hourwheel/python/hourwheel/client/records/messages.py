@@ -152,6 +152,7 @@ class Pulled(Struct, frozen=True, kw_only=True):
 class ProduceBody(Struct, omit_defaults=True):
     messages: Sequence[Message | NewMessage]
     idempotency_key: str | None = None
+    sequence: int | None = None
 
 
 def on_the_wire(message: Message) -> Message | NewMessage:
