@@ -123,6 +123,20 @@ def not_json(data: bytes, reason: str, noun: str = "the body") -> Rejected:
 
 def _misfit(text: str, noun: str) -> Rejected:
     """Returns the error for a message of msgspec, which says what is wrong and where in one sentence."""
+    what, path = _parts(text)
+    field = path[:QUOTED_CHARACTERS] or None
+    if path.rpartition(".")[2] in _NAMES and ("length" in what or "matching" in what):
+        return Rejected("name-invalid", f"{field} must match {NAME_PATTERN}", field=field)
+    return Rejected("field-invalid", _sentence(what, path, noun), field=field)
+
+
+def of_msgspec(text: str, noun: str = "the body") -> str:
+    """Returns a sentence for the text of a ``ValidationError``. Its subject is the field, or else this ``noun``."""
+    return _sentence(*_parts(text), noun)
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """Returns what is wrong, as msgspec says it, and the path of the field ("": the whole value)."""
     # msgspec quotes names at full length, and a name may have megabytes.
     if len(text) > _TEXT_CHARACTERS:
         text = text[: _TEXT_CHARACTERS // 2] + text[-_TEXT_CHARACTERS // 2 :]
@@ -131,10 +145,11 @@ def _misfit(text: str, noun: str) -> Rejected:
     member = _MEMBER.fullmatch(what)
     if member:
         path = f"{path}.{member['name']}".lstrip(".")
-    field = path[:QUOTED_CHARACTERS] or None
-    if path.rpartition(".")[2] in _NAMES and ("length" in what or "matching" in what):
-        return Rejected("name-invalid", f"{field} must match {NAME_PATTERN}", field=field)
-    return Rejected("field-invalid", f"{field or noun} {_of_msgspec(what)[:QUOTED_CHARACTERS]}", field=field)
+    return what, path
+
+
+def _sentence(what: str, path: str, noun: str) -> str:
+    return f"{path[:QUOTED_CHARACTERS] or noun} {_of_msgspec(what)[:QUOTED_CHARACTERS]}"
 
 
 def _of_msgspec(text: str) -> str:

@@ -24,8 +24,7 @@ from hourwheel.system import SystemIds
 
 _log = logging.getLogger("hourwheel.consumer")
 
-Handler = TypeVar("Handler", bound=Callable[[Delivery], object])
-BatchHandler = TypeVar("BatchHandler", bound=Callable[[list[Delivery]], object])
+Handler = TypeVar("Handler", bound=Callable[..., object])
 
 _WAKE_SECONDS = 0.5  # the main thread handles signals at least this often while it waits
 
@@ -118,7 +117,13 @@ class Consumer:
     def handler(self, function: Handler) -> Handler:
         """Sets the function that ``run`` calls with each message, as a decorator. A later call replaces the function.
 
-        Raises nothing.
+        The annotation of the first parameter decides what the function gets: the message (``Delivery``, or without an
+        annotation), or its body, decoded from JSON (a pydantic model, a msgspec struct, a dataclass, a ``TypedDict``,
+        ``dict``, ``list``, a number), or as it was sent (``str``, ``bytes``). A second parameter gets the message. A
+        message whose body does not fit becomes a dead letter at once, without retries.
+
+        Raises:
+            TypeError: no body can be decoded as the annotation says.
 
         Example:
             >>> consumer = Consumer("http://127.0.0.1:7420", "orders", "billing", concurrency=8)
@@ -126,10 +131,12 @@ class Consumer:
             ... def bill(message):
             ...     print(message.body)
         """
-        self._work = functools.partial(self._handle_each, function)
+        from hourwheel.client.decoding import handler_of  # a program that only sends does not pay for ``inspect``
+
+        self._work = functools.partial(self._handle_each, handler_of(function))
         return function
 
-    def batch_handler(self, function: BatchHandler) -> BatchHandler:
+    def batch_handler(self, function: Handler) -> Handler:
         """Sets the function that ``run`` calls with a list of messages, as a decorator, in place of a handler.
 
         The list holds the messages that are there, 1 to ``max_messages``, and waits for no more. A handler that returns
@@ -137,7 +144,11 @@ class Consumer:
         nothing was called, ``Retry`` and ``Reject`` too do what they do for a handler of one message. In an ordered
         group each message of a list has another key.
 
-        Raises nothing.
+        An annotation such as ``list[Order]`` asks for the decoded bodies; a second parameter then gets the messages.
+        Messages whose bodies do not fit become dead letters, and the function gets the others.
+
+        Raises:
+            TypeError: no body can be decoded as the annotation says.
 
         Example:
             >>> consumer = Consumer("http://127.0.0.1:7420", "orders", "billing")
@@ -147,7 +158,9 @@ class Consumer:
             ...         if not message.body:
             ...             message.dead()
         """
-        self._work = functools.partial(self._handle_batches, function)
+        from hourwheel.client.decoding import batch_handler_of
+
+        self._work = functools.partial(self._handle_batches, batch_handler_of(function, _give_up))
         return function
 
     def run(self) -> None:
@@ -314,6 +327,11 @@ class _Loop(Iterator[Delivery]):
             else:
                 self._current.ack()
             self._current = None
+
+
+def _give_up(message: Delivery, error: Reject) -> None:
+    _log.info("%s rejected: %s", _named([message]), error)
+    message.dead()
 
 
 def _named(messages: list[Delivery]) -> str:

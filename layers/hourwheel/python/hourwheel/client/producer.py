@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from hourwheel.client.accumulator import Accumulator, InFlightBatch, Pending
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
@@ -136,7 +136,7 @@ class Producer:
 
     def send(
         self,
-        body: str | bytes,
+        body: str | bytes | Any,
         *,
         subject: str | None = None,
         key: str | None = None,
@@ -148,7 +148,8 @@ class Producer:
         queue: int | None = None,
         on_done: Callable[[Future[SendResult]], None] | None = None,
     ) -> Future[SendResult]:
-        """Sends a message in the background. Returns a future of its result at once. See ``Message`` for the limits.
+        """Sends a message in the background. Returns a future of its result at once. ``Message`` says what a body may
+        be, and names the limits.
 
         A ``delay`` begins when the server accepts the message: about ``linger_seconds`` after ``send``, or after an
         outage when the server is back. ``deliver_at`` is a fixed time; a time in the past delivers at once. The place
@@ -159,6 +160,7 @@ class Producer:
 
         Raises:
             ValueError: no subject is named, or ``delay`` or ``deliver_at`` is not valid.
+            TypeError: the body contains a value that JSON has no form for.
             DeliveryTimeout: the producer was at its bound for ``delivery_timeout_seconds``.
             Closed: the producer was closed.
 
@@ -180,7 +182,9 @@ class Producer:
                 self._wake_sender()
         return future
 
-    def send_batch(self, messages: Iterable[Message | str | bytes], *, subject: str | None = None) -> list[SendResult]:
+    def send_batch(
+        self, messages: Iterable[Message | str | bytes | Any], *, subject: str | None = None
+    ) -> list[SendResult]:
         """Sends a batch of up to 1,000 messages and waits until all of them are durable.
 
         The batch is stored whole or not at all. Batches of other threads that wait may share its request. The batch may
@@ -194,6 +198,7 @@ class Producer:
             DeliveryTimeout: the batch was not accepted within ``delivery_timeout_seconds``; it may be stored or not.
             Closed: the producer was closed.
             ValueError: no subject is named.
+            TypeError: a body contains a value that JSON has no form for.
 
         Example:
             >>> with Producer("http://127.0.0.1:7420", subject="orders") as producer:

@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from hourwheel.client.due import Delay, Moment, at_most_one, checked_delay, checked_moment
+from hourwheel.client.encoding import encoded_body
 from hourwheel.model.messages import AddressedMessage as AddressedWireMessage
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Settled
 
 
 class Message(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A message to send. Its ``body`` is text or bytes; the message has at most 1 MiB in all.
+    """A message to send. Its ``body`` is text or bytes; the message has at most 1 MiB in all. A pydantic model, a
+    msgspec struct, a dataclass, a dictionary or a list as body becomes its JSON.
 
     Messages with one ``key`` (1 to 256 characters) share a queue and stay in order. ``tags`` are up to 10, ``headers``
     up to 32. The server gives the message an ``id`` where the caller gives none. The queue delivers the message
@@ -22,15 +25,18 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
 
     Raises:
         ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is not valid.
+        TypeError: the body contains a value that JSON has no form for.
 
     Example:
         >>> Message("paid", key="customer-42", tags=["eu"], headers={"trace": "abc"}).key
         'customer-42'
         >>> Message("remind", delay=timedelta(hours=2)).delay
         7200.0
+        >>> Message({"order": 7}).body
+        '{"order":7}'
     """
 
-    body: str | bytes
+    body: str | bytes | Any
     key: str | None = None
     tags: Sequence[str] | None = None
     headers: dict[str, str] | None = None
@@ -40,6 +46,9 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     queue: int | None = None
 
     def __post_init__(self) -> None:
+        kind = self.body.__class__
+        if kind is not str and kind is not bytes:
+            msgspec.structs.force_setattr(self, "body", encoded_body(self.body))
         if self.delay is None is self.deliver_at:
             return
         at_most_one(self.delay, self.deliver_at)
