@@ -2,11 +2,13 @@
 
 import threading
 
+import msgspec
 import pytest
 
 from hourwheel.client import Delivery, Retry
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.test_consumer import LONG_SECONDS, Running, consumer, group, settled
+from tests.unit.client.test_msgpack import MSGPACK
 
 
 @pytest.fixture
@@ -53,6 +55,32 @@ def test_after_a_failure_the_messages_of_its_key_in_the_same_pull_are_given_back
     entries = [entry for call in calls for entry in call.body.get("settle", [])]
     (failed,) = [entry for entry in entries if "retry" in entry]
     assert failed["release"] == [1, 3]
+
+
+def test_messages_that_cannot_be_decoded_are_retried_one_after_the_other_and_others_go_on(ordered: FakeServer) -> None:
+    block = {"messages": [{"body": 5}, {"body": 6}], "queue": 0, "offset": 0, "attempt": 1}
+    pull = {"receipt": "r", "queue": 0, "lease_until": "2026-11-20T09:00:30.000Z", "blocks": [block], "ordered": True}
+    ordered.fail("pull", raw=msgspec.msgpack.encode({"pulls": [pull]}), kind=MSGPACK)
+    errors: list[Exception] = []
+
+    def handle(message: Delivery) -> None:
+        try:
+            assert message.body == "a1"
+        except msgspec.MsgspecError as error:
+            errors.append(error)
+            raise
+
+    fill(ordered, "a1")
+    with Running(consumer(ordered), handle):
+        ordered.wait_until(lambda broker: settled(broker, 1))
+    entries = [
+        entry
+        for call in (*ordered.calls("settle"), *ordered.calls("pull"))
+        for entry in call.body.get("settle", [])
+        if entry["receipt"] == "r"
+    ]
+    assert [(entry["retry"], entry["release"]) for entry in entries[:1]] == [([0], [1])]
+    assert len(errors) == 1
 
 
 def test_without_an_order_threads_share_the_messages_of_a_key(server: FakeServer) -> None:

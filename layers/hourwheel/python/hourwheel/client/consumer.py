@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
-import msgspec
-
 from hourwheel.client.api import Api
 from hourwheel.client.errors import Reject, Retry
 from hourwheel.client.lease_tracker import Delivery
 from hourwheel.client.prefetcher import Prefetcher, PrefetchOptions
+from hourwheel.client.records.packed import UNDECODABLE
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
@@ -340,7 +339,7 @@ def _named(messages: list[Delivery]) -> str:
         return f"{len(messages)} messages"
     try:
         return f"message {messages[0].id}"
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNDECODABLE:
         return "a message that this client cannot decode"
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from hourwheel.client.due import Delay, checked_retry_delay
 from hourwheel.client.records.messages import Pull, Received
-from hourwheel.client.records.packed import PackedPull
+from hourwheel.client.records.packed import UNDECODABLE, PackedPull
 from hourwheel.model.fields import Delay as WireDelay
 from hourwheel.model.pulls import RetryLater, Settled, Settlement
 
@@ -54,8 +54,15 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def ordered_key(self) -> str | None:
-        """The key whose messages are handled one after the other, or None."""
-        return self._record.key if self._lease.ordered else None
+        """The key whose messages are handled one after the other, or None. Messages that cannot be decoded have their
+        receipt for a key: nobody knows which of them belong together, and their handler is told that they cannot be
+        decoded."""
+        if not self._lease.ordered:
+            return None
+        try:
+            return self._record.key
+        except UNDECODABLE:
+            return self._lease.receipt
 
     @property
     def id(self) -> str:

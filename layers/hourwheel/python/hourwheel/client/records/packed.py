@@ -14,6 +14,10 @@ _ARRAY_16 = 0xDC  # the count follows in 2 bytes, in any longer array in 4
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError)
+"""The errors that decoding of a block raises."""
+
+
 class PackedProduceResult(Struct, gc=False):
     """Where the messages of a batch are: each in ``results``, or in ``parts`` of a queue, the offset of the first
     message there, and the indexes of the messages in the batch (None: all of them)."""
@@ -79,7 +83,7 @@ class Block(Struct, gc=False):
         return int.from_bytes(head[1:3] if head[0] == _ARRAY_16 else head[1:5], "big")
 
     def received(self) -> list[Received]:
-        """Decodes the messages. Raises ``msgspec.MsgspecError`` and ``UnicodeDecodeError``."""
+        """Decodes the messages. Raises one of ``UNDECODABLE``."""
         queue, offset, index, prefix, attempt, produced_at = (
             self.queue,
             self.offset,
