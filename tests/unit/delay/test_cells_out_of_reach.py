@@ -2,6 +2,7 @@
 cell is back, whoever owns the bucket then."""
 
 import logging
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,10 +10,14 @@ from typing import Any
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Settings
 from hourwheel.delay import unavailable_cells
-from hourwheel.delay.dispatch import Dispatcher
+from hourwheel.delay.dispatch import DUE, Dispatcher
+from hourwheel.delay.ownership import Dispatched, put_dispatched
+from hourwheel.delay.wheel import Wheel
 from hourwheel.errors import Throttled
+from hourwheel.handover.handover import Transfer
 from hourwheel.ports import CellStorage
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall
 
@@ -184,3 +189,31 @@ def test_messages_that_wait_for_another_cell_are_not_tried_without_end(monkeypat
     full.down, failing.down = frozenset({"put"}), ALL
     bench.turn(60)
     assert len(tried) < 25, "each cell is tried every five seconds"
+
+
+def test_a_new_owner_does_not_keep_transfers_once_for_each_row_that_names_them(bench: Bench, away: Outage) -> None:
+    bench.send_later(*map(str, range(1_000)), delay=20, subject="away")
+    ((_, bucket),) = bench.timers.ordered
+    now_ms = bench.clock.now_ms()
+    named = Transfer(
+        kind=DUE,
+        log=bench.cell.registry.subject("away").log(0),
+        row_no=0,
+        first_seq=0,
+        token=b"t" * 16,
+        at_ms=now_ms,
+        expires_ms=now_ms + HOUR_MS,
+        picks=tuple((0, index) for index in range(1_000)),
+    )
+    for row_no in range(300):
+        row = Dispatched(owner="before", at_ms=now_ms, transfers=(named,))
+        put_dispatched(bench.cell.context, bucket, row_no, row, b"%016d" % row_no)
+    away.down = ALL
+    wheel = Wheel(bench.cell.context, bench.cell.registry, Bucket.parse(bucket), "after")
+    assert wheel._ownership.take()
+    tracemalloc.start()
+    wheel.open()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 6 << 20, "300,000 positions take 12 MB as numbers alone"
+    assert wheel.waiting == 0, "each message is known to be handed over"

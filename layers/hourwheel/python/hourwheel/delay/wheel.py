@@ -227,16 +227,19 @@ class Wheel:
 
     def _read_dispatched(self) -> None:
         """Reads the dispatch log to its end: the messages that it names are not handed over again."""
-        fresh = []
+        fresh = array("q")
         for row_no, dispatched in self._dispatched.rows(self._next_dispatch_row):
             self._next_dispatch_row, self._last_ms = row_no + 1, dispatched.at_ms
+            # While a cell is out of reach, each row names the open transfers of the row before it again.
+            before = {transfer.token for transfer in self._unfinished}
             if dispatched.transfers:
                 self._unfinished = dispatched.transfers
             # Publishes no row: the former owner is not fenced off, and may still miss the rows read here.
             self._renew_if_due(0)
             for transfer in dispatched.transfers:
                 self._unreadable = self._unreadable or transfer.kind == DAMAGED
-                fresh += [pack(row_no, index) for row_no, index in transfer.picks]
+                if transfer.token not in before:
+                    fresh.extend(pack(row_no, index) for row_no, index in transfer.picks)
         if self._state is not WheelState.NEW:
             for packed in fresh:
                 self._wheel.discard(packed)
