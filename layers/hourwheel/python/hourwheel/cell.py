@@ -218,7 +218,7 @@ class Cell:
             for each in (consumer_groups(self.registry, owner, record) if record.broadcast else [record])
         ]
         more = following is not None or len(members) > GROUPS
-        trace = Trace(self.context, owner, members[:GROUPS], more)
+        trace = Trace(self.context, owner, members[:GROUPS], more, self._scheduled_id)
         target = QueueOffset.parse(message)
         if target is not None:
             return TracePage([trace.by_offset(target)], None)

@@ -9,6 +9,7 @@ from hourwheel.model.fields import check_name
 from hourwheel.queueing.peek import PeekStart
 from hourwheel.times import parse_rfc3339
 from hourwheel.trace.messages import QueueOffset, SearchSpan
+from hourwheel.trace.scheduled import BucketRow
 
 _LONGEST_NUMBER = 5
 """The number of a queue has at most two digits; more of a longer text is not worth quoting."""
@@ -26,12 +27,18 @@ def trace(cell: Cell, event: Event) -> Response:
     query = decode_query(TraceQuery, event)
     if query.group is not None:
         check_name(query.group, "group")
-    after = None if query.after is None else QueueOffset.parse(query.after)
-    if query.after is not None and after is None:
-        raise Rejected("field-invalid", f"after is next of the page before, got {query.after!r}", field="after")
+    after = None if query.after is None else _search_start(query.after)
     since_ms = None if query.since is None else parse_rfc3339(query.since, "from")
     until_ms = None if query.until is None else parse_rfc3339(query.until, "to")
     return ok(cell.trace(subject, message, SearchSpan(since_ms, until_ms, after), query.group))
+
+
+def _search_start(text: str) -> QueueOffset | BucketRow:
+    """Returns the position at which a search goes on. Raises ``Rejected`` for any other text."""
+    start = QueueOffset.parse(text) or BucketRow.parse(text)
+    if start is None:
+        raise Rejected("field-invalid", f"after is next of the page before, got {text!r}", field="after")
+    return start
 
 
 def queue_number(text: str) -> int:

@@ -32,7 +32,7 @@ def show(
     Example: hourwheel message show orders 0:0
     """
     with connect(ctx) as api, _lake_hint(subject, message) as traces:
-        traces += api.trace(subject, message, group=group).messages
+        traces += _all(api, subject, message, None, None, group)
         _show(ctx, traces)
 
 
@@ -72,7 +72,7 @@ def _lake_hint(subject: str, message: str) -> Iterator[list[MessageTrace]]:
 
 
 def _all(
-    api: Api, subject: str, message_id: str, since: str, until: str | None, group: str | None
+    api: Api, subject: str, message_id: str, since: str | None, until: str | None, group: str | None
 ) -> Iterator[MessageTrace]:
     begin, end = moment(since, "--from"), moment(until, "--to")
     after: str | None = None

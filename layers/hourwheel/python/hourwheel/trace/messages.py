@@ -5,13 +5,15 @@ at which the message was accepted; for a sender's id the caller names a span of 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from hourwheel.answer_size import answerable
+from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.context import Context
-from hourwheel.delay.changes import Scheduled
+from hourwheel.delay.changes import Scheduled, ScheduledMessages
 from hourwheel.errors import Corrupt, NotFound, Rejected
 from hourwheel.handover.copies import with_position
 from hourwheel.logs.large_batches import messages_of
@@ -28,6 +30,7 @@ from hourwheel.queueing.records import Position
 from hourwheel.times import rfc3339
 from hourwheel.trace.groups import GroupReader
 from hourwheel.trace.history import SourceLog, StoredHistory
+from hourwheel.trace.scheduled import BucketRow, ScheduleSearch
 
 _GIVEN_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{16}-\d+", re.ASCII)
 _PLACE = re.compile(r"(\d{1,5}):(\d{1,19})", re.ASCII)
@@ -59,11 +62,11 @@ class QueueOffset(NamedTuple):
 
 class SearchSpan(NamedTuple):
     """The time in which a message with a sender's id was accepted (Unix milliseconds), and the position at which the
-    search goes on."""
+    search goes on: in the queues, or behind them in the buckets of delayed messages."""
 
     since_ms: int | None = None
     until_ms: int | None = None
-    start: QueueOffset | None = None
+    start: QueueOffset | BucketRow | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ class Trace:
     subject: Subject
     groups: list[Group]
     more_groups: bool
+    scheduled_id: Callable[[SchedulePosition], str]
+    """Signs the position of a delayed message."""
     _read: int = field(default=0, init=False)
 
     def by_offset(self, target: QueueOffset) -> MessageTrace:
@@ -117,8 +122,8 @@ class Trace:
         if exact_ms is not None:
             span = span._replace(since_ms=exact_ms, until_ms=exact_ms + _SKEW_MS)
         traces: list[MessageTrace] = []
-        following: QueueOffset | None = None
-        for target in self._search(message_id, span, exact_ms):
+        following: QueueOffset | BucketRow | None = None
+        for target in () if isinstance(span.start, BucketRow) else self._search(message_id, span, exact_ms):
             if isinstance(target, _Found):
                 traces.append(self._trace(target))
                 following = target.target._replace(offset=target.target.offset + 1) if len(traces) == MOST else None
@@ -126,6 +131,8 @@ class Trace:
                 following = target
             if following is not None:
                 break
+        if following is None and not (traces and exact_ms is not None):
+            following = self._add_delayed(traces, message_id, span)
         if not traces and following is None and span.start is None:
             raise NotFound(
                 "message-unknown",
@@ -134,11 +141,32 @@ class Trace:
             )
         return TracePage(traces, None if following is None else str(following))
 
+    def _add_delayed(self, traces: list[MessageTrace], message_id: str, span: SearchSpan) -> BucketRow | None:
+        """Adds the traces of the delayed messages with this id that are not among the traces yet. Returns the row with
+        which the search goes on, if it had to end."""
+        known = {(trace.queue, trace.offset) for trace in traces}
+        start = span.start if isinstance(span.start, BucketRow) else None
+        most_rows = max(1, _ROWS - self._read)
+        search = ScheduleSearch(
+            self.context, self.subject, message_id, span.since_ms or 0, span.until_ms, _SKEW_MS, most_rows
+        )
+        for target in search.positions(start):
+            if isinstance(target, BucketRow):
+                return target
+            if len(traces) >= MOST:
+                return BucketRow(target.bucket, target.row_no)
+            with suppress(NotFound):  # the bucket is removed just now
+                scheduled = ScheduledMessages(self.context).look(target)
+                # Of a message that was moved, each bucket has a row.
+                if scheduled.position == target and (scheduled.queue, scheduled.offset) not in known:
+                    traces.append(self.by_scheduled(scheduled, self.scheduled_id(target)))
+        return None
+
     def _search(self, message_id: str, span: SearchSpan, exact_ms: int | None) -> Iterator[_Found | QueueOffset]:
         """Yields the messages with the id, or an offset once the search has read as much as one call may."""
-        first = 0 if span.start is None else span.start.queue
-        for queue in range(first, self.subject.queues):
-            offset = span.start.offset if span.start is not None and queue == first else 0
+        start = span.start if isinstance(span.start, QueueOffset) else QueueOffset(0, 0)
+        for queue in range(start.queue, self.subject.queues):
+            offset = start.offset if queue == start.queue else 0
             for log in queue_logs(self.context, self.subject, queue):
                 for row_no, row in self._rows(log, span, offset):
                     if self._read >= _ROWS:

@@ -1,0 +1,108 @@
+"""Searches the schedule logs for delayed messages by their id: from the moment at which they are accepted until their
+bucket is removed, a day after it was closed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hourwheel.buckets.buckets import Bucket, buckets
+from hourwheel.buckets.scheduled_ids import SchedulePosition
+from hourwheel.context import Context
+from hourwheel.errors import Corrupt
+from hourwheel.logs.entries import DueTimes, decode_entry
+from hourwheel.logs.large_batches import messages_of
+from hourwheel.logs.log import Log
+from hourwheel.logs.rows import Row
+from hourwheel.model.messages import Message
+from hourwheel.model.subjects import Subject
+from hourwheel.queueing.progress import row_at_time
+
+_PAGE = 32
+_LONGEST_ROW = 16
+_BUCKETS = 100  # a call looks into at most this many buckets: each costs a few reads
+
+
+class BucketRow(NamedTuple):
+    """A row of a bucket's schedule log, from which on a search goes on."""
+
+    bucket: Bucket
+    row_no: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "BucketRow | None":
+        """Parses the text of a row; returns None for any other text."""
+        name, _, row_no = text.rpartition(":")
+        if not (row_no.isascii() and row_no.isdigit() and len(row_no) <= _LONGEST_ROW):
+            return None
+        try:
+            return cls(Bucket.parse(name), int(row_no))
+        except ValueError:
+            return None
+
+    def __str__(self) -> str:
+        return f"{self.bucket.name}:{self.row_no}"
+
+
+@dataclass
+class ScheduleSearch:
+    """A search for messages of a subject that were accepted from ``since_ms`` until before ``until_ms`` (None: now), by
+    clocks that differ by up to ``skew_ms``. A call reads about ``most_rows`` rows."""
+
+    context: Context
+    subject: Subject
+    message_id: str
+    since_ms: int
+    until_ms: int | None
+    skew_ms: int
+    most_rows: int
+
+    def positions(self, start: BucketRow | None) -> Iterator[SchedulePosition | BucketRow]:
+        """Yields the messages with the id from ``start`` on, and at the end the row with which the next call has to
+        begin, if this one has read as much as it may."""
+        looked = 0
+        for bucket, _ in buckets(self.context):
+            # A message is due after it was accepted.
+            if bucket.end_ms <= self.since_ms - self.skew_ms or (start is not None and bucket < start.bucket):
+                continue
+            if looked == _BUCKETS:
+                yield BucketRow(bucket)
+                return
+            looked += 1
+            first = start.row_no if start is not None and bucket == start.bucket else 0
+            for row_no, row in self._rows(self.context.log(bucket.log), first):
+                if self.most_rows <= 0:
+                    yield BucketRow(bucket, row_no)
+                    return
+                self.most_rows -= 1
+                for index, message in enumerate(self._messages(row)):
+                    if message.id == self.message_id:
+                        yield SchedulePosition(bucket, row_no, index)
+
+    def _rows(self, log: Log, first: int) -> Iterator[tuple[int, Row]]:
+        """Yields the readable rows of the time from ``first`` on."""
+        row_no = max(first, row_at_time(log, self.since_ms)[0] - _PAGE)
+        while True:
+            rows = log.stored_page(row_no, _PAGE)
+            for number, row in rows:
+                if isinstance(row, Corrupt) or row.filler:
+                    continue
+                if self.until_ms is not None and row.at_ms >= self.until_ms + self.skew_ms:
+                    return
+                if row.at_ms >= self.since_ms - self.skew_ms:
+                    yield number, row
+            if len(rows) < _PAGE:
+                return
+            row_no = rows[-1][0] + 1
+
+    def _messages(self, row: Row) -> Sequence[Message]:
+        """Returns the messages of a row if they wait for the queues of the subject."""
+        try:
+            entry = decode_entry(row.meta)
+            mine = isinstance(entry, DueTimes) and (entry.subject, entry.generation, entry.member) == (
+                self.subject.name,
+                self.subject.generation,
+                None,
+            )
+            return messages_of(row, self.context.blobs) if mine else ()
+        except Corrupt:
+            return ()  # the wheel reports the damage
